@@ -1,0 +1,116 @@
+"""What each `tf.distribute` strategy means to the launcher: one table.
+
+Nothing else in distrun asks which strategy a job has; it asks this table which roles are
+allowed, when the job has succeeded, and what one task's failure does to the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Role(str, Enum):
+    """A task type of TF_CONFIG, in the order in which tasks are listed."""
+
+    CHIEF = "chief"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+
+class Success(str, Enum):
+    """When a job has succeeded, once the tasks it waits for have exited 0."""
+
+    CHIEF_AND_WORKERS = "chief and workers"
+    CHIEF = "chief"
+    WORKER_0 = "worker0"
+    ALL = "all"
+
+
+class Scope(str, Enum):
+    """What one task's failure fails: the whole group, the task alone, or nothing."""
+
+    GROUP = "group"
+    TASK = "task"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleRule:
+    """How many tasks a role may have, and what the failure of one of them means."""
+
+    least: int
+    most: int | None
+    failure: Scope
+    gpus: bool = True
+    serves: bool = False
+    """Whether the task is a server that never exits by itself: exiting 0 early is a failure."""
+
+    @property
+    def in_words(self) -> str:
+        if self.least == self.most:
+            return f"exactly {self.least}"
+        if self.most is None:
+            return f"{self.least} or more"
+        return f"{self.least} or {self.most}" if self.most - self.least == 1 else (
+            f"{self.least} to {self.most}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """A row of the table."""
+
+    name: str
+    roles: dict[Role, RoleRule]
+    success: Success
+    tf_config: bool = True
+    """Whether tasks get TF_CONFIG; a strategy that runs in one process has no cluster."""
+    env: tuple[tuple[str, str], ...] = ()
+
+
+_EVALUATOR = RoleRule(least=0, most=1, failure=Scope.NOTHING, gpus=False)
+
+
+def _one_process(name: str) -> Strategy:
+    return Strategy(
+        name=name,
+        roles={Role.WORKER: RoleRule(least=1, most=1, failure=Scope.GROUP)},
+        success=Success.CHIEF_AND_WORKERS,
+        tf_config=False,
+    )
+
+
+STRATEGIES: dict[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        _one_process("default"),
+        _one_process("one_device"),
+        _one_process("mirrored"),
+        _one_process("central_storage"),
+        _one_process("tpu"),
+        Strategy(
+            name="multi_worker_mirrored",
+            roles={
+                Role.CHIEF: RoleRule(least=0, most=1, failure=Scope.GROUP),
+                Role.WORKER: RoleRule(least=1, most=None, failure=Scope.GROUP),
+                Role.EVALUATOR: _EVALUATOR,
+            },
+            success=Success.CHIEF_AND_WORKERS,
+        ),
+        Strategy(
+            name="parameter_server",
+            roles={
+                Role.CHIEF: RoleRule(least=1, most=1, failure=Scope.GROUP),
+                Role.WORKER: RoleRule(least=1, most=None, failure=Scope.TASK, serves=True),
+                Role.PS: RoleRule(
+                    least=1, most=None, failure=Scope.GROUP, gpus=False, serves=True
+                ),
+                Role.EVALUATOR: _EVALUATOR,
+            },
+            success=Success.CHIEF,
+            env=(("GRPC_FAIL_FAST", "use_caller"),),
+        ),
+    )
+}
