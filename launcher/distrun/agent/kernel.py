@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import struct
+from typing import Iterable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -83,6 +85,20 @@ class Inotify:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def signal_pipe(numbers: Iterable[int]) -> socket.socket:
+    """A socket on which each of these signals arrives as a byte; nothing else happens then.
+
+    For a selector: work is done in the loop, never in a handler.
+    """
+    receiver, sender = socket.socketpair()
+    receiver.setblocking(False)
+    sender.setblocking(False)
+    signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    return receiver
 
 
 def signal_name(number: int) -> str:
