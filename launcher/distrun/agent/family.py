@@ -166,3 +166,20 @@ def end_all(
                     send(process, signal.SIGCONT)
         # Grandchildren's ends are no event here until they are ours; this is a short, last phase.
         time.sleep(_SCAN_SECONDS)
+
+
+def end_these(processes: List[Process], grace: float) -> None:
+    """End processes that are not below this one: SIGTERM, and SIGKILL after `grace` seconds."""
+    for signum, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
+        left = [process for process in processes if send(process, signum)]
+        deadline = time.monotonic() + patience
+        while left and time.monotonic() < deadline:
+            time.sleep(_SCAN_SECONDS)
+            left = [process for process in left if _lives(process)]
+        if not left:
+            return
+
+
+def _lives(process: Process) -> bool:
+    now = look(process.pid)
+    return now is not None and now.started == process.started and not now.is_zombie
