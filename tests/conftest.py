@@ -1,0 +1,220 @@
+"""What every test with real processes needs.
+
+The test process is a child subreaper: whatever a job leaves behind becomes its child, even a
+process that called setsid or cleared its environment. After each test outside `tests/unit` it
+counts those children, so "nothing is left" is not judged by what distrun knows of itself.
+A consequence: orphans that end during a test stay zombies until it is over, so ask
+`alive(pid)`, not `/proc`, whether a process still runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+LEFT_BEHIND_AFTER = 3.0
+TAIL = 4000
+
+T = TypeVar("T")
+
+
+class WaitUntil(Protocol):
+    def __call__(self, predicate: Callable[[], T], timeout: float = 10.0, what: str = "") -> T: ...
+
+
+def _wait_until(predicate: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
+    """Return the first true value of `predicate`; fail the test after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            name = what or getattr(predicate, "__name__", repr(predicate))
+            pytest.fail(f"not within {timeout:g} s: {name}; last value: {value!r}")
+        time.sleep(0.01)
+
+
+def _alive(process: psutil.Process | int) -> bool:
+    try:
+        found = psutil.Process(process) if isinstance(process, int) else process
+        return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _survivors(job_id: str) -> list[psutil.Process]:
+    """List living processes with this job's id in the environment they were started with."""
+    wanted = f"DISTRUN_JOB_ID={job_id}".encode()
+    found = []
+    for pid in psutil.pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ:
+                if wanted in environ.read().split(b"\0"):
+                    found.append(psutil.Process(pid))
+        except (OSError, psutil.NoSuchProcess):
+            continue
+    return [process for process in found if _alive(process)]
+
+
+class Distrun:
+    """The command line of this checkout, with its records in a home of the test's own."""
+
+    def __init__(self, home: Path, cwd: Path) -> None:
+        self.home = home
+        self.cwd = cwd
+        self.argv = (sys.executable, "-m", "distrun")
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def __call__(
+        self, *args: str | os.PathLike[str], timeout: float = 60.0, **options: Any
+    ) -> subprocess.CompletedProcess[Any]:
+        """Run to the end; stdout and stderr are text unless `text=False`.
+
+        Raises:
+            subprocess.TimeoutExpired: it had not ended after `timeout` seconds.
+        """
+        options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.run(
+            [*self.argv, *args], timeout=timeout, check=False, **self._with_defaults(options)
+        )
+
+    def start(self, *args: str | os.PathLike[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start in the background; killed at the test's end if it still runs.
+
+        Its pipes, if `options` ask for any, are the caller's to read.
+        """
+        process = subprocess.Popen([*self.argv, *args], **self._with_defaults(options))
+        self._started.append(process)
+        return process
+
+    def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"stdin": subprocess.DEVNULL, "cwd": self.cwd, **options}
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+            process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def _homes() -> Iterator[Path]:
+    # Not pytest's tmp_path: its long paths would test the 108 bytes of a socket's path
+    # everywhere. Removed at the very end only, when nothing can be writing there any more.
+    folder = Path(tempfile.mkdtemp(prefix="dr-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def distrun_home(_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test an empty DISTRUN_HOME and an environment without a job's variables."""
+    for name in list(os.environ):
+        if name.startswith("DISTRUN_") or name == "TF_CONFIG":
+            monkeypatch.delenv(name)
+    home = Path(tempfile.mkdtemp(dir=_homes, prefix=""))
+    monkeypatch.setenv("DISTRUN_HOME", str(home))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "launcher"), prepend=os.pathsep)
+    return home
+
+
+@pytest.fixture
+def distrun(distrun_home: Path, tmp_path: Path) -> Iterator[Distrun]:
+    """Run the command line: `distrun("launch", spec)`, or `distrun.start(...)`; cwd is tmp_path."""
+    command = Distrun(distrun_home, tmp_path)
+    yield command
+    command.close()
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> WaitUntil:
+    return _wait_until
+
+
+@pytest.fixture(scope="session")
+def alive() -> Callable[[psutil.Process | int], bool]:
+    """Tell whether a process (or process id) still runs; a zombie does not."""
+    return _alive
+
+
+@pytest.fixture(scope="session")
+def survivors() -> Callable[[str], list[psutil.Process]]:
+    return _survivors
+
+
+@pytest.fixture(scope="session")
+def _subreaper() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "unit" in request.path.relative_to(ROOT).parts:
+        yield
+        return
+    request.getfixturevalue("_subreaper")
+    me = psutil.Process()
+    before = set(me.children(recursive=True))
+    yield
+    deadline = time.monotonic() + LEFT_BEHIND_AFTER
+    while left := _living(set(me.children(recursive=True)) - before):
+        if time.monotonic() > deadline:
+            names = [_describe(process) for process in left]
+            for process in left:
+                process.kill()
+            pytest.fail("left behind by this test:\n" + "\n".join(names))
+        time.sleep(0.01)
+
+
+def _living(processes: set[psutil.Process]) -> list[psutil.Process]:
+    """Return those that still run, reaping the zombies that this process has adopted."""
+    living = []
+    for process in processes:
+        if _alive(process):
+            living.append(process)
+            continue
+        try:
+            os.waitpid(process.pid, os.WNOHANG)
+        except ChildProcessError:  # a zombie that has another parent, or already reaped
+            continue
+    return living
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {process.status()} {' '.join(process.cmdline())}"
+    except psutil.NoSuchProcess:
+        return f"{process.pid} ended just now"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Show a failed test's records: they are gone when one looks."""
+    report: Any = yield
+    home = getattr(item, "funcargs", {}).get("distrun_home")
+    if report.failed and home is not None:
+        for path in sorted(home.rglob("*")):
+            if path.is_file():
+                text = path.read_bytes()[-TAIL:].decode(errors="replace")
+                report.sections.append((str(path.relative_to(home)), text))
+    return report

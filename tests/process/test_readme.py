@@ -1,0 +1,220 @@
+"""What the documents show is true: every block is run, validated or accounted for.
+
+The HTML comment on the line before a fenced block says what becomes of it:
+
+- `file: NAME`: written to NAME in one folder, beside the others of its document; a YAML file is
+  validated, by the command and against the schema.
+- `run: NAME`: run by bash in that folder; a command that fails fails the test.
+- `output: NAME`: each line is shown by the block `run: NAME`, in any order.
+- `run by: make`: each line is a target of the Makefile; CI runs those.
+- `run by: PATH`: that file of the tests runs it.
+- `not run: REASON`.
+
+`commands` before a table: it lists every command of distrun. `map`: its paths are the code's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = {".venv", ".git", "node_modules", "build", "dist", ".pytest_cache"}
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    path: Path
+    line: int
+    kind: str
+    name: str
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}"
+
+
+def documents() -> list[Path]:
+    found = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in SKIPPED and "venv" not in name]
+        found += [Path(folder, name) for name in files if name.endswith(".md")]
+    return sorted(found)
+
+
+def blocks_of(path: Path, text: str) -> list[Block]:
+    found = []
+    for match in BLOCK.finditer(text):
+        kind, _, name = (match["mark"] or "").partition(": ")
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Block(path, line, kind, name, match["language"], match["text"]))
+    return found
+
+
+BLOCKS = [block for path in documents() for block in blocks_of(path, path.read_text())]
+
+
+def those(kind: str) -> list[Block]:
+    return [block for block in BLOCKS if block.kind == kind]
+
+
+def named(kind: str, suffix: str = "") -> list[Any]:
+    found = [block for block in those(kind) if block.name.endswith(suffix)]
+    return [pytest.param(block, id=f"{block}-{block.name}") for block in found]
+
+
+Distrun = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def section(text: str, mark: str) -> list[list[str]]:
+    """Return the cells of the table after the comment `mark`, without its heading."""
+    rows = []
+    for line in text.partition(f"<!-- {mark} -->\n")[2].splitlines():
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    assert len(rows) > 2, f"no table after <!-- {mark} -->"
+    return rows[2:]
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a folder with the files that the block's document shows."""
+    block = request.getfixturevalue("block")
+    for shown in those("file"):
+        if shown.path == block.path:
+            tmp_path.joinpath(shown.name).write_text(shown.text)
+    return tmp_path
+
+
+def run(block: Block, folder: Path) -> str:
+    """Run a block as it is shown, with `distrun` and `python` of this environment."""
+    tools = folder / ".bin"
+    tools.mkdir()
+    for name, words in (("distrun", '-m distrun "$@"'), ("python", '"$@"')):
+        tool = tools / name
+        tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}\n')
+        tool.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.text],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_every_block_says_what_becomes_of_it() -> None:
+    kinds = {"file", "run", "output", "run by", "not run"}
+    unknown = [str(b) for b in BLOCKS if b.kind not in kinds or not b.name]
+    assert not unknown, f"blocks without a known mark: {', '.join(unknown)}"
+    assert {"sh", "yaml"} <= {block.language for block in BLOCKS}
+    assert all(b.language == "sh" for b in those("run"))
+    runs = {b.name for b in those("run")}
+    assert {b.name for b in those("output")} <= runs
+    fences = sum(path.read_text().count("\n```") for path in documents())
+    assert fences == 2 * len(BLOCKS), "a fence that is not read as a block"
+
+
+@pytest.mark.parametrize("block", named("run by"))
+def test_what_others_run_is_run_by_them(block: Block) -> None:
+    if block.name != "make":
+        assert ROOT.joinpath(block.name).is_file()
+        return
+    targets = set(re.findall(r"^([a-z]+):", ROOT.joinpath("Makefile").read_text(), re.MULTILINE))
+    for line in block.text.splitlines():
+        assert re.fullmatch(r"make [a-z]+", line), line
+        assert line.split()[1] in targets, line
+
+
+@pytest.mark.parametrize("block", named("file", ".yaml"))
+def test_yaml_is_valid(block: Block, folder: Path, distrun: Distrun) -> None:
+    done = distrun("validate", folder / block.name)
+    assert done.returncode == 0, done.stderr
+    schema = distrun("schema")
+    assert schema.returncode == 0, schema.stderr
+    jsonschema.validate(yaml.safe_load(block.text), json.loads(schema.stdout))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("block", named("run"))
+def test_shown_commands_do_what_is_shown(block: Block, folder: Path, distrun_home: Path) -> None:
+    stdout = run(block, folder)
+    for shown in those("output"):
+        if shown.name == block.name:
+            for line in shown.text.splitlines():
+                assert line in stdout.splitlines(), f"{shown}: not shown: {line}\n{stdout}"
+
+
+def test_the_template_of_the_demo_is_the_file_shown() -> None:
+    shown = next(b for b in those("file") if b.name == "mnist.yaml")
+    template = ROOT / "templates" / "multi_worker_mirrored.yaml"
+    assert yaml.safe_load(shown.text) == yaml.safe_load(template.read_text())
+
+
+def test_all_commands_are_listed(distrun: Distrun) -> None:
+    listing = distrun("--help").stdout.partition("\nCommands:\n")[2]
+    commands = set(re.findall(r"^  ([a-z]+)", listing, re.MULTILINE))
+    cells = [row[0] for row in section(ROOT.joinpath("README.md").read_text(), "commands")]
+    assert {cell.split()[1].strip("`") for cell in cells} == commands
+
+
+def test_the_map_is_the_codes() -> None:
+    rows = section(ROOT.joinpath("CONTRIBUTING.md").read_text(), "map")
+    listed = {row[0].strip("`") for row in rows}
+    gone = [path for path in listed if not ROOT.joinpath(path).exists()]
+    assert not gone, f"on the map, but not there: {gone}"
+    package = ROOT / "launcher" / "distrun"
+    modules = {
+        f"launcher/distrun/{entry.name}{'/' if entry.is_dir() else ''}"
+        for entry in package.iterdir()
+        if entry.suffix == ".py" or entry.joinpath("__init__.py").is_file()
+    }
+    missing = modules - listed - {"launcher/distrun/__init__.py"}
+    assert not missing, f"not on the map: {missing}"
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in documents()]
+)
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    for match in LINK.finditer(BLOCK.sub("", path.read_text())):
+        target, _, fragment = match["target"].partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        there = path.parent / target if target else path
+        assert there.exists(), f"{path.name}: {match['target']}"
+        if fragment and there.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+            assert fragment in anchors, f"{path.name}: {match['target']}"
+
+
+def test_the_reading_of_blocks() -> None:
+    text = "a\n<!-- run: x -->\n```sh\nls\n```\n\n```yaml\na: 1\n```\n"
+    first, second = blocks_of(ROOT / "x.md", text)
+    assert (first.kind, first.name, first.language, first.text) == ("run", "x", "sh", "ls\n")
+    assert (second.kind, second.text, second.line) == ("", "a: 1\n", 7)
