@@ -1,0 +1,165 @@
+"""A detached job and the commands on it, each as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import time
+
+import pytest
+
+
+@pytest.fixture
+def detached(distrun, write_spec):
+    """Start a job in the background; its id."""
+
+    def start(script: str, *args: str, **keys) -> str:
+        done = distrun("launch", "-d", write_spec(script, **keys), *args)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("\n") == 1
+        return done.stdout.strip()
+
+    return start
+
+
+def test_the_whole_way_of_a_detached_job(distrun, detached, status, wait_until, survivors):
+    job_id = detached("echo up; exec sleep 600", name="night")
+    assert status()["job_id"] == job_id
+    listed = json.loads(distrun("ps", "--json").stdout)
+    assert listed["version"] == 1
+    assert [(job["job_id"], job["state"]) for job in listed["jobs"]] == [(job_id, "running")]
+    job = status("night")
+    assert [(task["task"], task["state"]) for task in job["task_states"]] == [
+        ("worker:0", "running"),
+        ("worker:1", "running"),
+    ]
+    assert all(task["usage"]["processes"] == 1 for task in job["task_states"])
+    follower = distrun.start("logs", "-f", job_id, stdout=subprocess.PIPE, text=True)
+    waiter = distrun.start("wait", job_id, stderr=subprocess.PIPE, text=True)
+    assert {follower.stdout.readline() for _ in range(2)} == {
+        "worker:0 | up\n",
+        "worker:1 | up\n",
+    }
+    killed = distrun("kill", job_id)
+    assert killed.returncode == 0
+    assert survivors(job_id) == []
+    assert waiter.wait(10) == 137
+    assert "stopped by distrun kill" in waiter.stderr.read()
+    assert follower.wait(10) == 0
+    assert json.loads(distrun("ps", "--json").stdout)["jobs"] == []
+    assert status(job_id)["state"] == "stopped"
+
+
+def test_launch_d_returns_once_every_program_runs(distrun, detached, status):
+    detached("exec sleep 600", workers=8)
+    assert [task["state"] for task in status()["task_states"]] == ["running"] * 8
+    distrun("kill")
+
+
+def test_the_result_of_a_detached_job_is_that_of_wait(distrun, detached):
+    job_id = detached("sleep 0.2; exit 7")
+    waited = distrun("wait", job_id)
+    assert waited.returncode == 7
+    assert "worker:" in waited.stderr
+    assert "own" in waited.stderr
+    assert distrun("wait", job_id).returncode == 7
+    job_id = detached("exit 0")
+    assert distrun("wait").returncode == 0
+
+
+def test_wait_runs_out_of_time(distrun, detached, status):
+    detached("exec sleep 600")
+    waited = distrun("wait", "--timeout", "200ms")
+    assert waited.returncode == 124
+    assert status()["state"] == "running"
+    distrun("kill")
+
+
+def test_kill_needs_a_name_where_several_run(distrun, detached, survivors):
+    first, second = detached("exec sleep 600"), detached("exec sleep 600")
+    refused = distrun("kill")
+    assert refused.returncode == 2
+    assert first in refused.stderr
+    assert second in refused.stderr
+    assert distrun("kill", "--all").returncode == 0
+    assert survivors(first) == survivors(second) == []
+    assert distrun("kill").returncode == 2
+
+
+def test_kill_grace_and_signal(distrun, detached, status):
+    detached("trap '' TERM; trap 'exit 9' INT; while :; do sleep 0.1; done")
+    started = time.monotonic()
+    assert distrun("kill", "--grace", "300ms").returncode == 0
+    assert time.monotonic() - started < 8
+    assert {task["signal"] for task in status()["task_states"]} == {"SIGKILL"}
+    detached("trap '' TERM; trap 'exit 9' INT; while :; do sleep 0.1; done")
+    assert distrun("kill", "--signal", "INT").returncode == 0
+    assert {task["exit_code"] for task in status()["task_states"]} == {9}
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "kill", "wait"])
+def test_a_job_that_is_not_there_names_those_that_are(distrun, detached, command):
+    none = distrun(command, "nothing")
+    assert none.returncode == 2
+    assert "there are no jobs yet" in none.stderr
+    job_id = detached("exit 0")
+    asked = distrun(command, "nothing")
+    assert asked.returncode == 2
+    assert "'nothing'" in asked.stderr
+    assert job_id in asked.stderr
+    assert "Traceback" not in asked.stderr
+
+
+def test_logs_of_some_tasks_and_the_last_lines(distrun, write_spec):
+    spec = write_spec('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
+    distrun("launch", spec)
+    only = distrun("logs", "-t", "worker:1", "-n", "2").stdout
+    assert only == "worker:1 | worker:1 2\nworker:1 | worker:1 3\n"
+    assert distrun("logs", "-t", "worker").stdout.count("\n") == 6
+    wrong = distrun("logs", "-t", "ps:0")
+    assert wrong.returncode == 2
+    assert "worker:0, worker:1" in wrong.stderr
+
+
+def test_follow_a_job_that_has_not_written_yet(distrun, detached, tmp_path):
+    detached("while [ ! -e go ]; do sleep 0.05; done; echo at last", workers=1)
+    follower = distrun.start("logs", "-f", stdout=subprocess.PIPE, text=True)
+    (tmp_path / "go").touch()
+    assert follower.stdout.read() == "worker:0 | at last\n"
+    assert follower.wait(10) == 0
+
+
+def test_the_jobs_folder_is_private(distrun, write_spec, status):
+    distrun("launch", write_spec("exit 0"))
+    folder = status()["folder"]
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(f"{folder}/logs").st_mode) == 0o700
+
+
+def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun, tmp_path):
+    assert distrun("lunch").returncode == 2
+    assert "Did you mean 'launch'?" in distrun("lunch").stderr
+    assert distrun("launch", "no.yaml").returncode == 2
+    (tmp_path / "bad.yaml").write_text("strategy: mirored\nprogram: {script: mnist}\n")
+    done = distrun("launch", "bad.yaml")
+    assert done.returncode == 65
+    assert "bad.yaml:1:11:" in done.stderr
+    assert "mirrored" in done.stderr
+    assert not list(distrun.home.rglob("events.jsonl"))
+
+
+def test_a_home_that_cannot_be_written_is_said(distrun, write_spec, tmp_path):
+    (tmp_path / "file").touch()
+    env = {**os.environ, "DISTRUN_HOME": str(tmp_path / "file" / "home")}
+    done = distrun("launch", write_spec("exit 0"), env=env)
+    assert done.returncode == 69
+    assert "DISTRUN_HOME" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_start_timeout_and_run_timeout(distrun, write_spec, survivors):
+    done = distrun("launch", write_spec("exec sleep 600", timeouts={"run": "300ms"}))
+    assert done.returncode == 75
+    assert "timeouts.run" in done.stderr.splitlines()[-1]

@@ -1,0 +1,124 @@
+"""`kill -9` of launch, supervisor, agent and guard: nothing of the job is left.
+
+Counted from outside: the test process is a subreaper, so every orphan of a job becomes its
+child, whatever the orphan did to hide.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+GONE_WITHIN = 3.0
+
+HIDERS = {
+    "setsid": "setsid sleep 600 & exec sleep 600",
+    "timeout": "timeout 600 sleep 600 & exec sleep 600",
+    "no environment": "env -i sleep 600 & env -i setsid sleep 600 & exec sleep 600",
+    "daemon": "(setsid sh -c 'sleep 600 & sleep 600' &) ; exec sleep 600",
+    "ignores SIGTERM": "trap '' TERM; setsid sleep 600 & while :; do sleep 1; done",
+}
+
+
+def family_of(pid: int) -> set[psutil.Process]:
+    root = psutil.Process(pid)
+    return {root, *root.children(recursive=True)}
+
+
+@pytest.fixture
+def victim_of(status):
+    """Find the process to kill: `launch`, `supervisor`, `agent` or its `guard`."""
+
+    def find(who: str, launch: subprocess.Popen | None) -> int:
+        job = status()
+        if who == "launch":
+            return launch.pid
+        if who == "supervisor":
+            return job["supervisor_pid"]
+        agent = job["hosts"][0]["agent_pid"]
+        return agent if who == "agent" else psutil.Process(agent).ppid()
+
+    return find
+
+
+def all_gone(processes, alive):
+    return lambda: not [process for process in processes if alive(process)]
+
+
+@pytest.mark.parametrize("hider", HIDERS, ids=lambda name: name.replace(" ", "-"))
+@pytest.mark.parametrize("who", ["launch", "supervisor", "agent", "guard"])
+def test_one_death_leaves_nothing(
+    distrun, write_spec, status, wait_until, alive, victim_of, who, hider
+):
+    script = f"touch up-$DISTRUN_TASK; {HIDERS[hider]}"
+    launch = distrun.start(
+        "launch", write_spec(script), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30, what="tasks are up")
+    # Each task's own processes are there too, not only its shell.
+    wait_until(lambda: len(family_of(launch.pid)) >= 8, timeout=10, what="their children are up")
+    processes = family_of(launch.pid)
+    os.kill(victim_of(who, launch), signal.SIGKILL)
+    died = time.monotonic()
+    wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
+    assert time.monotonic() - died < GONE_WITHIN
+    if who != "launch":
+        assert launch.wait(5) in (69, 70)
+
+
+@pytest.mark.parametrize("order", ["supervisor agent", "agent supervisor", "guard supervisor"])
+def test_two_deaths_at_once_leave_nothing(
+    distrun, write_spec, status, wait_until, alive, victim_of, order
+):
+    script = f"touch up-$DISTRUN_TASK; {HIDERS['ignores SIGTERM']}"
+    distrun("launch", "-d", write_spec(script))
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    processes = family_of(status()["supervisor_pid"])
+    victims = [victim_of(who, None) for who in order.split()]
+    for victim in victims:
+        os.kill(victim, signal.SIGKILL)
+    wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
+
+
+def test_a_lost_supervisor_is_told_by_ps_and_status(distrun, write_spec, status, wait_until):
+    job_id = distrun("launch", "-d", write_spec("exec sleep 600")).stdout.strip()
+    pid = status()["supervisor_pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: status()["state"] == "lost")
+    assert status()["supervisor_pid"] is None
+    assert distrun("ps", "--json").stdout.count(job_id) == 0
+    waited = distrun("wait", job_id)
+    assert waited.returncode == 70
+    assert "supervisor" in waited.stderr
+    assert distrun("kill", job_id).returncode == 0
+
+
+def test_a_dead_agent_is_the_stated_cause(distrun, write_spec, victim_of, wait_until):
+    launch = distrun.start(
+        "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    os.kill(victim_of("agent", launch), signal.SIGKILL)
+    _, said = launch.communicate(timeout=20)
+    assert launch.returncode == 69
+    assert "its agent was killed by SIGKILL" in said.splitlines()[-1]
+    assert "distrun's" in said.splitlines()[-1]
+
+
+def test_launch_alone_says_that_its_supervisor_died(distrun, write_spec, victim_of, wait_until):
+    launch = distrun.start(
+        "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    os.kill(victim_of("supervisor", launch), signal.SIGKILL)
+    _, said = launch.communicate(timeout=20)
+    assert launch.returncode == 70
+    assert "was killed by SIGKILL; its tasks have been ended" in said
+    assert "Traceback" not in said

@@ -1,0 +1,200 @@
+"""`distrun launch` in the foreground: output, exit codes, the report, jobs side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+
+def test_output_has_a_prefix_and_the_exit_code_is_0(distrun, write_spec):
+    done = distrun("launch", write_spec("echo out $DISTRUN_TASK; echo err >&2"))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "worker:0 | err",
+        "worker:0 | out worker:0",
+        "worker:1 | err",
+        "worker:1 | out worker:1",
+    ]
+
+
+def test_tf_config_is_what_tensorflow_reads(distrun, write_spec):
+    addresses = ["localhost:12345", "localhost:23456"]
+    spec = write_spec('echo "$TF_CONFIG"', cluster={"worker": addresses})
+    plan = distrun("plan", "--json", spec)
+    assert plan.returncode == 0, plan.stderr
+    planned = [task["env"]["TF_CONFIG"] for task in json.loads(plan.stdout)["plan"]["tasks"]]
+    assert planned == [
+        '{"cluster": {"worker": ["localhost:12345", "localhost:23456"]}, '
+        '"task": {"type": "worker", "index": ' + str(index) + "}}"
+        for index in (0, 1)
+    ]
+
+
+def test_tasks_get_the_plan(distrun, write_spec):
+    done = distrun("launch", write_spec('echo "$TF_CONFIG $DISTRUN_ATTEMPT $DISTRUN_STRATEGY"', 3))
+    configs = {}
+    for line in done.stdout.splitlines():
+        prefix, text = line.split(" | ", 1)
+        config, attempt, strategy = re.fullmatch(r"(\{.*\}) (\d) (\w+)", text).groups()
+        assert (attempt, strategy) == ("0", "multi_worker_mirrored")
+        configs[prefix] = json.loads(config)
+    assert set(configs) == {"worker:0", "worker:1", "worker:2"}
+    clusters = [config["cluster"] for config in configs.values()]
+    assert clusters[0] == clusters[1] == clusters[2]
+    assert len(set(clusters[0]["worker"])) == 3
+    assert configs["worker:2"]["task"] == {"type": "worker", "index": 2}
+
+
+def test_a_failure_is_the_exit_code_and_the_report_names_it(distrun, write_spec, status):
+    spec = write_spec(
+        'if [ $DISTRUN_TASK = worker:1 ]; then echo "no data"; exit 3; fi; exec sleep 600', 3
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 3
+    report = done.stderr
+    assert re.search(r"first  worker:1 exited 3 at \d\d:\d\d:\d\d on localhost \(pid \d+\)", report)
+    assert "| no data" in report
+    assert re.search(r"then   worker:0, worker:2 .*SIGTERM, stopped by distrun", report)
+    assert re.search(r"logs   /.*/logs", report)
+    assert report.splitlines()[-1] == "distrun: exit code 3, worker:1's own"
+    job = status()
+    assert (job["state"], job["exit_code"], job["origin"]) == ("failed", 3, "task")
+
+
+def test_a_signal_is_128_more_and_named(distrun, write_spec):
+    done = distrun("launch", write_spec("[ $DISTRUN_TASK = worker:1 ] && kill -9 $$; sleep 600"))
+    assert done.returncode == 137
+    assert "worker:1 was killed by SIGKILL" in done.stderr
+
+
+def test_a_program_that_is_not_there(distrun, write_spec, status):
+    spec = write_spec("", program={"command": ["no-such-program"]})
+    for options in ((), ("--detach",)):
+        done = distrun("launch", spec, *options)
+        assert done.returncode == 69
+        assert "there is no program 'no-such-program' in PATH" in done.stderr
+        assert done.stdout == ""
+    assert status()["origin"] == "distrun"
+
+
+def test_a_taken_port_is_named_before_anything_starts(distrun, write_spec, tmp_path):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        spec = write_spec(
+            "touch started", cluster={"worker": [f"localhost:{port}", "localhost:1025"]}
+        )
+        done = distrun("launch", spec)
+    assert done.returncode == 69
+    assert f"port {port} on localhost is taken" in done.stderr
+    assert f"pid {os.getpid()}" in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_eight_sleepers_are_gone_within_a_second_of_a_failure(distrun, write_spec, survivors):
+    spec = write_spec(
+        "if [ $DISTRUN_TASK = worker:8 ]; then sleep 0.5; date +%s.%N > failed; exit 1; fi; "
+        "exec sleep 600",
+        9,
+    )
+    done = distrun("launch", spec)
+    ended = time.time()
+    assert done.returncode == 1
+    job_id = re.search(r"job (\S+):", done.stderr)[1]
+    assert survivors(job_id) == []
+    failed = float((distrun.cwd / "failed").read_text())
+    assert ended - failed < 1.0
+
+
+def test_success_needs_all_workers(distrun, write_spec):
+    spec = write_spec("[ $DISTRUN_TASK = worker:0 ] && exit 0; sleep 0.3; exit 5")
+    assert distrun("launch", spec).returncode == 5
+
+
+def test_what_a_task_leaves_behind_does_not_keep_the_job(distrun, write_spec):
+    started = time.monotonic()
+    done = distrun("launch", write_spec("setsid sleep 600 & sleep 600 & exit 0"))
+    assert done.returncode == 0
+    assert time.monotonic() - started < 10
+
+
+def test_cat_sees_the_end_of_its_input(distrun, write_spec):
+    done = distrun("launch", write_spec("cat; echo over"), stdin=subprocess.PIPE, timeout=20)
+    assert sorted(done.stdout.splitlines()) == ["worker:0 | over", "worker:1 | over"]
+
+
+def test_bytes_survive(distrun, write_spec):
+    spec = write_spec(r"printf '\377\000x\303\n'; printf 'no end'", 1)
+    done = distrun("launch", spec, text=False)
+    assert done.stdout == b"worker:0 | \xff\x00x\xc3\nworker:0 | no end\n"
+    assert distrun("logs", "--raw", text=False).stdout == b"\xff\x00x\xc3\nno end"
+
+
+def test_no_reader_ends_the_job(distrun, write_spec, status, wait_until):
+    launch = distrun.start(
+        "launch", write_spec("while echo line; do sleep 0.01; done"),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert launch.stdout.readline().endswith(b"line\n")
+    launch.stdout.close()
+    assert launch.wait(15) == 141
+    assert status()["state"] == "stopped"
+
+
+def test_dry_run_starts_nothing(distrun, write_spec, tmp_path):
+    done = distrun("launch", "--dry-run", write_spec("touch started"))
+    assert done.returncode == 0, done.stderr
+    assert "worker:1" in done.stdout
+    assert not (tmp_path / "started").exists()
+    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
+
+
+def test_arguments_after_two_dashes_reach_the_program(distrun, write_spec):
+    spec = write_spec("", program={"command": ["echo"], "args": ["a"]})
+    done = distrun("launch", spec, "--", "--epochs", "3", "two words")
+    assert done.stdout.splitlines()[0] == "worker:0 | a --epochs 3 two words"
+
+
+@pytest.mark.parametrize("folder", ["it's \"here\" $(touch x)", "new\nline", "déjà vu"])
+def test_hostile_paths_only_name(distrun, tmp_path, folder):
+    place = tmp_path / folder
+    place.mkdir()
+    (place / "job.py").write_text("import os, sys; print(os.path.dirname(sys.argv[0]) == os.getcwd())")
+    (place / "spec.yaml").write_text(
+        "strategy: multi_worker_mirrored\ncluster: {worker: 2}\n"
+        "program: {script: job.py, workdir: .}\nname: 'a/../../b \"$(touch x)'\n"
+    )
+    home = place / "home"
+    done = distrun(
+        "launch", place / "spec.yaml", env={**os.environ, "DISTRUN_HOME": str(home)}
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["worker:0 | True", "worker:1 | True"]
+    assert len(list((home / "jobs").iterdir())) == 1
+    assert not list(tmp_path.rglob("x"))
+
+
+SERVE_AND_CHECK = Path(__file__).parent / "programs" / "meet_peers.py"
+
+
+def test_twenty_jobs_in_parallel_meet_no_stranger(distrun, tmp_path):
+    spec = tmp_path / "meet.yaml"
+    spec.write_text(
+        "strategy: multi_worker_mirrored\ncluster: {worker: 2}\n"
+        f"program: {{script: {json.dumps(str(SERVE_AND_CHECK))}}}\n"
+    )
+    launches = [
+        distrun.start("launch", spec, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for _ in range(20)
+    ]
+    for launch in launches:
+        output, _ = launch.communicate(timeout=100)
+        assert launch.returncode == 0, output.decode()
+        assert output.count(b"met worker:") == 2

@@ -1,0 +1,154 @@
+"""On a real pseudo-terminal: Ctrl-C, a closed window, a detached job."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+
+
+class Terminal:
+    """A command with a terminal of its own, as in a window."""
+
+    def __init__(self, argv: list[str], cwd: str) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        os.set_blocking(self.master, False)
+        self.seen = ""
+
+    def read(self) -> str:
+        """All it has shown so far."""
+        try:
+            while block := os.read(self.master, 65536):
+                self.seen += block.decode()
+        except (BlockingIOError, OSError):
+            pass
+        return self.seen
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def ended(self) -> bool:
+        self.read()
+        return self.process.poll() is not None
+
+    def close(self) -> None:
+        if self.master >= 0:
+            os.close(self.master)
+            self.master = -1
+
+
+@pytest.fixture
+def terminal(distrun, tmp_path) -> Iterator:
+    opened = []
+
+    def run(*args: str) -> Terminal:
+        opened.append(Terminal([*distrun.argv, *map(str, args)], str(tmp_path)))
+        return opened[-1]
+
+    yield run
+    for each in opened:
+        each.close()
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.wait(10)
+
+
+CTRL_C = "\x03"
+CLEANS_UP = (
+    "trap 'echo INT >> signals' INT; "
+    "trap 'echo TERM >> signals; sleep 0.5; echo cleaned up; exit 0' TERM; "
+    "echo ready; while :; do sleep 0.1; done"
+)
+
+
+def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
+    terminal, write_spec, wait_until, status, tmp_path
+):
+    window = terminal("launch", write_spec(CLEANS_UP))
+    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
+    window.type(CTRL_C)
+    wait_until(window.ended, timeout=20)
+    assert window.process.returncode == 130
+    assert window.seen.count("cleaned up") == 2
+    assert (tmp_path / "signals").read_text() == "TERM\nTERM\n"
+    assert status()["state"] == "stopped"
+    assert "exit code 130, distrun's: stopped by SIGINT" in window.seen.splitlines()[-1]
+
+
+def test_a_second_ctrl_c_ends_it_at_once(terminal, write_spec, wait_until):
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    window = terminal("launch", write_spec(stubborn))
+    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
+    window.type(CTRL_C)
+    wait_until(lambda: "stopping" in window.read())
+    again = time.monotonic()
+    window.type(CTRL_C)
+    wait_until(window.ended, timeout=8)
+    assert time.monotonic() - again < 5  # the grace is 10 s
+    assert window.process.returncode == 130
+
+
+def test_grace_ends_in_sigkill(terminal, write_spec, wait_until, status):
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    window = terminal("launch", write_spec(stubborn, timeouts={"grace": "500ms"}))
+    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
+    window.type(CTRL_C)
+    wait_until(window.ended, timeout=8)
+    assert {task["signal"] for task in status()["task_states"]} == {"SIGKILL"}
+
+
+def test_closing_the_window_ends_a_foreground_job(
+    terminal, write_spec, wait_until, status, survivors
+):
+    window = terminal("launch", write_spec("echo ready; exec sleep 600"))
+    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
+    job_id = status()["job_id"]
+    window.close()
+    assert window.process.wait(20) == 129
+    assert survivors(job_id) == []
+    assert status()["state"] == "stopped"
+
+
+def test_closing_the_window_leaves_a_detached_job(terminal, write_spec, wait_until, distrun, status):
+    window = terminal("launch", "-d", write_spec("echo ready; exec sleep 600"))
+    wait_until(window.ended, timeout=30)
+    assert window.process.returncode == 0
+    window.close()
+    job = status()
+    assert job["job_id"] in window.seen
+    assert job["state"] == "running"
+    assert distrun("kill", job["job_id"]).returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_to_launch(terminal, write_spec, wait_until, number):
+    window = terminal("launch", write_spec("echo ready; exec sleep 600"))
+    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
+    window.process.send_signal(number)
+    wait_until(window.ended, timeout=20)
+    assert window.process.returncode == 128 + number
+
+
+def test_prefixes_are_coloured_on_a_terminal_only(terminal, write_spec, wait_until, distrun):
+    spec = write_spec("echo text")
+    window = terminal("launch", spec)
+    wait_until(window.ended, timeout=30)
+    assert "\x1b[" in window.seen
+    assert "\x1b[" not in distrun("launch", spec).stdout
