@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import time
 from typing import TYPE_CHECKING
@@ -97,3 +98,32 @@ def _all_processes() -> list[family.Process]:
 def _is_task_of(pid: int, job_id: bytes) -> bool:
     env = family.environment(pid)
     return env.get(b"DISTRUN_JOB_ID") == job_id and b"DISTRUN_TASK" in env
+
+
+class Supervised:
+    """Whether a job's supervisor still lives, without looking again and again."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._channel = connect(folder)
+        if self._channel is not None:
+            self._channel.send(wire.Watch())
+
+    @property
+    def descriptor(self) -> int | None:
+        """Readable when something has happened to the job."""
+        return None if self._channel is None else self._channel.reader
+
+    def has_ended(self) -> bool:
+        if self._channel is None:
+            return True
+        self._channel.receive()
+        return self._channel.ended
+
+    def wait(self) -> None:
+        """Until something happens to the job."""
+        if self._channel is not None:
+            select.select([self._channel.reader], [], [])
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()

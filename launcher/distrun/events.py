@@ -9,13 +9,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.codec import from_json, to_json
 from distrun.strategies import Success
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +116,14 @@ class TaskEnded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TaskReported(Event):
+    """What a task had last said of itself through DISTRUN_NOTIFY, recorded when it exits."""
+
+    task: str
+    values: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopRequested(Event):
     """Somebody wants the job to end. `reason` names the command or the signal."""
 
@@ -155,7 +160,7 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, JobPlanned, Aborted, TaskStarted,
-        TaskNotStarted, TaskExited, TaskEnded, StopRequested, TimedOut, JobEnded,
+        TaskNotStarted, TaskExited, TaskEnded, TaskReported, StopRequested, TimedOut, JobEnded,
     )
 }  # fmt: skip
 
@@ -197,15 +202,31 @@ class EventLog:
         os.close(self._file)
 
 
-def read(path: str) -> Iterator[Event]:
-    """The record's events in order; those of later versions and a torn last line left out."""
-    with open(path, "rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            try:
-                event = decode(json.loads(line))
-            except (ValueError, TypeError, KeyError, AttributeError):
-                continue
-            if event is not None:
-                yield event
+class EventReader:
+    """The record's events in order, as they come; those of later versions left out."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read_new(self) -> list[Event]:
+        """What was added since the last call. A torn last line is not there yet."""
+        with open(self._path, "rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        decoded = map(_decode_line, whole.splitlines())
+        return [event for event in decoded if event is not None]
+
+
+def _decode_line(line: bytes) -> Event | None:
+    try:
+        return decode(json.loads(line))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def read(path: str) -> list[Event]:
+    """All events of a record. Raises FileNotFoundError where there is none."""
+    return EventReader(path).read_new()

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import socket
 import struct
+import time
 from pathlib import Path
 
 from distrun import events, lifecycle
@@ -22,6 +23,7 @@ from distrun.errors import HostError, UsageError
 
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6
+_UNFINISHED_SECONDS = 600.0
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
 
@@ -56,7 +58,7 @@ class JobFolder:
     def state(self) -> lifecycle.JobState:
         """The job's state by its record. Raises UsageError where the record is gone."""
         try:
-            return lifecycle.replay(list(events.read(str(self.events_file))))
+            return lifecycle.replay(events.read(str(self.events_file)))
         except FileNotFoundError:
             raise UsageError(f"the record of job {self.job_id} is gone from {self.path}") from None
 
@@ -104,8 +106,22 @@ class JobFolder:
         finally:
             os.close(folder)
 
+    def last_change(self) -> float:
+        """When its record was last written, Unix seconds."""
+        for path in (self.events_file, self.path):
+            with contextlib.suppress(OSError):
+                return path.stat().st_mtime
+        return 0.0
+
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(each.lstat().st_size for each in self.path.rglob("*") if not each.is_dir())
+
     def remove(self) -> None:
-        shutil.rmtree(self.path)
+        """Remove it from sight at once, then from the disk."""
+        going = self.path.with_name(f".gone-{self.path.name.removeprefix('.gone-')}")
+        os.rename(self.path, going)
+        shutil.rmtree(going)
 
 
 class JobStore:
@@ -139,6 +155,14 @@ class JobStore:
         except OSError as error:
             raise HostError(f"the jobs in {self.jobs} cannot be read: {error.strerror}") from error
         return sorted((JobFolder(self.jobs / name) for name in names), key=lambda f: f.created_ns)
+
+    def unfinished(self) -> list[JobFolder]:
+        """What was left by a death while a job's folder was made or removed."""
+        found = []
+        with contextlib.suppress(OSError):
+            names = [name for name in os.listdir(self.jobs) if name.startswith(".")]
+            found = [JobFolder(self.jobs / name) for name in names]
+        return [each for each in found if each.last_change() < time.time() - _UNFINISHED_SECONDS]
 
     def find(self, query: str) -> JobFolder:
         """The job with that id, the newest of that name, or the one with that prefix.

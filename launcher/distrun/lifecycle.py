@@ -78,6 +78,8 @@ class TaskState:
     reason: str | None = None
     """Why it could not be started or was lost, where that is so."""
     stopped_by_us: bool = False
+    reported: dict[str, str] = field(default_factory=dict)
+    """What it last said of its progress, once it has exited."""
 
     @property
     def has_failed_exit(self) -> bool:
@@ -294,6 +296,11 @@ def _(event: events.TaskEnded, state: JobState) -> Result:
     else:
         phase = TaskPhase.FAILED if task.has_failed_exit else TaskPhase.SUCCEEDED
     return _finish_if_over(_change(state, event.task, phase=phase, ended_at=event.at))
+
+
+@_step.register
+def _(event: events.TaskReported, state: JobState) -> Result:
+    return _change(state, event.task, reported=dict(event.values)), []
 
 
 @_step.register

@@ -162,19 +162,19 @@ def test_arguments_after_two_dashes_reach_the_program(distrun, write_spec):
     assert done.stdout.splitlines()[0] == "worker:0 | a --epochs 3 two words"
 
 
-@pytest.mark.parametrize("folder", ["it's \"here\" $(touch x)", "new\nline", "déjà vu"])
+@pytest.mark.parametrize("folder", ['it\'s "here" $(touch x)', "new\nline", "déjà vu"])
 def test_hostile_paths_only_name(distrun, tmp_path, folder):
     place = tmp_path / folder
     place.mkdir()
-    (place / "job.py").write_text("import os, sys; print(os.path.dirname(sys.argv[0]) == os.getcwd())")
+    (place / "job.py").write_text(
+        "import os, sys; print(os.path.dirname(sys.argv[0]) == os.getcwd())"
+    )
     (place / "spec.yaml").write_text(
         "strategy: multi_worker_mirrored\ncluster: {worker: 2}\n"
         "program: {script: job.py, workdir: .}\nname: 'a/../../b \"$(touch x)'\n"
     )
     home = place / "home"
-    done = distrun(
-        "launch", place / "spec.yaml", env={**os.environ, "DISTRUN_HOME": str(home)}
-    )
+    done = distrun("launch", place / "spec.yaml", env={**os.environ, "DISTRUN_HOME": str(home)})
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["worker:0 | True", "worker:1 | True"]
     assert len(list((home / "jobs").iterdir())) == 1

@@ -26,7 +26,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
         )
         os.close(slave)
         os.set_blocking(self.master, False)
@@ -126,7 +126,9 @@ def test_closing_the_window_ends_a_foreground_job(
     assert status()["state"] == "stopped"
 
 
-def test_closing_the_window_leaves_a_detached_job(terminal, write_spec, wait_until, distrun, status):
+def test_closing_the_window_leaves_a_detached_job(
+    terminal, write_spec, wait_until, distrun, status
+):
     window = terminal("launch", "-d", write_spec("echo ready; exec sleep 600"))
     wait_until(window.ended, timeout=30)
     assert window.process.returncode == 0

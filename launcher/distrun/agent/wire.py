@@ -207,7 +207,7 @@ class StopJob(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Send every event from now on, and task progress."""
+    """Send every event from now on, and what tasks say of their progress."""
 
 
 # From the supervisor to the commands -------------------------------------------------------
@@ -217,6 +217,10 @@ class Happened(NamedTuple):
     """One event of the record, as it stands there."""
 
     event: Dict[str, Any]
+
+
+class Watching(NamedTuple):
+    """Answers Watch, behind the latest progress of each task."""
 
 
 class Refused(NamedTuple):
@@ -235,7 +239,7 @@ _TYPES: Dict[str, Type[Any]] = {
     for kind in (
         Configure, Attach, Ack, HoldPorts, StartTask, StopTask, Shutdown,
         Hello, PortsHeld, PortsRefused, TaskStarted, TaskNotStarted, TaskExited, TaskEnded,
-        Progress, Fault, OpenJob, Detach, StopJob, Watch, Happened, Refused,
+        Progress, Fault, OpenJob, Detach, StopJob, Watch, Watching, Happened, Refused,
     )
 }  # fmt: skip
 

@@ -76,6 +76,15 @@ def clock_time(at: float) -> str:
     return time.strftime(pattern, then)
 
 
+def size(count: float) -> str:
+    """Bytes in words: `670 MB`."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
 def span(seconds: float) -> str:
     """How long: `0.4 s`, `12 s`, `3 m 05 s`, `2 h 10 m`, `3 d 4 h`."""
     if seconds < 10:

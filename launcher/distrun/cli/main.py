@@ -16,7 +16,8 @@ from distrun.cli import console
 from distrun.errors import DistrunError, InternalError
 
 _VERBS = (
-    "launch", "plan", "validate", "ps", "status", "logs", "kill", "wait",
+    "launch", "plan", "validate", "ps", "status", "logs", "kill", "wait", "events",
+    "init", "schema", "clean", "completion",
 )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def main() -> NoReturn:
 
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     try:
-        result = distrun.main(standalone_mode=False)
+        result = distrun.main(prog_name="distrun", standalone_mode=False)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:

@@ -10,6 +10,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from click.shell_completion import CompletionItem
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -32,8 +34,25 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 def job_argument(*, many: bool = False) -> Callable[[Any], Any]:
     """JOB: an id, a name, or a unique prefix."""
     if many:
-        return click.argument("jobs", metavar="[JOB]...", nargs=-1)
-    return click.argument("job", metavar="[JOB]", required=False)
+        return click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=_complete_jobs)
+    return click.argument("job", metavar="[JOB]", required=False, shell_complete=_complete_jobs)
+
+
+def _complete_jobs(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from distrun.cli.completion import complete_jobs
+
+    return complete_jobs(ctx, param, incomplete)
+
+
+def complete_tasks(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Task names of the job at hand; imported late, for --help needs none of it."""
+    from distrun.cli import completion
+
+    return completion.complete_tasks(ctx, param, incomplete)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

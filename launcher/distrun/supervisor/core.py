@@ -204,6 +204,9 @@ class Supervisor:
         kind = _REPORTS.get(type(message))
         if kind is not None:
             self.emit(kind(**message._asdict()))
+            if isinstance(message, wire.TaskExited) and message.task in self._progress:
+                last = self._progress[message.task]
+                self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
         elif isinstance(message, wire.Progress):
             self._progress[message.task] = message
             self._clients.tell(message)
@@ -308,6 +311,7 @@ class Supervisor:
             client.is_watching = True
             for progress in self._progress.values():
                 client.channel.send(progress)
+            client.channel.send(wire.Watching())
 
     def _on_client_end(self, client: Client) -> None:
         if client is not self._launch:

@@ -1,0 +1,101 @@
+"""`distrun init`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrun.cli import console
+from distrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.shell_completion import CompletionItem
+
+
+class TemplateName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The name of a template."""
+
+    name = "template"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from distrun.resources import templates
+
+        return [
+            CompletionItem(name, help=describe(path))
+            for name, path in sorted(templates().items())
+            if name.startswith(incomplete)
+        ]
+
+
+@click.command("init", short_help="List templates of specs, or write one.")
+@click.argument("template", required=False, type=TemplateName())
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Where to write it [default: TEMPLATE.yaml here; - is stdout].",
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def command(template: str | None, output: str | None, force: bool) -> int:
+    """List the templates, or write TEMPLATE as a spec to begin with, comments and all.
+
+    \b
+      distrun init
+      distrun init multi_worker_mirrored -o job.yaml
+    """
+    from distrun.resources import templates
+
+    known = dict(sorted(templates().items()))
+    if template is None:
+        width = max(map(len, known))
+        for name, path in known.items():
+            console.put(f"{name:<{width}}  {describe(path)}")
+        return 0
+    if template not in known:
+        raise UsageError(f"there is no template {template!r}", hint=_nearest(template, known))
+    _write(known[template], output or f"{template}.yaml", force=force)
+    return 0
+
+
+def describe(path: Path) -> str:
+    """A template's first comment line."""
+    return path.read_text("utf-8").partition("\n")[0].lstrip("# ")
+
+
+def _nearest(name: str, known: dict[str, Any]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+
+
+def _write(template: Path, output: str, *, force: bool) -> None:
+    text = template.read_bytes()
+    if output == "-":
+        sys.stdout.buffer.write(text)
+        return
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+    try:
+        with open(os.open(output, flags, 0o666), "wb") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(
+            f"{output} is there already", hint="name another with -o, or say --force"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}") from error
+    shown = console.printable(output)
+    console.say(f"wrote {shown}; check it with: distrun validate {shown}")

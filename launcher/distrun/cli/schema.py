@@ -1,0 +1,22 @@
+"""`distrun schema`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from distrun.cli import console
+
+
+@click.command("schema", short_help="Print the spec's JSON Schema.")
+def command() -> int:
+    """Print the JSON Schema of a spec, for editors to complete and explain its keys.
+
+    \b
+      distrun schema > distrun.schema.json
+    """
+    from distrun.spec import json_schema
+
+    console.put(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0
