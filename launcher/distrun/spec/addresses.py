@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-ADDRESS_PATTERN = r"(\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.\-]+)?\]|[A-Za-z0-9_][A-Za-z0-9_.\-]*):[0-9]{1,5}"
+_IPV6 = r"\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.\-]+)?\]"
+ADDRESS_PATTERN = rf"({_IPV6}|[A-Za-z0-9_][A-Za-z0-9_.\-]*):[0-9]{{1,5}}"
 
 _ADDRESS = re.compile(ADDRESS_PATTERN)
 LAST_PORT = 65535
@@ -39,7 +40,7 @@ def address_problem(text: str) -> str | None:
 
 
 def _is_ipv6(text: str) -> bool:
-    import ipaddress  # costs 3 ms, and hardly a spec needs it
+    import ipaddress  # noqa: PLC0415 - costs 3 ms, and hardly a spec needs it
 
     try:
         ipaddress.IPv6Address(text)

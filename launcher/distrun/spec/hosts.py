@@ -10,10 +10,12 @@ from distrun.spec.hostnames import MAX_HOSTS, HostSetError, bare, expand
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import HostSpec
 from distrun.spec.problems import Mark, Problems, quoted
-from distrun.spec.shapes import At, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from distrun.spec.records import Section
+    from distrun.spec.shapes import At
 
 _SLOTS = re.compile(r"(?:slots|max[-_]slots)=([0-9]{1,6})")
 
@@ -30,8 +32,11 @@ class _Hosts:
         if machine in self.found:
             known = self.found[machine].name
             same = "" if known == host.name else f", which is {quoted(known)} again"
-            self.problems.add(mark, f"the host {quoted(host.name)} is given twice{same}",
-                              "keep one, and set its slots")
+            self.problems.add(
+                mark,
+                f"the host {quoted(host.name)} is given twice{same}",
+                "keep one, and set its slots",
+            )
         elif len(self.found) == MAX_HOSTS:
             self.problems.add(mark, f"more than {MAX_HOSTS} hosts")
         else:
@@ -66,8 +71,11 @@ def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:
     names = expand(item.get("name"))
     address = item.get("address")
     if address is not None and len(names) > 1:
-        problems.add(item.marks["address"], f"one address cannot be that of {len(names)} hosts",
-                     "remove it, or write each host by itself")
+        problems.add(
+            item.marks["address"],
+            f"one address cannot be that of {len(names)} hosts",
+            "remove it, or write each host by itself",
+        )
         return
     settings = {
         "address": address,
@@ -104,8 +112,9 @@ def hostfile_hosts(text: str, shown: str, problems: Problems) -> tuple[HostSpec,
         if problems.full:
             break
     if not hosts.found and not problems:
-        problems.add(Mark(shown, 1, 1), "no host is named here",
-                     "write one a line, such as 'gpu1 slots=4'")
+        problems.add(
+            Mark(shown, 1, 1), "no host is named here", "write one a line, such as 'gpu1 slots=4'"
+        )
     return hosts.tuple()
 
 
@@ -119,8 +128,11 @@ def _line(words: list[re.Match[str]], shown: str, number: int, hosts: _Hosts) ->
     for word in words[1:]:
         match = _SLOTS.fullmatch(word[0])
         if not match:
-            hosts.problems.add(Mark(shown, number, word.start() + 1),
-                               f"unknown word {quoted(word[0])}", "write 'host slots=4'")
+            hosts.problems.add(
+                Mark(shown, number, word.start() + 1),
+                f"unknown word {quoted(word[0])}",
+                "write 'host slots=4'",
+            )
             return
         if word[0].startswith("slots"):
             slots = int(match[1])

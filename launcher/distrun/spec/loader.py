@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' write a spec"
 
 
-def load(
+def load(  # noqa: PLR0913 - all but the path are keywords
     path: str,
     *,
     overrides: Sequence[str] = (),
@@ -55,8 +55,11 @@ def load(
         name=name,
         extra_args=tuple(extra_args),
     )
-    root = _root(path if path == STDIN else os.path.join(around.cwd, path),
-                 STDIN_NAME if path == STDIN else path, problems)
+    root = _root(
+        path if path == STDIN else os.path.join(around.cwd, path),
+        STDIN_NAME if path == STDIN else path,
+        problems,
+    )
     if root is None:
         raise problems.error()
     root = override(root, overrides, problems)

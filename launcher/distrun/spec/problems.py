@@ -100,7 +100,7 @@ class Problems:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """What to do about a name that is none of `known`: the nearest one, or all of them."""
-    from difflib import get_close_matches  # only needed once something is wrong
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed once something is wrong
 
     names = list(known)
     by_folded = {one.casefold(): one for one in names}

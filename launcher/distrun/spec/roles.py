@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distrun.spec.addresses import parse_address
-from distrun.spec.machine import is_this_machine
 from distrun.spec.hostnames import bare
+from distrun.spec.machine import is_this_machine
 from distrun.spec.model import RoleSpec
 from distrun.spec.problems import Mark, Problems
-from distrun.spec.shapes import At, Section
+from distrun.spec.records import Section
 from distrun.strategies import STRATEGIES, Role, RoleRule, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from distrun.spec.model import HostSpec
+    from distrun.spec.shapes import At
 
 EMPTY = Section(Mark(""))
 
@@ -71,8 +72,11 @@ def check_roles(
         if role in by_role or cluster.wrong(role.value):
             continue
         if rule.least and (strategy.tf_config or document.has("cluster")):
-            problems.add(_place(document), f"{strategy.name} needs {rule.in_words} {role.value}",
-                         f"add '{role.value}: {rule.least}' to cluster")
+            problems.add(
+                _place(document),
+                f"{strategy.name} needs {rule.in_words} {role.value}",
+                f"add '{role.value}: {rule.least}' to cluster",
+            )
     for one in roles:
         rule_or_none = strategy.roles.get(one.spec.role)
         if rule_or_none is None:
@@ -80,8 +84,11 @@ def check_roles(
         else:
             _check_count(one, rule_or_none, strategy, problems)
         if one.addresses and not strategy.tf_config and rule_or_none is not None:
-            problems.add(one.mark, f"{strategy.name} runs in one process and has no addresses",
-                         f"write '{one.spec.role.value}: 1', or remove cluster")
+            problems.add(
+                one.mark,
+                f"{strategy.name} runs in one process and has no addresses",
+                f"write '{one.spec.role.value}: 1', or remove cluster",
+            )
 
 
 def _place(document: Section) -> Mark:
@@ -92,8 +99,11 @@ def _place(document: Section) -> Mark:
 def _refuse_role(one: Written, strategy: Strategy, problems: Problems) -> None:
     role = one.spec.role
     takers = [other.name for other in STRATEGIES.values() if role in other.roles]
-    problems.add(one.key, f"{strategy.name} has no {role.value}",
-                 f"remove it, or use the strategy {' or '.join(takers)}")
+    problems.add(
+        one.key,
+        f"{strategy.name} has no {role.value}",
+        f"remove it, or use the strategy {' or '.join(takers)}",
+    )
 
 
 def _check_count(one: Written, rule: RoleRule, strategy: Strategy, problems: Problems) -> None:
@@ -118,11 +128,17 @@ def check_addresses(
         first = seen.setdefault((host, address.port), at.mark)
         if first is not at.mark:
             where = f" (first in line {first.line})" if first.line else ""
-            problems.add(at.mark, f"the address {at.value} is given twice{where}",
-                         "give each task its own port")
+            problems.add(
+                at.mark,
+                f"the address {at.value} is given twice{where}",
+                "give each task its own port",
+            )
         if not known.has(address.host):
-            problems.add(at.mark, f"the address {at.value} is on none of the hosts",
-                         f"add {address.host} to hosts, or use an address of {known.in_words}")
+            problems.add(
+                at.mark,
+                f"the address {at.value} is on none of the hosts",
+                f"add {address.host} to hosts, or use an address of {known.in_words}",
+            )
 
 
 class _Known:
