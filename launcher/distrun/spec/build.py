@@ -84,7 +84,7 @@ def build(document: Section, around: Surroundings, problems: Problems, *, unbuil
     hosts = _hosts(document, around, problems)
     name = _name(document, around, problems)
     _check_extra_args(around, problems)
-    if strategy:
+    if strategy and not document.wrong("cluster"):
         check_roles(document, roles, strategy, problems)
     check_addresses(roles, hosts, problems)
     program = build_program(document.get("program", EMPTY), around, problems)
@@ -116,7 +116,7 @@ def build(document: Section, around: Surroundings, problems: Problems, *, unbuil
 def _name(document: Section, around: Surroundings, problems: Problems) -> str:
     if around.name is not None:
         length = len(around.name)
-        if not 1 <= length <= LONGEST_NAME or "\0" in around.name:
+        if not 1 <= length <= LONGEST_NAME or bad_character(around.name):
             problems.add(
                 Mark("--name"),
                 f"{quoted(around.name)} is no name for a job",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from distrun.errors import UsageError
 from distrun.spec.build import Surroundings, build
 from distrun.spec.keys import SPEC
 from distrun.spec.overrides import override
@@ -23,7 +24,7 @@ _BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' wr
 
 
 def load(  # noqa: PLR0913 - all but the path are keywords
-    path: str,
+    path: str | os.PathLike[str],
     *,
     overrides: Sequence[str] = (),
     extra_args: Sequence[str] = (),
@@ -47,10 +48,11 @@ def load(  # noqa: PLR0913 - all but the path are keywords
         UsageError: there is no such file.
         SpecProblemsError: an InvalidSpecError with every problem and its position.
     """
+    path = os.fspath(path)
     problems = Problems()
     around = Surroundings.of(
         path,
-        cwd=cwd or os.getcwd(),
+        cwd=cwd or _current_folder(),
         environ=os.environ if environ is None else environ,
         name=name,
         extra_args=tuple(extra_args),
@@ -67,6 +69,13 @@ def load(  # noqa: PLR0913 - all but the path are keywords
     if document is FAILED:  # pragma: no cover - a mapping is read whatever it holds
         raise problems.error()
     return build(document, around, problems, unbuilt=unbuilt)
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder is gone", hint="cd to one that exists") from None
 
 
 def _root(path: str, shown: str, problems: Problems) -> Node | None:

@@ -62,7 +62,7 @@ class Problems:
     """Collects problems while a spec is read."""
 
     def __init__(self) -> None:
-        self._found: list[Problem] = []
+        self._found: dict[Problem, None] = {}  # in the order of finding, each once
         self._left_out = 0
 
     def __bool__(self) -> bool:
@@ -79,7 +79,7 @@ class Problems:
         if self.full:
             self._left_out += 1
         else:
-            self._found.append(problem)
+            self._found[problem] = None
 
     def add_unknown(self, mark: Mark, message: str, name: str, known: Iterable[str]) -> None:
         """Add a problem with a name nobody knows; suggest the nearest of `known`."""
@@ -87,7 +87,10 @@ class Problems:
 
     def error(self) -> SpecProblemsError:
         """All problems as one error, in the order of the files."""
-        files = {problem.file: index for index, problem in reversed([*enumerate(self._found)])}
+        files = {
+            file: index
+            for index, file in enumerate(dict.fromkeys(problem.file for problem in self._found))
+        }
         ordered = sorted(
             self._found, key=lambda one: (files[one.file], one.line or 0, one.column or 0)
         )

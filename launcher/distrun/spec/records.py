@@ -37,6 +37,8 @@ class Section:
     values: dict[str, Any] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
     keys: dict[str, Mark] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    """Keys that mean nothing here: one of them may be a known one, misspelt."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.values.get(name, default)
@@ -71,6 +73,7 @@ class Record:
         for entry in node.entries:
             name = entry.key.text
             if name not in known:
+                section.unknown.append(name)
                 self._unknown(entry.key, path, problems)
                 continue
             section.marks[name] = entry.value.mark

@@ -66,12 +66,13 @@ def check_roles(
     document: Section, roles: tuple[Written, ...], strategy: Strategy, problems: Problems
 ) -> None:
     """Add a problem for each role that the strategy lacks, cannot have, or has too many of."""
-    cluster = document.get("cluster", EMPTY)
+    cluster: Section = document.get("cluster", EMPTY)
     by_role = {one.spec.role: one for one in roles}
     for role, rule in strategy.roles.items():
-        if role in by_role or cluster.wrong(role.value):
+        # A role that is there but wrong, or perhaps misspelt, has been said already.
+        if role in by_role or cluster.wrong(role.value) or cluster.unknown:
             continue
-        if rule.least and (strategy.tf_config or document.has("cluster")):
+        if rule.least and (strategy.tf_config or cluster.marks):
             problems.add(
                 _place(document),
                 f"{strategy.name} needs {rule.in_words} {role.value}",

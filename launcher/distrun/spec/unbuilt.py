@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distrun.spec.problems import quoted
 from distrun.spec.records import Section
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _refuse_hosts(
         key = "hosts" if document.has("hosts") else "hostfile"
         problems.add(
             document.marks[key],
-            f"tasks cannot run on {remote} yet, only on this machine",
+            f"tasks cannot run on {quoted(remote)} yet, only on this machine",
             f"remove {key}",
         )
     if document.has("ssh"):

@@ -148,7 +148,9 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
     except _RefusedError:
         return None
     except yaml.MarkedYAMLError as error:
-        problems.add(composer.mark(error.problem_mark or error.context_mark), _said(error))
+        place = error.problem_mark or error.context_mark
+        hint = _syntax_hint(text, place.line) if place else ""
+        problems.add(composer.mark(place), _said(error), hint)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML's own reader and its escapes outside Unicode have no position.
         problems.add(whole or Mark(file, 1, 1), f"not valid YAML: {error}")
@@ -158,6 +160,15 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
 def _said(error: yaml.MarkedYAMLError) -> str:
     context = f"{error.context}, " if error.context else ""
     return f"not valid YAML: {context}{error.problem}"
+
+
+def _syntax_hint(text: str, line: int) -> str:
+    """What to do about the usual slips in the line where YAML's grammar gave up."""
+    lines = text.split("\n")
+    culprit = lines[line] if line < len(lines) else ""
+    if "\t" in culprit[: len(culprit) - len(culprit.lstrip())]:
+        return "indent with spaces, not tabs"
+    return ""
 
 
 class _RefusedError(Exception):
