@@ -18,9 +18,7 @@ STDIN_NAME = "<stdin>"
 def read_spec(path: str, shown: str, most: int, problems: Problems) -> bytes | None:
     """The spec's bytes, or None and a problem; raises UsageError where there is no such file."""
     if path == STDIN:
-        return _bounded(
-            lambda count: sys.stdin.buffer.read(count), Mark(shown, 1, 1), most, problems
-        )
+        return _bounded(_standard_input, Mark(shown, 1, 1), most, problems)
     try:
         return read_file(path, shown, most, problems)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
@@ -38,6 +36,10 @@ def read_file(path: str, shown: str, most: int, problems: Problems) -> bytes | N
             return file.read(count)
 
     return _bounded(read, Mark(shown, 1, 1), most, problems)
+
+
+def _standard_input(count: int) -> bytes:
+    return sys.stdin.buffer.read(count)
 
 
 def _bounded(

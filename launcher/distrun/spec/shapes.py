@@ -78,6 +78,7 @@ class ListOf:
     item: Shape
     words: str
     least: int = 0
+    most: int | None = None
     noun: str = "item"
     text_hint: Callable[[str], str] | None = None
     """What to write in place of a text that should have been a list."""
@@ -93,6 +94,11 @@ class ListOf:
         if len(node.items) < self.least:
             problems.add(node.mark, f"{path} has no {self.noun}", f"write {self.words}")
             return FAILED
+        if self.most is not None and len(node.items) > self.most:
+            problems.add(
+                node.items[self.most].mark, f"{path} has more than {self.most} items", "list fewer"
+            )
+            return FAILED
         read = [
             At(item.mark, self.item.read(item, f"{path}[{index}]", problems))
             for index, item in enumerate(node.items)
@@ -100,9 +106,12 @@ class ListOf:
         return FAILED if any(at.value is FAILED for at in read) else tuple(read)
 
     def schema(self) -> Schema:
+        schema: Schema = {"type": ["array", "null"], "items": self.item.schema()}
         if self.least:
-            return {"type": "array", "items": self.item.schema(), "minItems": self.least}
-        return {"type": ["array", "null"], "items": self.item.schema()}
+            schema.update(type="array", minItems=self.least)
+        if self.most is not None:
+            schema["maxItems"] = self.most
+        return schema
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrun.spec.addresses import ADDRESS_PATTERN, address_problem
-from distrun.spec.keys.common import ARGS, ARGS_SAY, ENV, ENV_SAY, count
+from distrun.spec.keys.common import ARGS, ARGS_SAY, ENV, ENV_SAY, MAX_TASKS, count
 from distrun.spec.records import Key, Record
 from distrun.spec.scalars import Integer, Text
 from distrun.spec.shapes import Forms, ListOf, Shape
@@ -12,6 +12,7 @@ _ADDRESSES = ListOf(
     item=Text(words="host:port", check=address_problem, pattern=ADDRESS_PATTERN),
     words="a list of addresses such as [localhost:12345]",
     least=1,
+    most=MAX_TASKS,
     noun="address",
 )
 _ROLE_OPTIONS = (

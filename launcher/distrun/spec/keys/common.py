@@ -8,7 +8,8 @@ from distrun.spec.names import ENV_NAME_PATTERN, env_name_problem
 from distrun.spec.scalars import Integer, Text
 from distrun.spec.shapes import ListOf, MapOf
 
-MAX_TASKS = 100_000
+MAX_TASKS = 10_000
+"""Twice as many as a TF_CONFIG can hold."""
 
 VERBATIM = Text(words="text, a number, true or false", verbatim=True)
 PATH = Text(words="a path", least=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrun.spec.addresses import LAST_PORT
-from distrun.spec.hostnames import SET_PATTERN, host_set_problem
+from distrun.spec.hostnames import MAX_HOSTS, SET_PATTERN, host_set_problem
 from distrun.spec.keys.common import ENV, ENV_SAY, PATH, PYTHON, VERBATIM, count
 from distrun.spec.names import OPTION_PATTERN, option_name_problem
 from distrun.spec.records import Key, Record
@@ -84,6 +84,7 @@ HOSTS = ListOf(
     ),
     words="a list such as [localhost, 'gpu-[01-16]']",
     least=1,
+    most=MAX_HOSTS,
     noun="host",
     text_hint=lambda text: f'write ["{text[:60]}"]',
 )
