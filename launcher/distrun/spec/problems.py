@@ -101,16 +101,20 @@ class Problems:
             raise self.error()
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """What to do about a name that is none of `known`: the nearest one, or all of them."""
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that `name` was probably meant to be."""
     from difflib import get_close_matches  # noqa: PLC0415 - only needed once something is wrong
 
+    by_folded = {one.casefold(): one for one in known}
+    found = get_close_matches(name[:100].casefold(), by_folded, n=1)
+    return by_folded[found[0]] if found else None
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What to do about a name that is none of `known`: the nearest one, or all of them."""
     names = list(known)
-    by_folded = {one.casefold(): one for one in names}
-    nearest = get_close_matches(name[:100].casefold(), by_folded, n=1)
-    if nearest:
-        return f"did you mean {quoted(by_folded[nearest[0]])}?"
-    return "known: " + ", ".join(names) if names else ""
+    found = nearest(name, names)
+    return f"did you mean {quoted(found)}?" if found else "known: " + ", ".join(names)
 
 
 def printable(text: str) -> str:

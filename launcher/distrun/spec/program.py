@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from distrun.resources import bundled_jobs
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
-from distrun.spec.problems import Mark, Problems, quoted
+from distrun.spec.problems import Problems, nearest, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from distrun.spec.build import Surroundings
+    from distrun.spec.problems import Mark
     from distrun.spec.records import Section
 
 _UNEXPANDED = "'~' and variables are not expanded in paths; write the whole path"
@@ -63,20 +67,32 @@ def _script(section: Section, around: Surroundings, problems: Problems) -> str:
     if name in jobs:
         return str(jobs[name])
     mark = section.marks["script"]
-    bundled = ", ".join(jobs) or "none"
+    bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
     if os.path.isdir(path):
         problems.add(
             mark,
             f"program.script is a folder: {quoted_path(path)}",
-            f"name a file in it, or a bundled job: {bundled}",
+            f"name a file in it, or {bundled}",
         )
     else:
         problems.add(
             mark,
             f"program.script names no file: {quoted_path(path)} is not there",
-            _missing(name, f"name a script, or a bundled job: {bundled}"),
+            _missing(name, _near(path, name, jobs) or f"name a script, or {bundled}"),
         )
     return ""
+
+
+def _near(path: str, name: str, jobs: Iterable[str]) -> str:
+    """A suggestion of a bundled job or a file beside the one that is missing, or ''."""
+    try:
+        with os.scandir(os.path.dirname(path)) as entries:
+            beside = [entry.name for entry in islice(entries, 1000)]
+    except OSError:
+        beside = []
+    folder, _, last = name.rpartition("/")
+    found = nearest(last, [*beside, *jobs])
+    return f"did you mean {quoted(os.path.join(folder, found))}?" if found else ""
 
 
 def _python(section: Section, around: Surroundings) -> str | None:
@@ -120,7 +136,7 @@ def _check_pass_env(section: Section, around: Surroundings, problems: Problems) 
         if at.value not in around.environ:
             problems.add(
                 at.mark,
-                f"pass_env names {quoted(at.value)}, which is not set here",
+                f"program.pass_env names {quoted(at.value)}, which is not set here",
                 f"export {at.value} before the launch, or remove it",
             )
         elif at.value in env:

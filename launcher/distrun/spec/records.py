@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from distrun.spec.flow import flow
 from distrun.spec.problems import Mark, quoted
 from distrun.spec.scalars import Choice
 from distrun.spec.shapes import FAILED, Schema, Shape, mismatch
@@ -13,7 +14,7 @@ from distrun.spec.yamlnodes import Mapping, Node, Scalar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.spec.problems import Problems
+from distrun.spec.problems import Problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,18 +104,19 @@ class Record:
         where = path or "the spec"
         for key in self.keys:
             if key.required and not section.has(key.name):
-                example = f"add '{key.name}: {key.examples[0]}'"
+                example = f"add '{key.name}: {flow(key.examples[0])}'"
                 problems.add(section.mark, f"{where} has no {key.name}", example)
         written = [name for name in self.one_of if section.has(name)]
-        choice = Choice(values=self.one_of).words if self.one_of else ""
         if self.one_of and not written:
-            problems.add(section.mark, f"{where} needs one of {choice}")
-        for name in written[1:]:
+            first = next(key for key in self.keys if key.name == self.one_of[0])
             problems.add(
-                section.keys[name],
-                f"{where} has both {written[0]} and {name}",
-                f"keep one of {choice}",
+                section.mark,
+                f"{where} needs one of {Choice(values=self.one_of).words}",
+                f"add '{first.name}: {flow(first.examples[0])}'",
             )
+        for name in written[1:]:
+            message = f"{where} has both {written[0]} and {name}"
+            problems.add(section.keys[name], message, "keep one of them")
 
     def schema(self) -> Schema:
         schema: Schema = {

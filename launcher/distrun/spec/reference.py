@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distrun.spec.flow import flow
 from distrun.spec.keys import CLUSTER, ROLE, SPEC
 from distrun.spec.records import Record
 from distrun.spec.shapes import Forms, ListOf, Shape
@@ -85,18 +85,7 @@ def markdown_reference() -> str:
 
 
 def _row(key: KeyReference) -> str:
-    examples = ", ".join(f"`{_yaml(example)}`" for example in key.examples)
+    examples = ", ".join(f"`{flow(example)}`" for example in key.examples)
     default = "required" if key.required else key.default
     cells = (f"`{key.path}`", key.type, default, f"{key.description} Example: {examples}")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _yaml(value: Any) -> str:
-    """An example as one would write it in YAML's flow style."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {_yaml(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_yaml(one) for one in value) + "]"
-    if isinstance(value, str):
-        return json.dumps(value) if any(char in value for char in "[]{},:#&*") else value
-    return json.dumps(value)

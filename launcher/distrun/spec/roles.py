@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distrun.spec.addresses import parse_address
+from distrun.spec.flow import flow
 from distrun.spec.hostnames import bare
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import RoleSpec
@@ -67,24 +68,22 @@ def check_roles(
 ) -> None:
     """Add a problem for each role that the strategy lacks, cannot have, or has too many of."""
     cluster: Section = document.get("cluster", EMPTY)
-    by_role = {one.spec.role: one for one in roles}
-    for role, rule in strategy.roles.items():
-        # A role that is there but wrong, or perhaps misspelt, has been said already.
-        if role in by_role or cluster.wrong(role.value) or cluster.unknown:
-            continue
-        if rule.least and (strategy.tf_config or cluster.marks):
-            problems.add(
-                _place(document),
-                f"{strategy.name} needs {rule.in_words} {role.value}",
-                f"add '{role.value}: {rule.least}' to cluster",
-            )
+    if cluster.marks:
+        _check_missing(document.keys["cluster"], cluster, roles, strategy, problems)
+    elif strategy.tf_config and not cluster.unknown:
+        least = {role.value: rule.least for role, rule in strategy.roles.items() if rule.least}
+        problems.add(
+            document.keys.get("cluster") or document.keys["strategy"],
+            f"{strategy.name} needs a cluster with {' and '.join(least)}",
+            f"add 'cluster: {flow(least)}'",
+        )
     for one in roles:
-        rule_or_none = strategy.roles.get(one.spec.role)
-        if rule_or_none is None:
+        rule = strategy.roles.get(one.spec.role)
+        if rule is None:
             _refuse_role(one, strategy, problems)
-        else:
-            _check_count(one, rule_or_none, strategy, problems)
-        if one.addresses and not strategy.tf_config and rule_or_none is not None:
+            continue
+        _check_count(one, rule, strategy, problems)
+        if one.addresses and not strategy.tf_config:
             problems.add(
                 one.mark,
                 f"{strategy.name} runs in one process and has no addresses",
@@ -92,9 +91,30 @@ def check_roles(
             )
 
 
-def _place(document: Section) -> Mark:
-    """Where a missing role is said to be missing."""
-    return document.keys.get("cluster") or document.keys.get("strategy") or document.mark
+def _check_missing(
+    place: Mark,
+    cluster: Section,
+    roles: tuple[Written, ...],
+    strategy: Strategy,
+    problems: Problems,
+) -> None:
+    there = {one.spec.role for one in roles}
+    for role, rule in strategy.roles.items():
+        # A role that is there but wrong, perhaps misspelt, or another, has been said already.
+        said = cluster.unknown or _unreadable(cluster, role) or (roles and not strategy.tf_config)
+        if rule.least and role not in there and not said:
+            problems.add(
+                place,
+                f"{strategy.name} needs a {role.value} ({rule.in_words})",
+                f"add '{role.value}: {rule.least}' to cluster",
+            )
+
+
+def _unreadable(cluster: Section, role: Role) -> bool:
+    value = cluster.get(role.value)
+    if isinstance(value, Section):
+        return not {"count", "addresses"} & value.values.keys()
+    return cluster.wrong(role.value)
 
 
 def _refuse_role(one: Written, strategy: Strategy, problems: Problems) -> None:

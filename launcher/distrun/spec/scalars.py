@@ -36,7 +36,9 @@ class Text:
             hint = 'write "" for an empty text' if self.least == 0 else ""
             return mismatch(node, path, self.words, problems, hint)
         if not self.verbatim and not isinstance(node.value, str):
-            return mismatch(node, path, self.words, problems, f'put it in quotes: "{node.text}"')
+            fits = not self.pattern or re.fullmatch(self.pattern, node.text)
+            hint = f'put it in quotes: "{node.text}"' if fits else ""
+            return mismatch(node, path, self.words, problems, hint)
         if not clean(node.text, node, path, problems):
             return FAILED
         wrong = self._wrong(node.text)
@@ -100,6 +102,8 @@ class Choice:
     values: tuple[str, ...]
     unknown: Callable[[str], str] | None = None
     """What to look for among `values` in place of an unknown one."""
+    instead: str = ""
+    """Where a word is one of several forms: all that could be written."""
 
     @property
     def words(self) -> str:
@@ -108,8 +112,8 @@ class Choice:
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if isinstance(node, Scalar) and node.text in self.values:
             return node.text
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
-            return mismatch(node, path, self.words, problems)
+        if self.instead or not isinstance(node, Scalar) or not isinstance(node.value, str):
+            return mismatch(node, path, self.instead or self.words, problems)
         guess = self.unknown(node.text) if self.unknown else node.text
         noun = path.rpartition(".")[2]
         problems.add_unknown(node.mark, f"unknown {noun} {quoted(node.text)}", guess, self.values)

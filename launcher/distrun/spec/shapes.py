@@ -49,7 +49,7 @@ def mismatch(node: Node, path: str, words: str, problems: Problems, hint: str = 
     found = describe(node)
     message = f"{path} is empty" if found == "empty" else f"{path} must be {words}, not {found}"
     if found == "empty" and not hint:
-        hint = f"write {words}, or remove the key"
+        hint = f"write {words}"
     problems.add(node.mark, message, hint)
     return FAILED
 

@@ -162,6 +162,10 @@ def _said(error: yaml.MarkedYAMLError) -> str:
     return f"not valid YAML: {context}{error.problem}"
 
 
+def _short(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
+
+
 def _syntax_hint(text: str, line: int) -> str:
     """What to do about the usual slips in the line where YAML's grammar gave up."""
     lines = text.split("\n")
@@ -224,7 +228,7 @@ class _Composer:
         if event.tag is not None:
             self._problems.add(
                 self.mark(event.start_mark),
-                f"the YAML tag {quoted(event.tag)} is not allowed",
+                f"the YAML tag {quoted(_short(event.tag))} is not allowed",
                 "write the value without a tag",
             )
         before = self._count

@@ -84,7 +84,7 @@ PROGRAM = Record(
             examples=("script", "off", ["data", "train.py"]),
             default="`script`",
             shape=Forms(
-                text=Choice(values=("script", "off")),
+                text=Choice(values=("script", "off"), instead="script, off or a list of paths"),
                 list=ListOf(item=PATH, words="a list of paths", least=1, noun="path"),
             ),
             says="What other hosts are sent: the script's folder, nothing, or a list of paths "

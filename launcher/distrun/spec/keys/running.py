@@ -96,7 +96,7 @@ TIMEOUTS = Record(
 
 _PORT_RANGE = Text(words="a range such as 20000-21000", pattern=r"[0-9]{1,5}-[0-9]{1,5}")
 PORTS = Forms(
-    text=Choice(values=("auto",)),
+    text=Choice(values=("auto",), instead="auto or a mapping such as {range: 20000-21000}"),
     mapping=Record(
         words="a mapping such as {range: 20000-21000}",
         keys=(
@@ -138,7 +138,10 @@ TENSORBOARD = Record(
             name="port",
             examples=("auto", 6006),
             default="`auto`",
-            shape=Forms(text=Choice(values=("auto",)), number=Integer(least=1, most=LAST_PORT)),
+            shape=Forms(
+                text=Choice(values=("auto",), instead="a port or auto"),
+                number=Integer(least=1, most=LAST_PORT),
+            ),
             says="The port TensorBoard listens on.",
         ),
     ),
