@@ -1,4 +1,4 @@
-"""Where the bundled jobs and templates are: in a wheel inside the package, in a checkout above it."""
+"""Where the bundled jobs and templates are: in a wheel inside the package, else above it."""
 
 from __future__ import annotations
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-ADDRESS_PATTERN = r"(\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.\-]+)?\]|[A-Za-z0-9_][A-Za-z0-9_.\-]*):[0-9]{1,5}"
+if TYPE_CHECKING:
+    from ipaddress import IPv6Address
+
+_IPV6 = r"\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.\-]+)?\]"
+ADDRESS_PATTERN = rf"({_IPV6}|[A-Za-z0-9_][A-Za-z0-9_.\-]*):[0-9]{{1,5}}"
 
 _ADDRESS = re.compile(ADDRESS_PATTERN)
 LAST_PORT = 65535
@@ -13,7 +18,7 @@ LAST_PORT = 65535
 
 @dataclass(frozen=True)
 class Address:
-    """A task's address, taken apart; `host` is without brackets and in lower case."""
+    """A task's address, taken apart; `host` is without brackets and in its shortest spelling."""
 
     host: str
     port: int
@@ -22,7 +27,10 @@ class Address:
 def parse_address(text: str) -> Address:
     """Take `text` apart; it has passed :func:`address_problem`."""
     host, _, port = text.rpartition(":")
-    return Address(host.strip("[]").lower(), int(port))
+    if host.startswith("["):
+        # One address has many spellings; TF_CONFIG gets the user's own.
+        return Address(str(_ipv6(host[1:-1])), int(port))
+    return Address(host.lower(), int(port))
 
 
 def address_problem(text: str) -> str | None:
@@ -33,16 +41,14 @@ def address_problem(text: str) -> str | None:
     port = int(text.rpartition(":")[2])
     if not 1 <= port <= LAST_PORT:
         return f"has the port {port}; ports are 1 to {LAST_PORT}"
-    if text.startswith("[") and not _is_ipv6(parse_address(text).host):
+    try:
+        parse_address(text)
+    except ValueError:
         return f"must be host:port, and {shown} holds no IPv6 address"
     return None
 
 
-def _is_ipv6(text: str) -> bool:
-    import ipaddress  # costs 3 ms, and hardly a spec needs it
+def _ipv6(text: str) -> IPv6Address:
+    import ipaddress  # noqa: PLC0415 - costs 3 ms, and hardly a spec needs it
 
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
+    return ipaddress.IPv6Address(text)

@@ -22,8 +22,9 @@ from distrun.spec.model import (
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.program import build_program, check_readable
 from distrun.spec.reading import STDIN, STDIN_NAME, decode, read_file
+from distrun.spec.records import Section
 from distrun.spec.roles import EMPTY, Written, check_addresses, check_roles, written_roles
-from distrun.spec.shapes import Section
+from distrun.spec.shapes import bad_character
 from distrun.spec.unbuilt import refuse_unbuilt
 from distrun.spec.yamlnodes import MAX_BYTES
 from distrun.strategies import STRATEGIES, Role, Strategy, Success
@@ -50,29 +51,42 @@ class Surroundings:
     extra_args: tuple[str, ...]
 
     @classmethod
-    def of(cls, path: str, *, cwd: str, environ: Mapping[str, str], name: str | None,
-           extra_args: tuple[str, ...]) -> Surroundings:
+    def of(
+        cls,
+        path: str,
+        *,
+        cwd: str,
+        environ: Mapping[str, str],
+        name: str | None,
+        extra_args: tuple[str, ...],
+    ) -> Surroundings:
         cwd = os.path.abspath(cwd)
         inside = STDIN_NAME if path == STDIN else path
         folder = cwd if path == STDIN else os.path.dirname(os.path.join(cwd, path))
-        return cls(file=inside, folder=os.path.normpath(folder), cwd=cwd, environ=environ,
-                   name=name, extra_args=extra_args)
+        return cls(
+            file=inside,
+            folder=os.path.normpath(folder),
+            cwd=cwd,
+            environ=environ,
+            name=name,
+            extra_args=extra_args,
+        )
 
     def resolve(self, path: str) -> str:
         """`path`, taken relative to the spec's folder."""
-        return os.path.normpath(os.path.join(self.folder, path))
+        whole = os.path.join(self.folder, path)
+        # What ".." means behind a link is the file system's to say.
+        return whole if ".." in path.split("/") else os.path.normpath(whole)
 
 
-def build(
-    document: Section, around: Surroundings, problems: Problems, *, unbuilt: bool
-) -> Spec:
+def build(document: Section, around: Surroundings, problems: Problems, *, unbuilt: bool) -> Spec:
     """The spec; raises with every problem there is, those of the shapes included."""
     strategy = STRATEGIES.get(document.get("strategy", ""))
     roles = written_roles(document.get("cluster", EMPTY))
     hosts = _hosts(document, around, problems)
     name = _name(document, around, problems)
     _check_extra_args(around, problems)
-    if strategy:
+    if strategy and not document.wrong("cluster"):
         check_roles(document, roles, strategy, problems)
     check_addresses(roles, hosts, problems)
     program = build_program(document.get("program", EMPTY), around, problems)
@@ -104,9 +118,12 @@ def build(
 def _name(document: Section, around: Surroundings, problems: Problems) -> str:
     if around.name is not None:
         length = len(around.name)
-        if not 1 <= length <= LONGEST_NAME or "\0" in around.name:
-            problems.add(Mark("--name"), f"{quoted(around.name)} is no name for a job",
-                         f"use 1 to {LONGEST_NAME} characters")
+        if not 1 <= length <= LONGEST_NAME or bad_character(around.name):
+            problems.add(
+                Mark("--name"),
+                f"{quoted(around.name)} is no name for a job",
+                f"use 1 to {LONGEST_NAME} characters",
+            )
         return around.name
     if around.file == STDIN_NAME:
         default = "job"
@@ -120,10 +137,9 @@ def _name(document: Section, around: Surroundings, problems: Problems) -> str:
 
 def _check_extra_args(around: Surroundings, problems: Problems) -> None:
     for arg in around.extra_args:
-        try:
-            arg.encode()
-        except UnicodeEncodeError:
-            problems.add(Mark("after --"), f"the argument {quoted(arg)} is not UTF-8")
+        bad = bad_character(arg)
+        if bad:
+            problems.add(Mark("after --"), f"the argument {quoted(arg)} holds {bad}", "remove it")
 
 
 def _hosts(
@@ -131,8 +147,9 @@ def _hosts(
 ) -> tuple[HostSpec, ...] | None:
     """The hosts, () for this machine alone, None where they could not be read."""
     if document.has("hosts") and document.has("hostfile"):
-        problems.add(document.keys["hostfile"], "hosts and hostfile are both given",
-                     "keep one of them")
+        problems.add(
+            document.keys["hostfile"], "hosts and hostfile are both given", "keep one of them"
+        )
     if document.has("hosts"):
         return None if document.wrong("hosts") else listed_hosts(document.get("hosts"), problems)
     if not document.has("hostfile"):
@@ -140,9 +157,7 @@ def _hosts(
     return _hostfile(document, around, problems) or None
 
 
-def _hostfile(
-    document: Section, around: Surroundings, problems: Problems
-) -> tuple[HostSpec, ...]:
+def _hostfile(document: Section, around: Surroundings, problems: Problems) -> tuple[HostSpec, ...]:
     written = document.get("hostfile")
     if written is None:
         return ()
@@ -172,18 +187,21 @@ def _port_range(
     first, last = (int(port) for port in text.split("-"))
     mark = ports.marks["range"]
     if not 1 <= first <= last <= LAST_PORT:
-        problems.add(mark, f"ports.range is {text}; ports are 1 to {LAST_PORT}, "
-                     "the lower one first", "write for example 20000-21000")
+        problems.add(
+            mark,
+            f"ports.range is {text}; ports are 1 to {LAST_PORT}, the lower one first",
+            "write for example 20000-21000",
+        )
         return None
     needed = sum(
-        one.spec.count for one in roles
-        if not one.addresses and one.spec.role is not Role.EVALUATOR
+        one.spec.count for one in roles if not one.addresses and one.spec.role is not Role.EVALUATOR
     )
     if strategy and not strategy.tf_config:
         return first, last
     if hosts is not None and needed > (last - first + 1) * len(hosts):
-        problems.add(mark, f"ports.range has {last - first + 1} ports for {needed} tasks",
-                     "widen it")
+        problems.add(
+            mark, f"ports.range has {last - first + 1} ports for {needed} tasks", "widen it"
+        )
     return first, last
 
 
@@ -197,8 +215,11 @@ def _success(
     default = strategy.success if strategy else Success.ALL
     success = _SUCCESS.get(written, default)
     if written == "chief" and not any(one.spec.role is Role.CHIEF for one in roles):
-        problems.add(document.marks["success"], "success waits for a chief, and there is none",
-                     "add 'chief: 1' to cluster, or write worker0")
+        problems.add(
+            document.marks["success"],
+            "success waits for a chief, and there is none",
+            "add 'chief: 1' to cluster, or write worker0",
+        )
     return success
 
 
@@ -209,8 +230,11 @@ def _restart(section: Section, problems: Problems) -> RestartSpec:
     restart = RestartSpec(**values)
     if restart.backoff > restart.backoff_max:
         where = "backoff_max" if section.has("backoff_max") else "backoff"
-        problems.add(section.marks[where], "restart.backoff is longer than restart.backoff_max"
-                     f" ({restart.backoff_max:g}s)", "raise backoff_max, or lower backoff")
+        problems.add(
+            section.marks[where],
+            f"restart.backoff is longer than restart.backoff_max ({restart.backoff_max:g}s)",
+            "raise backoff_max, or lower backoff",
+        )
         return defaults
     return restart
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
 
 from distrun.spec.problems import quoted
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MAX_HOSTS = 4096
+LONGEST_SET = 1000
 
 # A name never begins with '-': ssh would take it for an option.
 _NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-\\+]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%\-]*")
@@ -21,58 +28,82 @@ class HostSetError(ValueError):
     """A set of hosts cannot be read; the message completes "hosts ..."."""
 
 
+@dataclass(frozen=True)
+class _Range:
+    """Numbers from `first` to `last`, written with at least `width` digits."""
+
+    first: int
+    last: int
+    width: int
+
+    def numbers(self) -> Iterator[str]:
+        return (str(number).zfill(self.width) for number in range(self.first, self.last + 1))
+
+
+@dataclass(frozen=True)
+class HostSet:
+    """A set of hosts, not yet written out: a file may name millions of them."""
+
+    literals: tuple[str, ...]
+    brackets: tuple[tuple[_Range, ...], ...]
+
+    @property
+    def count(self) -> int:
+        sizes = (sum(part.last - part.first + 1 for part in ranges) for ranges in self.brackets)
+        return prod(sizes)
+
+    def names(self) -> Iterator[str]:
+        """Every host's name, in order."""
+        choices = [
+            [number for part in ranges for number in part.numbers()] for ranges in self.brackets
+        ]
+        for numbers in product(*choices):
+            pairs = zip(self.literals, (*numbers, ""), strict=True)
+            yield "".join(literal + number for literal, number in pairs)
+
+
 def bare(name: str) -> str:
     """The machine in `user@machine`, in lower case: names of machines have no case."""
     return name.rpartition("@")[2].lower()
 
 
-def expand(text: str) -> list[str]:
-    """All names in a set of hosts, in order. Raises HostSetError."""
+def host_set(text: str) -> HostSet:
+    """Read a set of hosts. Raises HostSetError."""
+    if len(text) > LONGEST_SET:
+        raise HostSetError(f"is longer than {LONGEST_SET} characters")
     parts = _BRACKETS.split(text)
     literals, brackets = parts[::2], parts[1::2]
     if any(char in literal for literal in literals for char in "[]"):
         raise HostSetError(f"has a bracket without its partner in {quoted(text)}")
     if any(":" in bracket for bracket in brackets):
         raise HostSetError(f"takes an IPv6 address without brackets, not {quoted(text)}")
-    choices = [_numbers(bracket, text) for bracket in brackets]
-    count = 1
-    for choice in choices:
-        count *= len(choice)
-        if count > MAX_HOSTS:
-            raise HostSetError(f"names more than {MAX_HOSTS} hosts in {quoted(text)}")
-    names = [_join(literals, combination) for combination in product(*choices)]
-    if not _NAME.fullmatch(names[0]):
+    found = HostSet(tuple(literals), tuple(_ranges(bracket, text) for bracket in brackets))
+    if not _NAME.fullmatch("0".join(literals)):
         raise HostSetError(
             f"must be a host's name, user@name, or a range such as gpu-[01-16], not {quoted(text)}"
         )
-    return names
+    if found.count > MAX_HOSTS:
+        raise HostSetError(f"names more than {MAX_HOSTS} hosts in {quoted(text)}")
+    return found
 
 
 def host_set_problem(text: str) -> str | None:
     """What is wrong with a set of hosts, or None."""
     try:
-        expand(text)
+        host_set(text)
     except HostSetError as error:
         return str(error)
     return None
 
 
-def _join(literals: list[str], numbers: tuple[str, ...]) -> str:
-    pairs = zip(literals, [*numbers, ""], strict=True)
-    return "".join(literal + number for literal, number in pairs)
-
-
-def _numbers(bracket: str, whole: str) -> list[str]:
-    numbers: list[str] = []
+def _ranges(bracket: str, whole: str) -> tuple[_Range, ...]:
+    ranges = []
     for part in bracket.split(","):
         match = _RANGE.fullmatch(part.strip())
         if not match:
-            raise HostSetError(f"has {quoted(part)} in {quoted(whole)}; write 1-4 or 1,3")
+            raise HostSetError(f"has {quoted(part)} in {quoted(whole)}; write [1-4] or [1,3]")
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
-            raise HostSetError(f"counts down in {quoted(whole)}; write {last}-{first}")
-        if int(last) - int(first) >= MAX_HOSTS or len(numbers) >= MAX_HOSTS:
-            raise HostSetError(f"names more than {MAX_HOSTS} hosts in {quoted(whole)}")
-        width = len(first)
-        numbers += [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
-    return numbers
+            raise HostSetError(f"counts down in {quoted(whole)}; write [{last}-{first}]")
+        ranges.append(_Range(int(first), int(last), len(first)))
+    return tuple(ranges)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from distrun.spec.hostnames import MAX_HOSTS, HostSetError, bare, expand
+from distrun.spec.hostnames import MAX_HOSTS, HostSetError, bare, host_set
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import HostSpec
 from distrun.spec.problems import Mark, Problems, quoted
-from distrun.spec.shapes import At, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from distrun.spec.records import Section
+    from distrun.spec.shapes import At
 
 _SLOTS = re.compile(r"(?:slots|max[-_]slots)=([0-9]{1,6})")
 
@@ -25,17 +27,23 @@ class _Hosts:
     problems: Problems
     found: dict[str, HostSpec] = field(default_factory=dict)
 
+    @property
+    def full(self) -> bool:
+        """Whether there is nothing more to be learned from further hosts."""
+        return len(self.found) > MAX_HOSTS or self.problems.full
+
     def add(self, mark: Mark, host: HostSpec) -> None:
         machine = "localhost" if host.is_local else bare(host.name)
-        if machine in self.found:
-            known = self.found[machine].name
-            same = "" if known == host.name else f", which is {quoted(known)} again"
-            self.problems.add(mark, f"the host {quoted(host.name)} is given twice{same}",
-                              "keep one, and set its slots")
-        elif len(self.found) == MAX_HOSTS:
-            self.problems.add(mark, f"more than {MAX_HOSTS} hosts")
-        else:
-            self.found[machine] = host
+        known = self.found.setdefault(machine, host)
+        if known is not host:
+            same = "" if known.name == host.name else f": it is {quoted(known.name)} again"
+            self.problems.add(
+                mark,
+                f"the host {quoted(host.name)} is given twice{same}",
+                "keep one, and set its slots",
+            )
+        elif len(self.found) > MAX_HOSTS:
+            self.problems.add(mark, f"more than {MAX_HOSTS} hosts", "name fewer")
 
     def tuple(self) -> tuple[HostSpec, ...]:
         return tuple(self.found.values())
@@ -51,23 +59,26 @@ def listed_hosts(items: Iterable[At[Any]], problems: Problems) -> tuple[HostSpec
     hosts = _Hosts(problems)
     for item in items:
         for one in _of_item(item.value, problems):
-            hosts.add(item.mark, one)
-            if problems.full:
+            if hosts.full:
                 return hosts.tuple()
+            hosts.add(item.mark, one)
     return hosts.tuple()
 
 
 def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:
     if isinstance(item, str):
-        yield from (host(name) for name in expand(item))
+        yield from (host(name) for name in host_set(item).names())
         return
-    if not isinstance(item.get("name"), str):
+    if not item.get("name"):
         return
-    names = expand(item.get("name"))
+    names = host_set(item.get("name"))
     address = item.get("address")
-    if address is not None and len(names) > 1:
-        problems.add(item.marks["address"], f"one address cannot be that of {len(names)} hosts",
-                     "remove it, or write each host by itself")
+    if address is not None and names.count > 1:
+        problems.add(
+            item.marks["address"],
+            f"one address cannot be that of {names.count} hosts",
+            "remove it, or write each host by itself",
+        )
         return
     settings = {
         "address": address,
@@ -77,7 +88,7 @@ def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:
         "workdir": item.get("workdir"),
         "env": {name: at.value for name, at in item.get("env", {}).items()},
     }
-    yield from (host(name, **settings) for name in names)
+    yield from (host(name, **settings) for name in names.names())
 
 
 def _gpus(item: Section, problems: Problems) -> tuple[int, ...] | None:
@@ -101,11 +112,12 @@ def hostfile_hosts(text: str, shown: str, problems: Problems) -> tuple[HostSpec,
         words = list(re.finditer(r"\S+", line.partition("#")[0]))
         if words:
             _line(words, shown, number, hosts)
-        if problems.full:
+        if hosts.full:
             break
     if not hosts.found and not problems:
-        problems.add(Mark(shown, 1, 1), "no host is named here",
-                     "write one a line, such as 'gpu1 slots=4'")
+        problems.add(
+            Mark(shown, 1, 1), "no host is named here", "write one a line, such as 'gpu1 slots=4'"
+        )
     return hosts.tuple()
 
 
@@ -119,8 +131,11 @@ def _line(words: list[re.Match[str]], shown: str, number: int, hosts: _Hosts) ->
     for word in words[1:]:
         match = _SLOTS.fullmatch(word[0])
         if not match:
-            hosts.problems.add(Mark(shown, number, word.start() + 1),
-                               f"unknown word {quoted(word[0])}", "write 'host slots=4'")
+            hosts.problems.add(
+                Mark(shown, number, word.start() + 1),
+                f"unknown word {quoted(word[0])}",
+                "write 'host slots=4'",
+            )
             return
         if word[0].startswith("slots"):
             slots = int(match[1])
@@ -128,9 +143,11 @@ def _line(words: list[re.Match[str]], shown: str, number: int, hosts: _Hosts) ->
         hosts.problems.add(mark, f"the host {quoted(name)} has 0 slots", "remove the line")
         return
     try:
-        names = expand(name)
+        names = host_set(name).names()
     except HostSetError as error:
         hosts.problems.add(mark, f"the host {error}")
         return
     for one in names:
-        hosts.add(mark, replace(host(one), slots=slots))
+        if hosts.full:
+            return
+        hosts.add(mark, host(one, slots=slots))

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+from distrun.errors import UsageError
 from distrun.spec.build import Surroundings, build
 from distrun.spec.keys import SPEC
 from distrun.spec.overrides import override
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 _BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' write a spec"
 
 
-def load(
-    path: str,
+def load(  # noqa: PLR0913 - all but the path are keywords
+    path: str | os.PathLike[str],
     *,
     overrides: Sequence[str] = (),
     extra_args: Sequence[str] = (),
@@ -48,10 +49,11 @@ def load(
         UsageError: there is no such file.
         SpecProblemsError: an InvalidSpecError with every problem and its position.
     """
+    path = os.fspath(path)
     problems = Problems()
     around = Surroundings.of(
         path,
-        cwd=cwd or os.getcwd(),
+        cwd=cwd or _current_folder(),
         environ=os.environ if environ is None else environ,
         name=name,
         extra_args=tuple(extra_args),
@@ -69,6 +71,13 @@ def load(
         raise problems.error()
     spec = build(document, around, problems, unbuilt=unbuilt)
     return dataclasses.replace(spec, source=content.decode("utf-8"))
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder is gone", hint="cd to one that exists") from None
 
 
 def _root(content: bytes, shown: str, problems: Problems) -> Node | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from functools import lru_cache
 
 _LOOPBACK = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "::1"})
@@ -13,6 +12,8 @@ def is_this_machine(host: str) -> bool:
     host = host.lower().rstrip(".")
     if host in _LOOPBACK or _is_loopback(host):
         return True
+    import socket  # noqa: PLC0415 - most specs name nothing but localhost
+
     name = socket.gethostname().lower()
     if host in (name, name.partition(".")[0]):
         return True
@@ -26,7 +27,9 @@ def _is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _own_addresses() -> frozenset[str]:
-    import psutil  # only where a spec names a machine that is not plainly this one
+    import socket  # noqa: PLC0415
+
+    import psutil  # noqa: PLC0415 - only where a spec names a machine that is not plainly this one
 
     families = (socket.AF_INET, socket.AF_INET6)
     return frozenset(

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Union
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.spec.problems import Mark, Problems, quoted
-from distrun.spec.yamlnodes import Entry, Mapping, Node, Scalar, Sequence, describe, parse
+from distrun.spec.yamlnodes import (
+    MAX_DEPTH,
+    Entry,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    describe,
+    parse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _STEP = re.compile(r"(?:^|\.)([^.\[\]=]+)|\[([0-9]{1,6})\]")
-Step = Union[str, int]
+Step: TypeAlias = str | int
 
 
 class _PathError(Exception):
@@ -38,7 +47,7 @@ def _apply(root: Node, setting: str, problems: Problems) -> Node:
     if value is None:
         return root
     try:
-        return _placed(root, steps, value, mark, "")
+        return _Placing(mark, value).into(root, steps, "")
     except _PathError as error:
         problems.add(mark, str(error), "set the whole of it instead")
         return root
@@ -50,46 +59,48 @@ def _steps(path: str) -> list[Step] | None:
     end = 0
     while end < len(path):
         match = _STEP.match(path, end)
-        if not match or (match[2] and not steps):
+        if not match or len(steps) == MAX_DEPTH:
             return None
-        steps.append(match[1] if match[1] else int(match[2]))
+        steps.append(match[1] or int(match[2]))
         end = match.end()
-    return steps or None
+    return steps if steps and isinstance(steps[0], str) else None
 
 
-def _placed(node: Node | None, steps: list[Step], value: Node, mark: Mark, path: str) -> Node:
-    """`node` with `value` at the end of `steps`; keys on the way are made where missing."""
-    if not steps:
-        return value
-    step, rest = steps[0], steps[1:]
-    if isinstance(step, int):
-        return _in_sequence(node, step, rest, value, mark, path)
-    return _in_mapping(node, step, rest, value, mark, path)
+@dataclass(frozen=True)
+class _Placing:
+    """A value on its way to the end of a path; keys on the way are made where missing."""
 
+    mark: Mark
+    value: Node
 
-def _in_mapping(
-    node: Node | None, name: str, rest: list[Step], value: Node, mark: Mark, path: str
-) -> Node:
-    if node is None or (isinstance(node, Scalar) and node.empty):
-        node = Mapping(mark, ())
-    if not isinstance(node, Mapping):
-        raise _PathError(f"{path} is {describe(node)}, which has no key {quoted(name)}")
-    found = node.get(name)
-    inner = f"{path}.{name}" if path else name
-    child = _placed(found.value if found else None, rest, value, mark, inner)
-    # The key is the user's own where it was there: an unknown one is said where it stands.
-    entry = Entry(found.key if found else Scalar(mark, name), child)
-    entries = tuple(entry if old is found else old for old in node.entries)
-    return replace(node, entries=entries if found else (*entries, entry))
+    def into(self, node: Node | None, steps: list[Step], path: str) -> Node:
+        """A copy of `node`, which stands at `path`, with the value at the end of `steps`."""
+        if not steps:
+            return self.value
+        step, rest = steps[0], steps[1:]
+        if isinstance(step, int):
+            return self._into_sequence(node, step, rest, path)
+        return self._into_mapping(node, step, rest, path)
 
+    def _into_mapping(self, node: Node | None, name: str, rest: list[Step], path: str) -> Node:
+        if node is None or (isinstance(node, Scalar) and node.empty):
+            node = Mapping(self.mark, ())
+        if not isinstance(node, Mapping):
+            raise _PathError(f"{path} is {describe(node)}, which has no key {quoted(name)}")
+        found = node.get(name)
+        child = self.into(found.value if found else None, rest, f"{path}.{name}" if path else name)
+        # The key stays the file's own where it was there: an unknown one is said where it stands.
+        entry = Entry(found.key if found else Scalar(self.mark, name), child)
+        entries = tuple(entry if old is found else old for old in node.entries)
+        return replace(node, entries=entries if found else (*entries, entry))
 
-def _in_sequence(
-    node: Node | None, index: int, rest: list[Step], value: Node, mark: Mark, path: str
-) -> Node:
-    if not isinstance(node, Sequence):
-        raise _PathError(f"{path} is {describe(node) if node else 'not there'}, not a list")
-    if index > len(node.items):
-        raise _PathError(f"{path} has {len(node.items)} items, so there is no {path}[{index}]")
-    old = node.items[index] if index < len(node.items) else None
-    new = _placed(old, rest, value, mark, f"{path}[{index}]")
-    return replace(node, items=(*node.items[:index], new, *node.items[index + 1 :]))
+    def _into_sequence(self, node: Node | None, index: int, rest: list[Step], path: str) -> Node:
+        if node is None:
+            raise _PathError(f"{path} is not there, so it has no item {index}")
+        if not isinstance(node, Sequence):
+            raise _PathError(f"{path} is {describe(node)}, not a list")
+        if index > len(node.items):
+            raise _PathError(f"{path} has {len(node.items)} items and no {path}[{index}]")
+        old = node.items[index] if index < len(node.items) else None
+        new = self.into(old, rest, f"{path}[{index}]")
+        return replace(node, items=(*node.items[:index], new, *node.items[index + 1 :]))

@@ -62,7 +62,7 @@ class Problems:
     """Collects problems while a spec is read."""
 
     def __init__(self) -> None:
-        self._found: list[Problem] = []
+        self._found: dict[Problem, None] = {}  # in the order of finding, each once
         self._left_out = 0
 
     def __bool__(self) -> bool:
@@ -79,7 +79,7 @@ class Problems:
         if self.full:
             self._left_out += 1
         else:
-            self._found.append(problem)
+            self._found[problem] = None
 
     def add_unknown(self, mark: Mark, message: str, name: str, known: Iterable[str]) -> None:
         """Add a problem with a name nobody knows; suggest the nearest of `known`."""
@@ -87,7 +87,10 @@ class Problems:
 
     def error(self) -> SpecProblemsError:
         """All problems as one error, in the order of the files."""
-        files = {problem.file: index for index, problem in reversed([*enumerate(self._found)])}
+        files = {
+            file: index
+            for index, file in enumerate(dict.fromkeys(problem.file for problem in self._found))
+        }
         ordered = sorted(
             self._found, key=lambda one: (files[one.file], one.line or 0, one.column or 0)
         )
@@ -98,16 +101,20 @@ class Problems:
             raise self.error()
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that `name` was probably meant to be."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed once something is wrong
+
+    by_folded = {one.casefold(): one for one in known}
+    found = get_close_matches(name[:100].casefold(), by_folded, n=1)
+    return by_folded[found[0]] if found else None
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """What to do about a name that is none of `known`: the nearest one, or all of them."""
-    from difflib import get_close_matches  # only needed once something is wrong
-
     names = list(known)
-    by_folded = {one.casefold(): one for one in names}
-    nearest = get_close_matches(name[:100].casefold(), by_folded, n=1)
-    if nearest:
-        return f"did you mean {quoted(by_folded[nearest[0]])}?"
-    return "known: " + ", ".join(names) if names else ""
+    found = nearest(name, names)
+    return f"did you mean {quoted(found)}?" if found else "known: " + ", ".join(names)
 
 
 def printable(text: str) -> str:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from distrun.resources import bundled_jobs
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
-from distrun.spec.problems import Mark, Problems, quoted
-from distrun.spec.shapes import Section
+from distrun.spec.problems import Problems, nearest, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from distrun.spec.build import Surroundings
+    from distrun.spec.problems import Mark
+    from distrun.spec.records import Section
 
 _UNEXPANDED = "'~' and variables are not expanded in paths; write the whole path"
 
@@ -20,11 +25,17 @@ def build_program(section: Section, around: Surroundings, problems: Problems) ->
     kind = next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
     command = tuple(at.value for at in section.get("command", ()))
     if command and not command[0]:
-        problems.add(section.marks["command"], "program.command begins with an empty word",
-                     "write the program to run first")
+        problems.add(
+            section.marks["command"],
+            "program.command begins with an empty word",
+            "write the program to run first",
+        )
     if kind is ProgramKind.COMMAND and section.has("python"):
-        problems.add(section.keys["python"], "program.python is not used with command",
-                     "remove it, or write the interpreter into the command")
+        problems.add(
+            section.keys["python"],
+            "program.python is not used with command",
+            "remove it, or write the interpreter into the command",
+        )
     if kind is ProgramKind.SCRIPT:
         target = _script(section, around, problems)
     else:
@@ -46,8 +57,6 @@ def build_program(section: Section, around: Surroundings, problems: Problems) ->
 
 
 def _script(section: Section, around: Surroundings, problems: Problems) -> str:
-    from distrun.resources import bundled_jobs
-
     name = section.get("script")
     if name is None:
         return ""
@@ -58,14 +67,32 @@ def _script(section: Section, around: Surroundings, problems: Problems) -> str:
     if name in jobs:
         return str(jobs[name])
     mark = section.marks["script"]
-    bundled = ", ".join(jobs) or "none"
+    bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
     if os.path.isdir(path):
-        problems.add(mark, f"program.script is a folder: {quoted_path(path)}",
-                     f"name a file in it, or a bundled job: {bundled}")
+        problems.add(
+            mark,
+            f"program.script is a folder: {quoted_path(path)}",
+            f"name a file in it, or {bundled}",
+        )
     else:
-        problems.add(mark, f"program.script names no file: {quoted_path(path)} is not there",
-                     _missing(name, f"name a script, or a bundled job: {bundled}"))
+        problems.add(
+            mark,
+            f"program.script names no file: {quoted_path(path)} is not there",
+            _missing(name, _near(path, name, jobs) or f"name a script, or {bundled}"),
+        )
     return ""
+
+
+def _near(path: str, name: str, jobs: Iterable[str]) -> str:
+    """A suggestion of a bundled job or a file beside the one that is missing, or ''."""
+    try:
+        with os.scandir(os.path.dirname(path)) as entries:
+            beside = [entry.name for entry in islice(entries, 1000)]
+    except OSError:
+        beside = []
+    folder, _, last = name.rpartition("/")
+    found = nearest(last, [*beside, *jobs])
+    return f"did you mean {quoted(os.path.join(folder, found))}?" if found else ""
 
 
 def _python(section: Section, around: Surroundings) -> str | None:
@@ -80,22 +107,26 @@ def _workdir(section: Section, around: Surroundings, problems: Problems) -> str:
         return around.cwd
     path = around.resolve(workdir)
     if not os.path.isdir(path):
-        problems.add(section.marks["workdir"], f"program.workdir is no folder: {quoted_path(path)}",
-                     _missing(workdir, "make it, or name another"))
+        problems.add(
+            section.marks["workdir"],
+            f"program.workdir is no folder: {quoted_path(path)}",
+            _missing(workdir, "make it, or name another"),
+        )
     return path
 
 
-def _sync_paths(
-    section: Section, around: Surroundings, problems: Problems
-) -> tuple[str, ...]:
+def _sync_paths(section: Section, around: Surroundings, problems: Problems) -> tuple[str, ...]:
     listed = section.get("sync", "script")
     if isinstance(listed, str):
         return ()
     for at in listed:
         path = around.resolve(at.value)
         if not os.path.exists(path):
-            problems.add(at.mark, f"program.sync names nothing: {quoted_path(path)} is not there",
-                         _missing(at.value, "remove it, or correct the path"))
+            problems.add(
+                at.mark,
+                f"program.sync names nothing: {quoted_path(path)} is not there",
+                _missing(at.value, "remove it, or correct the path"),
+            )
     return tuple(around.resolve(at.value) for at in listed)
 
 
@@ -103,18 +134,23 @@ def _check_pass_env(section: Section, around: Surroundings, problems: Problems) 
     env = section.get("env", {})
     for at in section.get("pass_env", ()):
         if at.value not in around.environ:
-            problems.add(at.mark, f"pass_env names {quoted(at.value)}, which is not set here",
-                         f"export {at.value} before the launch, or remove it")
+            problems.add(
+                at.mark,
+                f"program.pass_env names {quoted(at.value)}, which is not set here",
+                f"export {at.value} before the launch, or remove it",
+            )
         elif at.value in env:
-            problems.add(at.mark, f"{quoted(at.value)} is in both env and pass_env",
-                         "keep one of them")
+            problems.add(
+                at.mark, f"{quoted(at.value)} is in both env and pass_env", "keep one of them"
+            )
 
 
 def check_readable(path: str, mark: Mark, what: str, problems: Problems) -> None:
     """Add a problem unless `path` is a file."""
     if not os.path.isfile(path):
-        problems.add(mark, f"{what} names no file: {quoted_path(path)} is not there",
-                     "correct the path")
+        problems.add(
+            mark, f"{what} names no file: {quoted_path(path)} is not there", "correct the path"
+        )
 
 
 def quoted_path(path: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,19 +9,19 @@ from distrun.errors import UsageError
 from distrun.spec.problems import Mark, Problems, printable
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from collections.abc import Callable
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 
 
 def read_spec(path: str, shown: str, most: int, problems: Problems) -> bytes | None:
-    """The spec's bytes; raises UsageError where there is no such file."""
+    """The spec's bytes, or None and a problem; raises UsageError where there is no such file."""
     if path == STDIN:
-        return _bounded(sys.stdin.buffer, most, Mark(shown, 1, 1), problems)
+        return _bounded(_standard_input, Mark(shown, 1, 1), most, problems)
     try:
         return read_file(path, shown, most, problems)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
         raise UsageError(
             f"{printable(shown)}: there is no such file",
             hint="name a spec; 'distrun init' writes one to begin with",
@@ -32,26 +30,35 @@ def read_spec(path: str, shown: str, most: int, problems: Problems) -> bytes | N
 
 def read_file(path: str, shown: str, most: int, problems: Problems) -> bytes | None:
     """The file's bytes, or None and a problem; a missing one raises FileNotFoundError."""
-    mark = Mark(shown, 1, 1)
-    try:
+
+    def read(count: int) -> bytes:
         with open(path, "rb") as file:
-            return _bounded(file, most, mark, problems)
+            return file.read(count)
+
+    return _bounded(read, Mark(shown, 1, 1), most, problems)
+
+
+def _standard_input(count: int) -> bytes:
+    return sys.stdin.buffer.read(count)
+
+
+def _bounded(
+    read: Callable[[int], bytes], mark: Mark, most: int, problems: Problems
+) -> bytes | None:
+    try:
+        content = read(most + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except IsADirectoryError:
         problems.add(mark, "this is a folder", "name a file")
-    except OSError as error:
-        reason = os.strerror(error.errno or errno.EIO)
+    except (OSError, AttributeError) as error:  # AttributeError: standard input is closed
+        reason = error.strerror if isinstance(error, OSError) else "it is closed"
         problems.add(mark, f"cannot be read: {reason}", "check the file and its permissions")
-    return None
-
-
-def _bounded(file: BinaryIO, most: int, mark: Mark, problems: Problems) -> bytes | None:
-    content = file.read(most + 1)
-    if len(content) > most:
+    else:
+        if len(content) <= most:
+            return content
         problems.add(mark, f"is larger than {most // 1024} KiB", "no such file needs to be")
-        return None
-    return content
+    return None
 
 
 def decode(content: bytes, shown: str, problems: Problems) -> str | None:

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distrun.spec.addresses import parse_address
-from distrun.spec.machine import is_this_machine
+from distrun.spec.flow import flow
 from distrun.spec.hostnames import bare
+from distrun.spec.machine import is_this_machine
 from distrun.spec.model import RoleSpec
 from distrun.spec.problems import Mark, Problems
-from distrun.spec.shapes import At, Section
+from distrun.spec.records import Section
 from distrun.strategies import STRATEGIES, Role, RoleRule, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from distrun.spec.model import HostSpec
+    from distrun.spec.shapes import At
 
 EMPTY = Section(Mark(""))
 
@@ -65,35 +67,64 @@ def check_roles(
     document: Section, roles: tuple[Written, ...], strategy: Strategy, problems: Problems
 ) -> None:
     """Add a problem for each role that the strategy lacks, cannot have, or has too many of."""
-    cluster = document.get("cluster", EMPTY)
-    by_role = {one.spec.role: one for one in roles}
-    for role, rule in strategy.roles.items():
-        if role in by_role or cluster.wrong(role.value):
-            continue
-        if rule.least and (strategy.tf_config or document.has("cluster")):
-            problems.add(_place(document), f"{strategy.name} needs {rule.in_words} {role.value}",
-                         f"add '{role.value}: {rule.least}' to cluster")
+    cluster: Section = document.get("cluster", EMPTY)
+    if cluster.marks:
+        _check_missing(document.keys["cluster"], cluster, roles, strategy, problems)
+    elif strategy.tf_config and not cluster.unknown:
+        least = {role.value: rule.least for role, rule in strategy.roles.items() if rule.least}
+        problems.add(
+            document.keys.get("cluster") or document.keys["strategy"],
+            f"{strategy.name} needs a cluster with {' and '.join(least)}",
+            f"add 'cluster: {flow(least)}'",
+        )
     for one in roles:
-        rule_or_none = strategy.roles.get(one.spec.role)
-        if rule_or_none is None:
+        rule = strategy.roles.get(one.spec.role)
+        if rule is None:
             _refuse_role(one, strategy, problems)
-        else:
-            _check_count(one, rule_or_none, strategy, problems)
-        if one.addresses and not strategy.tf_config and rule_or_none is not None:
-            problems.add(one.mark, f"{strategy.name} runs in one process and has no addresses",
-                         f"write '{one.spec.role.value}: 1', or remove cluster")
+            continue
+        _check_count(one, rule, strategy, problems)
+        if one.addresses and not strategy.tf_config:
+            problems.add(
+                one.mark,
+                f"{strategy.name} runs in one process and has no addresses",
+                f"write '{one.spec.role.value}: 1', or remove cluster",
+            )
 
 
-def _place(document: Section) -> Mark:
-    """Where a missing role is said to be missing."""
-    return document.keys.get("cluster") or document.keys.get("strategy") or document.mark
+def _check_missing(
+    place: Mark,
+    cluster: Section,
+    roles: tuple[Written, ...],
+    strategy: Strategy,
+    problems: Problems,
+) -> None:
+    there = {one.spec.role for one in roles}
+    for role, rule in strategy.roles.items():
+        # A role that is there but wrong, perhaps misspelt, or another, has been said already.
+        said = cluster.unknown or _unreadable(cluster, role) or (roles and not strategy.tf_config)
+        if rule.least and role not in there and not said:
+            problems.add(
+                place,
+                f"{strategy.name} needs a {role.value} ({rule.in_words})",
+                f"add '{role.value}: {rule.least}' to cluster",
+            )
+
+
+def _unreadable(cluster: Section, role: Role) -> bool:
+    value = cluster.get(role.value)
+    if isinstance(value, Section):
+        return not {"count", "addresses"} & value.values.keys()
+    return cluster.wrong(role.value)
 
 
 def _refuse_role(one: Written, strategy: Strategy, problems: Problems) -> None:
     role = one.spec.role
     takers = [other.name for other in STRATEGIES.values() if role in other.roles]
-    problems.add(one.key, f"{strategy.name} has no {role.value}",
-                 f"remove it, or use the strategy {' or '.join(takers)}")
+    problems.add(
+        one.key,
+        f"{strategy.name} has no {role.value}",
+        f"remove it, or use the strategy {' or '.join(takers)}",
+    )
 
 
 def _check_count(one: Written, rule: RoleRule, strategy: Strategy, problems: Problems) -> None:
@@ -118,11 +149,17 @@ def check_addresses(
         first = seen.setdefault((host, address.port), at.mark)
         if first is not at.mark:
             where = f" (first in line {first.line})" if first.line else ""
-            problems.add(at.mark, f"the address {at.value} is given twice{where}",
-                         "give each task its own port")
+            problems.add(
+                at.mark,
+                f"the address {at.value} is given twice{where}",
+                "give each task its own port",
+            )
         if not known.has(address.host):
-            problems.add(at.mark, f"the address {at.value} is on none of the hosts",
-                         f"add {address.host} to hosts, or use an address of {known.in_words}")
+            problems.add(
+                at.mark,
+                f"the address {at.value} is on none of the hosts",
+                f"add {address.host} to hosts, or use an address of {known.in_words}",
+            )
 
 
 class _Known:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distrun.spec.shapes import Section
+from distrun.spec.problems import quoted
+from distrun.spec.records import Section
 
 if TYPE_CHECKING:
     from distrun.spec.model import HostSpec
     from distrun.spec.problems import Problems
+
+
+_UNBUILT = (
+    ("restart", "max", 0, "restarts do not work yet"),
+    ("timeouts", "stall", None, "stalls are not detected yet"),
+    ("logs", "max_size", None, "logs are not bounded yet"),
+)
+"""Section, key, the value that asks for nothing, and what to say of any other."""
 
 
 def refuse_unbuilt(
@@ -16,9 +25,10 @@ def refuse_unbuilt(
 ) -> None:
     """Add a problem for everything in the spec that would have no effect yet."""
     _refuse_hosts(document, hosts, problems)
-    _refuse(document, "restart", "max", 0, "restarts do not work yet", problems)
-    _refuse(document, "timeouts", "stall", None, "stalls are not detected yet", problems)
-    _refuse(document, "logs", "max_size", None, "logs are not bounded yet", problems)
+    for name, key, nothing, what in _UNBUILT:
+        section = document.get(name)
+        if isinstance(section, Section) and section.get(key, nothing) != nothing:
+            problems.add(section.keys[key], f"{name}.{key}: {what}", "remove it")
 
 
 def _refuse_hosts(
@@ -27,17 +37,12 @@ def _refuse_hosts(
     remote = next((host.name for host in hosts or () if not host.is_local), None)
     if remote is not None:
         key = "hosts" if document.has("hosts") else "hostfile"
-        problems.add(document.marks[key], f"tasks cannot run on {remote} yet, only on this machine",
-                     f"remove {key}")
+        problems.add(
+            document.marks[key],
+            f"tasks cannot run on {quoted(remote)} yet, only on this machine",
+            f"remove {key}",
+        )
     if document.has("ssh"):
-        problems.add(document.keys["ssh"], "ssh is not used yet: tasks run only on this machine",
-                     "remove it")
-
-
-def _refuse(
-    document: Section, section: str, key: str, off: object, what: str, problems: Problems
-) -> None:
-    """Refuse `section.key` where it is anything but `off`."""
-    found = document.get(section)
-    if isinstance(found, Section) and found.get(key, off) != off:
-        problems.add(found.keys[key], f"{section}.{key}: {what}", "remove it")
+        problems.add(
+            document.keys["ssh"], "ssh is not used yet: tasks run only on this machine", "remove it"
+        )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
-MAX_NODES = 100_000
+MAX_NODES = 50_000
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(
@@ -53,7 +53,7 @@ class Scalar:
     plain: bool = True
 
     @property
-    def value(self) -> None | bool | int | float | str:
+    def value(self) -> bool | int | float | str | None:
         """What the text means by the core schema."""
         if not self.plain:
             return self.text
@@ -62,8 +62,8 @@ class Scalar:
         if _INT.fullmatch(self.text) and len(self.text) <= _LONGEST_NUMBER:
             return int(self.text, _base(self.text))
         if _FLOAT.fullmatch(self.text):
-            return float(self.text.replace(".inf", "inf").replace(".nan", "nan").lower()
-                         if "." in self.text and self.text[-1].isalpha() else self.text)
+            ends_in_word = self.text[-1].isalpha()  # .inf and .nan, which Python writes without "."
+            return float(self.text.replace(".", "") if ends_in_word else self.text)
         return self.text
 
     @property
@@ -99,7 +99,7 @@ class Mapping:
         return next((entry for entry in self.entries if entry.key.text == name), None)
 
 
-Node = Union[Scalar, Sequence, Mapping]
+Node: TypeAlias = Scalar | Sequence | Mapping
 
 
 def _base(text: str) -> int:
@@ -129,20 +129,28 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
     bad = _FORBIDDEN.search(text)
     if bad:
         mark = composer.mark_at(text, bad.start())
-        problems.add(mark, f"the character {quoted(bad[0])} is not allowed in YAML",
-                     "remove it, or write it as an escape in double quotes")
+        problems.add(
+            mark,
+            f"the character {quoted(bad[0])} is not allowed in YAML",
+            "remove it, or write it as an escape in double quotes",
+        )
         return None
     tag = _TAG_DIRECTIVE.search(text)
     if tag:
-        problems.add(composer.mark_at(text, tag.start()), "YAML tags are not used here",
-                     "remove the %TAG line")
+        problems.add(
+            composer.mark_at(text, tag.start()),
+            "YAML tags are not used here",
+            "remove the %TAG line",
+        )
         return None
     try:
         return composer.document(yaml.parse(text, Loader=_LOADER))
     except _RefusedError:
         return None
     except yaml.MarkedYAMLError as error:
-        problems.add(composer.mark(error.problem_mark or error.context_mark), _said(error))
+        place = error.problem_mark or error.context_mark
+        hint = _syntax_hint(text, place.line) if place else ""
+        problems.add(composer.mark(place), _said(error), hint)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML's own reader and its escapes outside Unicode have no position.
         problems.add(whole or Mark(file, 1, 1), f"not valid YAML: {error}")
@@ -152,6 +160,19 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
 def _said(error: yaml.MarkedYAMLError) -> str:
     context = f"{error.context}, " if error.context else ""
     return f"not valid YAML: {context}{error.problem}"
+
+
+def _short(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _syntax_hint(text: str, line: int) -> str:
+    """What to do about the usual slips in the line where YAML's grammar gave up."""
+    lines = text.split("\n")
+    culprit = lines[line] if line < len(lines) else ""
+    if "\t" in culprit[: len(culprit) - len(culprit.lstrip())]:
+        return "indent with spaces, not tabs"
+    return ""
 
 
 class _RefusedError(Exception):
@@ -181,14 +202,16 @@ class _Composer:
     def document(self, events: Iterator[Any]) -> Node:
         root: Node | None = None
         for event in events:
-            if isinstance(event, (yaml.StreamStartEvent, yaml.StreamEndEvent,
-                                  yaml.DocumentEndEvent)):
+            if isinstance(
+                event, (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentEndEvent)
+            ):
                 continue
-            if not isinstance(event, yaml.DocumentStartEvent):  # pragma: no cover
-                raise AssertionError(f"{event!r} outside a document")
             if root is not None:
-                self._refuse(event, "a second document begins here",
-                             "a spec is one document; remove the '---' and what does not belong")
+                self._refuse(
+                    event,
+                    "a second document begins here",
+                    "a spec is one document; remove the '---' and what does not belong",
+                )
             root = self._node(next(events), events, 0)
         return root if root is not None else Scalar(self.mark(None), "")
 
@@ -203,9 +226,11 @@ class _Composer:
         if depth > MAX_DEPTH:
             self._refuse(event, f"nested more than {MAX_DEPTH} deep", "no spec needs that")
         if event.tag is not None:
-            self._problems.add(self.mark(event.start_mark),
-                               f"the YAML tag {quoted(event.tag)} is not allowed",
-                               "write the value without a tag")
+            self._problems.add(
+                self.mark(event.start_mark),
+                f"the YAML tag {quoted(_short(event.tag))} is not allowed",
+                "write the value without a tag",
+            )
         before = self._count
         if event.anchor is not None:
             self._anchors[event.anchor] = None  # being built: an alias to it would be endless
@@ -239,15 +264,19 @@ class _Composer:
         elif key.text in entries:
             first = entries[key.text].key.mark
             where = f" (first in line {first.line})" if first.line else ""
-            self._problems.add(mark, f"the key {quoted(key.text)} is given twice{where}",
-                               "keep one of them")
+            self._problems.add(
+                mark, f"the key {quoted(key.text)} is given twice{where}", "keep one of them"
+            )
         else:
             entries[key.text] = Entry(Scalar(mark, key.text, key.plain), value)
 
     def _alias(self, event: Any) -> Node:
         if event.anchor not in self._anchors:
-            self._refuse(event, f"the alias '*{event.anchor}' names no anchor before it",
-                         "put quotes around a text that begins with '*'")
+            self._refuse(
+                event,
+                f"the alias '*{event.anchor}' names no anchor before it",
+                "put quotes around a text that begins with '*'",
+            )
         found = self._anchors[event.anchor]
         if found is None:
             self._refuse(event, f"the alias '*{event.anchor}' contains itself")
@@ -259,5 +288,8 @@ class _Composer:
     def _charge(self, event: Any, nodes: int) -> None:
         self._count += nodes
         if self._count > MAX_NODES:
-            self._refuse(event, f"more than {MAX_NODES} values, aliases counted in full",
-                         "no spec needs that many")
+            self._refuse(
+                event,
+                f"more than {MAX_NODES} values, aliases counted in full",
+                "no spec needs that many",
+            )

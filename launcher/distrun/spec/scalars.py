@@ -1,0 +1,185 @@
+"""Shapes of single values: text, whole numbers, one of a few words, durations, sizes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distrun.spec import units
+from distrun.spec.problems import quoted
+from distrun.spec.shapes import FAILED, Schema, clean, mismatch
+from distrun.spec.yamlnodes import Node, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distrun.spec.problems import Problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Text. Numbers must be quoted, unless `verbatim`: then any scalar is taken as written."""
+
+    words: str = "text"
+    pattern: str | None = None
+    least: int = 0
+    most: int | None = None
+    verbatim: bool = False
+    check: Callable[[str], str | None] | None = None
+    """Says what is wrong with a text, or None; `pattern` is then for the JSON Schema alone."""
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if not isinstance(node, Scalar):
+            return mismatch(node, path, self.words, problems)
+        if node.empty:
+            hint = 'write "" for an empty text' if self.least == 0 else ""
+            return mismatch(node, path, self.words, problems, hint)
+        if not self.verbatim and not isinstance(node.value, str):
+            fits = not self.pattern or re.fullmatch(self.pattern, node.text)
+            hint = f'put it in quotes: "{node.text}"' if fits else ""
+            return mismatch(node, path, self.words, problems, hint)
+        if not clean(node.text, node, path, problems):
+            return FAILED
+        wrong = self._wrong(node.text)
+        if wrong:
+            problems.add(node.mark, f"{path} {wrong}")
+            return FAILED
+        return node.text
+
+    def _wrong(self, text: str) -> str | None:
+        if not text and self.least:
+            return f"is empty; write {self.words}"
+        if self.most is not None and len(text) > self.most:
+            return f"has {len(text)} characters; at most {self.most} are allowed"
+        if self.check:
+            return self.check(text)
+        if self.pattern and not re.fullmatch(self.pattern, text):
+            return f"must be {self.words}, not {quoted(text)}"
+        return None
+
+    def schema(self) -> Schema:
+        kinds = ["string", "number", "boolean", "null"] if self.verbatim else "string"
+        schema: Schema = {"type": kinds}
+        if self.least:
+            schema["minLength"] = self.least
+        if self.most is not None:
+            schema["maxLength"] = self.most
+        if self.pattern:
+            schema["pattern"] = f"^(?:{self.pattern})$"
+        return schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Integer:
+    """A whole number between two bounds, both included."""
+
+    least: int
+    most: int
+    says: str = ""
+
+    @property
+    def words(self) -> str:
+        return self.says or f"a whole number from {self.least} to {self.most}"
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        value = node.value if isinstance(node, Scalar) else None
+        if type(value) is int and self.least <= value <= self.most:
+            return value
+        hint = ""
+        if isinstance(node, Scalar) and not node.plain and re.fullmatch("[0-9]{1,9}", node.text):
+            hint = f"write {node.text} without quotes"
+        return mismatch(node, path, self.words, problems, hint)
+
+    def schema(self) -> Schema:
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of a few words."""
+
+    values: tuple[str, ...]
+    unknown: Callable[[str], str] | None = None
+    """What to look for among `values` in place of an unknown one."""
+    instead: str = ""
+    """Where a word is one of several forms: all that could be written."""
+
+    @property
+    def words(self) -> str:
+        return " or ".join(filter(None, [", ".join(self.values[:-1]), self.values[-1]]))
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if isinstance(node, Scalar) and node.text in self.values:
+            return node.text
+        if self.instead or not isinstance(node, Scalar) or not isinstance(node.value, str):
+            return mismatch(node, path, self.instead or self.words, problems)
+        guess = self.unknown(node.text) if self.unknown else node.text
+        noun = path.rpartition(".")[2]
+        problems.add_unknown(node.mark, f"unknown {noun} {quoted(node.text)}", guess, self.values)
+        return FAILED
+
+    def schema(self) -> Schema:
+        return {"enum": list(self.values)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duration:
+    """Seconds, written with their unit; None where it is `off`."""
+
+    off: bool = False
+    zero: bool = False
+
+    @property
+    def words(self) -> str:
+        return "a duration such as 500ms, 10s, 5m or 1h" + (", or off" if self.off else "")
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if not isinstance(node, Scalar):
+            return mismatch(node, path, self.words, problems)
+        if node.text == units.OFF and self.off:
+            return None
+        seconds = units.duration(node.text)
+        if seconds is None:
+            return mismatch(node, path, self.words, problems, self._hint(node))
+        if seconds == 0 and not self.zero:
+            hint = "write off for no limit" if self.off else ""
+            problems.add(node.mark, f"{path} must be longer than {quoted(node.text)[1:-1]}", hint)
+            return FAILED
+        return seconds
+
+    def _hint(self, node: Scalar) -> str:
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", node.text):
+            return f"give it a unit: {node.text}s"
+        if self.off and not node.empty and node.value in (None, False):
+            return "write off"
+        if node.text == units.OFF:
+            return "this one cannot be off"
+        return ""
+
+    def schema(self) -> Schema:
+        pattern = f"{units.DURATION_PATTERN}|off" if self.off else units.DURATION_PATTERN
+        return {"type": "string", "pattern": f"^(?:{pattern})$"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Bytes, written with their unit; None where it is `off`."""
+
+    words: str = "a size such as 100MB or 1GiB, or off"
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if not isinstance(node, Scalar):
+            return mismatch(node, path, self.words, problems)
+        if node.text == units.OFF:
+            return None
+        value = units.size(node.text)
+        if value:
+            return value
+        hint = ""
+        if re.fullmatch(r"[0-9]{1,12}", node.text) and value is None:
+            hint = f"give it a unit: {node.text}MB"
+        return mismatch(node, path, self.words, problems, hint)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": f"^(?:{units.SIZE_PATTERN}|off)$"}

@@ -1,0 +1,192 @@
+"""Whatever is valid loads and the JSON Schema accepts it; whatever is not is told, in time."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import time
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from distrun.spec import SpecProblemsError, json_schema, load
+from distrun.spec.yamlnodes import MAX_BYTES
+
+from .spec_strategies import documents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FEW = settings(
+    max_examples=150,
+    deadline=5000,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+ENVIRON = {"PATH": "/bin"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+def _load(folder: Path, content: bytes) -> Any:
+    file = folder / "job.yaml"
+    file.write_bytes(content)
+    return load(file, cwd=str(folder), environ=ENVIRON, unbuilt=True)
+
+
+def _json(document: Any) -> bytes:
+    """JSON, which is YAML with nothing left to interpret, and with YAML's escapes."""
+    text = json.dumps(document, ensure_ascii=False)
+    odd = re.compile("[^\x20-\x7e\xa1-\u02ff\U00010000-\U0010ffff]")
+    return odd.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
+
+
+@FEW
+@given(document=documents())
+def test_a_valid_document_loads_and_the_schema_accepts_it(
+    folder: Path, document: dict[str, Any]
+) -> None:
+    spec = _load(folder, _json(document))
+
+    assert spec.strategy == document["strategy"]
+    assert sum(role.count for role in spec.roles) >= 1
+    jsonschema.Draft202012Validator(json_schema()).validate(document)
+
+
+@FEW
+@given(document=documents())
+def test_the_style_it_is_written_in_does_not_matter(folder: Path, document: dict[str, Any]) -> None:
+    block = yaml.safe_dump(document, allow_unicode=True, default_flow_style=False, width=1000)
+
+    assert _load(folder, block.encode()) == _load(folder, _json(document))
+
+
+def _only_problems(folder: Path, content: bytes) -> None:
+    """Loading ends well or with problems that have positions; nothing else may be raised."""
+    try:
+        _load(folder, content)
+    except SpecProblemsError as raised:
+        error = raised
+    else:
+        return
+    assert error.problems
+    for problem in error.problems:
+        assert problem.message
+        assert problem.line is not None
+        assert problem.line >= 1
+        assert str(problem).isprintable()
+
+
+@FEW
+@given(content=st.binary(max_size=300))
+@example(b"\xff\xfe\x00")
+@example(b"\0")
+@example(b"a: &a [*a]")
+@example(b"? [a]\n: b")
+@example(b"%YAML 9.9\n---\na: b")
+@example(b'name: "\\U00110000"')
+@example(b'name: "\\ud800"')
+@example(b"!!python/object/apply:os.system [ls]")
+@example(b"strategy: 1" + b"0" * 5000)
+@example(b"timeouts: {grace: " + b"9" * 5000 + b"s}")
+@example("name: \u2028\x85".encode())
+def test_no_bytes_make_a_traceback(folder: Path, content: bytes) -> None:
+    _only_problems(folder, content)
+
+
+YAML_PIECES = st.lists(
+    st.sampled_from([
+        "strategy", "cluster", "worker", "program", "script", "hosts", "env", "ports", "range",
+        "mirrored", "2", ": ", ":", "- ", "-", "\n", "\n  ", "\n    ", "{", "}", "[", "]", ",",
+        '"', "'", "|", ">", "&a ", "*a", "!!str ", "!", "#", "? ", "---\n", "...\n", "~", "%TAG",
+        "\t", "<<", "localhost:1", "off", "0x1f", ".nan", "\\x00", "\u00e9",
+    ]),
+    max_size=40,
+).map("".join)  # fmt: skip
+
+
+@FEW
+@given(text=YAML_PIECES)
+def test_no_pieces_of_yaml_make_a_traceback(folder: Path, text: str) -> None:
+    _only_problems(folder, text.encode())
+
+
+@st.composite
+def broken_documents(draw: st.DrawFn) -> Any:
+    """A valid document with one value somewhere replaced by something else."""
+    document = draw(documents())
+    paths: list[tuple[Any, Any]] = []
+
+    def walk(value: Any) -> None:
+        keys = value.keys() if isinstance(value, dict) else range(len(value))
+        for key in list(keys):
+            paths.append((value, key))
+            if isinstance(value[key], (dict, list)):
+                walk(value[key])
+
+    walk(document)
+    holder, key = draw(st.sampled_from(paths))
+    holder[key] = draw(
+        st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.booleans()
+        | st.just([]) | st.just({}) | st.just({"x": 1}) | st.just([[]]) | st.just([{}])
+    )  # fmt: skip
+    return document
+
+
+@FEW
+@given(document=broken_documents())
+def test_a_value_of_the_wrong_kind_is_told(folder: Path, document: Any) -> None:
+    _only_problems(folder, _json(document))
+
+
+FULL = MAX_BYTES - 100
+HOSTILE = {
+    "laughs": b"a: &a [x,x,x,x,x,x,x,x,x]\n"
+    + b"".join(
+        b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 9)) for c in range(98, 112)
+    ),
+    "deep flow": b"a: " + b"[" * FULL,
+    "deep mapping": b"{a: " * (FULL // 4),
+    "deep block": b"- " * (FULL // 2),
+    "many items": b"a: [" + b"1," * (FULL // 2) + b"1]",
+    "many keys": b"".join(b"k%d: 1\n" % n for n in range(FULL // 12)),
+    "one key": b"a" * FULL + b": 1",
+    "one text": b"name: " + b"a " * (FULL // 2),
+    "unclosed": b'name: "' + b"a\n" * (FULL // 2),
+    "complex keys": b"? " * (FULL // 2),
+    "anchors": b"".join(b"k%d: &a%d 1\n" % (n, n) for n in range(FULL // 20)),
+    "directives": b"".join(b"%%TAG !%d! x\n" % n for n in range(FULL // 16)) + b"--- a\n",
+    "tags": b"[" + b"!!x 1, " * (FULL // 7) + b"]",
+    "hosts": b"strategy: mirrored\nhosts:\n" + b"- a[1-4096]\n" * 4000,
+    "other hosts": b"hosts:\n" + b"".join(b"- a%d[1-4096]\n" % n for n in range(45_000)),
+    "brackets": b"hosts: ['" + b"[1]" * (FULL // 3) + b"']",
+    "range": b"hosts: ['" + b"[1-9999]" * 40 + b"']",
+    "addresses": b"strategy: multi_worker_mirrored\ncluster:\n  worker:\n"
+    + b"".join(b"  - h%d:1\n" % n for n in range(9_000)),
+    "same addresses": b"cluster:\n  worker:\n" + b"  - localhost:1\n" * 9_000,
+    "wrong args": b"program:\n  args: [" + b"[]," * 30_000 + b"]",
+    "env": b"program:\n  env:\n" + b"".join(b"    DISTRUN_%d: 1\n" % n for n in range(40_000)),
+    "zeros": b"name: 0" + b"0" * FULL,
+    "digits": b"program: {command: [" + b"1" * FULL + b"]}",
+    "comments": b"#\n" * (FULL // 2),
+    "too large": b"#" * (MAX_BYTES * 20),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_file_is_told_in_time_and_memory(folder: Path, content: bytes) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.monotonic()
+
+    _only_problems(folder, content)
+
+    assert time.monotonic() - start < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
