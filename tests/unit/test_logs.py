@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from distrun.agent.kernel import Inotify
 from distrun.logs import Follower, TaskLog, View, line_ends, merged
 from distrun.logs.lines import LONGEST_LINE, Lines
 
@@ -370,6 +371,16 @@ class TestFollower:
         caught_up(follower)
         job.write("worker:0", b"c\n")
         assert caught_up(follower) == b"worker:0 | c\n"
+
+    def test_what_is_written_while_watching_begins_is_seen(self, job, follow, monkeypatch):
+        class Late(Inotify):
+            def watch_folder(self, path: str) -> int:
+                job.write("worker:0", b"b\n")
+                return super().watch_folder(path)
+
+        monkeypatch.setattr("distrun.logs.follow.Inotify", Late)
+        job.write("worker:0", b"a\n")
+        assert caught_up(follow(job.logs)) == b"worker:0 | a\nworker:0 | b\n"
 
     def test_without_inotify_it_is_to_be_polled(self, job, follow, monkeypatch):
         def used_up() -> None:
