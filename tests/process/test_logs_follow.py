@@ -128,18 +128,6 @@ def test_idle_tasks_cost_nothing(tmp_path):
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.005
 
 
-def test_a_task_that_prints_line_by_line_does_not_wake_us_for_each(tmp_path):
-    logs = task_logs(tmp_path, 1)
-    lines = 20_000
-    writer = f"import os\nfor _ in range({lines}): os.write(1, b'a line of a task\\n')\n"
-    with contextlib.closing(Follower(logs, view_of(logs))) as follower:
-        with open(logs[0].path, "ab") as output:
-            process = subprocess.Popen([sys.executable, "-S", "-c", writer], stdout=output)
-        blocks = list(follower.until(lambda: process.poll() is not None))
-    assert sum(block.count(b"\n") for block in blocks) == lines
-    assert len(blocks) < lines / 10
-
-
 @pytest.mark.parametrize("signal_from", ["pipe", "time"])
 def test_until_ends_although_nothing_is_written(tmp_path, signal_from):
     logs = task_logs(tmp_path, 1)

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import struct
+import time
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -111,10 +112,16 @@ class TestPrefix:
 
     def test_timestamps_are_local_time_of_writing(self, job):
         job.write("worker:0", b"a\nb\n", at=0.25)
-        local = datetime.fromtimestamp(T0 + 0.25, tz=timezone.utc).astimezone()
-        stamp = local.isoformat(timespec="milliseconds").encode()
-        expected = stamp + b" worker:0 | a\n" + stamp + b" worker:0 | b\n"
-        assert job.shown(replace(PLAIN, timestamps=True)) == expected
+        job.write("worker:0", b"c\n", at=7)
+        times = [T0 + 0.25, T0 + 0.25, T0 + 7]
+        local = [datetime.fromtimestamp(t, tz=timezone.utc).astimezone() for t in times]
+        expected = [
+            f"{when.isoformat(timespec='milliseconds')} worker:0 | {text}"
+            for when, text in zip(local, "abc", strict=True)
+        ]
+        view = replace(PLAIN, timestamps=True)
+        assert job.shown(view).decode().splitlines() == expected
+        assert job.shown(replace(view, raw=True)).startswith(expected[0].encode()[:30] + b"a\n")
 
 
 class TestTerminal:
@@ -371,6 +378,16 @@ class TestFollower:
         caught_up(follower)
         job.write("worker:0", b"c\n")
         assert caught_up(follower) == b"worker:0 | c\n"
+
+    def test_a_task_that_writes_all_the_time_does_not_wake_us_for_each_line(self, job, follow):
+        follower = follow(job.logs)
+        caught_up(follower)
+        begun = time.monotonic()
+        for number in range(41):
+            job.write("worker:0", b"%d\n" % number)
+            assert readable(follower)
+            assert follower.read() == [b"worker:0 | %d\n" % number]
+        assert time.monotonic() - begun >= 40 * 0.005
 
     def test_what_is_written_while_watching_begins_is_seen(self, job, follow, monkeypatch):
         class Late(Inotify):
