@@ -7,6 +7,7 @@ import os
 import re
 import select
 import struct
+import time
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from distrun.agent.kernel import Inotify
 from distrun.logs import Follower, TaskLog, View, line_ends, merged
 from distrun.logs.lines import LONGEST_LINE, Lines
 
@@ -110,10 +112,16 @@ class TestPrefix:
 
     def test_timestamps_are_local_time_of_writing(self, job):
         job.write("worker:0", b"a\nb\n", at=0.25)
-        local = datetime.fromtimestamp(T0 + 0.25, tz=timezone.utc).astimezone()
-        stamp = local.isoformat(timespec="milliseconds").encode()
-        expected = stamp + b" worker:0 | a\n" + stamp + b" worker:0 | b\n"
-        assert job.shown(replace(PLAIN, timestamps=True)) == expected
+        job.write("worker:0", b"c\n", at=7)
+        times = [T0 + 0.25, T0 + 0.25, T0 + 7]
+        local = [datetime.fromtimestamp(t, tz=timezone.utc).astimezone() for t in times]
+        expected = [
+            f"{when.isoformat(timespec='milliseconds')} worker:0 | {text}"
+            for when, text in zip(local, "abc", strict=True)
+        ]
+        view = replace(PLAIN, timestamps=True)
+        assert job.shown(view).decode().splitlines() == expected
+        assert job.shown(replace(view, raw=True)).startswith(expected[0].encode()[:30] + b"a\n")
 
 
 class TestTerminal:
@@ -370,6 +378,26 @@ class TestFollower:
         caught_up(follower)
         job.write("worker:0", b"c\n")
         assert caught_up(follower) == b"worker:0 | c\n"
+
+    def test_a_task_that_writes_all_the_time_does_not_wake_us_for_each_line(self, job, follow):
+        follower = follow(job.logs)
+        caught_up(follower)
+        begun = time.monotonic()
+        for number in range(41):
+            job.write("worker:0", b"%d\n" % number)
+            assert readable(follower)
+            assert follower.read() == [b"worker:0 | %d\n" % number]
+        assert time.monotonic() - begun >= 40 * 0.005
+
+    def test_what_is_written_while_watching_begins_is_seen(self, job, follow, monkeypatch):
+        class Late(Inotify):
+            def watch_folder(self, path: str) -> int:
+                job.write("worker:0", b"b\n")
+                return super().watch_folder(path)
+
+        monkeypatch.setattr("distrun.logs.follow.Inotify", Late)
+        job.write("worker:0", b"a\n")
+        assert caught_up(follow(job.logs)) == b"worker:0 | a\nworker:0 | b\n"
 
     def test_without_inotify_it_is_to_be_polled(self, job, follow, monkeypatch):
         def used_up() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.kernel import Inotify
 from distrun.logs.lines import Lines
+from distrun.logs.tasklog import Extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -134,7 +135,9 @@ class _Tail:
         self._painter = view.painter(log.task)
         self._lines = lines
         self._at = start
-        self._extent = log.extent()
+        # Unknown until the first look: what is written before the folder is watched, but after
+        # a look here, would be seen by neither.
+        self._extent = Extent(0, 0.0)
 
     @property
     def behind(self) -> bool:

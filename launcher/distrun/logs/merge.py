@@ -89,19 +89,17 @@ class _Section:
             )
 
     def spans(self) -> Iterator[_Span]:
-        latest = 0.0  # a clock that was set back must not bring a task's lines out of order
         done = self._start
         for written, offset in self._log.growth(after=done):
-            latest = max(latest, written)
-            if done < offset < self._end:
-                done = offset
-                yield self._span(latest, offset)
-            elif offset >= self._end:
+            if offset >= self._end:
                 break
+            if offset > done:
+                done = offset
+                yield self._span(written, offset)
         else:
-            latest = max(latest, self._log.extent().written)
+            written = self._log.extent().written
         if done < self._end:
-            yield self._span(latest, self._end)
+            yield self._span(written, self._end)
 
     def _span(self, written: float, end: int) -> _Span:
         return _Span(int(written * _TICKS), self._order, end, written)

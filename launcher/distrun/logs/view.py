@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,13 +62,31 @@ class View:
     def painter(self, task: str) -> Painter:
         return Painter(self, task)
 
+    @cached_property
+    def _width(self) -> int:
+        return max(map(len, self.tasks), default=0)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {task: place for place, task in enumerate(self.tasks)}
+
+    def prefix(self, task: str) -> bytes:
+        """`task`'s name and the bar, for each line of it; nothing where the view is raw."""
+        if self.raw:
+            return b""
+        text = f"{task:<{self._width}} |".encode()
+        if not self.colour or task not in self._places:
+            return text + b" "
+        colour = _COLOURS[self._places[task] % len(_COLOURS)]
+        return b"\x1b[38;5;%dm" % colour + text + _RESET + b" "
+
 
 class Painter:
     """Turns blocks of one task's whole lines into what is shown of them."""
 
     def __init__(self, view: View, task: str) -> None:
         self._view = view
-        self._prefix = b"" if view.raw else _prefix(view, task)
+        self._prefix = view.prefix(task)
         self._stamp = (-1.0, b"")
 
     def select(self, block: bytes) -> bytes:
@@ -95,15 +114,6 @@ class Painter:
             local = datetime.fromtimestamp(written, tz=timezone.utc).astimezone()
             self._stamp = written, local.isoformat(timespec="milliseconds").encode() + b" "
         return self._stamp[1]
-
-
-def _prefix(view: View, task: str) -> bytes:
-    width = max(map(len, (task, *view.tasks)))
-    text = f"{task:<{width}} |".encode()
-    if not view.colour or task not in view.tasks:
-        return text + b" "
-    colour = _COLOURS[view.tasks.index(task) % len(_COLOURS)]
-    return b"\x1b[38;5;%dm" % colour + text + _RESET + b" "
 
 
 def _harmless(block: bytes, *, colour: bool) -> bytes:
