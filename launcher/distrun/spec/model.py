@@ -60,10 +60,12 @@ class HostSpec:
     python: str | None = None
     workdir: str | None = None
     env: dict[str, str] = field(default_factory=dict)
+    local: bool = False
+    """Whether `name` is one of this machine's own; `localhost` always is."""
 
     @property
     def is_local(self) -> bool:
-        return self.name in ("localhost", "127.0.0.1", "::1")
+        return self.local or self.name in ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,142 @@
+"""How fast tasks' output is prefixed and followed, beside cat and sed in the same run.
+
+Figures of machines and minutes differ; what counts is the ratio to cat and sed next to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from distrun.logs import Follower, TaskLog, View, merged
+
+TASKS = [f"worker:{i}" for i in range(4)]
+LINE = b"step %07d loss 0.12345 accuracy 0.98765 images/s 1843.2 and some more text\n"
+SIZE = 128 << 20  # bytes over all tasks
+REPEATS = 5
+# Appends the block on its standard input, argument times, as a task's writes would.
+WRITER = """
+import os, sys
+block = sys.stdin.buffer.read()
+for _ in range(int(sys.argv[1])):
+    os.write(1, block)
+"""
+
+
+def block(size: int = 1 << 16) -> bytes:
+    lines = b"".join(LINE % i for i in range(size // len(LINE % 0)))
+    assert len(lines) <= size
+    return lines
+
+
+def rate(size: int, run) -> float:
+    """MB/s, the median of some runs."""
+    times = []
+    for _ in range(REPEATS):
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    return size / statistics.median(times) / 1e6
+
+
+def task_logs(folder: str) -> list[TaskLog]:
+    return [TaskLog(task, f"{folder}/{i}.log", f"{folder}/{i}.idx") for i, task in enumerate(TASKS)]
+
+
+def fill(logs: list[TaskLog]) -> int:
+    lines = block()
+    count = SIZE // len(lines) // len(logs)
+    for log in logs:
+        with open(log.path, "wb") as file:
+            file.writelines(lines for _ in range(count))
+    return count * len(lines) * len(logs)
+
+
+def show(logs: list[TaskLog], view: View, sink: int) -> None:
+    for shown in merged(logs, view):
+        os.write(sink, shown)
+
+
+def start_writers(outputs: list[int], count: int) -> list[subprocess.Popen[bytes]]:
+    writers = []
+    for output in outputs:
+        writer = subprocess.Popen(
+            [sys.executable, "-S", "-c", WRITER, str(count)], stdin=subprocess.PIPE, stdout=output
+        )
+        writers.append(writer)
+    for writer in writers:
+        assert writer.stdin
+        writer.stdin.write(block())
+        writer.stdin.close()
+    return writers
+
+
+def follow(sink: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        logs = task_logs(folder)
+        count = SIZE // len(block()) // len(logs)
+        outputs = [os.open(log.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND) for log in logs]
+        with contextlib.closing(Follower(logs, View(TASKS))) as follower:
+            writers = start_writers(outputs, count)
+
+            def ended() -> bool:
+                return all(writer.poll() is not None for writer in writers)
+
+            for shown in follower.until(ended):
+                os.write(sink, shown)
+        for output in outputs:
+            os.close(output)
+
+
+def pipe_each(command: list[str], sink: int) -> None:
+    count = SIZE // len(block()) // len(TASKS)
+    relays = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink) for _ in TASKS]
+    outputs = [relay.stdin.fileno() for relay in relays if relay.stdin]
+    writers = start_writers(outputs, count)
+    for relay in relays:
+        assert relay.stdin
+        relay.stdin.close()
+    for process in (*writers, *relays):
+        assert process.wait() == 0
+
+
+def main() -> None:
+    sink = os.open(os.devnull, os.O_WRONLY)
+    plain, colour = View(TASKS), View(TASKS, colour=True)
+    grep = View(TASKS, grep=re.compile(rb"step \d*77 "))
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        logs = task_logs(folder)
+        size = fill(logs)
+        paths = [log.path for log in logs]
+        null = subprocess.DEVNULL
+        figures["cat, 4 files"] = rate(
+            size, lambda: subprocess.run(["cat", *paths], stdout=null, check=True)
+        )
+        figures["sed s/^/prefix/, 4 files"] = rate(
+            size,
+            lambda: subprocess.run(["sed", "s/^/worker:0 | /", *paths], stdout=null, check=True),
+        )
+        figures["merged, prefix"] = rate(size, lambda: show(logs, plain, sink))
+        figures["merged, prefix, colour"] = rate(size, lambda: show(logs, colour, sink))
+        figures["merged, grep"] = rate(size, lambda: show(logs, grep, sink))
+    figures["4 writers, a cat each"] = rate(SIZE, lambda: pipe_each(["cat"], sink))
+    figures["4 writers, a sed each"] = rate(
+        SIZE, lambda: pipe_each(["sed", "s/^/worker:0 | /"], sink)
+    )
+    figures["4 writers, Follower"] = rate(SIZE, lambda: follow(sink))
+    for name, figure in figures.items():
+        beside = figures[
+            "4 writers, a sed each" if "writers" in name else "sed s/^/prefix/, 4 files"
+        ]
+        print(f"{name:28} {figure:7.0f} MB/s   {figure / beside:5.2f} x sed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Where a run's state is kept between launches, and by whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+import scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster import Task
+
+
+class CheckpointError(Exception):
+    """The checkpoints cannot be resumed from: the text says which, where and what to do."""
+
+
+class Checkpoints:
+    """Saves and restores; only what the chief saves stays.
+
+    Saving may need all workers (variables that are summed over the replicas), so all of them
+    save: the others into a folder of their own inside the chief's, removed again.
+    """
+
+    def __init__(
+        self, checkpoint: tf.train.Checkpoint, folder: Path, task: Task, max_to_keep: int
+    ) -> None:
+        self.folder = folder
+        self._checkpoint = checkpoint
+        self._scratch = None if task.is_chief else scratch.folder_of(task, folder)
+        self._manager = tf.train.CheckpointManager(
+            checkpoint,
+            str(self._scratch or folder),
+            max_to_keep=max_to_keep if task.is_chief else 1,
+        )
+
+    def restore(self, say: Callable[[str], None]) -> str | None:
+        """Restores the newest usable checkpoint; returns its name, or None where there is none.
+
+        Raises:
+            CheckpointError: there are checkpoints, but none fits.
+        """
+        state = tf.train.get_checkpoint_state(str(self.folder))
+        paths = list(reversed(state.all_model_checkpoint_paths)) if state else []
+        problem = ""
+        for path in paths:
+            try:
+                self._checkpoint.restore(path).assert_existing_objects_matched()
+            # AssertionError and ValueError: it is another model's. OpError: damaged or gone.
+            except (tf.errors.OpError, AssertionError, ValueError) as error:
+                problem = str(error).strip().partition("\n")[0][:200]
+                say(f"{path} cannot be restored: {problem}")
+            else:
+                return Path(path).name
+        if paths:
+            raise CheckpointError(
+                f"none of the {len(paths)} checkpoints in {self.folder} can be restored; move them "
+                "away to start anew, or name another --checkpoint-dir"
+            )
+        return None
+
+    def save(self) -> None:
+        """Saves; all workers must call it at the same step."""
+        self._manager.save()
+
+    def tidy(self) -> None:
+        """Removes what a worker that is not the chief has saved."""
+        if self._scratch is not None:
+            scratch.remove(self._scratch)
+
+
+def agree(strategy: tf.distribute.Strategy, task: Task, **values: int) -> None:
+    """Checks that all workers have the same values, before they train on different ones.
+
+    Raises:
+        CheckpointError: they differ.
+    """
+    if task.trainers == 1:
+        return
+    mine = tf.constant([list(values.values())], tf.int64)
+
+    def on_replica() -> Any:
+        return tf.identity(mine)
+
+    rows = strategy.gather(strategy.run(on_replica), axis=0).numpy()
+    for column, name in enumerate(values):
+        if len(set(rows[:, column])) > 1:
+            raise CheckpointError(
+                f"the workers differ in {name.replace('_', ' ')}: "
+                f"{', '.join(str(value) for value in rows[:, column])} in the workers' order; "
+                "give all of them the same arguments, data, and a shared --checkpoint-dir"
+            )

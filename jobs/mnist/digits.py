@@ -1,0 +1,80 @@
+"""The images and labels of one run, and what is wrong with them where they are no MNIST."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+SIDE = 28
+CLASSES = 10
+
+
+class DataError(Exception):
+    """The data asked for cannot be had: the text says what, where and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits:
+    """Grey images of digits, 0 (background) to 255, and the digits they show.
+
+    Kept as bytes until a batch is made: as floats the training images alone take 188 MB.
+    """
+
+    source: str
+    """Where they come from, for people."""
+    train_images: Bytes
+    """(n, 28, 28)"""
+    train_labels: Bytes
+    """(n,)"""
+    test_images: Bytes
+    """(m, 28, 28)"""
+    test_labels: Bytes
+    """(m,)"""
+
+    @property
+    def fingerprint(self) -> int:
+        """32 bits that differ where the data does, to tell whether workers have the same.
+
+        Of the labels: those of two data sets differ, and drawn images may differ in a pixel's
+        last bit between machines, which does no harm.
+        """
+        return zlib.crc32(self.test_labels.tobytes(), zlib.crc32(self.train_labels.tobytes()))
+
+
+def check(name: str, images: npt.NDArray[np.generic], labels: npt.NDArray[np.generic]) -> None:
+    """Checks shapes, types and ranges of one half (training or test) of the data.
+
+    Raises:
+        DataError: what is wrong, without the place, which the caller knows.
+    """
+    if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (SIDE, SIDE):
+        raise DataError(
+            f"the {name} images are {images.dtype} {images.shape}, not uint8 (n, {SIDE}, {SIDE})"
+        )
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"the {name} labels are {labels.dtype} {labels.shape}, not integers (n,)")
+    if len(images) != len(labels):
+        raise DataError(f"there are {len(images)} {name} images but {len(labels)} {name} labels")
+    if not len(images):
+        raise DataError(f"there are no {name} images")
+    if labels.min() < 0 or labels.max() >= CLASSES:
+        raise DataError(
+            f"the {name} labels go from {labels.min()} to {labels.max()}, not from 0 to 9"
+        )
+    if not images.any():
+        raise DataError(f"the {name} images are all black")
+
+
+def missing(folder: Path) -> DataError:
+    return DataError(
+        f"no MNIST in {folder}: put mnist.npz there, or the four files "
+        "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
+        "t10k-labels-idx1-ubyte (plain or .gz)"
+    )

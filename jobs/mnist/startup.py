@@ -1,0 +1,34 @@
+"""SIGTERM while the job starts; needs no TensorFlow, and must come before it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+
+class StartUpGuard:
+    """Lets SIGTERM end the process while it waits for its peers.
+
+    TensorFlow takes SIGTERM over when it joins a cluster, and swallows it until someone asks for
+    it: a worker whose peers never come could only be killed. So the signal is blocked, before
+    TensorFlow starts a thread, and a thread of our own waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        self._thread = threading.Thread(target=self._watch, name="start-up SIGTERM", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.is_set():
+            if signal.sigtimedwait({signal.SIGTERM}, 0.2) is not None:
+                # Nothing has been trained: there is nothing to save or to wait for.
+                os._exit(128 + signal.SIGTERM)
+
+    def end(self) -> None:
+        """Gives SIGTERM to whoever has a handler for it now."""
+        self._over.set()
+        self._thread.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -1,0 +1,109 @@
+"""The few Linux system calls that Python's standard library does not offer."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import struct
+from typing import Iterable
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+_IN_MODIFY = 0x0002
+_IN_CREATE = 0x0100
+_IN_NONBLOCK = os.O_NONBLOCK
+_IN_CLOEXEC = os.O_CLOEXEC
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, name: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, "{}: {}".format(name, os.strerror(number)))
+    return result
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants children of this process instead of init's. See prctl(2)."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def die_with_parent(parent: int, signum: int) -> None:
+    """Have the kernel send `signum` to this process when the thread that forked it ends.
+
+    To be called in the child. `parent` is the process id the caller forked from: if it has
+    died before the request was in place, this process exits at once.
+    """
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        os._exit(128 + signum)
+
+
+class Inotify:
+    """A descriptor that becomes readable when a watched file grows or a folder gets a file.
+
+    Register :meth:`fileno` with a selector, :meth:`drain` when it is readable. Raises OSError
+    (EMFILE, ENOSPC) where the user's inotify instances or watches are used up; callers then
+    look from time to time instead.
+    """
+
+    def __init__(self) -> None:
+        self._fd = _check(_libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC), "inotify_init1")
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def watch_growth(self, path: str) -> int:
+        """Watch one file for writes; returns the watch's number."""
+        return self._watch(path, _IN_MODIFY)
+
+    def watch_folder(self, path: str) -> int:
+        """Watch a folder for new files and for writes to those in it."""
+        return self._watch(path, _IN_CREATE | _IN_MODIFY)
+
+    def _watch(self, path: str, mask: int) -> int:
+        raw = os.fsencode(path)
+        return _check(_libc.inotify_add_watch(self._fd, raw, mask), "inotify_add_watch")
+
+    def drain(self) -> set[int]:
+        """The numbers of the watches that had events since the last call; never blocks."""
+        seen: set[int] = set()
+        while True:
+            try:
+                block = os.read(self._fd, 65536)
+            except BlockingIOError:
+                return seen
+            position = 0
+            while position < len(block):
+                watch, _mask, _cookie, length = struct.unpack_from("iIII", block, position)
+                seen.add(watch)
+                position += 16 + length
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def signal_pipe(numbers: Iterable[int]) -> socket.socket:
+    """A socket on which each of these signals arrives as a byte; nothing else happens then.
+
+    For a selector: work is done in the loop, never in a handler.
+    """
+    receiver, sender = socket.socketpair()
+    receiver.setblocking(False)
+    sender.setblocking(False)
+    signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    return receiver
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; a real-time or unknown signal keeps its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal {}".format(number)

@@ -1,0 +1,95 @@
+"""When each task's log grew: the index that lets logs be merged by time.
+
+Beside a log lies an index of 16-byte records, a Unix time and the log's size at that time
+(`<dQ`), appended at most every 100 ms while the log grows. Nothing runs while no log grows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import time
+from typing import Callable, Dict, Optional
+
+from distrun.agent.kernel import Inotify
+
+RECORD = struct.Struct("<dQ")
+INTERVAL = 0.1
+_IDLE_INTERVAL = 1.0
+
+
+class _Log:
+    def __init__(self, path: str, index: int) -> None:
+        self.path = path
+        self.index = index
+        self.size = os.stat(path).st_size
+
+
+class LogIndexer:
+    """Keeps the indexes of the logs given to :meth:`add`.
+
+    Where inotify is used up, the logs are looked at from time to time instead.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._logs: Dict[str, _Log] = {}
+        self._inotify: Optional[Inotify] = None
+        with contextlib.suppress(OSError):
+            self._inotify = Inotify()
+        self._resting_until: Optional[float] = None
+        self._interval = INTERVAL
+
+    @property
+    def descriptor(self) -> Optional[int]:
+        """To wait for readability on, where :attr:`next_look` is None."""
+        return None if self._inotify is None else self._inotify.fileno()
+
+    @property
+    def next_look(self) -> Optional[float]:
+        """When :meth:`look` is due; None: when the descriptor becomes readable."""
+        if self._inotify is None and self._logs and self._resting_until is None:
+            return self._clock() + self._interval
+        return self._resting_until
+
+    def add(self, path: str) -> None:
+        """Create the log where there is none, and watch it. Raises OSError where it cannot be."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(path, flags, 0o600))
+        if path in self._logs:
+            return
+        index = os.open(os.path.splitext(path)[0] + ".idx", flags, 0o600)
+        self._logs[path] = _Log(path, index)
+        if self._inotify is not None:
+            try:
+                self._inotify.watch_growth(path)
+            except OSError:
+                self._inotify.close()
+                self._inotify = None
+
+    def look(self) -> None:
+        """Write down which logs have grown, then rest for INTERVAL."""
+        if self._inotify is not None:
+            self._inotify.drain()
+        grown = [self.record(path) for path in self._logs]
+        self._interval = INTERVAL if any(grown) else _IDLE_INTERVAL
+        if self._inotify is None:
+            self._resting_until = self._clock() + self._interval
+        else:
+            self._resting_until = self._clock() + INTERVAL if any(grown) else None
+
+    def record(self, path: str) -> bool:
+        """Append one log's size if it has grown; True where it has."""
+        log = self._logs[path]
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            return False
+        if size == log.size:
+            return False
+        log.size = size
+        # A full disk loses the times of some lines, never the lines: the index is a help only.
+        with contextlib.suppress(OSError):
+            os.write(log.index, RECORD.pack(time.time(), size))
+        return True

@@ -1,0 +1,366 @@
+"""The agent's loop: orders in, reports out, and whatever its tasks do in between.
+
+One thread and one selector. Nothing is polled: a child's end comes as SIGCHLD through a wakeup
+descriptor, growth of logs through inotify, the rest over the link or as a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from typing import Callable, Dict, List, Optional
+
+from distrun.agent import facts, family, kernel, program
+from distrun.agent.logindex import LogIndexer
+from distrun.agent.notify import NotifySocket
+from distrun.agent.ports import PortHolder, PortTakenError
+from distrun.agent.task import LEFTOVER_GRACE, Task, owner_of
+from distrun.agent.wire import (
+    PROTOCOL,
+    Ack,
+    Attach,
+    Channel,
+    Configure,
+    Fault,
+    HoldPorts,
+    Message,
+    Outbox,
+    PortsHeld,
+    PortsRefused,
+    Progress,
+    Shutdown,
+    StartTask,
+    StopTask,
+    TaskEnded,
+    TaskExited,
+    TaskNotStarted,
+    TaskStarted,
+    WireError,
+)
+
+_PROGRESS_INTERVAL = 0.5
+_KILL_AGAIN = 0.02
+
+
+class Agent:
+    """Runs one job's tasks on this host for the supervisor at the other end of `channel`."""
+
+    def __init__(self, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
+        self._channel = channel
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._outbox = Outbox()
+        self._ports = PortHolder()
+        self._tasks: Dict[str, Task] = {}
+        self._strays: Dict[int, family.Process] = {}
+        """Adopted orphans that cannot be told to be any one task's."""
+        self._logs: Optional[LogIndexer] = None
+        self._job_id = ""
+        self._folder = ""
+        self._lease: Optional[float] = 0.0
+        self._lease_ends: Optional[float] = None
+        self._leaving: Optional[float] = None
+        """Since when it ends everything; the time at which what is left gets SIGKILL."""
+        self._progress: Dict[str, Dict[str, str]] = {}
+        self._progress_due: Optional[float] = None
+        self._wakeup = kernel.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    def run(self) -> None:
+        """Serve until told to stop or nobody is there to serve; leaves no process behind."""
+        self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_link)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_signal)
+        while self._leaving is None or self._tasks or family.reap():
+            self._channel.watch_writing(self._selector)
+            for key, _ in self._selector.select(self._timeout()):
+                key.data()
+            self._on_time()
+        self._channel.flush()
+
+    # Waiting -------------------------------------------------------------------------------
+
+    def _timeout(self) -> Optional[float]:
+        dues = [task.next_look for task in self._tasks.values()]
+        dues += [self._progress_due, self._lease_ends, self._leaving]
+        if self._logs is not None:
+            dues.append(self._logs.next_look)
+        known = [due for due in dues if due is not None]
+        return max(0.0, min(known) - self._clock()) if known else None
+
+    def _on_time(self) -> None:
+        now = self._clock()
+        if self._logs is not None and self._logs.next_look is not None:
+            if self._logs.next_look <= now:
+                self._logs.look()
+            self._watch_logs()
+        if self._progress_due is not None and self._progress_due <= now:
+            self._send_progress()
+        if self._lease_ends is not None and self._lease_ends <= now:
+            self._leave()
+        due = [each for each in self._tasks.values() if each.next_look is not None]
+        for task in due:
+            if task.next_look is not None and task.next_look <= now:
+                self._advance(task)
+        if self._leaving is not None and self._leaving <= now:
+            self._end_strays(signal.SIGKILL)
+            self._leaving = now + _KILL_AGAIN
+
+    # The link ------------------------------------------------------------------------------
+
+    def _on_link(self) -> None:
+        try:
+            orders = self._channel.receive()
+        except WireError as error:
+            self._report(Fault(str(error), time.time()))
+            self._leave()
+            return
+        for _, order in orders:
+            self._obey(order)
+        if self._channel.ended:
+            self._selector.unregister(self._channel.reader)
+            self._on_link_lost()
+
+    def _on_link_lost(self) -> None:
+        if self._lease is None:
+            return
+        if self._lease > 0 and self._tasks:
+            self._lease_ends = self._clock() + self._lease
+        else:
+            self._leave()
+
+    def _obey(self, order: Message) -> None:
+        if isinstance(order, Configure):
+            self._configure(order)
+        elif isinstance(order, Attach):
+            for seq, report in self._outbox.after(order.after):
+                self._channel.send(report, seq)
+        elif isinstance(order, Ack):
+            self._outbox.acknowledge(order.last)
+        elif isinstance(order, HoldPorts):
+            self._hold_ports(order)
+        elif isinstance(order, StartTask):
+            self._start(order)
+        elif isinstance(order, StopTask):
+            self._stop(order)
+        elif isinstance(order, Shutdown):
+            self._leave()
+
+    def _report(self, report: Message) -> None:
+        self._channel.send(report, self._outbox.add(report))
+
+    def _configure(self, order: Configure) -> None:
+        if order.protocol != PROTOCOL:
+            reason = "the supervisor speaks protocol {}, this agent {}"
+            self._report(Fault(reason.format(order.protocol, PROTOCOL), time.time()))
+            self._leave()
+            return
+        self._job_id = order.job_id
+        self._folder = order.folder
+        self._lease = order.lease
+        try:
+            os.makedirs(order.folder, mode=0o700, exist_ok=True)
+            self._logs = LogIndexer(self._clock)
+        except OSError as error:
+            reason = "the folder {!r} for logs cannot be made: {}"
+            self._report(Fault(reason.format(order.folder, error.strerror), time.time()))
+            return
+        self._watch_logs()
+        self._report(facts.hello())
+
+    def _hold_ports(self, order: HoldPorts) -> None:
+        taken: Dict[str, str] = {}
+        held: List[int] = []
+        reason = ""
+        for port in order.wanted:
+            try:
+                self._ports.hold(port)
+                held.append(port)
+            except PortTakenError as error:
+                taken[str(port)] = error.holder
+        chosen: List[int] = []
+        if not taken:
+            try:
+                chosen = self._ports.hold_free(order.free, order.first, order.last)
+            except PortTakenError as error:
+                reason = error.holder
+        if taken or reason:
+            self._ports.release(held)
+            self._report(PortsRefused(taken, reason))
+        else:
+            self._report(PortsHeld(chosen, list(order.wanted)))
+
+    # Tasks ---------------------------------------------------------------------------------
+
+    def _start(self, order: StartTask) -> None:
+        log = os.path.join(self._folder, order.log)
+        notify = None
+        env = program.environment(order)
+        try:
+            if self._logs is not None:
+                self._logs.add(log)
+            if order.notify:
+                notify = NotifySocket(order.task)
+                env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
+            execution = program.execute(order, log, env)
+        except OSError as error:
+            reason = "it cannot be started: {}".format(error)
+            self._report(TaskNotStarted(order.task, order.attempt, reason, time.time()))
+            return
+        task = Task(order, log, execution, notify)
+        self._tasks[order.task] = task
+        self._selector.register(
+            execution.verdict, selectors.EVENT_READ, lambda: self._on_verdict(task)
+        )
+        if notify is not None:
+            self._selector.register(
+                notify, selectors.EVENT_READ, lambda: self._on_notify(task)
+            )
+
+    def _on_verdict(self, task: Task) -> None:
+        if task.execution is None:
+            return
+        self._selector.unregister(task.execution.verdict)
+        reason = program.read_verdict(task.execution, task.order)
+        task.execution = None
+        if reason:
+            self._forget(task)
+            self._report(TaskNotStarted(task.name, task.attempt, reason, time.time()))
+            return
+        self._report(TaskStarted(task.name, task.attempt, task.pid, time.time()))
+        self._advance_all()
+        if task.name in self._tasks:
+            self._advance(task)  # it may have been told to stop meanwhile
+
+    def _stop(self, order: StopTask) -> None:
+        task = self._tasks.get(order.task)
+        if task is not None:
+            task.stop(order.signal, order.grace, self._clock())
+            self._advance(task)
+
+    def _on_signal(self) -> None:
+        numbers = os.read(self._wakeup.fileno(), 4096)
+        if signal.SIGTERM in numbers and self._leaving is None:
+            self._report(Fault("its agent was told to end by SIGTERM", time.time()))
+            self._leave()
+        self._advance_all()
+
+    def _advance_all(self) -> None:
+        # Started reports come before exits, so what is still being executed waits.
+        executed = [task for task in self._tasks.values() if task.execution is None]
+        exited = [task for task in executed if task.check_exit()]
+        for task in exited:
+            code, signum = task.exit if task.exit is not None else (None, None)
+            if self._logs is not None:
+                self._logs.record(task.log)
+            self._report(TaskExited(task.name, task.attempt, code, signum, time.time()))
+        self._adopt(exited)
+        for task in executed:
+            if task.exit is not None:
+                self._advance(task)
+
+    def _adopt(self, exited: List[Task]) -> None:
+        """Reap orphans that have ended, and find out whose the others are."""
+        leaders = {task.pid for task in self._tasks.values()}
+        alive = set()
+        for pid in family.children(os.getpid()):
+            if pid in leaders or _reaped(pid):
+                continue
+            process = family.look(pid)
+            if process is None:
+                continue
+            alive.add(pid)
+            if self._knows(process):
+                continue
+            owner = owner_of(process, self._tasks, self._job_id)
+            if owner is None and len(exited) == 1:
+                owner = exited[0]
+            orphans = self._strays if owner is None else owner.orphans
+            orphans[pid] = process
+        for orphans in [self._strays] + [task.orphans for task in self._tasks.values()]:
+            for pid in [pid for pid in orphans if pid not in alive]:
+                del orphans[pid]
+
+    def _knows(self, process: family.Process) -> bool:
+        for orphans in [self._strays] + [task.orphans for task in self._tasks.values()]:
+            known = orphans.get(process.pid)
+            if known is not None and known.started == process.started:
+                return True
+        return False
+
+    def _advance(self, task: Task) -> None:
+        if task.advance(self._clock()):
+            self._forget(task)
+            if self._logs is not None:
+                self._logs.record(task.log)
+            self._report(TaskEnded(task.name, task.attempt, time.time()))
+
+    def _forget(self, task: Task) -> None:
+        if task.notify is not None:
+            self._on_notify(task)
+            self._send_progress()
+            self._selector.unregister(task.notify)
+        task.reap()
+        del self._tasks[task.name]
+
+    def _leave(self) -> None:
+        """End everything: SIGTERM now, SIGKILL within a second."""
+        if self._leaving is not None:
+            return
+        self._leaving = self._clock() + LEFTOVER_GRACE
+        self._lease_ends = None
+        for task in list(self._tasks.values()):
+            task.stop(signal.SIGTERM, LEFTOVER_GRACE, self._clock())
+            self._advance(task)
+        self._adopt([])
+        self._end_strays(signal.SIGTERM)
+
+    def _end_strays(self, signum: int) -> None:
+        leaders = {task.pid for task in self._tasks.values()}
+        for pid in family.children(os.getpid()):
+            if pid not in leaders:
+                for process in family.tree(pid):
+                    family.send(process, signum)
+
+    # Logs and progress ---------------------------------------------------------------------
+
+    def _watch_logs(self) -> None:
+        """Hear of growth at once after a rest, and of none of it during one."""
+        logs = self._logs
+        if logs is None or logs.descriptor is None:
+            return
+        registered = logs.descriptor in self._selector.get_map()
+        if logs.next_look is None and not registered:
+            self._selector.register(logs.descriptor, selectors.EVENT_READ, self._on_growth)
+        elif logs.next_look is not None and registered:
+            self._selector.unregister(logs.descriptor)
+
+    def _on_growth(self) -> None:
+        if self._logs is not None:
+            self._logs.look()
+            self._watch_logs()
+
+    def _on_notify(self, task: Task) -> None:
+        if task.notify is None:
+            return
+        values = task.notify.receive()
+        if not values:
+            return
+        self._progress.setdefault(task.name, {}).update(values)
+        if self._progress_due is None:
+            self._progress_due = self._clock() + _PROGRESS_INTERVAL
+
+    def _send_progress(self) -> None:
+        for task, values in self._progress.items():
+            self._channel.send(Progress(task, values, time.time()))
+        self._progress.clear()
+        self._progress_due = None
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True

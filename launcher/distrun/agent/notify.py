@@ -1,0 +1,43 @@
+"""What tasks say of themselves: `STEP=120 EPOCH=1` datagrams, as in systemd's notify protocol."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Dict
+
+_LARGEST = 4096
+_MOST_KEYS = 32
+
+
+class NotifySocket:
+    """The datagram socket that one task's DISTRUN_NOTIFY names.
+
+    Its name is in the abstract space (a leading `@`), so no file is left by any death.
+    """
+
+    def __init__(self, task: str) -> None:
+        token = os.urandom(9).hex()
+        self.address = "@distrun-notify-{}-{}".format(task, token)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind("\0" + self.address[1:])
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Dict[str, str]:
+        """All that has come since the last call, later values over earlier ones."""
+        values: Dict[str, str] = {}
+        while True:
+            try:
+                datagram = self._socket.recv(_LARGEST)
+            except BlockingIOError:
+                return values
+            for word in datagram.decode("utf-8", "replace").split()[:_MOST_KEYS]:
+                key, equals, value = word.partition("=")
+                if equals and key:
+                    values[key] = value
+
+    def close(self) -> None:
+        self._socket.close()

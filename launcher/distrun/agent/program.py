@@ -1,0 +1,137 @@
+"""Executing a task's program in a session of its own, and saying exactly why it could not be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from typing import Dict, List, NamedTuple, NoReturn
+
+from distrun.agent import kernel
+from distrun.agent.wire import StartTask
+
+_EXIT_NOT_EXECUTED = 127
+_ERROR_BYTES = 4096
+
+
+class Execution(NamedTuple):
+    """A child on its way to its program. `verdict` ends when that runs, or tells why not."""
+
+    pid: int
+    verdict: int
+
+
+def execute(order: StartTask, log: str, env: Dict[bytes, bytes]) -> Execution:
+    """Fork a child that becomes the task's program; does not wait for it.
+
+    The child leads a session of its own, gets SIGTERM should this process die, reads /dev/null
+    and appends what it prints to `log`. It inherits no other descriptor.
+    """
+    agent = os.getpid()
+    verdict, report = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become(order, log, env, agent, report)
+    os.close(report)
+    os.set_blocking(verdict, False)
+    return Execution(pid, verdict)
+
+
+def _become(
+    order: StartTask, log: str, env: Dict[bytes, bytes], agent: int, report: int
+) -> NoReturn:
+    stage = "prepare"
+    try:
+        os.setsid()
+        kernel.die_with_parent(agent, signal.SIGTERM)
+        _default_signals()
+        stage = "log"
+        _redirect(log)
+        stage = "workdir"
+        os.chdir(os.fsencode(order.workdir))
+        stage = "program"
+        argv = [_to_bytes(word) for word in order.argv]
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is meant
+    except OSError as error:
+        os.write(report, "{} {}".format(stage, error.errno or 0).encode("ascii"))
+    except BaseException as error:  # noqa: BLE001 - a forked child must never return
+        os.write(report, "defect {!r}".format(error).encode("utf-8", "replace")[:_ERROR_BYTES])
+    finally:
+        os._exit(_EXIT_NOT_EXECUTED)
+
+
+def _default_signals() -> None:
+    """Undo what Python and the agent changed: programs expect the default dispositions."""
+    signal.set_wakeup_fd(-1)
+    for number in (
+        signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM,
+        signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+    ):  # fmt: skip
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _redirect(log: str) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+def _to_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def environment(order: StartTask) -> Dict[bytes, bytes]:
+    """This process's environment, less DISTRUN_* and `unset`, with the order's over it."""
+    removed = {_to_bytes(name) for name in order.unset}
+    env = {
+        name: value
+        for name, value in os.environb.items()
+        if name not in removed and not name.startswith(b"DISTRUN_")
+    }
+    env.update((_to_bytes(name), _to_bytes(value)) for name, value in order.env.items())
+    return env
+
+
+def read_verdict(execution: Execution, order: StartTask) -> str:
+    """Why the program could not be executed, for people; empty where it was.
+
+    To be called once, when `execution.verdict` is readable; closes it.
+    """
+    try:
+        raw = os.read(execution.verdict, _ERROR_BYTES)
+    finally:
+        os.close(execution.verdict)
+    if not raw:
+        return ""
+    stage, _, rest = raw.decode("utf-8", "replace").partition(" ")
+    if not rest.lstrip("-").isdigit():
+        return "the agent failed before executing it: {}".format(rest)
+    return _explain(stage, int(rest), order)
+
+
+def _explain(stage: str, number: int, order: StartTask) -> str:
+    why = os.strerror(number)
+    if stage == "workdir":
+        return "its working folder {!r} cannot be entered: {}".format(order.workdir, why)
+    if stage == "log":
+        return "its log {!r} cannot be opened: {}".format(order.log, why)
+    if stage != "program":
+        return "a process for it could not be made: {}".format(why)
+    return _explain_program(number, order.argv)
+
+
+def _explain_program(number: int, argv: List[str]) -> str:
+    name = argv[0]
+    if number == errno.ENOENT:
+        where = "" if "/" in name else " in PATH"
+        return "there is no program {!r}{}; check the spec's program".format(name, where)
+    if number == errno.EACCES:
+        return "{!r} may not be executed: is it a file, and executable?".format(name)
+    if number == errno.ENOEXEC:
+        return "{!r} is no program: its first line should be like #!/bin/sh".format(name)
+    if number == errno.E2BIG:
+        return "its arguments and environment are too large for Linux (128 KiB for one string)"
+    return "{!r} cannot be executed: {}".format(name, os.strerror(number))

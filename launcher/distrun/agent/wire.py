@@ -1,0 +1,379 @@
+"""The protocol between supervisor and agent: typed messages in frames, and a channel for them.
+
+A frame is a length (4 bytes, big endian) and that many bytes of JSON: an object with the
+message's `type`, its fields and, for an agent's reports, `seq`. Unknown fields are ignored, so
+that a newer side can add some; a change of meaning raises PROTOCOL. Strings may hold bytes that
+are no UTF-8, as Python's `surrogateescape` keeps them.
+
+Reports are numbered from 1 and kept by the agent until the supervisor has them in its record
+(:class:`Ack`). A supervisor that comes back after a lost link says which it has (:class:`Attach`)
+and gets the rest again, so none is lost or doubled. Without a supervisor the agent carries on
+for the lease that :class:`Configure` gave it, then ends its tasks.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import selectors
+import struct
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple, Type
+
+if TYPE_CHECKING:
+    from typing import Deque
+
+PROTOCOL = 1
+MAX_FRAME = 64 * 1024 * 1024
+_LENGTH = struct.Struct(">I")
+
+
+class WireError(Exception):
+    """The other side broke the protocol: not a distrun of this version, or noise on the link."""
+
+
+# From supervisor to agent ------------------------------------------------------------------
+
+
+class Configure(NamedTuple):
+    """First message on a link. `folder` is made if need be; `lease` is in seconds."""
+
+    protocol: int
+    job_id: str
+    folder: str
+    lease: Optional[float]
+    """How long to carry on without a supervisor: 0 not at all, None for ever."""
+
+
+class Attach(NamedTuple):
+    """Take up a running agent again: send the reports after number `after`, then go on."""
+
+    protocol: int
+    job_id: str
+    after: int
+
+
+class Ack(NamedTuple):
+    """Every report up to number `last` is in the record; the agent may forget them."""
+
+    last: int
+
+
+class HoldPorts(NamedTuple):
+    """Reserve TCP ports for tasks: `free` any ones (from `first`..`last`), and `wanted`."""
+
+    free: int
+    wanted: List[int]
+    first: int = 0
+    last: int = 0
+
+
+class StartTask(NamedTuple):
+    """Execute one attempt of a task, its output appended to `log` in the agent's folder.
+
+    `env` is set over the agent's own environment, after the names in `unset` are removed.
+    """
+
+    task: str
+    attempt: int
+    argv: List[str]
+    workdir: str
+    log: str
+    env: Dict[str, str]
+    unset: List[str]
+    notify: bool = True
+
+
+class StopTask(NamedTuple):
+    """Send `signal` to every process of a task, and SIGKILL after `grace` seconds.
+
+    `grace` 0 kills at once. A second one for the same task shortens what is left, never extends.
+    """
+
+    task: str
+    signal: int
+    grace: float
+
+
+class Shutdown(NamedTuple):
+    """End every task at once and exit."""
+
+
+# From agent to supervisor ------------------------------------------------------------------
+
+
+class Hello(NamedTuple):
+    """Answers Configure: what this host is and has."""
+
+    protocol: int
+    pid: int
+    hostname: str
+    python: str
+    cores: float
+    """Cores usable by this process: affinity and cgroup quota counted."""
+    gpus: List[int]
+    at: float
+
+
+class PortsHeld(NamedTuple):
+    """Answers HoldPorts: the free ones, then those wanted, all reserved."""
+
+    chosen: List[int]
+    wanted: List[int]
+
+
+class PortsRefused(NamedTuple):
+    """Answers HoldPorts: none is reserved. `taken` maps a port (as text) to who has it."""
+
+    taken: Dict[str, str]
+    reason: str
+
+
+class TaskStarted(NamedTuple):
+    """The task's program has been executed."""
+
+    task: str
+    attempt: int
+    pid: int
+    at: float
+
+
+class TaskNotStarted(NamedTuple):
+    """The task's program could not be executed; nothing of it runs."""
+
+    task: str
+    attempt: int
+    reason: str
+    at: float
+
+
+class TaskExited(NamedTuple):
+    """The task's first process has exited, by `code` or by `signal`; others may remain."""
+
+    task: str
+    attempt: int
+    code: Optional[int]
+    signal: Optional[int]
+    at: float
+
+
+class TaskEnded(NamedTuple):
+    """No process of the task is left."""
+
+    task: str
+    attempt: int
+    at: float
+
+
+class Progress(NamedTuple):
+    """What a task said of itself through DISTRUN_NOTIFY; not numbered, may be lost."""
+
+    task: str
+    values: Dict[str, str]
+    at: float
+
+
+class Fault(NamedTuple):
+    """The agent itself cannot go on: a full disk, a broken host. `reason` is for people."""
+
+    reason: str
+    at: float
+
+
+# From the commands to the supervisor -------------------------------------------------------
+
+
+class OpenJob(NamedTuple):
+    """First message to a new supervisor: the job to run, as JSON of the spec, and its id."""
+
+    protocol: int
+    job_id: str
+    folder: str
+    spec: Dict[str, Any]
+    source: str
+
+
+class Detach(NamedTuple):
+    """From now on the job no longer ends with this connection."""
+
+
+class StopJob(NamedTuple):
+    """Stop the job: `reason` names the command or signal. `grace` None is the spec's."""
+
+    reason: str
+    signal: int
+    grace: Optional[float]
+    exit_code: int
+
+
+class Watch(NamedTuple):
+    """Send every event from now on, and task progress."""
+
+
+# From the supervisor to the commands -------------------------------------------------------
+
+
+class Happened(NamedTuple):
+    """One event of the record, as it stands there."""
+
+    event: Dict[str, Any]
+
+
+class Refused(NamedTuple):
+    """The job could not be made. `exit_code` is distrun's own."""
+
+    message: str
+    hint: Optional[str]
+    exit_code: int
+
+
+Message = Any
+"""One of this module's NamedTuples."""
+
+_TYPES: Dict[str, Type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        Configure, Attach, Ack, HoldPorts, StartTask, StopTask, Shutdown,
+        Hello, PortsHeld, PortsRefused, TaskStarted, TaskNotStarted, TaskExited, TaskEnded,
+        Progress, Fault, OpenJob, Detach, StopJob, Watch, Happened, Refused,
+    )
+}  # fmt: skip
+
+
+def encode(message: Message, seq: int = 0) -> bytes:
+    """A message as one frame. `seq` 0 is for messages that are not numbered."""
+    fields: Dict[str, Any] = message._asdict()
+    fields["type"] = type(message).__name__
+    if seq:
+        fields["seq"] = seq
+    body = json.dumps(fields, separators=(",", ":")).encode("ascii")
+    if len(body) > MAX_FRAME:
+        raise WireError("a message of {} bytes is over the limit".format(len(body)))
+    return _LENGTH.pack(len(body)) + body
+
+
+def _decode(body: bytes) -> Tuple[int, Message]:
+    try:
+        fields = json.loads(body)
+        kind = _TYPES[fields.pop("type")]
+        seq = int(fields.pop("seq", 0))
+        known = {name: fields[name] for name in kind._fields if name in fields}
+        return seq, kind(**known)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WireError("not a message of this protocol: {!r}".format(body[:80])) from error
+
+
+class Channel:
+    """Messages over a pair of descriptors, never blocking.
+
+    Register :attr:`reader` with a selector, call :meth:`receive` when it is readable, and
+    :meth:`watch_writing` before each wait. The channel owns its descriptors; the same may be
+    given for both ways.
+    """
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self.reader = reader
+        self.writer = os.dup(reader) if writer == reader else writer
+        self.ended = False
+        """Whether the other side has closed its end; what it had sent has been received."""
+        self.broken = False
+        """Whether the other side no longer takes what is sent."""
+        self._incoming = bytearray()
+        self._outgoing: Deque[bytes] = collections.deque()
+        os.set_blocking(reader, False)
+        os.set_blocking(self.writer, False)
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._outgoing) and not self.broken
+
+    def send(self, message: Message, seq: int = 0) -> None:
+        """Queue a message and write as much as the link takes now."""
+        if not self.broken:
+            self._outgoing.append(encode(message, seq))
+            self.flush()
+
+    def flush(self) -> None:
+        while self._outgoing and not self.broken:
+            block = self._outgoing[0]
+            try:
+                written = os.write(self.writer, block)
+            except BlockingIOError:
+                return
+            except OSError:
+                self.broken = True
+                self._outgoing.clear()
+                return
+            if written < len(block):
+                self._outgoing[0] = block[written:]
+            else:
+                self._outgoing.popleft()
+
+    def watch_writing(self, selector: selectors.BaseSelector) -> None:
+        """Have the selector wait for the link to take more, but only while there is more.
+
+        The key's data is :meth:`flush`, to be called when it is ready.
+        """
+        registered = self.writer in selector.get_map()
+        if self.pending and not registered:
+            selector.register(self.writer, selectors.EVENT_WRITE, self.flush)
+        elif registered and not self.pending:
+            selector.unregister(self.writer)
+
+    def receive(self) -> List[Tuple[int, Message]]:
+        """Whole messages that have arrived, with their numbers. Sets :attr:`ended` at the end.
+
+        Raises:
+            WireError: what came is no frame of this protocol.
+        """
+        while not self.ended:
+            try:
+                block = os.read(self.reader, 1 << 18)
+            except BlockingIOError:
+                break
+            except OSError:
+                block = b""
+            if not block:
+                self.ended = True
+            self._incoming += block
+        return self._frames()
+
+    def _frames(self) -> List[Tuple[int, Message]]:
+        messages = []
+        position = 0
+        while len(self._incoming) - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._incoming, position)
+            if length > MAX_FRAME:
+                raise WireError("a frame of {} bytes: noise on the link".format(length))
+            start = position + _LENGTH.size
+            if len(self._incoming) < start + length:
+                break
+            messages.append(_decode(bytes(self._incoming[start : start + length])))
+            position = start + length
+        del self._incoming[:position]
+        return messages
+
+    def close(self) -> None:
+        self.broken = self.ended = True
+        os.close(self.reader)
+        os.close(self.writer)
+
+
+class Outbox:
+    """An agent's reports, numbered and kept until the supervisor has recorded them."""
+
+    def __init__(self) -> None:
+        self._unacknowledged: Deque[Tuple[int, Message]] = collections.deque()
+        self._last = 0
+
+    def add(self, report: Message) -> int:
+        self._last += 1
+        self._unacknowledged.append((self._last, report))
+        return self._last
+
+    def acknowledge(self, seq: int) -> None:
+        while self._unacknowledged and self._unacknowledged[0][0] <= seq:
+            self._unacknowledged.popleft()
+
+    def after(self, seq: int) -> List[Tuple[int, Message]]:
+        return [item for item in self._unacknowledged if item[0] > seq]

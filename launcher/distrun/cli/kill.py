@@ -1,0 +1,114 @@
+"""`distrun kill`."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import Duration, job_argument
+from distrun.errors import EXIT_KILLED, UsageError
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder, JobStore
+
+
+class SignalName(click.ParamType):
+    """`TERM`, `SIGTERM` or `15`; a number."""
+
+    name = "signal"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).upper()
+        try:
+            if text.isdigit():
+                return int(signal.Signals(int(text)))
+            return int(signal.Signals[text if text.startswith("SIG") else f"SIG{text}"])
+        except (KeyError, ValueError):
+            self.fail(f"{value!r} is no signal: write TERM, INT, KILL or a number", param, ctx)
+
+
+@click.command("kill", short_help="Stop jobs.")
+@job_argument(many=True)
+@click.option("--all", "everything", is_flag=True, help="Stop every job that is running.")
+@click.option(
+    "--grace",
+    type=Duration(),
+    metavar="D",
+    help="Time to end before SIGKILL [default: the spec's timeouts.grace].",
+)
+@click.option(
+    "--signal",
+    "signum",
+    type=SignalName(),
+    default="TERM",
+    show_default=True,
+    help="What to send first.",
+)
+def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum: int) -> int:
+    """Stop jobs, and return when nothing of them is left.
+
+    JOB is an id, a name (the newest job of that name) or a unique prefix. Without JOB, the one
+    that is running is stopped, if it is the only one.
+
+    \b
+      distrun kill mnist
+      distrun kill --grace 1m mnist-k3x7ab    time to save a checkpoint
+      distrun kill --all
+    """
+    from distrun.jobstore import JobStore  # noqa: PLC0415
+
+    folders = _chosen(JobStore.default(), jobs, everything=everything)
+    _stop_all(folders, grace, signum)
+    return 0
+
+
+def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list[JobFolder]:
+    if jobs and everything:
+        raise UsageError("name jobs or say --all, not both")
+    if jobs:
+        found = {folder.job_id: folder for folder in map(store.find, jobs)}
+        return list(found.values())
+    running = store.running()
+    if everything or len(running) == 1:
+        return running
+    if not running:
+        raise UsageError("no job is running")
+    names = ", ".join(folder.job_id for folder in running)
+    raise UsageError(f"{len(running)} jobs are running: {names}", hint="name one, or say --all")
+
+
+def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
+    """Ask all first and wait then: they end side by side."""
+    from distrun import control  # noqa: PLC0415
+    from distrun.agent.wire import StopJob  # noqa: PLC0415
+
+    channels = []
+    for folder in folders:
+        channel = control.connect(folder)
+        if channel is None:
+            _say_already_over(folder)
+            continue
+        channel.send(StopJob("distrun kill", signum, grace, EXIT_KILLED))
+        channels.append((folder, channel))
+    for folder, channel in channels:
+        control.wait_for_end(channel, folder.job_id)
+        channel.close()
+        console.say(f"job {folder.job_id} has ended")
+
+
+def _say_already_over(folder: JobFolder) -> None:
+    from distrun import control  # noqa: PLC0415
+
+    state = folder.state()
+    if state.phase.is_final:
+        console.say(f"job {folder.job_id} had already {state.phase.value}")
+        return
+    count = control.sweep(folder.job_id)
+    console.say(f"job {folder.job_id} had lost its supervisor; {count} processes of it ended")

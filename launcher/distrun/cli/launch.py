@@ -1,0 +1,158 @@
+"""`distrun launch`."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import overrides_option
+
+if TYPE_CHECKING:
+    from distrun import events, lifecycle
+    from distrun.logs import Follower
+    from distrun.spec.model import Spec
+
+
+@click.command("launch", short_help="Run a job.")
+@click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
+@click.argument("args", nargs=-1)
+@click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running.")
+@click.option("--name", help="Call the job this, instead of what the spec says.")
+@overrides_option
+@click.option("--dry-run", is_flag=True, help="Show what would run: the same as `distrun plan`.")
+def command(
+    spec_path: str,
+    args: tuple[str, ...],
+    detach: bool,
+    name: str | None,
+    overrides: tuple[str, ...],
+    dry_run: bool,
+) -> int:
+    """Run the job that the YAML file SPEC describes.
+
+    In the foreground the tasks' output is shown with a prefix for each task, and the exit code
+    is the job's: 0, or that of the task that failed first. Ctrl-C ends the job gracefully, a
+    second one at once. What stands after -- is added to the program's arguments.
+
+    \b
+      distrun launch job.yaml
+      distrun launch job.yaml --set cluster.worker=4 -- --epochs 10
+      id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
+    """
+    from distrun.spec import load  # noqa: PLC0415 - reading YAML is not needed for --help
+    from distrun.spec.source import read_source  # noqa: PLC0415
+
+    source = read_source(spec_path)
+    spec = load(spec_path, source=source, overrides=overrides, extra_args=args, name=name)
+    if dry_run:
+        from distrun.cli.plan import show_plan  # noqa: PLC0415
+
+        return show_plan(spec, as_json=False)
+    return _Launch(spec, source).run(detach=detach)
+
+
+class _Launch:
+    """One launch: what is shown of it, and what it exits with."""
+
+    def __init__(self, spec: Spec, source: bytes) -> None:
+        from distrun.jobstore import JobStore  # noqa: PLC0415
+        from distrun.session import Output, Session  # noqa: PLC0415
+
+        self._output = Output(sys.stdout.fileno())
+        self._follower: Follower | None = None
+        self._asked_to_stop = False
+        self._follows = False
+        folder = JobStore.default().new_folder(spec.name)
+        self._session = Session(
+            folder, spec, source, on_event=self._on_event, on_signal=self._on_signal
+        )
+        self._folder = folder
+
+    def run(self, *, detach: bool) -> int:
+        self._follows = not detach
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close_follower)
+            tick = None
+            for _ in self._session.run(_all_executed if detach else _never, tick):
+                self._stop_without_reader()
+            if detach and not self._session.state.phase.is_final:
+                self._session.detach()
+                console.put(self._folder.job_id)
+                return 0
+            self._session.close()
+            if self._follower is not None:
+                self._output.write(self._follower.finish())
+        return self._result(self._session.state)
+
+    def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
+        from distrun import events as kinds  # noqa: PLC0415
+
+        if isinstance(event, kinds.JobPlanned) and state.tasks and self._follows:
+            self._say_started(state)
+            self._follow(state)
+
+    def _say_started(self, state: lifecycle.JobState) -> None:
+        hosts = list(dict.fromkeys(task.host for task in state.tasks.values()))
+        tasks = "1 task" if len(state.tasks) == 1 else f"{len(state.tasks)} tasks"
+        console.say(f"job {state.job_id}: {tasks} on {', '.join(hosts)}")
+
+    def _follow(self, state: lifecycle.JobState) -> None:
+        from distrun.cli.logview import task_logs, view  # noqa: PLC0415
+        from distrun.logs import Follower  # noqa: PLC0415
+
+        logs = task_logs(self._folder, list(state.tasks))
+        follower = Follower(logs, view(list(state.tasks), sys.stdout))
+        self._follower = follower
+        self._session.watch(follower.fileno(), lambda: self._output.write(follower.read()))
+
+    def _close_follower(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+
+    def _on_signal(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._asked_to_stop:
+            console.say("killing it at once")
+        else:
+            how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
+            console.say(f"{name}: stopping job {self._folder.job_id}{how}")
+        self._stop(name, 128 + number)
+
+    def _stop_without_reader(self) -> None:
+        """As any program in a pipe: when nobody reads any more, end."""
+        from distrun.session import SIGPIPE_EXIT  # noqa: PLC0415
+
+        if self._output.is_gone and not self._asked_to_stop:
+            self._stop("the end of its output's reader", SIGPIPE_EXIT)
+
+    def _stop(self, reason: str, exit_code: int) -> None:
+        from distrun.agent.wire import StopJob  # noqa: PLC0415
+
+        self._asked_to_stop = True
+        self._session.stop(StopJob(reason, signal.SIGTERM, None, exit_code))
+
+    def _result(self, state: lifecycle.JobState) -> int:
+        from distrun.cli.report import failure_report  # noqa: PLC0415
+
+        outcome = state.outcome
+        if outcome is None:
+            return 0
+        if outcome.result != "succeeded":
+            console.say_lines(failure_report(self._folder, state))
+        return outcome.exit_code
+
+
+def _never(_: lifecycle.JobState) -> bool:
+    return False
+
+
+def _all_executed(state: lifecycle.JobState) -> bool:
+    """Whether every task's program has been executed, whatever has come of it since."""
+    return bool(state.tasks) and all(
+        task.started_at is not None for task in state.tasks.values()
+    )

@@ -1,0 +1,93 @@
+"""The command `distrun`: its verbs, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from typing import NoReturn
+
+import click
+
+from distrun import __version__
+from distrun.cli import console
+from distrun.errors import DistrunError, InternalError
+
+_VERBS = (
+    "launch", "plan", "validate", "ps", "status", "logs", "kill", "wait",
+)  # fmt: skip
+
+
+class Verbs(click.Group):
+    """Commands, one module each, imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _VERBS:
+            return None
+        module = importlib.import_module(f"distrun.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib  # noqa: PLC0415 - for this error only
+
+            near = difflib.get_close_matches(args[0], _VERBS, n=1)
+            if near:
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="distrun")
+def distrun() -> None:
+    """Launch and look after multi-worker TensorFlow jobs.
+
+    A YAML file names the program and the cluster; distrun starts every task with its TF_CONFIG,
+    shows their output, and leaves nothing behind.
+
+    \b
+      distrun launch job.yaml        run a job here, and see its output
+      distrun launch job.yaml -d     run it in the background
+      distrun status                 how the newest job is doing
+      distrun logs -f                its output, as it comes
+      distrun kill                   stop the job that is running
+    """
+
+
+def main() -> NoReturn:
+    """Run a command and exit with its code. No traceback is shown unless distrun is at fault."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        result = distrun.main(standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    except DistrunError as error:
+        console.say_error(error)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone. Python would say so once more while it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + signal.SIGPIPE
+    except Exception:  # noqa: BLE001 - the last resort, where a traceback is what helps
+        traceback.print_exc()
+        console.say("this is a defect in distrun: please report it with the lines above")
+        return InternalError.exit_code
+    return int(result or 0)

@@ -1,0 +1,49 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Duration(click.ParamType):
+    """`500ms`, `10s`, `5m`, `1h`, `2d`; seconds as a float."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value)
+        if found is None:
+            self.fail(f"{value!r} is no duration: write 500ms, 10s, 5m, 1h or 2d", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+def job_argument(*, many: bool = False) -> Callable[[Any], Any]:
+    """JOB: an id, a name, or a unique prefix."""
+    if many:
+        return click.argument("jobs", metavar="[JOB]...", nargs=-1)
+    return click.argument("job", metavar="[JOB]", required=False)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def overrides_option(function: Any) -> Any:
+    return click.option(
+        "--set",
+        "overrides",
+        metavar="PATH=VALUE",
+        multiple=True,
+        help="Change one value of the spec, as in --set cluster.worker=4. Repeatable.",
+    )(function)

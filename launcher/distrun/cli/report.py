@@ -1,0 +1,102 @@
+"""The report on a job that did not succeed: the last thing a person reads of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distrun.agent.kernel import signal_name
+from distrun.cli.console import clock_time, printable
+
+if TYPE_CHECKING:
+    from distrun.events import Outcome
+    from distrun.jobstore import JobFolder
+    from distrun.lifecycle import JobState, TaskState
+
+_LAST_LINES = 12
+_LAST_BYTES = 16 * 1024
+_MOST_FOLLOWERS = 8
+
+
+def how(task: TaskState) -> str:
+    """How a task ended: `exited 3`, `was killed by SIGKILL`."""
+    if task.reason is not None:
+        return f"could not be started: {task.reason}" if task.pid is None else task.reason
+    if task.signal is not None:
+        return f"was killed by {signal_name(task.signal)}"
+    if task.code is not None:
+        return f"exited {task.code}"
+    return "was never started"
+
+
+def failure_report(folder: JobFolder, state: JobState) -> list[str]:
+    """The lines of the report; the last one says whose the exit code is."""
+    outcome = state.outcome
+    if outcome is None:
+        return []
+    lines = ["", f"job {state.job_id} {_headline(outcome)}"]
+    first = state.tasks.get(outcome.task or "")
+    if first is not None:
+        lines += _about_first(folder, first)
+    lines += _about_others(state, first)
+    lines.append(f"  logs   {printable(str(folder.logs))}   (distrun logs {state.job_id})")
+    lines.append(exit_line(outcome))
+    return lines
+
+
+def exit_line(outcome: Outcome) -> str:
+    """Whose the exit code is."""
+    if outcome.origin == "task":
+        return f"distrun: exit code {outcome.exit_code}, {outcome.task}'s own"
+    return f"distrun: exit code {outcome.exit_code}, distrun's: {printable(outcome.cause)}"
+
+
+def _headline(outcome: Outcome) -> str:
+    if outcome.result == "stopped":
+        return f"was {outcome.cause}"
+    return "failed" if outcome.task else f"failed: {printable(outcome.cause)}"
+
+
+def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
+    when = f" at {clock_time(task.exited_at)}" if task.exited_at is not None else ""
+    pid = f" (pid {task.pid})" if task.pid is not None else ""
+    lines = [f"  first  {task.name} {printable(how(task))}{when} on {task.host}{pid}"]
+    tail = _tail(folder, task.name)
+    if tail:
+        lines.append("  its last lines:")
+        lines += [f"    | {line}" for line in tail]
+    elif task.pid is not None:
+        lines.append("  it had printed nothing")
+    return lines
+
+
+def _tail(folder: JobFolder, task: str) -> list[str]:
+    try:
+        with folder.log_of(task).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _LAST_BYTES))
+            raw = file.read()
+    except OSError:
+        return []
+    text = raw.decode("utf-8", "replace")
+    return [printable(line.rsplit("\r", 1)[-1]) for line in text.splitlines()[-_LAST_LINES:]]
+
+
+def _about_others(state: JobState, first: TaskState | None) -> list[str]:
+    """What came of the other tasks, those that ended alike together."""
+    after: dict[str, list[str]] = {}
+    for task in state.tasks.values():
+        if task is first:
+            continue
+        what = how(task)
+        if task.stopped_by_us:
+            what = f"{what}, stopped by distrun"
+        after.setdefault(what, []).append(task.name)
+    label = "then " if first is not None else "tasks"
+    lines = []
+    for what, names in after.items():
+        shown = ", ".join(names[:_MOST_FOLLOWERS])
+        more = len(names) - _MOST_FOLLOWERS
+        if more > 0:
+            shown += f" and {more} more"
+        lines.append(f"  {label}  {shown} {printable(what)}")
+    return lines

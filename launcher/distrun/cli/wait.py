@@ -1,0 +1,41 @@
+"""`distrun wait`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import Duration, job_argument
+
+
+@click.command("wait", short_help="Wait until jobs end.")
+@job_argument(many=True)
+@click.option("--timeout", type=Duration(), metavar="D", help="Give up after that; exit 124.")
+def command(jobs: tuple[str, ...], timeout: float | None) -> int:
+    """Wait until jobs have ended, and exit with the result.
+
+    Without JOB, the newest one. With several, the exit code is that of the first in the list
+    that did not succeed.
+
+    \b
+      distrun wait mnist && echo trained
+      distrun wait --timeout 2h mnist
+    """
+    from distrun import control  # noqa: PLC0415
+    from distrun.cli.report import exit_line  # noqa: PLC0415
+    from distrun.jobstore import JobStore  # noqa: PLC0415
+
+    store = JobStore.default()
+    folders = [store.find(job) for job in jobs] or [store.newest()]
+    deadline = None if timeout is None else time.monotonic() + timeout
+    outcomes = []
+    for folder in folders:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        outcomes.append(control.final_state(folder, left).outcome)
+    failed = [outcome for outcome in outcomes if outcome is not None and outcome.exit_code]
+    if not failed:
+        return 0
+    console.say_lines([exit_line(failed[0])])
+    return failed[0].exit_code

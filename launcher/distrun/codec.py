@@ -1,0 +1,72 @@
+"""Frozen dataclasses to JSON and back, for what distrun keeps in files and sends to itself.
+
+Understands dataclasses, enums, tuples of one kind, dicts with text keys, unions with None, and
+JSON's own types. Fields that are missing take their defaults, unknown ones are ignored, so that
+a record of another version can still be read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from enum import Enum
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> Any:
+    """A dataclass, or anything in one, as what `json.dumps` takes."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: to_json(getattr(value, each.name)) for each in _fields(type(value))}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (tuple, list)):
+        return [to_json(each) for each in value]
+    if isinstance(value, dict):
+        return {str(to_json(key)): to_json(each) for key, each in value.items()}
+    return value
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """The inverse of :func:`to_json`. Raises TypeError, ValueError or KeyError on other input."""
+    result: T = _read(kind, value)
+    return result
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        inner = [each for each in get_args(kind) if each is not type(None)]
+        return None if value is None else _read(inner[0], value)
+    if origin is tuple:
+        return _read_tuple(get_args(kind), value)
+    if origin is dict:
+        key_kind, value_kind = get_args(kind)
+        return {_read(key_kind, key): _read(value_kind, each) for key, each in value.items()}
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        known = {name: _read(hints[name], value[name]) for name in hints if name in value}
+        return kind(**known)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if kind is float:
+        return float(value)
+    return value
+
+
+def _read_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        return tuple(_read(kinds[0], each) for each in value)
+    return tuple(_read(kind, each) for kind, each in zip(kinds, value, strict=True))

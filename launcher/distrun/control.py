@@ -1,0 +1,99 @@
+"""What commands do to a running job: ask its supervisor to stop it, wait until it has ended."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from typing import TYPE_CHECKING
+
+from distrun.agent import family, wire
+from distrun.errors import InternalError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
+    from distrun.lifecycle import JobState
+
+_CONNECT_SECONDS = 5.0
+_CONNECT_AGAIN = 0.01
+
+
+def connect(folder: JobFolder) -> wire.Channel | None:
+    """A channel to a job's supervisor; None where none lives."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        connection = folder.connect()
+        if connection is not None:
+            descriptor = connection.detach()
+            return wire.Channel(descriptor, descriptor)
+        # It lives and does not listen while it starts, and when it is about to end.
+        if folder.supervisor_pid() is None:
+            return None
+        if time.monotonic() > deadline:
+            raise InternalError(
+                f"the supervisor of job {folder.job_id} does not answer",
+                hint=f"what it wrote last is in {folder.supervisor_log}",
+            )
+        time.sleep(_CONNECT_AGAIN)
+
+
+def wait_for_end(channel: wire.Channel, job_id: str, timeout: float | None = None) -> None:
+    """Block until the supervisor at the other end has gone, `timeout` seconds at most.
+
+    Raises:
+        WaitTimeoutError: it is still there.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel.reader, selectors.EVENT_READ)
+        while not channel.ended:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise WaitTimeoutError(f"job {job_id} has not ended yet")
+            channel.watch_writing(selector)
+            selector.select(left)
+            channel.flush()
+            channel.receive()
+
+
+def final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
+    """The state of a job once it has ended, which is waited for.
+
+    Raises:
+        WaitTimeoutError: it has not ended after `timeout` seconds.
+        InternalError: its supervisor died, and the record has no end.
+    """
+    channel = connect(folder)
+    if channel is not None:
+        try:
+            wait_for_end(channel, folder.job_id, timeout)
+        finally:
+            channel.close()
+    state = folder.state()
+    if state.outcome is None or not state.phase.is_final:
+        raise InternalError(
+            f"the supervisor of job {folder.job_id} died, and its result with it",
+            hint=f"its record: {folder.events_file}",
+        )
+    return state
+
+
+def sweep(job_id: str) -> int:
+    """End what a dead supervisor may have left: tasks with the job's id in their environment.
+
+    Returns how many processes there were. SIGTERM, and SIGKILL within a second.
+    """
+    wanted = os.fsencode(job_id)
+    found = [process for process in _all_processes() if _is_task_of(process.pid, wanted)]
+    family.end_these(found, grace=1.0)
+    return len(found)
+
+
+def _all_processes() -> list[family.Process]:
+    looked = [family.look(int(name)) for name in os.listdir("/proc") if name.isdigit()]
+    return [process for process in looked if process is not None and not process.is_zombie]
+
+
+def _is_task_of(pid: int, job_id: bytes) -> bool:
+    env = family.environment(pid)
+    return env.get(b"DISTRUN_JOB_ID") == job_id and b"DISTRUN_TASK" in env

@@ -1,0 +1,211 @@
+"""What happens to a job, as events; and the append-only record of them, the only authority.
+
+The record is one JSON object a line. Its replay through :func:`distrun.lifecycle.step` is the
+job's state. A torn last line, left by a death while writing, is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distrun.codec import from_json, to_json
+from distrun.strategies import Success
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened; `at` is Unix time in seconds."""
+
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobCreated(Event):
+    job_id: str
+    name: str
+    strategy: str
+    success: Success
+    spec_file: str
+    supervisor_pid: int
+    grace: float
+    start_timeout: float | None = None
+    run_timeout: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostReady(Event):
+    """An agent runs there. `agent_pid` is its process id on its own host."""
+
+    host: str
+    agent_pid: int
+    hostname: str
+    python: str
+    cores: float
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostLost(Event):
+    """The host's agent is gone, and nothing of its tasks is left there."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFault(Event):
+    """The host's agent cannot go on and is ending its tasks."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRecord:
+    """A planned task, as far as the job's state needs it."""
+
+    name: str
+    role: str
+    index: int
+    host: str
+    address: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPlanned(Event):
+    tasks: tuple[TaskRecord, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aborted(Event):
+    """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
+
+    reason: str
+    exit_code: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStarted(Event):
+    task: str
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskNotStarted(Event):
+    task: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskExited(Event):
+    task: str
+    attempt: int
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEnded(Event):
+    task: str
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRequested(Event):
+    """Somebody wants the job to end. `reason` names the command or the signal."""
+
+    reason: str
+    signal: int
+    grace: float
+    exit_code: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedOut(Event):
+    """One of the job's timers ran out: `start`, `run` or `evaluator`."""
+
+    timer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended. `origin` says whose exit code it is; `cause` is a sentence."""
+
+    result: str
+    exit_code: int
+    origin: str
+    cause: str
+    task: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEnded(Event):
+    outcome: Outcome
+
+
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        JobCreated, HostReady, HostFault, HostLost, JobPlanned, Aborted, TaskStarted,
+        TaskNotStarted, TaskExited, TaskEnded, StopRequested, TimedOut, JobEnded,
+    )
+}  # fmt: skip
+
+
+def encode(event: Event) -> dict[str, Any]:
+    """An event as the JSON object that the record and `distrun events --json` hold."""
+    return {"event": type(event).__name__, **to_json(event)}
+
+
+def decode(record: dict[str, Any]) -> Event | None:
+    """The inverse; None for an event that this version does not know."""
+    kind = _KINDS.get(record.get("event", ""))
+    return None if kind is None else from_json(kind, record)
+
+
+class EventLog:
+    """The record's writer. There is one: the job's supervisor."""
+
+    def __init__(self, path: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
+
+    def append(self, event: Event) -> dict[str, Any]:
+        """Write one event, whole or not at all; returns it as written.
+
+        Raises:
+            OSError: the disk is full or broken; what was there before is unharmed.
+        """
+        record = encode(event)
+        line = json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
+        size = os.fstat(self._file).st_size
+        written = os.write(self._file, line)
+        if written < len(line):
+            os.ftruncate(self._file, size)
+            raise OSError(28, f"no space left for {len(line)} bytes of the job's record")
+        return record
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def read(path: str) -> Iterator[Event]:
+    """The record's events in order; those of later versions and a torn last line left out."""
+    with open(path, "rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            try:
+                event = decode(json.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError):
+                continue
+            if event is not None:
+                yield event

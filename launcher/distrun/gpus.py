@@ -1,0 +1,67 @@
+"""How a host's GPUs are divided among its tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distrun.errors import InvalidSpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrun.plan import HostFacts, Placed
+    from distrun.spec.model import HostSpec
+    from distrun.strategies import Strategy
+
+NONE = "-1"
+"""What CUDA_VISIBLE_DEVICES is set to for a task that is to see no GPU."""
+
+
+def divide_gpus(
+    here: Sequence[Placed], host: HostSpec, facts: HostFacts, strategy: Strategy
+) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES for each task of a host; no entry where it stays untouched.
+
+    Tasks get what their role asks for; those that ask for nothing share the rest evenly, each
+    at least one, the same one where there are more tasks than GPUs. A ps or an evaluator that
+    asks for nothing gets none.
+
+    Raises:
+        InvalidSpecError: the tasks ask for more GPUs than the host has.
+    """
+    available = facts.gpus if host.gpus is None else tuple(str(index) for index in host.gpus)
+    asked = {placed.name: _asked(placed, strategy) for placed in here}
+    undecided = [name for name, count in asked.items() if count is None]
+    nothing_said = host.gpus is None and all(placed.role.gpus is None for placed in here)
+    if nothing_said and (not available or len(here) == 1):
+        return {name: NONE for name, count in asked.items() if count == 0}
+    total = sum(count for count in asked.values() if count is not None)
+    if total > len(available):
+        raise InvalidSpecError(
+            f"the tasks on {host.name} ask for {total} GPUs, and it has {len(available)}",
+            hint="lower `gpus` of a role, or list the host's GPUs under `hosts`",
+        )
+    rest = list(available)
+    given: dict[str, list[str]] = {}
+    for name, count in asked.items():
+        if count is not None:
+            given[name], rest = rest[:count], rest[count:]
+    given.update(_share(undecided, rest))
+    return {name: ",".join(each) or NONE for name, each in given.items()}
+
+
+def _asked(placed: Placed, strategy: Strategy) -> int | None:
+    if placed.role.gpus is not None:
+        return placed.role.gpus
+    return None if strategy.roles[placed.role.role].gpus else 0
+
+
+def _share(names: Sequence[str], gpus: Sequence[str]) -> dict[str, list[str]]:
+    if not names or not gpus:
+        return {name: [] for name in names}
+    if len(names) > len(gpus):
+        return {name: [gpus[place % len(gpus)]] for place, name in enumerate(names)}
+    size = len(gpus) // len(names)
+    return {
+        name: list(gpus[place * size : (place + 1) * size]) for place, name in enumerate(names)
+    }

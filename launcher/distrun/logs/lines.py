@@ -1,0 +1,52 @@
+"""Whole lines out of pieces of a stream."""
+
+from __future__ import annotations
+
+LONGEST_LINE = 1 << 20  # bytes; what is longer is shown in pieces, so that memory stays bounded
+_LONGEST_CHARACTER = 4  # bytes of UTF-8
+
+
+class Lines:
+    """Holds back a stream's unfinished last line until its end has come.
+
+    With `verbatim` nothing is held back or added: the bytes pass as they come.
+    """
+
+    def __init__(self, *, verbatim: bool = False) -> None:
+        self._verbatim = verbatim
+        self._held = bytearray()
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The lines that `chunk` finishes, each with its newline; perhaps none."""
+        if self._verbatim:
+            return chunk
+        end = chunk.rfind(b"\n") + 1
+        finished = b""
+        if end:
+            finished = b"".join((self._held, memoryview(chunk)[:end]))
+            self._held.clear()
+        self._held += chunk[end:]
+        if len(self._held) > LONGEST_LINE:
+            finished += self._pieces()
+        return finished
+
+    def flush(self) -> bytes:
+        """The unfinished line, with the newline that the stream lacks, at the stream's end."""
+        held = bytes(self._held)
+        self._held.clear()
+        return held + b"\n" if held else b""
+
+    def _pieces(self) -> bytes:
+        pieces = bytearray()
+        while len(self._held) > LONGEST_LINE:
+            cut = _between_characters(self._held, LONGEST_LINE)
+            pieces += self._held[:cut] + b"\n"
+            del self._held[:cut]
+        return bytes(pieces)
+
+
+def _between_characters(line: bytearray, cut: int) -> int:
+    for back in range(_LONGEST_CHARACTER):
+        if line[cut - back] & 0xC0 != 0x80:  # no continuation byte: a character begins here
+            return cut - back
+    return cut  # not UTF-8 anyway

@@ -1,0 +1,157 @@
+"""What several tasks have written so far, as one stream in the order of its writing."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from distrun.logs.lines import Lines
+from distrun.logs.tail import last_lines, line_count, line_start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from distrun.logs.tasklog import TaskLog
+    from distrun.logs.view import Painter, View
+
+_CHUNK = 1 << 16
+_TICKS = 10  # a second: the resolution of the index
+
+
+@dataclass(frozen=True, order=True)
+class _Span:
+    """Bytes of one log up to `end`, that were written by `written` (unix time)."""
+
+    tick: int
+    order: int  # among the logs: of two in the same tick the first task's come first
+    end: int
+    written: float = field(compare=False)
+
+
+def merged(
+    logs: Sequence[TaskLog],
+    view: View,
+    *,
+    since: float | None = None,
+    last: int | None = None,
+    ends: Sequence[int] | None = None,
+) -> Iterator[bytes]:
+    """Blocks of `view`'s lines, merged by the logs' indexes to 100 ms.
+
+    Begins at once and holds no more than a block of each log, however long they are.
+
+    Args:
+        logs: those to show.
+        view: how to show them.
+        since: leave out what was written before this unix time.
+        last: only so many lines, the last of those that would be shown; read from the end.
+        ends: where to stop in each log. By default at its present end, which counts as the end
+            of its last line. With :func:`line_ends`, a Follower that starts at the same offsets
+            shows the rest, with no line lost or shown twice.
+    """
+    sections = [
+        _Section(log, view, order, log.extent().size if ends is None else ends[order])
+        for order, log in enumerate(logs)
+    ]
+    for section in sections:
+        section.narrow(since, last)
+    excess = 0
+    if last is not None and len(sections) > 1:
+        excess = max(0, sum(line_count(block) for _, _, block in _in_order(sections)) - last)
+    verbatim = view.verbatim and len(sections) == 1
+    for section, written, selected in _in_order(sections, verbatim=verbatim):
+        block = selected
+        if excess:
+            block, excess = _without_first(block, excess)
+        if block:
+            yield section.painter.prefixed(block, written)
+
+
+class _Section:
+    """The part of one log that is to be shown."""
+
+    def __init__(self, log: TaskLog, view: View, order: int, end: int) -> None:
+        self.painter: Painter = view.painter(log.task)
+        self._log = log
+        self._order = order
+        self._start = 0
+        self._end = end
+
+    def narrow(self, since: float | None, last: int | None) -> None:
+        if since is not None:
+            # A line counts as written when it was finished.
+            first = line_start(self._log, self._log.written_since(since))
+            self._start = min(first, self._end)
+        if last is not None:
+            self._start = last_lines(
+                self._log, self.painter, last, start=self._start, end=self._end
+            )
+
+    def spans(self) -> Iterator[_Span]:
+        latest = 0.0  # a clock that was set back must not bring a task's lines out of order
+        done = self._start
+        for written, offset in self._log.growth(after=done):
+            latest = max(latest, written)
+            if done < offset < self._end:
+                done = offset
+                yield self._span(latest, offset)
+            elif offset >= self._end:
+                break
+        else:
+            latest = max(latest, self._log.extent().written)
+        if done < self._end:
+            yield self._span(latest, self._end)
+
+    def _span(self, written: float, end: int) -> _Span:
+        return _Span(int(written * _TICKS), self._order, end, written)
+
+    def reader(self, *, verbatim: bool) -> _Reader:
+        return _Reader(self._log, self._start, self._end, Lines(verbatim=verbatim))
+
+
+class _Reader:
+    """Reads one section from its start to its end, in chunks, each byte once."""
+
+    def __init__(self, log: TaskLog, start: int, end: int, lines: Lines) -> None:
+        self._log = log
+        self._at = start
+        self._end = end
+        self._lines = lines
+        self._ahead = b""  # read already, from _at on
+
+    def up_to(self, offset: int) -> Iterator[bytes]:
+        """Blocks of the lines that end before `offset`; at the section's end the unfinished."""
+        while self._at < offset:
+            if not self._ahead:
+                self._ahead = self._log.read(self._at, min(_CHUNK, self._end - self._at))
+            if not self._ahead:  # the log has been cut off since
+                break
+            wanted = offset - self._at
+            chunk, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
+            self._at += len(chunk)
+            yield self._lines.feed(chunk)
+        if offset == self._end:
+            yield self._lines.flush()
+
+
+def _in_order(
+    sections: Sequence[_Section], *, verbatim: bool = False
+) -> Iterator[tuple[_Section, float, bytes]]:
+    readers = [section.reader(verbatim=verbatim) for section in sections]
+    for span in heapq.merge(*(section.spans() for section in sections)):
+        section = sections[span.order]
+        for block in readers[span.order].up_to(span.end):
+            if selected := section.painter.select(block):
+                yield section, span.written, selected
+
+
+def _without_first(block: bytes, lines: int) -> tuple[bytes, int]:
+    """`block` without its first `lines` lines, and how many are still to be left out."""
+    count = line_count(block)
+    if count <= lines:
+        return b"", lines - count
+    at = 0
+    for _ in range(lines):
+        at = block.find(b"\n", at) + 1
+    return block[at:], 0

@@ -1,0 +1,318 @@
+"""What will run where: the spec with every host, port, command and variable decided.
+
+Pure: it is given what the hosts said and which ports are held, and does no I/O. In order:
+:func:`place` lays tasks on hosts, :func:`ports_needed` says what to hold there, :func:`make`
+decides the rest. `distrun plan` shows the very object that `distrun launch` runs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distrun.errors import InvalidSpecError
+from distrun.gpus import divide_gpus
+from distrun.spec.model import HostSpec, Placement, ProgramKind, RoleSpec, Spec
+from distrun.strategies import STRATEGIES, Role, Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+LARGEST_VARIABLE = 128 * 1024
+"""Bytes that Linux takes in one environment string (MAX_ARG_STRLEN), its name included."""
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFacts:
+    """What a host said of itself, and what a task there inherits."""
+
+    cores: float
+    gpus: tuple[str, ...] = ()
+    """CUDA's names for the GPUs that tasks may use."""
+    python: str
+    """The interpreter to run scripts with where the spec names none."""
+    environ: Mapping[str, str]
+    """The environment that its tasks inherit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A task and the host it is laid on. `address` is set where the spec gave one."""
+
+    role: RoleSpec
+    index: int
+    host: HostSpec
+    address: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.role.role.value}:{self.index}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortNeed:
+    """The ports to hold on a host: so many free ones, and these."""
+
+    free: int = 0
+    wanted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPlan:
+    """One task, ready to be executed. `env` is what is set over what the host has."""
+
+    name: str
+    role: Role
+    index: int
+    host: str
+    address: str | None
+    port_is_provisional: bool
+    argv: tuple[str, ...]
+    workdir: str
+    env: dict[str, str]
+    unset: tuple[str, ...] = ()
+    log: str
+
+    @property
+    def tf_config(self) -> str | None:
+        return self.env.get("TF_CONFIG")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A job, ready to run."""
+
+    name: str
+    strategy: str
+    tasks: tuple[TaskPlan, ...]
+    pass_env: tuple[str, ...] = ()
+    hosts: tuple[str, ...]
+
+
+def place(spec: Spec) -> tuple[Placed, ...]:
+    """Lay the tasks on the hosts: round robin (spread) or one host after another (pack)."""
+    explicit = [
+        Placed(role=role, index=index, host=_host_of(address, spec.hosts), address=address)
+        for role in spec.roles
+        for index, address in enumerate(role.addresses)
+    ]
+    seats = _seats(spec.hosts, spec.placement, sum(r.count for r in spec.roles if not r.addresses))
+    chosen = [
+        Placed(role=role, index=index, host=next(seats))
+        for role in spec.roles
+        if not role.addresses
+        for index in range(role.count)
+    ]
+    order = list(Role)
+    return tuple(
+        sorted(explicit + chosen, key=lambda each: (order.index(each.role.role), each.index))
+    )
+
+
+def _host_of(address: str, hosts: Sequence[HostSpec]) -> HostSpec:
+    machine = split_address(address)[0]
+    for host in hosts:
+        if machine in (host.name, host.address):
+            return host
+    return next((host for host in hosts if host.is_local), hosts[0])
+
+
+def _seats(hosts: Sequence[HostSpec], placement: Placement, count: int) -> Iterator[HostSpec]:
+    """Hosts in the order in which tasks take them."""
+    slots = [host.slots if host.slots is not None else count for host in hosts]
+    if sum(slots) < count:
+        raise InvalidSpecError(
+            f"{count} tasks do not fit on the hosts' {sum(slots)} slots",
+            hint="give the hosts more slots, or the cluster fewer tasks",
+        )
+    if placement is Placement.PACK and all(host.slots is None for host in hosts):
+        slots = [-(-count // len(hosts))] * len(hosts)
+    if placement is Placement.PACK:
+        order = [host for host, free in zip(hosts, slots, strict=True) for _ in range(free)]
+    else:
+        rounds = range(max(slots, default=0))
+        order = [
+            host
+            for turn in rounds
+            for host, free in zip(hosts, slots, strict=True)
+            if turn < free
+        ]
+    return iter(order[:count])
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[::1]:port`."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _needs_port(placed: Placed, strategy: Strategy) -> bool:
+    # An evaluator is in nobody's cluster; a job of one process has none.
+    return strategy.tf_config and placed.role.role is not Role.EVALUATOR
+
+
+def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]:
+    """What to hold on each host before :func:`make`."""
+    strategy = STRATEGIES[spec.strategy]
+    needs: dict[str, PortNeed] = {}
+    for placed in placement:
+        if not _needs_port(placed, strategy):
+            continue
+        need = needs.get(placed.host.name, PortNeed())
+        if placed.address is None:
+            need = PortNeed(free=need.free + 1, wanted=need.wanted)
+        else:
+            port = split_address(placed.address)[1]
+            need = PortNeed(free=need.free, wanted=(*need.wanted, port))
+        needs[placed.host.name] = need
+    return needs
+
+
+def make(
+    spec: Spec,
+    placement: Sequence[Placed],
+    facts: Mapping[str, HostFacts],
+    free_ports: Mapping[str, Sequence[int]],
+) -> Plan:
+    """Decide the rest. `free_ports` are those held on each host, as many as were needed.
+
+    Raises:
+        InvalidSpecError: GPUs or threads cannot be divided as asked, or TF_CONFIG is too large.
+    """
+    strategy = STRATEGIES[spec.strategy]
+    addresses = _addresses(placement, strategy, free_ports)
+    cluster = _cluster(placement, addresses)
+    gpus: dict[str, str] = {}
+    threads: dict[str, int] = {}
+    for host in {placed.host.name: placed.host for placed in placement}.values():
+        here = [placed for placed in placement if placed.host.name == host.name]
+        gpus.update(divide_gpus(here, host, facts[host.name], strategy))
+        threads.update(_divide_cores(here, facts[host.name].cores))
+    tasks = tuple(
+        _plan_task(spec, placed, strategy, facts[placed.host.name], addresses, cluster,
+                   gpus.get(placed.name), threads[placed.name])
+        for placed in placement
+    )  # fmt: skip
+    return Plan(
+        name=spec.name,
+        strategy=spec.strategy,
+        tasks=tasks,
+        pass_env=spec.program.pass_env,
+        hosts=tuple(dict.fromkeys(placed.host.name for placed in placement)),
+    )
+
+
+def _addresses(
+    placement: Sequence[Placed],
+    strategy: Strategy,
+    free_ports: Mapping[str, Sequence[int]],
+) -> dict[str, str]:
+    """Each task's address by its name, for those that have one."""
+    free = {host: iter(ports) for host, ports in free_ports.items()}
+    addresses = {}
+    for placed in placement:
+        if not _needs_port(placed, strategy):
+            continue
+        if placed.address is not None:
+            addresses[placed.name] = placed.address
+        else:
+            machine = placed.host.address or placed.host.name
+            machine = f"[{machine}]" if ":" in machine else machine
+            addresses[placed.name] = f"{machine}:{next(free[placed.host.name])}"
+    return addresses
+
+
+def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[str, list[str]]:
+    cluster: dict[str, list[str]] = {}
+    for placed in placement:
+        if placed.name in addresses:
+            cluster.setdefault(placed.role.role.value, []).append(addresses[placed.name])
+    return cluster
+
+
+def _divide_cores(here: Sequence[Placed], cores: float) -> dict[str, int]:
+    """Threads for each task of a host: what its role asks for, or a fair part of the rest."""
+    threads = {placed.name: placed.role.cpus for placed in here if placed.role.cpus is not None}
+    rest = [placed for placed in here if placed.role.cpus is None]
+    if rest:
+        share = max(1, int((cores - sum(threads.values())) // len(rest)))
+        threads.update((placed.name, share) for placed in rest)
+    return threads
+
+
+def _plan_task(
+    spec: Spec,
+    placed: Placed,
+    strategy: Strategy,
+    facts: HostFacts,
+    addresses: Mapping[str, str],
+    cluster: Mapping[str, list[str]],
+    gpus: str | None,
+    threads: int,
+) -> TaskPlan:
+    set_by_spec = {**placed.host.env, **spec.program.env, **placed.role.env}
+    env = {
+        "DISTRUN_TASK": placed.name,
+        "DISTRUN_STRATEGY": spec.strategy,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "TF_GRPC_REUSE_PORT": "true",
+        **dict(strategy.env),
+    }
+    if strategy.tf_config:
+        env["TF_CONFIG"] = _tf_config(cluster, placed)
+        env["no_proxy"] = _no_proxy(facts.environ, cluster)
+    if gpus is not None:
+        env["CUDA_VISIBLE_DEVICES"] = gpus
+    for variable in _THREAD_VARIABLES:
+        if variable not in facts.environ:
+            env[variable] = str(threads)
+    env.update(set_by_spec)
+    return TaskPlan(
+        name=placed.name,
+        role=placed.role.role,
+        index=placed.index,
+        host=placed.host.name,
+        address=addresses.get(placed.name),
+        port_is_provisional=placed.address is None and placed.name in addresses,
+        argv=_argv(spec, placed, facts),
+        workdir=placed.host.workdir or spec.program.workdir,
+        env=env,
+        # A job of one process must not take up a cluster that the launching shell is part of.
+        unset=() if strategy.tf_config else ("TF_CONFIG",),
+        log=f"{placed.role.role.value}-{placed.index}.log",
+    )
+
+
+def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
+    program = spec.program
+    args = (*program.args, *placed.role.args)
+    if program.kind is ProgramKind.COMMAND:
+        return (*program.argv, *args)
+    python = placed.host.python or program.python or facts.python
+    if program.kind is ProgramKind.MODULE:
+        return (python, "-m", program.target, *args)
+    return (python, program.target, *args)
+
+
+def _tf_config(cluster: Mapping[str, list[str]], placed: Placed) -> str:
+    """What tf.distribute.cluster_resolver.TFConfigClusterResolver reads."""
+    task = {"type": placed.role.role.value, "index": placed.index}
+    text = json.dumps({"cluster": cluster, "task": task})
+    if len(text) + len("TF_CONFIG=") >= LARGEST_VARIABLE:
+        raise InvalidSpecError(
+            f"TF_CONFIG would take {len(text):,} bytes; Linux passes no variable over 128 KiB",
+            hint="use fewer tasks, or shorter addresses",
+        )
+    return text
+
+
+def _no_proxy(environ: Mapping[str, str], cluster: Mapping[str, list[str]]) -> str:
+    """The hosts that gRPC must reach directly, after those that are there already."""
+    old = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    names = [name.strip() for name in old.split(",") if name.strip()]
+    for addresses in cluster.values():
+        names += [split_address(address)[0] for address in addresses]
+    return ",".join(dict.fromkeys(names))

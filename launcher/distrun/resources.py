@@ -1,0 +1,23 @@
+"""Where the bundled jobs and templates are: in a wheel inside the package, in a checkout above it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+# The wheel's own data folder first: what is installed next to a package need not be its checkout.
+_ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
+
+
+def bundled_jobs() -> dict[str, Path]:
+    """Each bundled job's name and its `main.py`."""
+    return {main.parent.name: main for main in sorted(_folder("jobs").glob("*/main.py"))}
+
+
+def templates() -> dict[str, Path]:
+    """Each template's name, as `distrun init` takes it, and its file."""
+    return {file.stem: file for file in sorted(_folder("templates").glob("*.yaml"))}
+
+
+def _folder(name: str) -> Path:
+    return next((root / name for root in _ROOTS if (root / name).is_dir()), _ROOTS[0] / name)

@@ -1,0 +1,185 @@
+"""A launch command's side of its job: it starts the supervisor and goes on until a point is met.
+
+The supervisor's events are replayed here as they come, so :attr:`Session.state` is the job's.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from distrun import events, lifecycle, transport
+from distrun.agent import family, kernel, wire
+from distrun.codec import to_json
+from distrun.errors import DistrunError, InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from distrun.agent.wire import Message
+    from distrun.jobstore import JobFolder
+    from distrun.spec.model import Spec
+
+_STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGPIPE_EXIT = 128 + signal.SIGPIPE
+
+
+class Output:
+    """Where the tasks' output goes. It may vanish; then nothing more is written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.is_gone = False
+
+    def write(self, blocks: Iterable[bytes]) -> None:
+        for block in blocks:
+            self._write(block)
+
+    def _write(self, block: bytes) -> None:
+        view = memoryview(block)
+        while view and not self.is_gone:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:
+                _wait_writable(self._descriptor)
+            except OSError:  # a closed pipe, a terminal that hung up
+                self.is_gone = True
+
+
+def _wait_writable(descriptor: int) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_WRITE)
+        selector.select()
+
+
+class Session:
+    """One job, from its supervisor's start until this command lets go of it.
+
+    Args:
+        folder: where the job is to be; the supervisor makes it.
+        on_event: called after each event, with it and the state it led to.
+        on_signal: called with the number of a signal that asks the job to end.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        spec: Spec,
+        source: bytes,
+        *,
+        on_event: Callable[[events.Event, lifecycle.JobState], None],
+        on_signal: Callable[[int], None],
+    ) -> None:
+        self.folder = folder
+        self.state = lifecycle.JobState()
+        self.progress: dict[str, wire.Progress] = {}
+        self._on_event = on_event
+        self._on_signal_asked = on_signal
+        self._selector = selectors.DefaultSelector()
+        # Should the supervisor die, what it leaves comes to this process.
+        kernel.become_subreaper()
+        self._signals = kernel.signal_pipe(_STOPPING_SIGNALS)
+        self._channel, self._process = _start_supervisor(folder.job_id)
+        self._channel.send(
+            wire.OpenJob(
+                wire.PROTOCOL,
+                folder.job_id,
+                str(folder.path),
+                to_json(spec),
+                source.decode("utf-8", "surrogateescape"),
+            )
+        )
+        self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_supervisor)
+        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+
+    def watch(self, descriptor: int, on_readable: Callable[[], None]) -> None:
+        """Call `on_readable` whenever the descriptor is readable while :meth:`run` runs."""
+        self._selector.register(descriptor, selectors.EVENT_READ, on_readable)
+
+    def run(
+        self, until: Callable[[lifecycle.JobState], bool], tick: float | None = None
+    ) -> Iterator[None]:
+        """Go on until the state meets `until` or is final.
+
+        Yields each time something has happened, and every `tick` seconds.
+
+        Raises:
+            DistrunError: the supervisor refused the job.
+            InternalError: the supervisor died; nothing of the job is left.
+        """
+        while not (self.state.phase.is_final or until(self.state)):
+            self._channel.watch_writing(self._selector)
+            for key, _ in self._selector.select(tick):
+                key.data()
+            if self._channel.ended and not self.state.phase.is_final:
+                self._clean_up_after_supervisor()
+            yield
+
+    def stop(self, order: wire.StopJob) -> None:
+        """Ask the supervisor to end the job; asked again, at once."""
+        self._channel.send(order)
+
+    def detach(self) -> None:
+        """Let the job go on without this command."""
+        self._channel.send(wire.Detach())
+        while self._channel.pending:
+            self._selector.select()
+            self._channel.flush()
+        self._channel.close()
+
+    def close(self) -> None:
+        """Wait for the supervisor of an ended job to be gone."""
+        self._channel.close()
+        self._process.wait()
+
+    def _on_supervisor(self) -> None:
+        for _, message in self._channel.receive():
+            self._on_message(message)
+
+    def _on_message(self, message: Message) -> None:
+        if isinstance(message, wire.Refused):
+            error = DistrunError(message.message, hint=message.hint)
+            error.exit_code = message.exit_code
+            raise error
+        if isinstance(message, wire.Progress):
+            self.progress[message.task] = message
+        if isinstance(message, wire.Happened):
+            event = events.decode(message.event)
+            if event is not None:
+                self.state, _ = lifecycle.step(self.state, event)
+                self._on_event(event, self.state)
+
+    def _on_signal(self) -> None:
+        for number in os.read(self._signals.fileno(), 64):
+            self._on_signal_asked(number)
+
+    def _clean_up_after_supervisor(self) -> None:
+        status = self._process.wait()
+        family.end_all(lifecycle.PROMPT_GRACE)
+        how = f"exited with {status}" if status >= 0 else f"was killed by {kernel.signal_name(-status)}"
+        raise InternalError(
+            f"the supervisor of job {self.folder.job_id} {how}; its tasks have been ended",
+            hint=f"what it wrote last is in {self.folder.supervisor_log}",
+        )
+
+
+
+def _start_supervisor(job_id: str) -> tuple[wire.Channel, subprocess.Popen[bytes]]:
+    """A process in a session of its own: the terminal's signals do not reach it."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            transport.isolated_python("distrun.supervisor.main", job_id, str(theirs.fileno())),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            env={**os.environ, "DISTRUN_JOB_ID": job_id},
+        )
+    descriptor = ours.detach()
+    return wire.Channel(descriptor, descriptor), process

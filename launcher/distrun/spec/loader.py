@@ -1,0 +1,80 @@
+"""A spec file -> the frozen :class:`~distrun.spec.model.Spec`, or every problem in it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from distrun.spec.build import Surroundings, build
+from distrun.spec.keys import SPEC
+from distrun.spec.overrides import override
+from distrun.spec.problems import Mark, Problems
+from distrun.spec.reading import STDIN, STDIN_NAME, decode, read_spec
+from distrun.spec.shapes import FAILED
+from distrun.spec.yamlnodes import MAX_BYTES, Mapping, Node, Scalar, describe, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as Environ
+    from collections.abc import Sequence
+
+    from distrun.spec.model import Spec
+
+_BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' write a spec"
+
+
+def load(
+    path: str,
+    *,
+    overrides: Sequence[str] = (),
+    extra_args: Sequence[str] = (),
+    name: str | None = None,
+    cwd: str | None = None,
+    environ: Environ[str, str] | None = None,
+    unbuilt: bool = False,
+) -> Spec:
+    """Read the spec at `path` (`-`: standard input).
+
+    Args:
+        path: the file; relative to `cwd`.
+        overrides: `PATH=VALUE` each, as `--set` takes them.
+        extra_args: appended to the program's arguments.
+        name: the job's name, in place of the spec's own.
+        cwd: the folder where launch was called; default: the current one.
+        environ: where `pass_env` is looked up; default: this process's environment.
+        unbuilt: whether to let pass what distrun cannot do yet.
+
+    Raises:
+        UsageError: there is no such file.
+        SpecProblemsError: an InvalidSpecError with every problem and its position.
+    """
+    problems = Problems()
+    around = Surroundings.of(
+        path,
+        cwd=cwd or os.getcwd(),
+        environ=os.environ if environ is None else environ,
+        name=name,
+        extra_args=tuple(extra_args),
+    )
+    root = _root(path if path == STDIN else os.path.join(around.cwd, path),
+                 STDIN_NAME if path == STDIN else path, problems)
+    if root is None:
+        raise problems.error()
+    root = override(root, overrides, problems)
+    document = SPEC.read(root, "", problems)
+    if document is FAILED:  # pragma: no cover - a mapping is read whatever it holds
+        raise problems.error()
+    return build(document, around, problems, unbuilt=unbuilt)
+
+
+def _root(path: str, shown: str, problems: Problems) -> Node | None:
+    """The spec's outermost mapping, or None and a problem."""
+    content = read_spec(path, shown, MAX_BYTES, problems)
+    text = None if content is None else decode(content, shown, problems)
+    root = None if text is None else parse(text, shown, problems)
+    if root is None or isinstance(root, Mapping):
+        return root
+    if isinstance(root, Scalar) and root.empty:
+        problems.add(Mark(shown, 1, 1), "this file is empty", _BEGIN)
+    else:
+        problems.add(root.mark, f"a spec is a mapping of keys, not {describe(root)}", _BEGIN)
+    return None

@@ -1,0 +1,124 @@
+"""What is wrong with a spec, where, and what to do: collected, then raised all at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distrun.errors import InvalidSpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_PROBLEMS = 100
+"""More would help nobody, and suggesting a known name for each takes time."""
+
+_LONGEST_QUOTE = 60
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a file, counted from 1; without a line, the whole of it (a `--set`)."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        file = printable(self.file)
+        return file if self.line is None else f"{file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and what to do about it (`hint`, may be empty)."""
+
+    file: str
+    line: int | None
+    column: int | None
+    message: str
+    hint: str = ""
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self.file, self.line, self.column)
+
+    def __str__(self) -> str:
+        return f"{self.mark}: {self.message}" + (f"; {self.hint}" if self.hint else "")
+
+
+class SpecProblemsError(InvalidSpecError):
+    """A spec that cannot be used, with every problem in it."""
+
+    def __init__(self, problems: Iterable[Problem], *, left_out: int = 0) -> None:
+        self.problems = tuple(problems)
+        lines = [str(problem) for problem in self.problems]
+        if left_out:
+            lines.append(f"and {left_out} more")
+        super().__init__("\n".join(lines))
+
+
+class Problems:
+    """Collects problems while a spec is read."""
+
+    def __init__(self) -> None:
+        self._found: list[Problem] = []
+        self._left_out = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def full(self) -> bool:
+        return len(self._found) >= MOST_PROBLEMS
+
+    def add(self, mark: Mark, message: str, hint: str = "") -> None:
+        problem = Problem(mark.file, mark.line, mark.column, message, hint)
+        if problem in self._found:  # the same node, met again through an alias
+            return
+        if self.full:
+            self._left_out += 1
+        else:
+            self._found.append(problem)
+
+    def add_unknown(self, mark: Mark, message: str, name: str, known: Iterable[str]) -> None:
+        """Add a problem with a name nobody knows; suggest the nearest of `known`."""
+        self.add(mark, message, "" if self.full else suggestion(name, known))
+
+    def error(self) -> SpecProblemsError:
+        """All problems as one error, in the order of the files."""
+        files = {problem.file: index for index, problem in reversed([*enumerate(self._found)])}
+        ordered = sorted(
+            self._found, key=lambda one: (files[one.file], one.line or 0, one.column or 0)
+        )
+        return SpecProblemsError(ordered, left_out=self._left_out)
+
+    def raise_if_any(self) -> None:
+        if self:
+            raise self.error()
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What to do about a name that is none of `known`: the nearest one, or all of them."""
+    from difflib import get_close_matches  # only needed once something is wrong
+
+    names = list(known)
+    by_folded = {one.casefold(): one for one in names}
+    nearest = get_close_matches(name[:100].casefold(), by_folded, n=1)
+    if nearest:
+        return f"did you mean {quoted(by_folded[nearest[0]])}?"
+    return "known: " + ", ".join(names) if names else ""
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with everything a terminal might act on written as an escape."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def quoted(text: str, longest: int = _LONGEST_QUOTE) -> str:
+    """`text` as shown in a message: on one line, in quotes, cut where it is long."""
+    shown = printable(text[:longest])
+    return f"'{shown}...'" if len(text) > longest else f"'{shown}'"

@@ -1,0 +1,126 @@
+"""`program`: what each task runs, with its paths found."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from distrun.spec.model import ProgramKind, ProgramSpec, Sync
+from distrun.spec.problems import Mark, Problems, quoted
+from distrun.spec.shapes import Section
+
+if TYPE_CHECKING:
+    from distrun.spec.build import Surroundings
+
+_UNEXPANDED = "'~' and variables are not expanded in paths; write the whole path"
+
+
+def build_program(section: Section, around: Surroundings, problems: Problems) -> ProgramSpec:
+    """The program; what could not be found has become a problem, and its value is empty."""
+    kind = next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
+    command = tuple(at.value for at in section.get("command", ()))
+    if command and not command[0]:
+        problems.add(section.marks["command"], "program.command begins with an empty word",
+                     "write the program to run first")
+    if kind is ProgramKind.COMMAND and section.has("python"):
+        problems.add(section.keys["python"], "program.python is not used with command",
+                     "remove it, or write the interpreter into the command")
+    if kind is ProgramKind.SCRIPT:
+        target = _script(section, around, problems)
+    else:
+        target = section.get("module", "")
+    _check_pass_env(section, around, problems)
+    paths = _sync_paths(section, around, problems)
+    return ProgramSpec(
+        kind=kind,
+        target=target,
+        argv=command,
+        python=_python(section, around),
+        args=(*(at.value for at in section.get("args", ())), *around.extra_args),
+        workdir=_workdir(section, around, problems),
+        env={name: at.value for name, at in section.get("env", {}).items()},
+        pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
+        sync=Sync.PATHS if paths else Sync(section.get("sync", "script")),
+        sync_paths=paths,
+    )
+
+
+def _script(section: Section, around: Surroundings, problems: Problems) -> str:
+    from distrun.resources import bundled_jobs
+
+    name = section.get("script")
+    if name is None:
+        return ""
+    path = around.resolve(name)
+    if os.path.isfile(path):
+        return path
+    jobs = bundled_jobs()
+    if name in jobs:
+        return str(jobs[name])
+    mark = section.marks["script"]
+    bundled = ", ".join(jobs) or "none"
+    if os.path.isdir(path):
+        problems.add(mark, f"program.script is a folder: {quoted_path(path)}",
+                     f"name a file in it, or a bundled job: {bundled}")
+    else:
+        problems.add(mark, f"program.script names no file: {quoted_path(path)} is not there",
+                     _missing(name, f"name a script, or a bundled job: {bundled}"))
+    return ""
+
+
+def _python(section: Section, around: Surroundings) -> str | None:
+    """A name is looked up in PATH where the task runs; anything else is a path."""
+    python: str | None = section.get("python")
+    return around.resolve(python) if python is not None and "/" in python else python
+
+
+def _workdir(section: Section, around: Surroundings, problems: Problems) -> str:
+    workdir = section.get("workdir")
+    if workdir is None:
+        return around.cwd
+    path = around.resolve(workdir)
+    if not os.path.isdir(path):
+        problems.add(section.marks["workdir"], f"program.workdir is no folder: {quoted_path(path)}",
+                     _missing(workdir, "make it, or name another"))
+    return path
+
+
+def _sync_paths(
+    section: Section, around: Surroundings, problems: Problems
+) -> tuple[str, ...]:
+    listed = section.get("sync", "script")
+    if isinstance(listed, str):
+        return ()
+    for at in listed:
+        path = around.resolve(at.value)
+        if not os.path.exists(path):
+            problems.add(at.mark, f"program.sync names nothing: {quoted_path(path)} is not there",
+                         _missing(at.value, "remove it, or correct the path"))
+    return tuple(around.resolve(at.value) for at in listed)
+
+
+def _check_pass_env(section: Section, around: Surroundings, problems: Problems) -> None:
+    env = section.get("env", {})
+    for at in section.get("pass_env", ()):
+        if at.value not in around.environ:
+            problems.add(at.mark, f"pass_env names {quoted(at.value)}, which is not set here",
+                         f"export {at.value} before the launch, or remove it")
+        elif at.value in env:
+            problems.add(at.mark, f"{quoted(at.value)} is in both env and pass_env",
+                         "keep one of them")
+
+
+def check_readable(path: str, mark: Mark, what: str, problems: Problems) -> None:
+    """Add a problem unless `path` is a file."""
+    if not os.path.isfile(path):
+        problems.add(mark, f"{what} names no file: {quoted_path(path)} is not there",
+                     "correct the path")
+
+
+def quoted_path(path: str) -> str:
+    """A path in a message: in full, since its end is what tells."""
+    return quoted(path, longest=4096)
+
+
+def _missing(written: str, otherwise: str) -> str:
+    return _UNEXPANDED if written.startswith("~") or "$" in written else otherwise

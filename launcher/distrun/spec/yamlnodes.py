@@ -1,0 +1,263 @@
+"""YAML text -> nodes that know where they stand, by the core schema of YAML 1.2.
+
+PyYAML's parser gives events (structure, text and positions) and nothing else: which texts are
+numbers is decided here, by the 1.2 rules, and no object is ever constructed. Whatever can grow
+without bound in YAML (aliases of aliases, nesting, directives) is bounded here.
+
+Source of the rules: https://yaml.org/spec/1.2.2/#103-core-schema
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+import yaml
+
+from distrun.spec.problems import Mark, Problems, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+MAX_NODES = 100_000
+
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+_WORDS: dict[str, bool | None] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True,
+    "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+_LONGEST_NUMBER = 100
+
+# What YAML calls printable (section 5.1), less the half surrogates that Python lets through.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
+
+# The same grammar and positions from both; libyaml's is 20 times as fast.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A text as it stands in the file; `plain` where it is written without quotes."""
+
+    mark: Mark
+    text: str
+    plain: bool = True
+
+    @property
+    def value(self) -> None | bool | int | float | str:
+        """What the text means by the core schema."""
+        if not self.plain:
+            return self.text
+        if self.text in _WORDS:
+            return _WORDS[self.text]
+        if _INT.fullmatch(self.text) and len(self.text) <= _LONGEST_NUMBER:
+            return int(self.text, _base(self.text))
+        if _FLOAT.fullmatch(self.text):
+            return float(self.text.replace(".inf", "inf").replace(".nan", "nan").lower()
+                         if "." in self.text and self.text[-1].isalpha() else self.text)
+        return self.text
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all is written here."""
+        return self.plain and not self.text
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A list."""
+
+    mark: Mark
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key of a mapping and its value."""
+
+    key: Scalar
+    value: Node
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Keys and values, in the file's order; no key twice."""
+
+    mark: Mark
+    entries: tuple[Entry, ...]
+
+    def get(self, name: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.key.text == name), None)
+
+
+Node = Union[Scalar, Sequence, Mapping]
+
+
+def _base(text: str) -> int:
+    return {"0o": 8, "0x": 16}.get(text[:2], 10)
+
+
+def describe(node: Node) -> str:
+    """What kind of thing a node is, in words for a message."""
+    if isinstance(node, Sequence):
+        return "a list"
+    if isinstance(node, Mapping):
+        return "a mapping"
+    value = node.value
+    if value is None:
+        return "empty" if node.empty else quoted(node.text)
+    if isinstance(value, str):
+        return f"the text {quoted(value)}"
+    return quoted(node.text)[1:-1]
+
+
+def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None) -> Node | None:
+    """The one document in `text`, or None where it cannot be read (then there is a problem).
+
+    With `whole`, every node is said to stand there (for a text that is no file).
+    """
+    composer = _Composer(file, problems, whole)
+    bad = _FORBIDDEN.search(text)
+    if bad:
+        mark = composer.mark_at(text, bad.start())
+        problems.add(mark, f"the character {quoted(bad[0])} is not allowed in YAML",
+                     "remove it, or write it as an escape in double quotes")
+        return None
+    tag = _TAG_DIRECTIVE.search(text)
+    if tag:
+        problems.add(composer.mark_at(text, tag.start()), "YAML tags are not used here",
+                     "remove the %TAG line")
+        return None
+    try:
+        return composer.document(yaml.parse(text, Loader=_LOADER))
+    except _RefusedError:
+        return None
+    except yaml.MarkedYAMLError as error:
+        problems.add(composer.mark(error.problem_mark or error.context_mark), _said(error))
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # PyYAML's own reader and its escapes outside Unicode have no position.
+        problems.add(whole or Mark(file, 1, 1), f"not valid YAML: {error}")
+    return None
+
+
+def _said(error: yaml.MarkedYAMLError) -> str:
+    context = f"{error.context}, " if error.context else ""
+    return f"not valid YAML: {context}{error.problem}"
+
+
+class _RefusedError(Exception):
+    """The document is refused as a whole; the problem has been added."""
+
+
+class _Composer:
+    """Builds nodes from one document's events."""
+
+    def __init__(self, file: str, problems: Problems, whole: Mark | None) -> None:
+        self._file = file
+        self._problems = problems
+        self._whole = whole
+        self._anchors: dict[str, tuple[Node, int] | None] = {}
+        self._count = 0
+
+    def mark(self, mark: Any) -> Mark:
+        if self._whole is not None:
+            return self._whole
+        return Mark(self._file, mark.line + 1, mark.column + 1) if mark else Mark(self._file, 1, 1)
+
+    def mark_at(self, text: str, offset: int) -> Mark:
+        before = text[:offset]
+        column = offset - before.rfind("\n")
+        return self._whole or Mark(self._file, before.count("\n") + 1, column)
+
+    def document(self, events: Iterator[Any]) -> Node:
+        root: Node | None = None
+        for event in events:
+            if isinstance(event, (yaml.StreamStartEvent, yaml.StreamEndEvent,
+                                  yaml.DocumentEndEvent)):
+                continue
+            if not isinstance(event, yaml.DocumentStartEvent):  # pragma: no cover
+                raise AssertionError(f"{event!r} outside a document")
+            if root is not None:
+                self._refuse(event, "a second document begins here",
+                             "a spec is one document; remove the '---' and what does not belong")
+            root = self._node(next(events), events, 0)
+        return root if root is not None else Scalar(self.mark(None), "")
+
+    def _refuse(self, event: Any, message: str, hint: str = "") -> None:
+        self._problems.add(self.mark(event.start_mark), message, hint)
+        raise _RefusedError
+
+    def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        self._charge(event, 1)
+        if depth > MAX_DEPTH:
+            self._refuse(event, f"nested more than {MAX_DEPTH} deep", "no spec needs that")
+        if event.tag is not None:
+            self._problems.add(self.mark(event.start_mark),
+                               f"the YAML tag {quoted(event.tag)} is not allowed",
+                               "write the value without a tag")
+        before = self._count
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None  # being built: an alias to it would be endless
+        node = self._build(event, events, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (node, self._count - before + 1)
+        return node
+
+    def _build(self, event: Any, events: Iterator[Any], depth: int) -> Node:
+        mark = self.mark(event.start_mark)
+        if isinstance(event, yaml.ScalarEvent):
+            return Scalar(mark, event.value, plain=event.implicit[0])
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(item := next(events), yaml.SequenceEndEvent):
+                items.append(self._node(item, events, depth + 1))
+            return Sequence(mark, tuple(items))
+        entries: dict[str, Entry] = {}
+        while not isinstance(key := next(events), yaml.MappingEndEvent):
+            self._entry(key, events, depth, entries)
+        return Mapping(mark, tuple(entries.values()))
+
+    def _entry(
+        self, event: Any, events: Iterator[Any], depth: int, entries: dict[str, Entry]
+    ) -> None:
+        key = self._node(event, events, depth + 1)
+        value = self._node(next(events), events, depth + 1)
+        mark = self.mark(event.start_mark)
+        if not isinstance(key, Scalar):
+            self._problems.add(mark, f"a key must be text, not {describe(key)}")
+        elif key.text in entries:
+            first = entries[key.text].key.mark
+            where = f" (first in line {first.line})" if first.line else ""
+            self._problems.add(mark, f"the key {quoted(key.text)} is given twice{where}",
+                               "keep one of them")
+        else:
+            entries[key.text] = Entry(Scalar(mark, key.text, key.plain), value)
+
+    def _alias(self, event: Any) -> Node:
+        if event.anchor not in self._anchors:
+            self._refuse(event, f"the alias '*{event.anchor}' names no anchor before it",
+                         "put quotes around a text that begins with '*'")
+        found = self._anchors[event.anchor]
+        if found is None:
+            self._refuse(event, f"the alias '*{event.anchor}' contains itself")
+            raise AssertionError
+        node, size = found
+        self._charge(event, size)
+        return node
+
+    def _charge(self, event: Any, nodes: int) -> None:
+        self._count += nodes
+        if self._count > MAX_NODES:
+            self._refuse(event, f"more than {MAX_NODES} values, aliases counted in full",
+                         "no spec needs that many")

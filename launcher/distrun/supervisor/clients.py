@@ -1,0 +1,94 @@
+"""The commands that are connected to a supervisor, its launch command first among them."""
+
+from __future__ import annotations
+
+import selectors
+from typing import TYPE_CHECKING, Any
+
+from distrun.agent import wire
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from distrun.agent.wire import Message
+
+
+class Client:
+    """One connection. `is_watching`: it gets every event."""
+
+    def __init__(self, channel: wire.Channel) -> None:
+        self.channel = channel
+        self.is_watching = False
+
+
+class Clients:
+    """All connections: takes new ones, hands on what they say, tells them what happens."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        server: socket.socket,
+        on_message: Callable[[Client, Message], None],
+        on_end: Callable[[Client], None],
+    ) -> None:
+        self._selector = selector
+        self._server = server
+        self._on_message = on_message
+        self._on_end = on_end
+        self._clients: list[Client] = []
+        selector.register(server, selectors.EVENT_READ, self._accept)
+
+    def add(self, channel: wire.Channel) -> Client:
+        client = Client(channel)
+        self._clients.append(client)
+        self._selector.register(
+            channel.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
+        )
+        return client
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._server.accept()
+        except OSError:
+            return
+        descriptor = connection.detach()
+        self.add(wire.Channel(descriptor, descriptor))
+
+    def _on_readable(self, client: Client) -> None:
+        try:
+            messages = client.channel.receive()
+        except wire.WireError:
+            messages = []
+            client.channel.ended = True
+        for _, message in messages:
+            self._on_message(client, message)
+        if client.channel.ended and client in self._clients:
+            self._drop(client)
+            self._on_end(client)
+
+    def _drop(self, client: Client) -> None:
+        self._clients.remove(client)
+        self._selector.unregister(client.channel.reader)
+        if client.channel.writer in self._selector.get_map():
+            self._selector.unregister(client.channel.writer)
+        client.channel.close()
+
+    def tell(self, message: Message) -> None:
+        """Send a message to all that watch; one that does not read delays nobody."""
+        for client in self._clients:
+            if client.is_watching:
+                client.channel.send(message)
+
+    def watch_writing(self) -> None:
+        for client in self._clients:
+            client.channel.watch_writing(self._selector)
+
+    @property
+    def channels_to_flush(self) -> list[wire.Channel]:
+        return [client.channel for client in self._clients if client.channel.pending]
+
+
+def happened(record: dict[str, Any]) -> wire.Happened:
+    """An event of the record as the commands get it."""
+    return wire.Happened(record)

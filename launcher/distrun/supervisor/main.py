@@ -1,0 +1,89 @@
+"""Where the supervisor's process begins: it takes one job from its launch command and runs it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from distrun import jobstore
+from distrun.agent import kernel, wire
+from distrun.codec import from_json
+from distrun.errors import DistrunError, HostError, InternalError
+from distrun.spec.model import Spec
+from distrun.supervisor.core import Supervisor
+
+_OPENING_SECONDS = 60.0
+
+
+def main() -> NoReturn:
+    """Run the job that comes over the descriptor in argv[2]; never returns."""
+    descriptor = int(sys.argv[2])
+    os.set_inheritable(descriptor, False)
+    launch = wire.Channel(descriptor, descriptor)
+    kernel.become_subreaper()
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        supervisor = _open(launch)
+    except DistrunError as error:
+        _refuse(launch, error)
+        os._exit(error.exit_code)
+    if supervisor is None:
+        os._exit(0)  # the launch command ended before it said which job
+    try:
+        supervisor.run()
+    except BaseException:  # noqa: BLE001 - a defect: its traceback belongs in the log
+        traceback.print_exc()
+        supervisor.end_everything()
+        os._exit(InternalError.exit_code)
+    os._exit(0)
+
+
+def _open(launch: wire.Channel) -> Supervisor | None:
+    order = _first_message(launch)
+    if order is None:
+        return None
+    spec = from_json(Spec, order.spec)
+    folder = jobstore.JobFolder(Path(order.folder))
+    source = order.source.encode("utf-8", "surrogateescape")
+    try:
+        jobstore.create(folder, source)
+        log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        return Supervisor(folder, spec, launch)
+    except OSError as error:
+        raise HostError(
+            f"the job's folder {folder.path} cannot be made: {error.strerror}",
+            hint="set DISTRUN_HOME to a folder that can be written, on a disk with room",
+        ) from error
+
+
+def _first_message(launch: wire.Channel) -> wire.OpenJob | None:
+    deadline = time.monotonic() + _OPENING_SECONDS
+    while not launch.ended:
+        select.select([launch.reader], [], [], max(0.0, deadline - time.monotonic()))
+        for _, message in launch.receive():
+            if isinstance(message, wire.OpenJob):
+                return message
+        if time.monotonic() > deadline:
+            break
+    return None
+
+
+def _refuse(launch: wire.Channel, error: DistrunError) -> None:
+    launch.send(wire.Refused(error.message, error.hint, error.exit_code))
+    while launch.pending:
+        select.select([], [launch.writer], [])
+        launch.flush()
+
+
+if __name__ == "__main__":
+    main()

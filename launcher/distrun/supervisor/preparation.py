@@ -1,0 +1,75 @@
+"""From a spec to a plan: what the hosts have, ports held there, and everything decided."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from distrun import plan
+from distrun.agent import wire
+from distrun.errors import HostError
+
+if TYPE_CHECKING:
+    from distrun.spec.model import Spec
+
+
+class Preparation:
+    """Collects the hosts' answers until :attr:`plan` can be made.
+
+    Used by the supervisor for `launch` and in the command's own process for `plan`.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._placement = plan.place(spec)
+        self.hosts = tuple(dict.fromkeys(placed.host.name for placed in self._placement))
+        self._facts: dict[str, plan.HostFacts] = {}
+        self._needs = plan.ports_needed(spec, self._placement)
+        self._free: dict[str, list[int]] = {}
+
+    def on_hello(self, host: str, hello: wire.Hello) -> wire.HoldPorts:
+        """What a host has; answers with the ports it is to hold."""
+        environ = dict(os.environ)
+        self._facts[host] = plan.HostFacts(
+            cores=hello.cores,
+            gpus=_visible_gpus(environ, hello.gpus),
+            python=sys.executable,
+            environ=environ,
+        )
+        need = self._needs.get(host, plan.PortNeed())
+        first, last = self._spec.port_range or (0, 0)
+        return wire.HoldPorts(need.free, list(need.wanted), first, last)
+
+    def on_ports(self, host: str, held: wire.PortsHeld) -> plan.Plan | None:
+        """The ports a host holds; the plan once all hosts have answered.
+
+        Raises:
+            InvalidSpecError: the plan cannot be, see :func:`distrun.plan.make`.
+        """
+        self._free[host] = held.chosen
+        if set(self._free) != set(self.hosts):
+            return None
+        return plan.make(self._spec, self._placement, self._facts, self._free)
+
+
+def refusal(host: str, refused: wire.PortsRefused) -> HostError:
+    """Why ports cannot be held, for people."""
+    if refused.reason:
+        return HostError(f"on {host} {refused.reason}", hint="widen `ports: {range: …}`")
+    each = [
+        f"port {port} on {host} is taken" + (f": {holder}" if holder else "")
+        for port, holder in refused.taken.items()
+    ]
+    return HostError(
+        "; ".join(each), hint="end what holds it, or give another address in `cluster`"
+    )
+
+
+def _visible_gpus(environ: dict[str, str], indices: list[int]) -> tuple[str, ...]:
+    """The GPUs that tasks may use: the launching shell's CUDA_VISIBLE_DEVICES bounds them."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return tuple(str(index) for index in indices)
+    names = [name.strip() for name in visible.split(",")]
+    return tuple(name for name in names if name and name != "-1")
