@@ -62,6 +62,4 @@ def _share(names: Sequence[str], gpus: Sequence[str]) -> dict[str, list[str]]:
     if len(names) > len(gpus):
         return {name: [gpus[place % len(gpus)]] for place, name in enumerate(names)}
     size = len(gpus) // len(names)
-    return {
-        name: list(gpus[place * size : (place + 1) * size]) for place, name in enumerate(names)
-    }
+    return {name: list(gpus[place * size : (place + 1) * size]) for place, name in enumerate(names)}

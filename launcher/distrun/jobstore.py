@@ -120,7 +120,7 @@ class JobStore:
         home = os.environ.get("DISTRUN_HOME")
         if home:
             return cls(Path(home).absolute())
-        import platformdirs  # noqa: PLC0415 - only where it is needed
+        import platformdirs
 
         return cls(Path(platformdirs.user_state_dir("distrun")))
 

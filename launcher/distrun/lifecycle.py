@@ -388,9 +388,7 @@ def _failure(task: TaskState) -> Outcome:
     code = task.code if task.signal is None else 128 + task.signal
     if code == 0:
         cause = f"{task.name} exited 0 before the chief had finished"
-        return Outcome(
-            result="failed", exit_code=1, origin="distrun", cause=cause, task=task.name
-        )
+        return Outcome(result="failed", exit_code=1, origin="distrun", cause=cause, task=task.name)
     how = f"exited {task.code}" if task.signal is None else f"was ended by signal {task.signal}"
     return Outcome(
         result="failed",

@@ -134,10 +134,7 @@ def _seats(hosts: Sequence[HostSpec], placement: Placement, count: int) -> Itera
     else:
         rounds = range(max(slots, default=0))
         order = [
-            host
-            for turn in rounds
-            for host, free in zip(hosts, slots, strict=True)
-            if turn < free
+            host for turn in rounds for host, free in zip(hosts, slots, strict=True) if turn < free
         ]
     return iter(order[:count])
 

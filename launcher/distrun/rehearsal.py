@@ -52,9 +52,7 @@ def _ask(preparation: Preparation, link: transport.AgentLink, folder: str) -> Pl
     raise HostError(f"{link.host} cannot be prepared: its agent ended")
 
 
-def _conclude(
-    preparation: Preparation, link: transport.AgentLink, message: Message
-) -> Plan | None:
+def _conclude(preparation: Preparation, link: transport.AgentLink, message: Message) -> Plan | None:
     if isinstance(message, wire.PortsHeld):
         return preparation.on_ports(link.host, message)
     if isinstance(message, wire.PortsRefused):

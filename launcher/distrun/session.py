@@ -70,7 +70,6 @@ class Session:
         self,
         folder: JobFolder,
         spec: Spec,
-        source: bytes,
         *,
         on_event: Callable[[events.Event, lifecycle.JobState], None],
         on_signal: Callable[[int], None],
@@ -91,7 +90,7 @@ class Session:
                 folder.job_id,
                 str(folder.path),
                 to_json(spec),
-                source.decode("utf-8", "surrogateescape"),
+                spec.source,
             )
         )
         self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_supervisor)
@@ -161,12 +160,15 @@ class Session:
     def _clean_up_after_supervisor(self) -> None:
         status = self._process.wait()
         family.end_all(lifecycle.PROMPT_GRACE)
-        how = f"exited with {status}" if status >= 0 else f"was killed by {kernel.signal_name(-status)}"
+        how = (
+            f"exited with {status}"
+            if status >= 0
+            else f"was killed by {kernel.signal_name(-status)}"
+        )
         raise InternalError(
             f"the supervisor of job {self.folder.job_id} {how}; its tasks have been ended",
             hint=f"what it wrote last is in {self.folder.supervisor_log}",
         )
-
 
 
 def _start_supervisor(job_id: str) -> tuple[wire.Channel, subprocess.Popen[bytes]]:

@@ -83,7 +83,7 @@ def gpus() -> List[int]:
     program = next((each for each in programs if os.access(each, os.X_OK)), None)
     if program is None:
         return []
-    import subprocess  # noqa: PLC0415 - slow to import, and most hosts have no nvidia-smi
+    import subprocess
 
     command = [program, "--query-gpu=index", "--format=csv,noheader"]
     try:

@@ -215,9 +215,7 @@ class Agent:
             execution.verdict, selectors.EVENT_READ, lambda: self._on_verdict(task)
         )
         if notify is not None:
-            self._selector.register(
-                notify, selectors.EVENT_READ, lambda: self._on_notify(task)
-            )
+            self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
 
     def _on_verdict(self, task: Task) -> None:
         if task.execution is None:

@@ -150,4 +150,3 @@ def owner_of(orphan: family.Process, tasks: Dict[str, Task], job_id: str) -> Opt
     if env.get(b"DISTRUN_JOB_ID") != os.fsencode(job_id):
         return None
     return tasks.get(os.fsdecode(env.get(b"DISTRUN_TASK", b"")))
-

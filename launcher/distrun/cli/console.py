@@ -59,7 +59,7 @@ def uses_colour(stream: Any) -> bool:
 
 def rich_console() -> Console:
     """For tables on stdout."""
-    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False, no_color=not uses_colour(sys.stdout) or None)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder, JobStore
 
 
-class SignalName(click.ParamType):
+class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """`TERM`, `SIGTERM` or `15`; a number."""
 
     name = "signal"
@@ -62,7 +62,7 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --grace 1m mnist-k3x7ab    time to save a checkpoint
       distrun kill --all
     """
-    from distrun.jobstore import JobStore  # noqa: PLC0415
+    from distrun.jobstore import JobStore
 
     folders = _chosen(JobStore.default(), jobs, everything=everything)
     _stop_all(folders, grace, signum)
@@ -86,8 +86,8 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all first and wait then: they end side by side."""
-    from distrun import control  # noqa: PLC0415
-    from distrun.agent.wire import StopJob  # noqa: PLC0415
+    from distrun import control
+    from distrun.agent.wire import StopJob
 
     channels = []
     for folder in folders:
@@ -104,7 +104,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
 
 
 def _say_already_over(folder: JobFolder) -> None:
-    from distrun import control  # noqa: PLC0415
+    from distrun import control
 
     state = folder.state()
     if state.phase.is_final:

@@ -44,33 +44,29 @@ def command(
       distrun launch job.yaml --set cluster.worker=4 -- --epochs 10
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
-    from distrun.spec import load  # noqa: PLC0415 - reading YAML is not needed for --help
-    from distrun.spec.source import read_source  # noqa: PLC0415
+    from distrun.spec import load
 
-    source = read_source(spec_path)
-    spec = load(spec_path, source=source, overrides=overrides, extra_args=args, name=name)
+    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
     if dry_run:
-        from distrun.cli.plan import show_plan  # noqa: PLC0415
+        from distrun.cli.plan import show_plan
 
         return show_plan(spec, as_json=False)
-    return _Launch(spec, source).run(detach=detach)
+    return _Launch(spec).run(detach=detach)
 
 
 class _Launch:
     """One launch: what is shown of it, and what it exits with."""
 
-    def __init__(self, spec: Spec, source: bytes) -> None:
-        from distrun.jobstore import JobStore  # noqa: PLC0415
-        from distrun.session import Output, Session  # noqa: PLC0415
+    def __init__(self, spec: Spec) -> None:
+        from distrun.jobstore import JobStore
+        from distrun.session import Output, Session
 
         self._output = Output(sys.stdout.fileno())
         self._follower: Follower | None = None
         self._asked_to_stop = False
         self._follows = False
         folder = JobStore.default().new_folder(spec.name)
-        self._session = Session(
-            folder, spec, source, on_event=self._on_event, on_signal=self._on_signal
-        )
+        self._session = Session(folder, spec, on_event=self._on_event, on_signal=self._on_signal)
         self._folder = folder
 
     def run(self, *, detach: bool) -> int:
@@ -90,7 +86,7 @@ class _Launch:
         return self._result(self._session.state)
 
     def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
-        from distrun import events as kinds  # noqa: PLC0415
+        from distrun import events as kinds
 
         if isinstance(event, kinds.JobPlanned) and state.tasks and self._follows:
             self._say_started(state)
@@ -102,8 +98,8 @@ class _Launch:
         console.say(f"job {state.job_id}: {tasks} on {', '.join(hosts)}")
 
     def _follow(self, state: lifecycle.JobState) -> None:
-        from distrun.cli.logview import task_logs, view  # noqa: PLC0415
-        from distrun.logs import Follower  # noqa: PLC0415
+        from distrun.cli.logview import task_logs, view
+        from distrun.logs import Follower
 
         logs = task_logs(self._folder, list(state.tasks))
         follower = Follower(logs, view(list(state.tasks), sys.stdout))
@@ -125,19 +121,19 @@ class _Launch:
 
     def _stop_without_reader(self) -> None:
         """As any program in a pipe: when nobody reads any more, end."""
-        from distrun.session import SIGPIPE_EXIT  # noqa: PLC0415
+        from distrun.session import SIGPIPE_EXIT
 
         if self._output.is_gone and not self._asked_to_stop:
             self._stop("the end of its output's reader", SIGPIPE_EXIT)
 
     def _stop(self, reason: str, exit_code: int) -> None:
-        from distrun.agent.wire import StopJob  # noqa: PLC0415
+        from distrun.agent.wire import StopJob
 
         self._asked_to_stop = True
         self._session.stop(StopJob(reason, signal.SIGTERM, None, exit_code))
 
     def _result(self, state: lifecycle.JobState) -> int:
-        from distrun.cli.report import failure_report  # noqa: PLC0415
+        from distrun.cli.report import failure_report
 
         outcome = state.outcome
         if outcome is None:
@@ -153,6 +149,4 @@ def _never(_: lifecycle.JobState) -> bool:
 
 def _all_executed(state: lifecycle.JobState) -> bool:
     """Whether every task's program has been executed, whatever has come of it since."""
-    return bool(state.tasks) and all(
-        task.started_at is not None for task in state.tasks.values()
-    )
+    return bool(state.tasks) and all(task.started_at is not None for task in state.tasks.values())

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N.")
-@click.option("-t", "--task", "tasks", multiple=True, metavar="TASK", help="As worker:0; or a role.")
+@click.option(
+    "-t", "--task", "tasks", multiple=True, metavar="TASK", help="As worker:0; or a role."
+)
 @click.option("--raw", is_flag=True, help="The bytes as they were written, without prefix.")
 def command(
     job: str | None, follow: bool, lines: int | None, tasks: tuple[str, ...], raw: bool
@@ -34,7 +36,7 @@ def command(
       distrun logs mnist -n 50 -t worker:1
       distrun logs mnist -t chief --raw > chief.log
     """
-    from distrun.jobstore import JobStore  # noqa: PLC0415
+    from distrun.jobstore import JobStore
 
     store = JobStore.default()
     folder = store.newest() if job is None else store.find(job)
@@ -46,8 +48,8 @@ def command(
 def _show(
     folder: JobFolder, *, follow: bool, lines: int | None, tasks: tuple[str, ...], raw: bool
 ) -> None:
-    from distrun.cli.logview import task_logs, view  # noqa: PLC0415
-    from distrun.logs import Follower, line_ends, merged  # noqa: PLC0415
+    from distrun.cli.logview import task_logs, view
+    from distrun.logs import Follower, line_ends, merged
 
     with contextlib.closing(_Supervised(folder)) if follow else _nobody() as supervised:
         names = _planned_tasks(folder, supervised)
@@ -99,8 +101,8 @@ class _Supervised:
     """Whether a job's supervisor still lives, without looking again and again."""
 
     def __init__(self, folder: JobFolder) -> None:
-        from distrun import control  # noqa: PLC0415
-        from distrun.agent.wire import Watch  # noqa: PLC0415
+        from distrun import control
+        from distrun.agent.wire import Watch
 
         self._channel = control.connect(folder)
         if self._channel is not None:

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def task_logs(folder: JobFolder, tasks: Sequence[str]) -> list[TaskLog]:
-    return [
-        TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task))) for task in tasks
-    ]
+    return [TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task))) for task in tasks]
 
 
 def view(tasks: Sequence[str], stream: Any, **options: Any) -> View:

@@ -39,12 +39,13 @@ class Verbs(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            import difflib  # noqa: PLC0415 - for this error only
+            import difflib
 
             near = difflib.get_close_matches(args[0], _VERBS, n=1)
-            if near:
-                error.message += f" Did you mean {near[0]!r}?"
-            raise
+            if not near:
+                raise
+            text = f"{error.format_message()} Did you mean {near[0]!r}?"
+            raise click.UsageError(text, ctx) from None
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -69,7 +70,7 @@ def main() -> NoReturn:
     sys.exit(_run())
 
 
-def _run() -> int:
+def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     try:
         result = distrun.main(standalone_mode=False)
     except click.exceptions.Exit as error:

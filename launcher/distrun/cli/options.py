@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """`500ms`, `10s`, `5m`, `1h`, `2d`; seconds as a float."""
 
     name = "duration"

@@ -35,7 +35,7 @@ def command(
       distrun plan job.yaml
       distrun plan job.yaml --set cluster.worker=4 --json
     """
-    from distrun.spec import load  # noqa: PLC0415
+    from distrun.spec import load
 
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
     return show_plan(spec, as_json=as_json)
@@ -43,8 +43,8 @@ def command(
 
 def show_plan(spec: Spec, *, as_json: bool) -> int:
     """Make the plan as a launch would, with the same agent, and show it."""
-    from distrun.codec import to_json  # noqa: PLC0415
-    from distrun.rehearsal import rehearse  # noqa: PLC0415
+    from distrun.codec import to_json
+    from distrun.rehearsal import rehearse
 
     plan = rehearse(spec)
     if as_json:
@@ -55,10 +55,10 @@ def show_plan(spec: Spec, *, as_json: bool) -> int:
 
 
 def _show(plan: Plan) -> None:
-    import shlex  # noqa: PLC0415
+    import shlex
 
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.padding import Padding
+    from rich.text import Text
 
     screen = console.rich_console()
     count = len(plan.tasks)
@@ -71,7 +71,9 @@ def _show(plan: Plan) -> None:
     for task in plan.tasks:
         address = task.address or "no port"
         note = " (provisional)" if task.port_is_provisional else ""
-        screen.print(Text.assemble((f"\n{task.name}", "bold"), f"  on {task.host}  {address}{note}"))
+        screen.print(
+            Text.assemble((f"\n{task.name}", "bold"), f"  on {task.host}  {address}{note}")
+        )
         rows = [("run", shlex.join(task.argv)), ("in", task.workdir)]
         rows += [("set", f"{name}={value}") for name, value in task.env.items()]
         rows += [("unset", name) for name in task.unset]

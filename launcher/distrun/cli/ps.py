@@ -21,8 +21,8 @@ def command(everything: bool, as_json: bool) -> int:
       distrun ps
       distrun ps -a --json
     """
-    from distrun.cli.snapshot import summarise  # noqa: PLC0415
-    from distrun.jobstore import JobStore  # noqa: PLC0415
+    from distrun.cli.snapshot import summarise
+    from distrun.jobstore import JobStore
 
     store = JobStore.default()
     rows = [summarise(folder) for folder in store.folders()]
@@ -38,9 +38,9 @@ def command(everything: bool, as_json: bool) -> int:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from distrun.cli.styles import styled  # noqa: PLC0415
+    from distrun.cli.styles import styled
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("JOB", "STATE", "TASKS", "STRATEGY", "STARTED", "TIME"):

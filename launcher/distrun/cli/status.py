@@ -21,8 +21,8 @@ def command(job: str | None, as_json: bool) -> int:
       distrun status
       distrun status mnist --json
     """
-    from distrun.cli.snapshot import describe  # noqa: PLC0415
-    from distrun.jobstore import JobStore  # noqa: PLC0415
+    from distrun.cli.snapshot import describe
+    from distrun.jobstore import JobStore
 
     store = JobStore.default()
     folder = store.newest() if job is None else store.find(job)
@@ -35,10 +35,10 @@ def command(job: str | None, as_json: bool) -> int:
 
 
 def _show(job: dict[str, Any]) -> None:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
-    from distrun.cli.styles import styled  # noqa: PLC0415
+    from distrun.cli.styles import styled
 
     screen = console.rich_console()
     ended = job["ended_at"] or time.time()
@@ -62,7 +62,7 @@ def _show(job: dict[str, Any]) -> None:
 
 
 def _row(task: dict[str, Any]) -> list[Any]:
-    from distrun.cli.styles import styled  # noqa: PLC0415
+    from distrun.cli.styles import styled
 
     usage = task["usage"]
     started, exited = task["started_at"], task["exited_at"]

@@ -17,7 +17,7 @@ def command(spec_path: str, overrides: tuple[str, ...]) -> int:
     \b
       distrun validate job.yaml
     """
-    from distrun.spec import load  # noqa: PLC0415
+    from distrun.spec import load
 
     spec = load(spec_path, overrides=overrides)
     tasks = sum(role.count for role in spec.roles)

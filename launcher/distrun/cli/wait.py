@@ -23,9 +23,9 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
       distrun wait mnist && echo trained
       distrun wait --timeout 2h mnist
     """
-    from distrun import control  # noqa: PLC0415
-    from distrun.cli.report import exit_line  # noqa: PLC0415
-    from distrun.jobstore import JobStore  # noqa: PLC0415
+    from distrun import control
+    from distrun.cli.report import exit_line
+    from distrun.jobstore import JobStore
 
     store = JobStore.default()
     folders = [store.find(job) for job in jobs] or [store.newest()]

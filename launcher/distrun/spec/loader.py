@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -55,21 +56,24 @@ def load(
         name=name,
         extra_args=tuple(extra_args),
     )
-    root = _root(path if path == STDIN else os.path.join(around.cwd, path),
-                 STDIN_NAME if path == STDIN else path, problems)
-    if root is None:
+    shown = STDIN_NAME if path == STDIN else path
+    content = read_spec(
+        path if path == STDIN else os.path.join(around.cwd, path), shown, MAX_BYTES, problems
+    )
+    root = None if content is None else _root(content, shown, problems)
+    if content is None or root is None:
         raise problems.error()
     root = override(root, overrides, problems)
     document = SPEC.read(root, "", problems)
     if document is FAILED:  # pragma: no cover - a mapping is read whatever it holds
         raise problems.error()
-    return build(document, around, problems, unbuilt=unbuilt)
+    spec = build(document, around, problems, unbuilt=unbuilt)
+    return dataclasses.replace(spec, source=content.decode("utf-8"))
 
 
-def _root(path: str, shown: str, problems: Problems) -> Node | None:
+def _root(content: bytes, shown: str, problems: Problems) -> Node | None:
     """The spec's outermost mapping, or None and a problem."""
-    content = read_spec(path, shown, MAX_BYTES, problems)
-    text = None if content is None else decode(content, shown, problems)
+    text = decode(content, shown, problems)
     root = None if text is None else parse(text, shown, problems)
     if root is None or isinstance(root, Mapping):
         return root
