@@ -9,6 +9,7 @@ A consequence: orphans that end during a test stay zombies until it is over, so 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -181,7 +182,8 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         if time.monotonic() > deadline:
             names = [_describe(process) for process in left]
             for process in left:
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             pytest.fail("left behind by this test:\n" + "\n".join(names))
         time.sleep(0.01)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -110,7 +111,7 @@ def run(block: Block, folder: Path) -> str:
     tools.mkdir()
     for name, words in (("distrun", '-m distrun "$@"'), ("python", '"$@"')):
         tool = tools / name
-        tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}\n')
+        tool.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {words}\n")
         tool.chmod(0o755)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],

@@ -1,0 +1,125 @@
+"""The built wheel, installed where there is no checkout, launches a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SPEC = """\
+name: trivial
+strategy: multi_worker_mirrored
+cluster:
+  worker: 2
+program:
+  script: trivial.py
+"""
+SCRIPT = 'import os\nprint(os.environ["TF_CONFIG"])\n'
+BUNDLED = SPEC.replace("trivial.py", "mnist")
+
+
+def run(*words: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env={**kept, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution, and the wheel from it, as a release is built."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel, and what it requires except TensorFlow, in a fresh environment.
+
+    TensorFlow is 2 GB and a minute, and nothing here imports it: distrun starts tasks, which
+    may have a Python of their own, and must itself work without. `make` installs the package
+    whole, TensorFlow included.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        headers = HeaderParser().parsestr(archive.read(metadata).decode())
+    required = [each for each in headers.get_all("Requires-Dist", []) if "extra ==" not in each]
+    light = [
+        each
+        for each in required
+        if re.split(r"\W", each)[0] not in {"tensorflow", "tf_keras", "tf"}
+    ]
+    assert len(light) == len(required) - 2, required
+    folder = tmp_path_factory.mktemp("fresh")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
+    run(*pip, *light, cwd=folder)
+    run(*pip, "--no-deps", wheel, cwd=folder)
+    return folder / "bin" / "distrun"
+
+
+@pytest.mark.network
+@pytest.mark.timeout(400)
+def test_the_wheel_has_the_jobs_and_the_templates(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if "__pycache__" not in name}
+    for folder in ("jobs", "templates"):
+        tracked = {
+            f"distrun/bundled/{path.relative_to(ROOT)}"
+            for path in ROOT.joinpath(folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        assert tracked
+        assert tracked <= names
+    assert "distrun/py.typed" in names
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+    assert not any(name.startswith(("tests/", "launcher/", "jobs/")) for name in names)
+
+
+@pytest.mark.network
+@pytest.mark.timeout(400)
+def test_the_installed_command_launches_a_script(
+    installed: Path, distrun_home: Path, tmp_path: Path
+) -> None:
+    tmp_path.joinpath("trivial.yaml").write_text(SPEC)
+    tmp_path.joinpath("trivial.py").write_text(SCRIPT)
+    shown = run(installed, "launch", "trivial.yaml", cwd=tmp_path).stdout.splitlines()
+    configs = {}
+    for line in shown:
+        task, _, text = line.partition(" | ")
+        configs[task.strip()] = json.loads(text)
+    assert set(configs) == {"worker:0", "worker:1"}
+    assert configs["worker:1"]["task"] == {"type": "worker", "index": 1}
+    assert configs["worker:0"]["cluster"] == configs["worker:1"]["cluster"]
+    assert len(set(configs["worker:0"]["cluster"]["worker"])) == 2
+
+
+@pytest.mark.network
+@pytest.mark.timeout(400)
+def test_the_installed_command_finds_its_own_jobs(
+    installed: Path, distrun_home: Path, tmp_path: Path
+) -> None:
+    tmp_path.joinpath("bundled.yaml").write_text(BUNDLED)
+    shown = run(installed, "plan", "bundled.yaml", "--json", cwd=tmp_path).stdout
+    assert json.loads(shown)["version"] == 1
+    assert str(installed.parents[1] / "lib") in shown
+    assert str(ROOT) not in shown

@@ -1,0 +1,198 @@
+"""Uses the installed command once, from a YAML file to nothing left, on this machine's ports.
+
+Standard library only, so that it runs wherever distrun is installed:
+
+    python tests/smoke.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+SPEC = """\
+name: {name}
+strategy: multi_worker_mirrored
+cluster:
+  worker: 2
+program:
+  script: mnist
+  args: [--data, synthetic, --batch-size, 16]
+"""
+WORKERS = ("worker:0", "worker:1")
+TRAINED_WITHIN = 150.0
+SOON = 30.0
+
+T = TypeVar("T")
+
+
+class SmokeError(Exception):
+    """Something is not as it must be; the message says what."""
+
+
+def expect(condition: object, what: str) -> None:
+    if not condition:
+        raise SmokeError(what)
+
+
+def wait_until(predicate: Callable[[], T], what: str, timeout: float = SOON) -> T:
+    deadline = time.monotonic() + timeout
+    while not (value := predicate()):
+        if time.monotonic() > deadline:
+            raise SmokeError(f"not within {timeout:g} s: {what}")
+        time.sleep(0.05)
+    return value
+
+
+class Smoke:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        beside = Path(sys.executable).with_name("distrun")
+        self.command = [str(beside)] if beside.exists() else [sys.executable, "-m", "distrun"]
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("DISTRUN_")}
+        kept.pop("TF_CONFIG", None)
+        self.environment = {**kept, "DISTRUN_HOME": str(self.home), "NO_COLOR": "1"}
+
+    def spec(self, name: str) -> str:
+        path = self.folder / f"{name}.yaml"
+        path.write_text(SPEC.format(name=name))
+        return str(path)
+
+    def run(self, *args: str, code: int = 0, timeout: float = SOON) -> str:
+        """Run `distrun ARGS`, expect this exit code, and return its stdout."""
+        done = subprocess.run(
+            [*self.command, *args],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+        expect(
+            done.returncode == code,
+            f"distrun {' '.join(args)}: exit code {done.returncode}, not {code}\n"
+            f"{done.stdout[-3000:]}{done.stderr[-3000:]}",
+        )
+        return done.stdout
+
+    @contextmanager
+    def started(self, output: Path, *args: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run `distrun ARGS` in the background, its stdout and stderr in a file."""
+        with open(output, "wb") as file:
+            process = subprocess.Popen(
+                [*self.command, *args],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait(SOON)
+
+    def jobs(self) -> list[str]:
+        folder = self.home / "jobs"
+        return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+    def processes(self) -> list[str]:
+        """List what still runs: tasks by their job, supervisors and agents by their home."""
+        wanted = {f"DISTRUN_JOB_ID={job}".encode() for job in self.jobs()}
+        wanted.add(f"DISTRUN_HOME={self.home}".encode())
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                environ = Path("/proc", pid, "environ").read_bytes().split(b"\0")
+                command = Path("/proc", pid, "cmdline").read_bytes()
+            except OSError:  # ended just now, or another user's
+                continue
+            if int(pid) != os.getpid() and not wanted.isdisjoint(environ):
+                found.append(f"{pid} {command.decode(errors='replace')!r}")
+        return found
+
+    def expect_nothing_left(self) -> None:
+        wait_until(lambda: not self.processes(), "every process has ended", timeout=5)
+
+
+def expect_trained(output: Path, epochs: int) -> None:
+    lines = output.read_text(errors="replace").splitlines()
+    for worker in WORKERS:
+        shown = [line for line in lines if line.startswith(worker) and "loss" in line]
+        expect(
+            len(shown) >= epochs,
+            f"{output.name}: {len(shown)} epochs of {worker}, not {epochs}\n"
+            + "\n".join(lines[-30:]),
+        )
+
+
+def train_and_follow(smoke: Smoke) -> None:
+    launched, followed = smoke.folder / "launch.txt", smoke.folder / "logs.txt"
+    args = ("--", "--epochs", "2", "--steps-per-epoch", "5")
+    with smoke.started(launched, "launch", smoke.spec("first"), *args) as launch:
+        wait_until(
+            lambda: launch.poll() is not None or '"first"' in smoke.run("ps", "-a", "--json"),
+            "the job is among those of `distrun ps`",
+        )
+        with smoke.started(followed, "logs", "-f", "first") as logs:
+            wait_until(lambda: launch.poll() is not None, "the job has ended", TRAINED_WITHIN)
+            wait_until(lambda: logs.poll() is not None, "`logs -f` ends with the job")
+    expect(launch.returncode == 0, f"launch: {launch.returncode}\n{launched.read_text()[-3000:]}")
+    expect(logs.returncode == 0, f"logs -f: {logs.returncode}\n{followed.read_text()[-3000:]}")
+    expect_trained(launched, epochs=2)
+    expect_trained(followed, epochs=2)
+    smoke.run("wait", "first")
+    smoke.expect_nothing_left()
+
+
+def detach_and_kill(smoke: Smoke) -> None:
+    before = smoke.jobs()
+    stdout = smoke.run("launch", smoke.spec("second"), "--detach", "--", "--epochs", "1000")
+    (job,) = stdout.split()
+    expect(smoke.jobs() == sorted([*before, job]), f"launch -d printed {stdout!r}")
+    expect(job in smoke.run("ps"), "`distrun ps` does not show the detached job")
+    listed = json.loads(smoke.run("ps", "--json"))
+    expect(listed["version"] == 1 and len(listed["jobs"]) == 1, f"ps --json: {listed}")
+    status = smoke.run("status", job, "--json")
+    expect(json.loads(status)["version"] == 1, f"status --json: {status}")
+    expect(all(worker in status for worker in WORKERS), f"status --json: {status}")
+    expect(len(smoke.processes()) >= len(WORKERS), "the detached job has no processes")
+    smoke.run("kill", job)
+    smoke.run("wait", job, code=137)
+    smoke.expect_nothing_left()
+
+
+def main() -> int:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="dr-") as name:
+        smoke = Smoke(Path(name))
+        try:
+            for step in (train_and_follow, detach_and_kill):
+                print(f"smoke: {step.__name__.replace('_', ' ')}", flush=True)
+                step(smoke)
+        except (SmokeError, subprocess.TimeoutExpired) as error:
+            print(f"smoke: NOT as it must be: {error}", file=sys.stderr)
+            if smoke.processes():
+                subprocess.run(
+                    [*smoke.command, "kill", "--all"], env=smoke.environment, check=False
+                )
+            return 1
+    print(f"smoke: all as it must be, after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

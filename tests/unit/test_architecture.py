@@ -1,0 +1,361 @@
+"""Who may import what, and what may stand only in one place.
+
+Each rule is a row of RULES with its reason. A rule is given a parsed module and yields what
+breaks it; `test_a_rule_sees_what_breaks_it` shows each one code that it must refuse.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from distrun.strategies import STRATEGIES
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHER = ROOT / "launcher"
+PACKAGE = LAUNCHER / "distrun"
+
+AGENT_FOR_THE_LAUNCHER = {
+    "distrun.agent.wire",  # what both ends of a link say
+    "distrun.agent.kernel",  # prctl, inotify
+    "distrun.agent.family",  # a process and what descends from it: the supervisor is one too
+}
+PURE = {"distrun.plan", "distrun.lifecycle", "distrun.gpus", "distrun.strategies"}
+PURE_STDLIB = {
+    *("__future__", "abc", "base64", "bisect", "collections", "copy", "dataclasses", "enum"),
+    *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
+    *("posixpath", "re", "shlex", "string", "textwrap", "types", "typing"),
+}
+IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor", "transport"}
+IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
+NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo", "annotationlib", "compression"}
+JOBS_FILES = {"events.jsonl", "plan.json", "spec.yaml"}
+STRATEGY_NAMES = set(STRATEGIES) - {"default"}  # an everyday word
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    tree: ast.Module
+    is_package: bool = False
+    siblings: frozenset[str] = frozenset()
+    """Names of all modules, to tell `from package import module` from a name in it."""
+
+    def within(self, *packages: str) -> bool:
+        return any(self.name == each or self.name.startswith(f"{each}.") for each in packages)
+
+    @functools.cached_property
+    def imports(self) -> list[tuple[int, str]]:
+        """Return (line, dotted name) of every import, wherever it stands in the module."""
+        return [found for node in ast.walk(self.tree) for found in self._imported_by(node)]
+
+    def _imported_by(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = self._origin(node)
+            for alias in node.names:
+                inner = f"{origin}.{alias.name}"
+                yield node.lineno, inner if inner in self.siblings else origin
+        elif isinstance(node, ast.Call) and called(node) in {
+            "__import__",
+            "import_module",
+            "importlib.import_module",
+        }:
+            yield from (
+                (node.lineno, argument.value)
+                for argument in node.args[:1]
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+            )
+
+    def _origin(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = self.name.split(".")
+        parts = parts[: len(parts) - node.level + (1 if self.is_package else 0)]
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
+    def texts(self) -> Iterator[tuple[int, str]]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.lineno, node.value
+
+
+def called(node: ast.Call) -> str:
+    return ast.unparse(node.func)
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+Finding = tuple[int, str]
+Rule = Callable[[Module], Iterator[Finding]]
+
+
+def the_agent_stands_alone(module: Module) -> Iterator[Finding]:
+    """It is sent to hosts that have only sshd and a python3, perhaps 3.8."""
+    if module.within("distrun.agent"):
+        for line, name in module.imports:
+            inside = name == "distrun.agent" or name.startswith("distrun.agent.")
+            standard = top(name) in sys.stdlib_module_names and top(name) not in NEWER_THAN_3_8
+            if not inside and not standard:
+                yield line, f"the agent imports {name}"
+
+
+def the_launcher_uses_little_of_the_agent(module: Module) -> Iterator[Finding]:
+    """The agent is a process, here and elsewhere: it is started, not imported."""
+    if not module.within("distrun.agent"):
+        for line, name in module.imports:
+            if name.startswith("distrun.agent") and name not in AGENT_FOR_THE_LAUNCHER:
+                yield line, f"imports {name}"
+
+
+def decisions_are_pure(module: Module) -> Iterator[Finding]:
+    """What decides is tested by replaying histories: no I/O, no clock, no chance."""
+    if not module.within(*PURE):
+        return
+    for line, name in module.imports:
+        parts = name.split(".")
+        if parts[0] == "distrun":
+            if len(parts) > 1 and parts[1] in IMPURE_SIBLINGS:
+                yield line, f"pure code imports {name}"
+        elif parts[0] not in PURE_STDLIB:
+            yield line, f"pure code imports {name}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and called(node) in IMPURE_CALLS:
+            yield node.lineno, f"pure code calls {called(node)}"
+
+
+def jobs_are_free_of_distrun(module: Module) -> Iterator[Finding]:
+    """Any TensorFlow script runs unchanged, so those that come with distrun are such."""
+    if module.within("jobs"):
+        for line, name in module.imports:
+            if top(name) == "distrun":
+                yield line, f"a bundled job imports {name}"
+
+
+def heavy_packages_have_one_place(module: Module) -> Iterator[Finding]:
+    """Colour is the command line's; a command that reads no spec does not load pydantic."""
+    places = {"rich": ("distrun.cli",), "pydantic": ("distrun.spec",)}
+    nowhere = dict.fromkeys(("tensorflow", "tf_keras", "keras", "numpy", "launcher"), ())
+    if module.within("distrun"):
+        for line, name in module.imports:
+            allowed: tuple[str, ...] | None = {**places, **nowhere}.get(top(name))
+            if allowed is not None and not module.within(*allowed):
+                yield line, f"imports {name}"
+
+
+def only_the_command_line_exits(module: Module) -> Iterator[Finding]:
+    """Everything else raises an error of distrun.errors; one place makes it an exit code."""
+    if module.within("distrun.cli") or not module.within("distrun"):
+        return
+    if module.name.endswith(".__main__"):
+        return
+    entry = {
+        inner
+        for node in module.tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(module.tree):
+        if node in entry:
+            continue
+        if isinstance(node, ast.Call) and called(node) in {"sys.exit", "exit", "quit"}:
+            yield node.lineno, f"calls {called(node)}"
+        if isinstance(node, ast.ImportFrom) and node.module == "sys":
+            yield from ((node.lineno, "imports exit") for a in node.names if a.name == "exit")
+        if isinstance(node, ast.Raise) and "SystemExit" in ast.unparse(node):
+            yield node.lineno, "raises SystemExit"
+
+
+def only_the_table_names_strategies(module: Module) -> Iterator[Finding]:
+    """What a strategy means stands in one table; code elsewhere asks the table."""
+    if module.within("distrun") and not module.within("distrun.strategies"):
+        for line, text in module.texts():
+            if text in STRATEGY_NAMES:
+                yield line, f"names the strategy {text!r}"
+
+
+def only_the_jobstore_joins_paths(module: Module) -> Iterator[Finding]:
+    """Where a job's files are is one module's knowledge."""
+    if module.within("distrun") and not module.within("distrun.jobstore"):
+        for line, text in module.texts():
+            if text.rpartition("/")[2] in JOBS_FILES:
+                yield line, f"names the job's file {text!r}"
+
+
+RULES: tuple[Rule, ...] = (
+    the_agent_stands_alone,
+    the_launcher_uses_little_of_the_agent,
+    decisions_are_pure,
+    jobs_are_free_of_distrun,
+    heavy_packages_have_one_place,
+    only_the_command_line_exits,
+    only_the_table_names_strategies,
+    only_the_jobstore_joins_paths,
+)
+
+
+def named(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@functools.cache
+def modules() -> tuple[tuple[Path, Module], ...]:
+    paths = [(path, named(path, LAUNCHER)) for path in sorted(PACKAGE.rglob("*.py"))]
+    paths += [(path, named(path, ROOT)) for path in sorted(ROOT.joinpath("jobs").rglob("*.py"))]
+    siblings = frozenset(name for _, name in paths)
+    return tuple(
+        (path, Module(name, ast.parse(path.read_text()), path.stem == "__init__", siblings))
+        for path, name in paths
+    )
+
+
+SIBLINGS = frozenset(
+    {*AGENT_FOR_THE_LAUNCHER, *PURE, "distrun.agent.loop", "distrun.events", "distrun.transport"}
+)
+
+
+def snippet(name: str, code: str) -> Module:
+    return Module(name, ast.parse(code), siblings=SIBLINGS)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_rule(rule: Rule) -> None:
+    broken = [
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for path, module in modules()
+        for line, what in rule(module)
+    ]
+    assert not broken, f"{rule.__doc__}\n" + "\n".join(broken)
+
+
+BAD = [
+    (the_agent_stands_alone, "distrun.agent.task", "import psutil"),
+    (the_agent_stands_alone, "distrun.agent.task", "from distrun import events"),
+    (the_agent_stands_alone, "distrun.agent.task", "from .. import errors"),
+    (the_agent_stands_alone, "distrun.agent.task", "def f():\n    import distrun.errors"),
+    (the_agent_stands_alone, "distrun.agent.task", "import tomllib"),
+    (the_launcher_uses_little_of_the_agent, "distrun.logs", "import distrun.agent.loop"),
+    (the_launcher_uses_little_of_the_agent, "distrun.logs", "from .agent.loop import Agent"),
+    (the_launcher_uses_little_of_the_agent, "distrun.logs", "from distrun.agent import loop"),
+    (decisions_are_pure, "distrun.plan", "import os"),
+    (decisions_are_pure, "distrun.plan", "from os import path"),
+    (decisions_are_pure, "distrun.plan", "import importlib\nimportlib.import_module('time')"),
+    (decisions_are_pure, "distrun.lifecycle", "def f():\n    from time import monotonic"),
+    (decisions_are_pure, "distrun.lifecycle", "from pathlib import Path"),
+    (decisions_are_pure, "distrun.lifecycle.state", "from distrun.jobstore import Job"),
+    (decisions_are_pure, "distrun.lifecycle", "from distrun import transport"),
+    (decisions_are_pure, "distrun.lifecycle", "def f(p):\n    return open(p)"),
+    (jobs_are_free_of_distrun, "jobs.mnist.main", "from distrun.strategies import Role"),
+    (heavy_packages_have_one_place, "distrun.logs", "from rich.console import Console"),
+    (heavy_packages_have_one_place, "distrun.cli.plan", "import pydantic"),
+    (heavy_packages_have_one_place, "distrun.spec", "import tensorflow as tf"),
+    (heavy_packages_have_one_place, "distrun.cli", "from launcher import distrun"),
+    (only_the_command_line_exits, "distrun.logs", "import sys\nsys.exit(3)"),
+    (only_the_command_line_exits, "distrun.logs", "from sys import exit"),
+    (only_the_command_line_exits, "distrun.spec", "raise SystemExit(2)"),
+    (only_the_command_line_exits, "distrun.agent.main", "def main():\n    raise SystemExit"),
+    (only_the_table_names_strategies, "distrun.plan", "x = s == 'multi_worker_mirrored'"),
+    (only_the_jobstore_joins_paths, "distrun.events", "path = folder + '/events.jsonl'"),
+    (only_the_jobstore_joins_paths, "distrun.cli.ps", "path = f'{home}/plan.json'"),
+]
+
+GOOD = [
+    ("distrun.agent.task", "import os\nfrom distrun.agent import family\nfrom . import wire"),
+    ("distrun.transport", "from distrun.agent import wire\nfrom .agent.kernel import prctl"),
+    ("distrun.plan", "import json\nfrom distrun.spec.model import Spec"),
+    ("distrun.lifecycle", "from collections.abc import Mapping\nfrom distrun import events"),
+    ("distrun.agent.main", "import sys\nif __name__ == '__main__':\n    sys.exit(main())"),
+    ("distrun.cli.main", "import sys\nfrom rich.text import Text\nsys.exit(2)"),
+    ("distrun.spec.document", "import pydantic\n'not multi_worker_mirrored alone'"),
+    ("distrun.jobstore", "path = 'events.jsonl'"),
+    ("jobs.mnist.main", "import tensorflow as tf\nraise SystemExit(42)"),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "code"), BAD)
+def test_a_rule_sees_what_breaks_it(rule: Rule, name: str, code: str) -> None:
+    assert list(rule(snippet(name, code)))
+
+
+@pytest.mark.parametrize(("name", "code"), GOOD)
+def test_rules_leave_the_rest_alone(name: str, code: str) -> None:
+    module = snippet(name, code)
+    assert [found for rule in RULES for found in rule(module)] == []
+
+
+def test_every_rule_has_code_that_breaks_it() -> None:
+    assert {rule for rule, _, _ in BAD} == set(RULES)
+
+
+def test_the_code_is_where_the_rules_look() -> None:
+    names = {module.name for _, module in modules()}
+    packages = {name.rpartition(".")[0] for name in names} | names
+    wanted = {"distrun.cli", "distrun.spec", "distrun.jobstore", "distrun.transport"}
+    wanted |= {"distrun.supervisor", "jobs.mnist.main", *PURE, *AGENT_FOR_THE_LAUNCHER}
+    assert wanted <= packages
+
+
+AGENT = sorted(PACKAGE.joinpath("agent").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", AGENT, ids=lambda path: path.stem)
+def test_the_agent_has_the_grammar_of_python_3_8(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+def python_3_8() -> str | None:
+    versions = sorted(Path.home().glob(".pyenv/versions/3.8*/bin/python"))
+    for python in (shutil.which("python3.8"), *map(str, versions)):
+        if python is not None:
+            # A version manager may have a stand-in for a version that is not there.
+            asked = subprocess.run([python, "-c", ""], capture_output=True, check=False)
+            if asked.returncode == 0:
+                return python
+    return None
+
+
+def test_python_3_8_imports_the_agent(tmp_path: Path) -> None:
+    python = python_3_8()
+    if python is None:
+        pytest.skip("there is no Python 3.8 here")
+    names = [named(path, LAUNCHER) for path in AGENT if path.stem != "__main__"]
+    assert names
+    code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+    done = subprocess.run(
+        [python, "-W", "error", "-S", "-c", code, *names],
+        env={"PYTHONPATH": str(LAUNCHER), "PYTHONPYCACHEPREFIX": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "distrun", "--help"],
+        env={**os.environ, "PYTHONPATH": str(LAUNCHER)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "click" in loaded, "nothing was measured"
+    heavy = {"tensorflow", "tf_keras", "keras", "numpy", "pydantic", "rich", "yaml", "asyncio"}
+    assert not loaded & heavy
