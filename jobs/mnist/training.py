@@ -10,10 +10,11 @@ import tensorflow as tf
 import tf_keras
 
 import inputs
-from checkpoints import Checkpoints, agree
+from checkpoints import Checkpoints
 from mnist import build_model
-from preemption import Preemption
+from preemption import Preempted, Preemption
 from progress import Progress
+from workers import agree, meet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,21 +99,24 @@ class Training:
         Raises:
             Preempted: a worker got SIGTERM; all have saved.
             CheckpointError: the checkpoints cannot be used.
+            DisagreementError: the workers were started for different runs.
         """
-        self._resume()
-        epochs = self._arguments.epochs
-        if int(self._state.epoch) >= epochs:
-            self._say(
-                f"{self._arguments.checkpoint_dir} already holds {int(self._state.epoch)} epochs: "
-                "nothing left to train (more --epochs, or another --checkpoint-dir)"
-            )
-            return
         try:
-            self._train_epochs(epochs)
+            self._resume()
+            self._train_epochs()
+            meet(self._strategy, self._task)
+        except Preempted:
+            meet(self._strategy, self._task)
+            raise
         finally:
             self._progress.close()
             if self._checkpoints:
                 self._checkpoints.tidy()
+
+    @property
+    def position(self) -> str:
+        """How far the run is, in words."""
+        return f"epoch {int(self._state.epoch) + 1}, after step {int(self._state.step)}"
 
     def _resume(self) -> None:
         state = self._state
@@ -129,14 +133,18 @@ class Training:
             steps_resumed_from=int(state.total_steps),
         )
         if restored:
-            self._say(
-                f"resumed from {restored} in {self._arguments.checkpoint_dir}: "
-                f"epoch {int(state.epoch) + 1}, after step {int(state.step)}"
-            )
+            self._say(f"resumed from {restored} in {self._arguments.checkpoint_dir}: {self.position}")
             state.optimizer.learning_rate.assign(self._arguments.learning_rate)
 
-    def _train_epochs(self, epochs: int) -> None:
+    def _train_epochs(self) -> None:
         state, arguments = self._state, self._arguments
+        epochs = arguments.epochs
+        if int(state.epoch) >= epochs:
+            self._say(
+                f"{arguments.checkpoint_dir} already holds {int(state.epoch)} epochs: nothing "
+                "left to train (ask for more --epochs, or another --checkpoint-dir)"
+            )
+            return
         images = inputs.training_iterator(
             self._strategy,
             self._digits,
