@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -100,6 +100,14 @@ class Process:
         ]
 
 
+def wait_until(happened: Callable[[], bool], seconds: float = DEADLINE) -> None:
+    """For what only shows in the file system."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
 def environment(**more: str) -> dict[str, str]:
     env = {
         name: value
@@ -119,8 +127,13 @@ def alone(*arguments: str, **env: str) -> Iterator[Process]:
 
 
 @contextmanager
-def workers(count: int, *arguments: str, **env: str) -> Iterator[list[Process]]:
-    """A cluster by hand: the same program, told its place by TF_CONFIG."""
+def workers(
+    count: int, *arguments: str, each: Sequence[Sequence[str]] = (), **env: str
+) -> Iterator[list[Process]]:
+    """A cluster by hand: the same program, told its place by TF_CONFIG.
+
+    `each` has more arguments for each worker.
+    """
     with ExitStack() as stack:
         addresses = [f"localhost:{stack.enter_context(_held_port())}" for _ in range(count)]
         processes = []
@@ -130,7 +143,7 @@ def workers(count: int, *arguments: str, **env: str) -> Iterator[list[Process]]:
                 "task": {"type": "worker", "index": index},
             }
             process = Process(
-                arguments,
+                [*arguments, *(each[index] if each else ())],
                 environment(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="true", **env),
             )
             stack.callback(process.close)
