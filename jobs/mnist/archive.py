@@ -22,6 +22,8 @@ _IDX_STEMS = (
     ("t10k-labels", "idx1-ubyte"),
 )
 _IDX_UINT8 = 0x08
+_BROKEN = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
+"""What numpy raises for a file that is no archive of arrays (TypeError: a single array)."""
 
 
 def read_folder(folder: Path) -> Digits:
@@ -46,8 +48,9 @@ def read_npz(path: Path) -> Digits:
         DataError: it is truncated, no such archive, or holds something else.
     """
     try:
+        # Opened here: numpy leaves a file open that turns out to be no archive.
         # allow_pickle=False: a data file must not be able to run code.
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             absent = [key for key in _KEYS if key not in archive]
             if absent:
                 raise DataError(
@@ -55,7 +58,7 @@ def read_npz(path: Path) -> Digits:
                     f"(it has {', '.join(archive.files)})"
                 )
             arrays = [archive[key] for key in _KEYS]
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except _BROKEN as error:
         raise DataError(f"{path} cannot be read ({error}): copy or download it again") from error
     return _digits(path, *arrays)
 

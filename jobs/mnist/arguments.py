@@ -11,6 +11,8 @@ from pathlib import Path
 from cluster import Task
 
 STRATEGIES = ("default", "one_device", "mirrored", "multi_worker_mirrored")
+CLUSTER_STRATEGIES = ("multi_worker_mirrored",)
+"""Those that train with all tasks of TF_CONFIG; the others run in one process."""
 
 _DESCRIPTION = """\
 Trains the tutorials' small CNN on MNIST with a custom training loop, on one process or on a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -71,26 +71,3 @@ class Checkpoints:
         """Removes what a worker that is not the chief has saved."""
         if self._scratch is not None:
             scratch.remove(self._scratch)
-
-
-def agree(strategy: tf.distribute.Strategy, task: Task, **values: int) -> None:
-    """Checks that all workers have the same values, before they train on different ones.
-
-    Raises:
-        CheckpointError: they differ.
-    """
-    if task.trainers == 1:
-        return
-    mine = tf.constant([list(values.values())], tf.int64)
-
-    def on_replica() -> Any:
-        return tf.identity(mine)
-
-    rows = strategy.gather(strategy.run(on_replica), axis=0).numpy()
-    for column, name in enumerate(values):
-        if len(set(rows[:, column])) > 1:
-            raise CheckpointError(
-                f"the workers differ in {name.replace('_', ' ')}: "
-                f"{', '.join(str(value) for value in rows[:, column])} in the workers' order; "
-                "give all of them the same arguments, data, and a shared --checkpoint-dir"
-            )

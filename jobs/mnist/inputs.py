@@ -14,15 +14,19 @@ _FOREVER = np.iinfo(np.int64).max
 _TEST_BATCH = 500
 
 
+class BatchSizeError(Exception):
+    """The global batch cannot be divided among the replicas."""
+
+
 def global_batch_size(strategy: tf.distribute.Strategy, workers: int, per_worker: int) -> int:
     """Images in a step over all replicas.
 
     Raises:
-        ValueError: the workers' batches cannot be divided among the replicas.
+        BatchSizeError: the workers' batches cannot be divided among the replicas.
     """
     batch, replicas = per_worker * workers, strategy.num_replicas_in_sync
     if batch % replicas:
-        raise ValueError(
+        raise BatchSizeError(
             f"--batch-size {per_worker} on each of {workers} workers makes {batch} images a step, "
             f"which {replicas} replicas cannot share evenly"
         )

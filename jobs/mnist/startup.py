@@ -8,11 +8,12 @@ import threading
 
 
 class StartUpGuard:
-    """Lets SIGTERM end the process while it waits for its peers.
+    """Keeps a SIGTERM that comes before training from being lost.
 
-    TensorFlow takes SIGTERM over when it joins a cluster, and swallows it until someone asks for
-    it: a worker whose peers never come could only be killed. So the signal is blocked, before
-    TensorFlow starts a thread, and a thread of our own waits for it.
+    TensorFlow takes SIGTERM over when it joins a cluster, and drops what comes before the job's
+    handler asks for it. So the signal is blocked, before numpy or TensorFlow start a thread, and
+    a thread of our own waits for it. (While TensorFlow waits for the peers it holds the
+    interpreter's lock: then the signal is acted on when they have come.)
     """
 
     def __init__(self) -> None:

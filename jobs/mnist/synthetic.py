@@ -76,8 +76,8 @@ def _templates(rng: np.random.Generator) -> Bytes:
             drawn[digit, variant] = glyphs.draw(
                 styles[variant % len(styles)],
                 size=_CANVAS,
-                jitter=0.045,
-                width=rng.uniform(0.015, 0.055),
+                jitter=0.04,
+                width=rng.uniform(0.02, 0.058),
                 rng=rng,
             )
     return drawn.reshape(CLASSES, _VARIANTS, -1)
@@ -98,16 +98,16 @@ def _warp(
 ) -> Bytes:
     """One image for each label: a drawing, moved, turned, sheared, stretched, bent, and noisy."""
     count = len(labels)
-    turn = rng.normal(0, 0.3, count)
-    shear = rng.normal(0, 0.22, count)
-    stretch_x = rng.uniform(0.85, 1.45, count)
-    stretch_y = rng.uniform(0.85, 1.35, count)
+    turn = rng.normal(0, 0.24, count)
+    shear = rng.normal(0, 0.18, count)
+    stretch_x = rng.uniform(0.85, 1.3, count)
+    stretch_y = rng.uniform(0.85, 1.25, count)
     # Rows of coefficients of the basis: constant, x, y, then the elastic knots. They map a
     # pixel of the image to the place in the drawing that it shows.
-    across = rng.normal(0, 0.05, (count, len(basis)))
-    down = rng.normal(0, 0.05, (count, len(basis)))
-    across[:, 0] = 0.5 + rng.normal(0, 0.07, count)
-    down[:, 0] = 0.5 + rng.normal(0, 0.07, count)
+    across = rng.normal(0, 0.038, (count, len(basis)))
+    down = rng.normal(0, 0.038, (count, len(basis)))
+    across[:, 0] = 0.5 + rng.normal(0, 0.045, count)
+    down[:, 0] = 0.5 + rng.normal(0, 0.045, count)
     across[:, 1] = np.cos(turn) * stretch_x
     across[:, 2] = (shear - np.sin(turn)) * stretch_x
     down[:, 1] = np.sin(turn) * stretch_y
@@ -118,9 +118,9 @@ def _warp(
     row += column
     row += drawing[:, None] * _CANVAS**2
     ink = np.take(templates, row, mode="clip").astype(np.float32)
-    ink *= rng.uniform(0.45, 1.0, (count, 1)).astype(np.float32)
+    ink *= rng.uniform(0.52, 1.0, (count, 1)).astype(np.float32)
     noise = rng.integers(0, 256, ink.shape, dtype=np.uint8)
-    ink += noise * rng.uniform(0, 0.45, (count, 1)).astype(np.float32)
+    ink += noise * rng.uniform(0, 0.38, (count, 1)).astype(np.float32)
     np.minimum(ink, 255, out=ink)
     return ink.astype(np.uint8).reshape(count, SIDE, SIDE)
 

@@ -10,10 +10,11 @@ import tensorflow as tf
 import tf_keras
 
 import inputs
-from checkpoints import Checkpoints, agree
+from checkpoints import Checkpoints
 from mnist import build_model
-from preemption import Preemption
+from preemption import Preempted, Preemption
 from progress import Progress
+from workers import agree, meet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,8 +88,8 @@ class Training:
         """What is trained on what, in one line."""
         digits, strategy = self._digits, self._strategy
         return (
-            f"{self._arguments.strategy}: {strategy.num_replicas_in_sync} replicas on "
-            f"{self._task.trainers} workers, {self._global_batch} images a step; data: "
+            f"{self._arguments.strategy}: {_count(strategy.num_replicas_in_sync, 'replica')} on "
+            f"{_count(self._task.trainers, 'worker')}, {self._global_batch} images a step; data: "
             f"{digits.source}, {len(digits.train_images):,} + {len(digits.test_images):,} images"
         )
 
@@ -98,21 +99,24 @@ class Training:
         Raises:
             Preempted: a worker got SIGTERM; all have saved.
             CheckpointError: the checkpoints cannot be used.
+            DisagreementError: the workers were started for different runs.
         """
-        self._resume()
-        epochs = self._arguments.epochs
-        if int(self._state.epoch) >= epochs:
-            self._say(
-                f"{self._arguments.checkpoint_dir} already holds {int(self._state.epoch)} epochs: "
-                "nothing left to train (more --epochs, or another --checkpoint-dir)"
-            )
-            return
         try:
-            self._train_epochs(epochs)
+            self._resume()
+            self._train_epochs()
+            meet(self._strategy, self._task)
+        except Preempted:
+            meet(self._strategy, self._task)
+            raise
         finally:
             self._progress.close()
             if self._checkpoints:
                 self._checkpoints.tidy()
+
+    @property
+    def position(self) -> str:
+        """How far the run is, in words."""
+        return f"epoch {int(self._state.epoch) + 1}, after step {int(self._state.step)}"
 
     def _resume(self) -> None:
         state = self._state
@@ -129,25 +133,30 @@ class Training:
             steps_resumed_from=int(state.total_steps),
         )
         if restored:
-            self._say(
-                f"resumed from {restored} in {self._arguments.checkpoint_dir}: "
-                f"epoch {int(state.epoch) + 1}, after step {int(state.step)}"
-            )
+            self._say(f"resumed from {restored} in {self._arguments.checkpoint_dir}: {self.position}")
             state.optimizer.learning_rate.assign(self._arguments.learning_rate)
 
-    def _train_epochs(self, epochs: int) -> None:
+    def _train_epochs(self) -> None:
         state, arguments = self._state, self._arguments
-        images = inputs.training_iterator(
+        epochs = arguments.epochs
+        if int(state.epoch) >= epochs:
+            self._say(
+                f"{arguments.checkpoint_dir} already holds {int(state.epoch)} epochs: nothing "
+                "left to train (ask for more --epochs, or another --checkpoint-dir)"
+            )
+            return
+        # Kept until the process ends: deleting a distributed iterator stalls for up to 40 s.
+        self._images = inputs.training_iterator(
             self._strategy,
             self._digits,
             global_batch=self._global_batch,
             seed=arguments.seed,
             start=int(state.images_seen),
         )
-        test_images, test_steps = inputs.test_iterator(self._strategy, self._digits)
+        self._test_images, self._test_steps = inputs.test_iterator(self._strategy, self._digits)
         while (epoch := int(state.epoch) + 1) <= epochs:
-            speed = self._train_epoch(images, epoch)
-            test_accuracy = self._evaluate(test_images, test_steps)
+            speed = self._train_epoch(epoch)
+            test_accuracy = self._evaluate()
             accuracy = float(state.accuracy.result())
             steps = int(state.step)
             loss = float(state.loss.result()) / max(steps, 1)
@@ -164,7 +173,7 @@ class Training:
             state.loss.reset_state()
             self._save()
 
-    def _train_epoch(self, images: Any, epoch: int) -> float:
+    def _train_epoch(self, epoch: int) -> float:
         """Trains what is left of an epoch; returns images a second, over all workers.
 
         The first step of a launch, in which TensorFlow traces the functions, is not counted in
@@ -174,7 +183,7 @@ class Training:
         done, total = int(state.step), int(state.total_steps)
         started, counted = time.monotonic(), 0
         for step in range(done + 1, self._arguments.steps_per_epoch + 1):
-            losses = self._preemption.run(self._train_step, images)
+            losses = self._preemption.run(self._train_step, self._images)
             counted += 1
             state.step.assign_add(1)
             state.total_steps.assign_add(1)
@@ -225,11 +234,11 @@ class Training:
         state.loss.update_state(loss)
         return loss
 
-    def _evaluate(self, test_images: Any, steps: int) -> float:
+    def _evaluate(self) -> float:
         """Returns the accuracy on the whole test set, the same on all workers."""
         self._state.test_accuracy.reset_state()
-        for _ in range(steps):
-            self._test_step(test_images)
+        for _ in range(self._test_steps):
+            self._test_step(self._test_images)
         return float(self._state.test_accuracy.result())
 
     def _distributed_test_step(self, images: Any) -> None:
@@ -239,3 +248,7 @@ class Training:
         images, labels, weights = batch
         logits = self._state.model(images, training=False)
         self._state.test_accuracy.update_state(labels, logits, sample_weight=weights)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,49 @@
+"""What the workers of a cluster tell each other, beside gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from cluster import Task
+
+
+class DisagreementError(Exception):
+    """The workers were not started for the same run: the text says in what they differ."""
+
+
+def agree(strategy: tf.distribute.Strategy, task: Task, **values: int) -> None:
+    """Checks that all workers have the same values, before they train on different ones.
+
+    Raises:
+        DisagreementError: they differ; raised on all of them.
+    """
+    if task.trainers == 1:
+        return
+    rows = _gather(strategy, list(values.values()))
+    for column, name in enumerate(values):
+        found = [row[column] for row in rows]
+        if len(set(found)) > 1:
+            raise DisagreementError(
+                f"the workers differ in {name.replace('_', ' ')} ({', '.join(map(str, found))}): "
+                "give all of them the same arguments and data, and a --checkpoint-dir they share"
+            )
+
+
+def meet(strategy: tf.distribute.Strategy, task: Task) -> None:
+    """Waits until all workers are here: none may leave while another still needs it."""
+    if task.trainers > 1:
+        _gather(strategy, [0])
+
+
+def _gather(strategy: tf.distribute.Strategy, mine: list[int]) -> list[list[int]]:
+    """Returns every replica's numbers, in the replicas' order."""
+
+    @tf.function
+    def gather() -> tf.Tensor:
+        return strategy.gather(strategy.run(lambda: tf.constant([mine], tf.int64)), axis=0)
+
+    rows: list[list[int]] = gather().numpy().tolist()
+    return rows

@@ -1,0 +1,160 @@
+"""The bundled job as real processes: started, watched line by line, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+MAIN = Path(__file__).parents[2] / "jobs" / "mnist" / "main.py"
+DEADLINE = 100.0
+"""Seconds that anything may take on a machine that others use too."""
+
+EPOCH_LINE = re.compile(
+    r"epoch (?P<epoch>\d+)/\d+  step (?P<step>\d+)  accuracy (?P<accuracy>[\d.]+)  "
+    r"loss (?P<loss>[\d.]+)  test_accuracy (?P<test_accuracy>[\d.]+)  images/s (?P<speed>\d+)"
+)
+
+
+class Process:
+    """One task; its lines are read by a thread, so that waiting for one has a deadline."""
+
+    def __init__(self, arguments: Sequence[str], env: dict[str, str]) -> None:
+        self.lines: list[str] = []
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._popen = subprocess.Popen(
+            [sys.executable, str(MAIN), *arguments],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def _next_line(self, deadline: float) -> str | None:
+        try:
+            line = self._queue.get(timeout=max(deadline - time.monotonic(), 0.001))
+        except queue.Empty:
+            raise AssertionError(f"nothing for too long; so far:\n{self.output}") from None
+        if line is not None:
+            self.lines.append(line)
+        return line
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for(self, pattern: str, seconds: float = DEADLINE) -> re.Match[str]:
+        """Returns the match in the next line that has one."""
+        deadline = time.monotonic() + seconds
+        while (line := self._next_line(deadline)) is not None:
+            if match := re.search(pattern, line):
+                return match
+        raise AssertionError(f"it ended without a line like {pattern!r}:\n{self.output}")
+
+    def send(self, number: signal.Signals) -> None:
+        self._popen.send_signal(number)
+
+    def finish(self, seconds: float = DEADLINE) -> int:
+        """Returns the exit code, negative for a signal, as subprocess does."""
+        deadline = time.monotonic() + seconds
+        while self._next_line(deadline) is not None:
+            pass
+        return self._popen.wait(max(deadline - time.monotonic(), 0.001))
+
+    def close(self) -> None:
+        if self._popen.poll() is None:
+            self._popen.kill()
+        self._popen.wait()
+        self._reader.join()
+        assert self._popen.stdout is not None
+        self._popen.stdout.close()
+
+    @property
+    def epochs(self) -> list[dict[str, float]]:
+        """The epochs' lines, as numbers."""
+        matches = (EPOCH_LINE.fullmatch(line) for line in self.lines)
+        return [
+            {name: float(value) for name, value in match.groupdict().items()}
+            for match in matches
+            if match
+        ]
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = DEADLINE) -> None:
+    """For what only shows in the file system."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def environment(**more: str) -> dict[str, str]:
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "TF_CONFIG" and not name.startswith("DISTRUN_")
+    }
+    return {**env, "PYTHONUNBUFFERED": "1", "no_proxy": "localhost", **more}
+
+
+@contextmanager
+def alone(*arguments: str, **env: str) -> Iterator[Process]:
+    process = Process(arguments, environment(**env))
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+@contextmanager
+def workers(
+    count: int, *arguments: str, each: Sequence[Sequence[str]] = (), **env: str
+) -> Iterator[list[Process]]:
+    """A cluster by hand: the same program, told its place by TF_CONFIG.
+
+    `each` has more arguments for each worker.
+    """
+    with ExitStack() as stack:
+        addresses = [f"localhost:{stack.enter_context(_held_port())}" for _ in range(count)]
+        processes = []
+        for index in range(count):
+            config = {
+                "cluster": {"worker": addresses},
+                "task": {"type": "worker", "index": index},
+            }
+            process = Process(
+                [*arguments, *(each[index] if each else ())],
+                environment(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="true", **env),
+            )
+            stack.callback(process.close)
+            processes.append(process)
+        yield processes
+
+
+@contextmanager
+def _held_port() -> Iterator[int]:
+    """A free port that nobody else can take before TensorFlow's server shares it."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("::", 0))
+        yield held.getsockname()[1]

@@ -1,0 +1,71 @@
+"""The job in one process. With TensorFlow: what is tested is that it trains, saves and resumes."""
+
+import signal
+import socket
+
+import pytest
+
+from job_harness import alone
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+def test_trains_and_tells_its_progress(small_mnist, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        name = "@distrun-job-test-" + tmp_path.name + str(id(notify))
+        notify.bind("\0" + name[1:])
+        notify.settimeout(5)
+        with alone(
+            "--data-dir", str(small_mnist), "--epochs", "2", "--steps-per-epoch", "12",
+            DISTRUN_NOTIFY=name,
+        ) as job:  # fmt: skip
+            assert job.finish() == 0
+        first, second = job.epochs
+        assert second["loss"] < first["loss"]
+        assert (first["epoch"], second["epoch"], first["step"]) == (1, 2, 12)
+        assert any("default: 1 replica on 1 worker" in line for line in job.lines)
+        seen = {}
+        while seen.get("STEP") != "24":
+            seen = dict(field.split("=") for field in notify.recv(4096).decode().split())
+    assert seen["EPOCH"] == "2"
+    assert float(seen["LOSS"]) == pytest.approx(second["loss"], abs=0.001)
+    assert list(tmp_path.iterdir()) == []  # without --checkpoint-dir nothing is left
+
+
+def test_sigterm_saves_and_the_next_launch_resumes_there(small_mnist, tmp_path):
+    arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "it's here")]
+    with alone(*arguments, "--steps-per-epoch", "100000", "--strategy", "one_device") as job:
+        job.wait_for("images a step")
+        job.send(signal.SIGTERM)
+        saved = job.wait_for(r"preempted at epoch 1, after step (\d+): saved in")
+        assert job.finish() == 42
+    steps = str(int(saved[1]) + 3)
+    with alone(*arguments, "--steps-per-epoch", steps, "--epochs", "1") as job:
+        resumed = job.wait_for(r"resumed from ckpt-\d+ in .*: epoch 1, after step (\d+)")
+        assert job.finish() == 0
+    assert resumed[1] == saved[1]
+    assert job.epochs[0]["step"] == int(steps)
+    with alone(*arguments, "--steps-per-epoch", steps, "--epochs", "1") as job:
+        job.wait_for("already holds 1 epochs: nothing left to train")
+        assert job.finish() == 0
+
+
+def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(small_mnist, tmp_path):
+    arguments = [
+        "--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path),
+        "--steps-per-epoch", "4", "--checkpoint-every", "2", "--epochs", "1",
+    ]  # fmt: skip
+    with alone(*arguments) as job:
+        assert job.finish() == 0
+    data = tmp_path / "ckpt-2.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:1000])
+    with alone(*arguments) as job:
+        job.wait_for(r"ckpt-2 cannot be restored")
+        job.wait_for(r"resumed from ckpt-1 in .*: epoch 1, after step 2")
+        assert job.finish() == 0
+    for data in tmp_path.glob("*.data*"):
+        data.write_bytes(b"")
+    with alone(*arguments) as job:
+        job.wait_for(r"error: none of the \d checkpoints in .* can be restored")
+        assert job.finish() == 65

@@ -1,0 +1,194 @@
+"""MNIST on a disk: what is read, and what is said where it is broken."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import archive
+import keras_cache
+from digits import DataError
+
+TRAIN, TEST = 30, 10
+
+
+@pytest.fixture
+def arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return {
+        "x_train": rng.integers(0, 256, (TRAIN, 28, 28), dtype=np.uint8),
+        "y_train": rng.integers(0, 10, TRAIN, dtype=np.uint8),
+        "x_test": rng.integers(0, 256, (TEST, 28, 28), dtype=np.uint8),
+        "y_test": rng.integers(0, 10, TEST, dtype=np.uint8),
+    }
+
+
+IDX_NAMES = {
+    "x_train": "train-images-idx3-ubyte",
+    "y_train": "train-labels-idx1-ubyte",
+    "x_test": "t10k-images-idx3-ubyte",
+    "y_test": "t10k-labels-idx1-ubyte",
+}
+
+
+def idx(array: np.ndarray) -> bytes:
+    header = bytes((0, 0, 8, array.ndim))
+    return header + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
+
+
+def write_idx(folder: Path, arrays: dict[str, np.ndarray], suffix: str = "") -> None:
+    for key, name in IDX_NAMES.items():
+        content = idx(arrays[key])
+        (folder / (name + suffix)).write_bytes(gzip.compress(content) if suffix else content)
+
+
+def test_reads_an_archive(tmp_path, arrays):
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    digits = archive.read_folder(tmp_path)
+    assert np.array_equal(digits.train_images, arrays["x_train"])
+    assert np.array_equal(digits.test_labels, arrays["y_test"])
+    assert str(tmp_path) in digits.source
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_reads_idx_files(tmp_path, arrays, suffix):
+    write_idx(tmp_path, arrays, suffix)
+    digits = archive.read_folder(tmp_path)
+    assert np.array_equal(digits.train_images, arrays["x_train"])
+    assert np.array_equal(digits.train_labels, arrays["y_train"])
+    assert np.array_equal(digits.test_images, arrays["x_test"])
+
+
+def test_other_labels_have_another_fingerprint(tmp_path, arrays):
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    before = archive.read_folder(tmp_path).fingerprint
+    arrays["y_test"][0] = (arrays["y_test"][0] + 1) % 10
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    assert archive.read_folder(tmp_path).fingerprint != before
+
+
+def test_an_empty_folder_says_what_belongs_there(tmp_path):
+    with pytest.raises(DataError, match=r"no MNIST in .*put mnist\.npz there"):
+        archive.read_folder(tmp_path)
+
+
+def test_a_missing_folder(tmp_path):
+    with pytest.raises(DataError, match="is not a folder"):
+        archive.read_folder(tmp_path / "nowhere")
+
+
+def test_one_idx_file_missing(tmp_path, arrays):
+    write_idx(tmp_path, arrays)
+    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(DataError, match="lacks t10k-labels-idx1-ubyte"):
+        archive.read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 10, 500])
+def test_a_truncated_idx_file(tmp_path, arrays, keep):
+    write_idx(tmp_path, arrays)
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match="train-images-idx3-ubyte (is damaged|is no idx file)"):
+        archive.read_folder(tmp_path)
+
+
+def test_a_truncated_gzip_file(tmp_path, arrays):
+    write_idx(tmp_path, arrays, ".gz")
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError, match="cannot be read"):
+        archive.read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_a_truncated_archive(tmp_path, arrays, share):
+    path = tmp_path / "mnist.npz"
+    np.savez(path, **arrays)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    with pytest.raises(DataError, match=r"mnist\.npz cannot be read"):
+        archive.read_folder(tmp_path)
+
+
+def test_a_changed_byte_in_an_archive(tmp_path, arrays):
+    path = tmp_path / "mnist.npz"
+    np.savez(path, **arrays)
+    content = bytearray(path.read_bytes())
+    content[5000] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="cannot be read"):
+        archive.read_folder(tmp_path)
+
+
+def test_another_archive(tmp_path):
+    np.savez(tmp_path / "mnist.npz", a=np.zeros(3))
+    with pytest.raises(DataError, match=r"no x_train, y_train, x_test, y_test \(it has a\)"):
+        archive.read_folder(tmp_path)
+
+
+def test_a_pickle_is_not_run(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([{}], dtype=object))
+    (tmp_path / "x.npy").rename(tmp_path / "mnist.npz")
+    with pytest.raises(DataError, match="cannot be read"):
+        archive.read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"x_train": np.zeros((TRAIN, 32, 32), np.uint8)}, r"training images are uint8 \(30, 32"),
+        ({"x_test": np.zeros((TEST, 28, 28), np.float32)}, "test images are float32"),
+        ({"y_train": np.zeros(TRAIN - 1, np.uint8)}, "30 training images but 29"),
+        ({"y_test": np.full(TEST, 10, np.uint8)}, "test labels go from 10 to 10"),
+        ({"y_test": np.full(TEST, 1.0)}, "test labels are float64"),
+        ({"x_train": np.zeros((TRAIN, 28, 28), np.uint8)}, "training images are all black"),
+        (
+            {"x_test": np.zeros((0, 28, 28), np.uint8), "y_test": np.zeros(0, np.uint8)},
+            "there are no test images",
+        ),
+    ],
+)
+def test_something_else_than_digits(tmp_path, arrays, change, says):
+    np.savez(tmp_path / "mnist.npz", **{**arrays, **change})
+    with pytest.raises(DataError, match=says):
+        archive.read_folder(tmp_path)
+
+
+def test_a_download_is_checked_and_kept(tmp_path, arrays):
+    origin, cache = tmp_path / "origin", tmp_path / "cache"
+    origin.mkdir()
+    np.savez(origin / "mnist.npz", **arrays)
+    url = (origin / "mnist.npz").as_uri()
+    right = keras_cache._sha256(origin / "mnist.npz")
+    digits = keras_cache.read_or_download(cache, url, right)
+    assert np.array_equal(digits.train_images, arrays["x_train"])
+    assert [path.name for path in cache.iterdir()] == ["mnist.npz"]
+    (origin / "mnist.npz").unlink()
+    assert keras_cache.read_or_download(cache, url, right).fingerprint == digits.fingerprint
+
+
+def test_a_wrong_download_is_not_kept(tmp_path, arrays):
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    cache = tmp_path / "cache"
+    with pytest.raises(DataError, match="its hash differs"):
+        keras_cache.read_or_download(cache, (tmp_path / "mnist.npz").as_uri(), "0" * 64)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_damaged_cache_is_not_used(tmp_path, arrays):
+    np.savez(tmp_path / "mnist.npz", **arrays)  # a fine archive, but not Keras's
+    with pytest.raises(DataError, match="cannot be downloaded"):
+        keras_cache.read_or_download(tmp_path, (tmp_path / "none").as_uri())
+
+
+def test_a_silent_server_does_not_hang(tmp_path, monkeypatch):
+    import socket
+
+    monkeypatch.setattr(keras_cache, "CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("no_proxy", "*")
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/mnist.npz"
+        with pytest.raises(DataError, match="cannot be downloaded"):
+            keras_cache.read_or_download(tmp_path, url)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,124 @@
+"""What the job is asked, and what it says where it is asked wrongly."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import arguments
+from cluster import ClusterError, Task, read_task
+
+MAIN = Path(arguments.__file__).with_name("main.py")
+CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+
+
+def environ(**config):
+    return {"TF_CONFIG": json.dumps({**CLUSTER, **config})}
+
+
+def test_defaults():
+    chosen = arguments.parse([], {}, Task())
+    assert (chosen.epochs, chosen.steps_per_epoch, chosen.batch_size) == (3, 70, 64)
+    assert (chosen.strategy, chosen.data, chosen.checkpoint_dir) == ("default", "auto", None)
+
+
+def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument():
+    task = read_task(environ())
+    assert arguments.parse([], {}, task).strategy == "multi_worker_mirrored"
+    launched = {"DISTRUN_STRATEGY": "mirrored"}
+    assert arguments.parse([], launched, task).strategy == "mirrored"
+    chosen = arguments.parse(["--strategy", "one_device"], launched, task)
+    assert chosen.strategy == "one_device"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--epochs", "0"], "--epochs: '0' is not a whole number of 1 or more"),
+        (["--epochs", "x"], "--epochs: 'x' is not a whole number"),
+        (["--batch-size", "-1"], "--batch-size: '-1' is not"),
+        (["--learning-rate", "nan"], "--learning-rate: 'nan' is not a number above 0"),
+        (["--learning-rate", "0"], "--learning-rate: '0' is not"),
+        (["--strategy", "mirorred"], "--strategy: invalid choice: 'mirorred'"),
+        (["--data", "cifar"], "--data: invalid choice"),
+        (["--data", "synthetic", "--data-dir", "x"], "takes no --data-dir"),
+        (["--step", "3"], "unrecognized arguments: --step"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_exit_2(argv, says, capsys):
+    with pytest.raises(SystemExit) as left:
+        arguments.parse(argv, {}, Task())
+    said = capsys.readouterr().err
+    assert left.value.code == 2
+    assert says in said
+    assert said.count("\n") == 1
+
+
+def test_a_wrong_strategy_of_the_launcher(capsys):
+    with pytest.raises(SystemExit) as left:
+        arguments.parse([], {"DISTRUN_STRATEGY": "magic"}, Task())
+    assert left.value.code == 2
+    assert "DISTRUN_STRATEGY='magic'" in capsys.readouterr().err
+
+
+def test_help_and_wrong_usage_import_nothing_slow():
+    code = """
+import runpy, sys
+sys.path.insert(0, ".")
+try:
+    runpy.run_path("main.py", run_name="__main__")
+except SystemExit:
+    pass
+print(sorted({"numpy", "tensorflow", "tf_keras"} & set(sys.modules)))
+"""
+    for argument in ("--help", "--nonsense"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, argument],
+            cwd=MAIN.parent, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert done.stdout.endswith("[]\n"), done.stdout
+
+
+@pytest.mark.parametrize("argv", [["--data-dir", "{folder}"], ["--data", "mnist", "--data-dir", "{folder}"]])
+def test_a_folder_without_mnist_ends_in_one_line(argv, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(MAIN), *(part.format(folder=tmp_path) for part in argv)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 65
+    assert done.stderr.startswith(f"error: no MNIST in {tmp_path}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_cluster():
+    assert read_task({}) == Task()
+    assert read_task({"TF_CONFIG": "{}"}) == Task()
+    assert read_task({}).is_chief
+    assert read_task({}).trainers == 1
+
+
+def test_worker_0_is_chief_only_without_a_chief():
+    assert not read_task(environ()).is_chief
+    assert read_task(environ(task={"type": "worker", "index": 0})).is_chief
+    with_chief = {"chief": ["c:1"], "worker": ["a:1"]}
+    worker = read_task(environ(cluster=with_chief, task={"type": "worker", "index": 0}))
+    chief = read_task(environ(cluster=with_chief, task={"type": "chief", "index": 0}))
+    assert (worker.is_chief, chief.is_chief) == (False, True)
+    assert worker.trainers == chief.trainers == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"cluster": {"worker": ["a:1"]}}',
+        '{"cluster": ["a:1"], "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
+    ],
+)
+def test_a_wrong_cluster(text):
+    with pytest.raises(ClusterError, match="TF_CONFIG"):
+        read_task({"TF_CONFIG": text})

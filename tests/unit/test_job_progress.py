@@ -1,0 +1,74 @@
+"""Progress datagrams on a real socket."""
+
+import socket
+import uuid
+
+import pytest
+
+from progress import INTERVAL, Progress
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(params=["path", "abstract"])
+def receiver(request, tmp_path, monkeypatch):
+    if request.param == "abstract":
+        name = f"@distrun-test-{uuid.uuid4().hex}"
+        bound = "\0" + name[1:]
+    else:
+        monkeypatch.chdir(tmp_path)  # a short path: the whole one may be over 108 bytes
+        name = bound = "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(bound)
+        sock.setblocking(False)
+        yield sock, {"DISTRUN_NOTIFY": name}
+
+
+def test_one_datagram(receiver):
+    sock, environ = receiver
+    progress = Progress(environ)
+    progress.send(step=120, epoch=1, loss=0.12, examples_per_sec=1800.4)
+    progress.close()
+    assert sock.recv(4096) == b"STEP=120 EPOCH=1 LOSS=0.12 EXAMPLES_PER_SEC=1800.4"
+
+
+def test_due_twice_a_second(receiver):
+    _, environ = receiver
+    clock = Clock()
+    progress = Progress(environ, clock)
+    assert progress.due
+    progress.send(step=1, epoch=1, loss=1.0, examples_per_sec=1.0)
+    clock.now += INTERVAL * 0.99
+    assert not progress.due
+    clock.now += INTERVAL * 0.02
+    assert progress.due
+    progress.close()
+
+
+def test_what_is_no_number_is_left_out(receiver):
+    sock, environ = receiver
+    progress = Progress(environ)
+    progress.send(step=1, epoch=1, loss=float("nan"), examples_per_sec=float("inf"))
+    progress.close()
+    assert sock.recv(4096) == b"STEP=1 EPOCH=1"
+
+
+def test_a_full_socket_neither_blocks_nor_fails(receiver):
+    _, environ = receiver
+    progress = Progress(environ)
+    for step in range(5000):  # far more than a socket queues; blocking would run into the timeout
+        progress.send(step=step, epoch=1, loss=1.0, examples_per_sec=1.0)
+    progress.close()
+
+
+@pytest.mark.parametrize("name", ["", "/nowhere/at/all", "@nobody-" + uuid.uuid4().hex, "x" * 300])
+def test_without_a_receiver(name):
+    progress = Progress({"DISTRUN_NOTIFY": name} if name else {})
+    progress.send(step=1, epoch=1, loss=1.0, examples_per_sec=1.0)
+    progress.close()
+    assert not progress.due
