@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import socket
 import struct
@@ -143,7 +142,7 @@ class JobStore:
     def new_folder(self, name: str) -> JobFolder:
         """Where a new job of that name will be. The name only names: it is no path."""
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
-        token = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LETTERS))
+        token = "".join(_ID_ALPHABET[byte % len(_ID_ALPHABET)] for byte in os.urandom(_ID_LETTERS))
         return JobFolder(self.jobs / f"{slug}-{token}")
 
     def folders(self) -> list[JobFolder]:

@@ -60,6 +60,7 @@ class LogIndexer:
         if path in self._logs:
             return
         index = os.open(os.path.splitext(path)[0] + ".idx", flags, 0o600)
+        _cut_torn_record(index)
         self._logs[path] = _Log(path, index)
         if self._inotify is not None:
             try:
@@ -91,5 +92,11 @@ class LogIndexer:
         log.size = size
         # A full disk loses the times of some lines, never the lines: the index is a help only.
         with contextlib.suppress(OSError):
-            os.write(log.index, RECORD.pack(time.time(), size))
+            if os.write(log.index, RECORD.pack(time.time(), size)) < RECORD.size:
+                _cut_torn_record(log.index)
         return True
+
+
+def _cut_torn_record(index: int) -> None:
+    """Keep the records aligned after a write that the disk had no room for."""
+    os.ftruncate(index, os.fstat(index).st_size // RECORD.size * RECORD.size)

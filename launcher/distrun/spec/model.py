@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from distrun.strategies import Role, Success
+from distrun.strategies import Role, Success  # at run time too: distrun.codec reads the hints
 
 
 class ProgramKind(str, Enum):
