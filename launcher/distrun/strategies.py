@@ -53,8 +53,10 @@ class RoleRule:
             return f"exactly {self.least}"
         if self.most is None:
             return f"{self.least} or more"
-        return f"{self.least} or {self.most}" if self.most - self.least == 1 else (
-            f"{self.least} to {self.most}"
+        return (
+            f"{self.least} or {self.most}"
+            if self.most - self.least == 1
+            else (f"{self.least} to {self.most}")
         )
 
 
@@ -104,9 +106,7 @@ STRATEGIES: dict[str, Strategy] = {
             roles={
                 Role.CHIEF: RoleRule(least=1, most=1, failure=Scope.GROUP),
                 Role.WORKER: RoleRule(least=1, most=None, failure=Scope.TASK, serves=True),
-                Role.PS: RoleRule(
-                    least=1, most=None, failure=Scope.GROUP, gpus=False, serves=True
-                ),
+                Role.PS: RoleRule(least=1, most=None, failure=Scope.GROUP, gpus=False, serves=True),
                 Role.EVALUATOR: _EVALUATOR,
             },
             success=Success.CHIEF,

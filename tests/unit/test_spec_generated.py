@@ -26,7 +26,8 @@ FEW = settings(
     max_examples=150,
     deadline=5000,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)ENVIRON = {"PATH": "/bin"}
+)
+ENVIRON = {"PATH": "/bin"}
 
 
 @pytest.fixture
