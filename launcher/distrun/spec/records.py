@@ -14,7 +14,7 @@ from distrun.spec.yamlnodes import Mapping, Node, Scalar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from distrun.spec.problems import Problems
+    from distrun.spec.problems import Problems
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,85 @@
+"""What people read when a spec is wrong: every message in spec_messages/, with its place.
+
+A case there is `=== what is wrong`, the spec, `>>>`, and what is told; `{folder}` is the spec's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distrun.spec import Problem, SpecProblemsError, load
+
+CASES = [
+    pytest.param(file.stem, *case.split("\n>>>\n"), id=f"{file.stem}: {case.splitlines()[0]}")
+    for file in sorted((Path(__file__).parent / "spec_messages").glob("*.txt"))
+    for case in file.read_text(encoding="utf-8").split("\n=== ")[1:]
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    jobs = {"mnist": tmp_path / "bundled" / "main.py"}
+    monkeypatch.setattr("distrun.spec.program.bundled_jobs", lambda: jobs)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "src").mkdir()
+    return tmp_path
+
+
+def _told(folder: Path, text: str, *, unbuilt: bool = True) -> SpecProblemsError:
+    (folder / "job.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecProblemsError) as raised:
+        load("job.yaml", cwd=str(folder), environ={"PATH": "x"}, unbuilt=unbuilt)
+    return raised.value
+
+
+@pytest.mark.parametrize(("kind", "spec", "told"), CASES)
+def test_every_problem_is_told_with_its_place(
+    folder: Path, kind: str, spec: str, told: str
+) -> None:
+    text = spec.partition("\n")[2] + "\n"
+
+    error = _told(folder, text, unbuilt=kind != "unbuilt")
+
+    assert str(error).replace(str(folder), "{folder}").splitlines() == told.strip().splitlines()
+    assert str(error).splitlines() == [str(problem) for problem in error.problems]
+
+
+def test_the_cases_are_all_found() -> None:
+    assert len(CASES) > 120
+
+
+def test_a_control_character_is_shown_as_an_escape(folder: Path) -> None:
+    error = _told(folder, "name: a\x1b[31mb\n")
+
+    assert error.problems == (
+        Problem(
+            "job.yaml", 1, 8, r"the character '\x1b' is not allowed in YAML",
+            "remove it, or write it as an escape in double quotes",
+        ),
+    )  # fmt: skip
+
+
+def test_a_hundred_problems_are_enough(folder: Path) -> None:
+    error = _told(folder, "".join(f"k{number}: 1\n" for number in range(130)))
+
+    assert len(error.problems) == 100
+    assert str(error).splitlines()[-1] == "and 32 more"  # strategy and program are missing too
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"a: 1\nb: caf\xe9\n", "job.yaml:2:7: the byte 0xe9 is not UTF-8; save the file as UTF-8"),
+        (b"\xff\xfea\0", "job.yaml:1:1: the byte 0xff is not UTF-8; save the file as UTF-8"),
+        (b"#" * (1 << 21), "job.yaml:1:1: is larger than 1024 KiB; no such file needs to be"),
+    ],
+)
+def test_a_file_that_is_no_text(folder: Path, content: bytes, told: str) -> None:
+    (folder / "job.yaml").write_bytes(content)
+
+    with pytest.raises(SpecProblemsError) as raised:
+        load("job.yaml", cwd=str(folder))
+
+    assert str(raised.value) == told
