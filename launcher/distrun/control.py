@@ -79,6 +79,26 @@ def final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
     return state
 
 
+def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
+    """What each task of a running job said of itself last."""
+    found: dict[str, dict[str, str]] = {}
+    channel = connect(folder)
+    if channel is None:
+        return found
+    channel.send(wire.Watch())
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while not channel.ended and time.monotonic() < deadline:
+        select.select([channel.reader], [], [], max(0.0, deadline - time.monotonic()))
+        for _, message in channel.receive():
+            if isinstance(message, wire.Progress):
+                found[message.task] = message.values
+            elif isinstance(message, wire.Watching):
+                channel.close()
+                return found
+    channel.close()
+    return found
+
+
 def sweep(job_id: str) -> int:
     """End what a dead supervisor may have left: tasks with the job's id in their environment.
 

@@ -76,7 +76,8 @@ class Session:
     ) -> None:
         self.folder = folder
         self.state = lifecycle.JobState()
-        self.progress: dict[str, wire.Progress] = {}
+        self.progress: dict[str, dict[str, str]] = {}
+        """What each task said of itself last."""
         self._on_event = on_event
         self._on_signal_asked = on_signal
         self._selector = selectors.DefaultSelector()
@@ -146,7 +147,7 @@ class Session:
             error.exit_code = message.exit_code
             raise error
         if isinstance(message, wire.Progress):
-            self.progress[message.task] = message
+            self.progress[message.task] = message.values
         if isinstance(message, wire.Happened):
             event = events.decode(message.event)
             if event is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from distrun import events, lifecycle
     from distrun.logs import Follower
     from distrun.spec.model import Spec
+
+
+_TICK_SECONDS = 0.5
+"""How often the live line's time moves on, where there is one."""
 
 
 @click.command("launch", short_help="Run a job.")
@@ -58,73 +62,83 @@ class _Launch:
     """One launch: what is shown of it, and what it exits with."""
 
     def __init__(self, spec: Spec) -> None:
+        from distrun.cli.screen import Screen
         from distrun.jobstore import JobStore
         from distrun.session import Output, Session
 
+        self._began = time.monotonic()
         self._output = Output(sys.stdout.fileno())
+        self._screen = Screen(self._output, sys.stdout)
         self._follower: Follower | None = None
         self._asked_to_stop = False
-        self._follows = False
-        folder = JobStore.default().new_folder(spec.name)
-        self._session = Session(folder, spec, on_event=self._on_event, on_signal=self._on_signal)
-        self._folder = folder
+        self._shows_output = False
+        self._folder = JobStore.default().new_folder(spec.name)
+        self._session = Session(
+            self._folder, spec, on_event=self._on_event, on_signal=self._on_signal
+        )
 
     def run(self, *, detach: bool) -> int:
-        self._follows = not detach
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._close_follower)
-            tick = None
-            for _ in self._session.run(_all_executed if detach else _never, tick):
-                self._stop_without_reader()
+        """The exit code: the job's, or 0 for one that was left running."""
+        self._shows_output = not detach
+        try:
+            for _ in self._session.run(_all_executed if detach else _never, _TICK_SECONDS):
+                self._refresh()
             if detach and not self._session.state.phase.is_final:
+                self._screen.show("")
                 self._session.detach()
                 console.put(self._folder.job_id)
                 return 0
             self._session.close()
             if self._follower is not None:
-                self._output.write(self._follower.finish())
+                self._screen.write(self._follower.finish())
+        finally:
+            self._screen.clear()
+            if self._follower is not None:
+                self._follower.close()
         return self._result(self._session.state)
+
+    def _refresh(self) -> None:
+        from distrun.cli.screen import live_text
+        from distrun.session import SIGPIPE_EXIT
+
+        follower = self._follower
+        if follower is not None and follower.poll_interval is not None:
+            self._screen.write(follower.read())
+        elapsed = time.monotonic() - self._began
+        self._screen.show(live_text(self._session.state, self._session.progress, elapsed))
+        if self._output.is_gone and not self._asked_to_stop:
+            # As any program in a pipe: when nobody reads any more, end.
+            self._stop("the end of its output's reader", SIGPIPE_EXIT)
 
     def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
         from distrun import events as kinds
 
-        if isinstance(event, kinds.JobPlanned) and state.tasks and self._follows:
-            self._say_started(state)
-            self._follow(state)
+        if isinstance(event, kinds.JobPlanned) and state.tasks and self._shows_output:
+            hosts = list(dict.fromkeys(task.host for task in state.tasks.values()))
+            tasks = "1 task" if len(state.tasks) == 1 else f"{len(state.tasks)} tasks"
+            self._say(f"job {state.job_id}: {tasks} on {', '.join(hosts)}")
+            self._follow(list(state.tasks))
 
-    def _say_started(self, state: lifecycle.JobState) -> None:
-        hosts = list(dict.fromkeys(task.host for task in state.tasks.values()))
-        tasks = "1 task" if len(state.tasks) == 1 else f"{len(state.tasks)} tasks"
-        console.say(f"job {state.job_id}: {tasks} on {', '.join(hosts)}")
-
-    def _follow(self, state: lifecycle.JobState) -> None:
+    def _follow(self, tasks: list[str]) -> None:
         from distrun.cli.logview import task_logs, view
         from distrun.logs import Follower
 
-        logs = task_logs(self._folder, list(state.tasks))
-        follower = Follower(logs, view(list(state.tasks), sys.stdout))
+        follower = Follower(task_logs(self._folder, tasks), view(tasks, sys.stdout))
         self._follower = follower
-        self._session.watch(follower.fileno(), lambda: self._output.write(follower.read()))
-
-    def _close_follower(self) -> None:
-        if self._follower is not None:
-            self._follower.close()
+        self._session.watch(follower.fileno(), lambda: self._screen.write(follower.read()))
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
         if self._asked_to_stop:
-            console.say("killing it at once")
+            self._say("killing it at once")
         else:
             how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
-            console.say(f"{name}: stopping job {self._folder.job_id}{how}")
+            self._say(f"{name}: stopping job {self._folder.job_id}{how}")
         self._stop(name, 128 + number)
 
-    def _stop_without_reader(self) -> None:
-        """As any program in a pipe: when nobody reads any more, end."""
-        from distrun.session import SIGPIPE_EXIT
-
-        if self._output.is_gone and not self._asked_to_stop:
-            self._stop("the end of its output's reader", SIGPIPE_EXIT)
+    def _say(self, text: str) -> None:
+        self._screen.clear()
+        console.say(text)
 
     def _stop(self, reason: str, exit_code: int) -> None:
         from distrun.agent.wire import StopJob

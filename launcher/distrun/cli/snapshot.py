@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.kernel import signal_name
-from distrun.cli.usage import task_usage
 from distrun.codec import to_json
 from distrun.lifecycle import TaskPhase
 
@@ -48,25 +47,37 @@ def summarise(folder: JobFolder) -> dict[str, Any]:
 
 
 def describe(folder: JobFolder) -> dict[str, Any]:
-    """One job with all its tasks."""
+    """One job with all its tasks, as they are now."""
+    from distrun import control
+    from distrun.cli.usage import usages
+
     state = folder.state()
-    pid = folder.supervisor_pid()
+    supervisor = folder.supervisor_pid()
+    progress = control.progress(folder) if supervisor is not None else {}
+    tasks = list(state.tasks.values())
+    here = [task.pid for task in tasks if task.pid is not None and not task.phase.is_final]
+    used = usages(here) if supervisor is not None else {}
     return {
         **summarise(folder),
         "outcome": to_json(state.outcome) if state.phase.is_final else None,
-        "supervisor_pid": pid,
+        "supervisor_pid": supervisor,
         "hosts": [to_json(host) for host in state.hosts.values()],
         "task_states": [
-            _describe_task(folder, task, alive=pid is not None) for task in state.tasks.values()
+            {
+                **_describe_task(task, lost=supervisor is None and not task.phase.is_final),
+                "log": str(folder.log_of(task.name)),
+                "usage": to_json(used.get(task.pid or 0)),
+                "progress": progress.get(task.name, task.reported),
+            }
+            for task in tasks
         ],
     }
 
 
-def _describe_task(folder: JobFolder, task: TaskState, *, alive: bool) -> dict[str, Any]:
-    lives = alive and not task.phase.is_final and task.pid is not None
+def _describe_task(task: TaskState, *, lost: bool) -> dict[str, Any]:
     return {
         "task": task.name,
-        "state": task.phase.value if alive or task.phase.is_final else LOST,
+        "state": LOST if lost else task.phase.value,
         "host": task.host,
         "address": task.address,
         "pid": task.pid,
@@ -77,6 +88,4 @@ def _describe_task(folder: JobFolder, task: TaskState, *, alive: bool) -> dict[s
         "stopped_by_distrun": task.stopped_by_us,
         "started_at": task.started_at,
         "exited_at": task.exited_at,
-        "log": str(folder.log_of(task.name)),
-        "usage": task_usage(task.pid) if lives and task.pid is not None else None,
     }
