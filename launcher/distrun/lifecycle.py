@@ -352,7 +352,8 @@ def _(event: events.StopRequested, state: JobState) -> Result:
 @_step.register
 def _(event: events.TimedOut, state: JobState) -> Result:
     if event.timer == "evaluator":
-        return _stop_tasks(state, SIGTERM, PROMPT_GRACE)
+        told = {task.name for task in state.tasks.values() if not _is_spared(task)}
+        return _stop_tasks(state, SIGTERM, PROMPT_GRACE, spare=told)
     if state.outcome is not None:
         return state, []
     if event.timer == "start":
@@ -453,6 +454,11 @@ def _stop_tasks(
         if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING):
             state = _change(state, task.name, phase=TaskPhase.STOPPING)
     return state, actions
+
+
+def _is_spared(task: TaskState) -> bool:
+    """An evaluator that nobody has told to end since the job succeeded."""
+    return task.role is Role.EVALUATOR and task.phase is not TaskPhase.STOPPING
 
 
 def _on_start_timeout(state: JobState, at: float) -> Result:

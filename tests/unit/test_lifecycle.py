@@ -248,6 +248,26 @@ def test_after_success_an_evaluator_has_the_grace_to_end():
     assert job.phases()["evaluator:0"] == "succeeded"
 
 
+def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again():
+    job = running(PS, *CLUSTER, "evaluator:0")
+    job.exited("chief:0")
+    assert job(events.TimedOut, timer="evaluator") == told("evaluator:0")
+    job.gone("evaluator:0", signal=SIGTERM)
+    job.ended("chief:0")
+    for name in CLUSTER[1:]:
+        job.gone(name, signal=SIGTERM)
+    job.finish()
+    assert job.verdict == ("succeeded", 0, "task")
+    assert job.phases()["evaluator:0"] == "stopped"
+
+
+def test_an_evaluator_killed_meanwhile_is_not_told_again():
+    job = running(MWM, "worker:0", "evaluator:0")
+    job.exited("worker:0")
+    assert job.stop() == told("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
+    assert job(events.TimedOut, timer="evaluator") == []
+
+
 def test_after_a_failure_an_evaluator_is_stopped_with_the_rest():
     job = running(MWM, "worker:0", "evaluator:0")
     assert job.exited("worker:0", 1) == told("worker:0", "evaluator:0")
