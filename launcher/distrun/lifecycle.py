@@ -228,10 +228,11 @@ def _(event: events.Aborted, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.TaskStarted, state: JobState) -> Result:
+    told = state.tasks[event.task].phase is TaskPhase.STOPPING
     state = _change(
         state,
         event.task,
-        phase=TaskPhase.STOPPING if state.outcome else TaskPhase.RUNNING,
+        phase=TaskPhase.STOPPING if told else TaskPhase.RUNNING,
         attempt=event.attempt,
         pid=event.pid,
         started_at=event.at,

@@ -273,6 +273,19 @@ def test_after_a_failure_an_evaluator_is_stopped_with_the_rest():
     assert job.exited("worker:0", 1) == told("worker:0", "evaluator:0")
 
 
+def test_an_evaluator_still_starting_at_success_is_not_taken_for_stopped():
+    job = Job()
+    job.created(MWM)
+    job.planned("worker:0", "evaluator:0")
+    job.started("worker:0")
+    job.exited("worker:0")
+    job.started("evaluator:0")
+    assert job.phases()["evaluator:0"] == "running"
+    job.gone("evaluator:0", 4)
+    assert job.phases()["evaluator:0"] == "failed"
+    assert job.verdict == ("succeeded", 0, "task")
+
+
 # `success:` ---------------------------------------------------------------------------------
 
 
