@@ -379,7 +379,7 @@ def _(event: events.JobEnded, state: JobState) -> Result:
 
 def _fails_the_job(state: JobState, task: TaskState) -> bool:
     rule = STRATEGIES[state.strategy].roles[task.role]
-    if rule.failure is Scope.NOTHING:
+    if rule.failure is Scope.NOTHING and state.success is not Success.ALL:
         return False
     # A restart policy comes in here: a failure within its budget starts tasks again instead.
     early = rule.serves and task.code == 0 and task not in _needed(state)

@@ -319,6 +319,12 @@ def test_success_all_waits_for_servers_and_evaluator():
     assert job.verdict == ("succeeded", 0, "task")
 
 
+def test_success_all_cannot_be_once_an_evaluator_has_failed():
+    job = running(MWM, "worker:0", "evaluator:0", success=Success.ALL)
+    job.exited("evaluator:0", 4)
+    assert job.verdict == ("failed", 4, "task")
+
+
 # Stopping -----------------------------------------------------------------------------------
 
 
