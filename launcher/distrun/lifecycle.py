@@ -289,11 +289,7 @@ def _(event: events.TaskExited, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.TaskEnded, state: JobState) -> Result:
-    task = state.tasks[event.task]
-    if task.stopped_by_us and task.has_failed_exit:
-        phase = TaskPhase.STOPPED
-    else:
-        phase = TaskPhase.FAILED if task.has_failed_exit else TaskPhase.SUCCEEDED
+    phase = _final_phase(state.tasks[event.task])
     return _finish_if_over(_change(state, event.task, phase=phase, ended_at=event.at))
 
 
@@ -309,7 +305,7 @@ def _(event: events.HostLost, state: JobState) -> Result:
             state = _change(
                 state,
                 task.name,
-                phase=TaskPhase.STOPPED if task.stopped_by_us else TaskPhase.FAILED,
+                phase=_final_phase(task) if known else TaskPhase.FAILED,
                 ended_at=event.at,
                 exited_at=task.exited_at if known else event.at,
                 reason=None if known else f"lost with its host: {event.reason}",
@@ -399,6 +395,13 @@ def _failure(task: TaskState) -> Outcome:
         cause=f"{task.name} {how}",
         task=task.name,
     )
+
+
+def _final_phase(task: TaskState) -> TaskPhase:
+    """What a task that has exited is once nothing of it is left."""
+    if not task.has_failed_exit:
+        return TaskPhase.SUCCEEDED
+    return TaskPhase.STOPPED if task.stopped_by_us else TaskPhase.FAILED
 
 
 def _needed(state: JobState) -> list[TaskState]:

@@ -443,6 +443,18 @@ def test_an_agents_fault_stops_all():
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
+def test_a_lost_host_takes_its_tasks_along():
+    job = running(MWM, *W)
+    job.gone("worker:0")
+    job.exited("worker:1")
+    actions = job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
+    assert actions == [Finish(job.state.outcome)]
+    assert job.verdict == ("failed", HostError.exit_code, "distrun")
+    assert job.state.hosts["localhost"].lost == "its agent was killed by SIGKILL"
+    assert job.phases() == {"worker:0": "succeeded", "worker:1": "succeeded", "worker:2": "failed"}
+    assert "lost with its host" in job.state.tasks["worker:2"].reason
+
+
 def test_an_aborted_preparation():
     job = Job()
     job.created(MWM)
@@ -520,3 +532,32 @@ def feed(job: Job, name: str | None, what: Any) -> list[Action]:
     return job.exited(name, what) if what >= 0 else job.exited(name, signal=-what)
 
 
+@settings(max_examples=400, deadline=None)
+@given(history=histories())
+def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history):
+    strategy, success, names, order = history
+    job = Job()
+    job.created(strategy, success, run_timeout=60.0)
+    job.planned(*names)
+    decided = None
+    for name, what in order:
+        feed(job, name, what)
+        decided = decided or job.state.outcome
+        assert job.state.outcome == decided, "an outcome changed after it was decided"
+        assert replay(job.history) == job.state
+        if any(isinstance(each, Finish) for each in job.actions):
+            assert all(task.phase.is_final for task in job.state.tasks.values())
+
+    assert all(task.phase.is_final for task in job.state.tasks.values())
+    assert [action for action in job.actions if isinstance(action, Finish)] == [Finish(decided)]
+    stops = [action for action in job.actions if isinstance(action, StopTask)]
+    for name in names:
+        signals = [stop.signal for stop in stops if stop.task == name]
+        assert signals.count(SIGTERM) <= 1, "told twice"
+        assert signals.count(SIGKILL) <= 1
+        assert SIGTERM not in signals[signals.index(SIGKILL) :] if SIGKILL in signals else True
+    job.finish()
+
+    lines = [json.dumps(events.encode(event)) for event in job.history]
+    recorded = [event for line in lines if (event := events.decode(json.loads(line)))]
+    assert replay(recorded) == job.state
