@@ -6,12 +6,15 @@ import gzip
 import math
 import zipfile
 import zlib
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from digits import Bytes, DataError, Digits, check, missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NPZ = "mnist.npz"
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -105,9 +108,7 @@ def read_idx(path: Path) -> Bytes:
     if len(content) < 4 or content[:3] != bytes((0, 0, _IDX_UINT8)) or not 1 <= content[3] <= 4:
         raise DataError(f"{path} is no idx file of bytes: it begins with {content[:4].hex(' ')}")
     values_at = 4 + 4 * content[3]
-    shape = tuple(
-        int.from_bytes(content[at : at + 4], "big") for at in range(4, values_at, 4)
-    )
+    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, values_at, 4))
     if len(content) != values_at + math.prod(shape):
         raise DataError(
             f"{path} is damaged: {len(content):,} bytes where its header {shape} asks for "

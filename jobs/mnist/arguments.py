@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cluster import Task
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cluster import Task
 
 STRATEGIES = ("default", "one_device", "mirrored", "multi_worker_mirrored")
 CLUSTER_STRATEGIES = ("multi_worker_mirrored",)

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from cluster import Task
 
 
+_UNUSABLE = (
+    # Damaged or gone, as the operations and as the reader of the object graph tell it:
+    tf.errors.OpError,
+    IndexError,
+    RuntimeError,
+    # Another model's:
+    AssertionError,
+    ValueError,
+)
+
+
 class CheckpointError(Exception):
     """The checkpoints cannot be resumed from: the text says which, where and what to do."""
 
@@ -50,8 +61,7 @@ class Checkpoints:
         for path in paths:
             try:
                 self._checkpoint.restore(path).assert_existing_objects_matched()
-            # AssertionError and ValueError: it is another model's. OpError: damaged or gone.
-            except (tf.errors.OpError, AssertionError, ValueError) as error:
+            except _UNUSABLE as error:
                 problem = str(error).strip().partition("\n")[0][:200]
                 say(f"{path} cannot be restored: {problem}")
             else:

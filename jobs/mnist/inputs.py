@@ -56,7 +56,8 @@ def training_iterator(
     def shuffled(time_round: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensor_slices(
             tf.random.experimental.stateless_shuffle(
-                tf.range(count, dtype=tf.int64), seed=tf.stack([tf.constant(seed, tf.int64), time_round])
+                tf.range(count, dtype=tf.int64),
+                seed=tf.stack([tf.constant(seed, tf.int64), time_round]),
             )
         )
 
@@ -68,7 +69,9 @@ def training_iterator(
             .map(lambda at: (_floats(tf.gather(pixels, at)), tf.gather(labels, at)))
             # Known to be endless, it needs no agreement between the workers at each step on
             # whether anyone has a batch left.
-            .apply(tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY))
+            .apply(
+                tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
+            )
             .prefetch(tf.data.AUTOTUNE)
         )
 

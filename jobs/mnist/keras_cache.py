@@ -46,7 +46,9 @@ def read_or_download(folder: Path, url: str = URL, sha256: str = SHA256) -> Digi
         _download(url, sha256, path)
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise DataError(f"no MNIST in {folder}, and {url} cannot be downloaded ({reason})") from error
+        raise DataError(
+            f"no MNIST in {folder}, and {url} cannot be downloaded ({reason})"
+        ) from error
     return read_npz(path)
 
 

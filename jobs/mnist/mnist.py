@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras_cache
@@ -12,6 +11,7 @@ from digits import CLASSES, SIDE, DataError, Digits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def load_digits(data: str, data_dir: Path | None, say: Callable[[str], None]) -> Digits:

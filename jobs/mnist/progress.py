@@ -6,7 +6,10 @@ import contextlib
 import math
 import socket
 import time
-from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 INTERVAL = 0.5
 """Seconds between two datagrams, at least."""

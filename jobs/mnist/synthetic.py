@@ -93,9 +93,7 @@ def _images(count: int, templates: Bytes, rng: np.random.Generator) -> tuple[Byt
     return images, labels
 
 
-def _warp(
-    labels: Bytes, templates: Bytes, basis: glyphs.Floats, rng: np.random.Generator
-) -> Bytes:
+def _warp(labels: Bytes, templates: Bytes, basis: glyphs.Floats, rng: np.random.Generator) -> Bytes:
     """One image for each label: a drawing, moved, turned, sheared, stretched, bent, and noisy."""
     count = len(labels)
     turn = rng.normal(0, 0.24, count)
@@ -181,7 +179,9 @@ def _lock(path: Path) -> Iterator[None]:
     """Holds a lock beside the path, or goes on without it: it only saves work, never protects."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
     except OSError:
         yield
         return

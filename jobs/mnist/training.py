@@ -67,9 +67,7 @@ class Training:
     ) -> None:
         self._strategy, self._arguments, self._task, self._say = strategy, arguments, task, say
         self._digits = digits
-        self._global_batch = inputs.global_batch_size(
-            strategy, task.trainers, arguments.batch_size
-        )
+        self._global_batch = inputs.global_batch_size(strategy, task.trainers, arguments.batch_size)
         self._state = State(strategy, arguments.learning_rate)
         self._checkpoints = (
             Checkpoints(
@@ -133,7 +131,9 @@ class Training:
             steps_resumed_from=int(state.total_steps),
         )
         if restored:
-            self._say(f"resumed from {restored} in {self._arguments.checkpoint_dir}: {self.position}")
+            self._say(
+                f"resumed from {restored} in {self._arguments.checkpoint_dir}: {self.position}"
+            )
             state.optimizer.learning_rate.assign(self._arguments.learning_rate)
 
     def _train_epochs(self) -> None:

@@ -41,9 +41,8 @@ def meet(strategy: tf.distribute.Strategy, task: Task) -> None:
 def _gather(strategy: tf.distribute.Strategy, mine: list[int]) -> list[list[int]]:
     """Returns every replica's numbers, in the replicas' order."""
 
-    @tf.function
     def gather() -> tf.Tensor:
         return strategy.gather(strategy.run(lambda: tf.constant([mine], tf.int64)), axis=0)
 
-    rows: list[list[int]] = gather().numpy().tolist()
+    rows: list[list[int]] = tf.function(gather)().numpy().tolist()
     return rows

@@ -124,6 +124,20 @@ class TaskReported(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TensorBoardStarted(Event):
+    """TensorBoard has been started beside the job; it listens at `address` in a moment."""
+
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorBoardEnded(Event):
+    """It ended, or could not be started. No failure of the job."""
+
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopRequested(Event):
     """Somebody wants the job to end. `reason` names the command or the signal."""
 
@@ -160,7 +174,8 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, JobPlanned, Aborted, TaskStarted,
-        TaskNotStarted, TaskExited, TaskEnded, TaskReported, StopRequested, TimedOut, JobEnded,
+        TaskNotStarted, TaskExited, TaskEnded, TaskReported, TensorBoardStarted, TensorBoardEnded,
+        StopRequested, TimedOut, JobEnded,
     )
 }  # fmt: skip
 

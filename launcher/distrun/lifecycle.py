@@ -230,10 +230,11 @@ def _(event: events.Aborted, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.TaskStarted, state: JobState) -> Result:
+    told = state.tasks[event.task].phase is TaskPhase.STOPPING
     state = _change(
         state,
         event.task,
-        phase=TaskPhase.STOPPING if state.outcome else TaskPhase.RUNNING,
+        phase=TaskPhase.STOPPING if told else TaskPhase.RUNNING,
         attempt=event.attempt,
         pid=event.pid,
         started_at=event.at,
@@ -290,17 +291,19 @@ def _(event: events.TaskExited, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.TaskEnded, state: JobState) -> Result:
-    task = state.tasks[event.task]
-    if task.stopped_by_us and task.has_failed_exit:
-        phase = TaskPhase.STOPPED
-    else:
-        phase = TaskPhase.FAILED if task.has_failed_exit else TaskPhase.SUCCEEDED
+    phase = _final_phase(state.tasks[event.task])
     return _finish_if_over(_change(state, event.task, phase=phase, ended_at=event.at))
 
 
 @_step.register
 def _(event: events.TaskReported, state: JobState) -> Result:
     return _change(state, event.task, reported=dict(event.values)), []
+
+
+@_step.register(events.TensorBoardStarted)
+@_step.register(events.TensorBoardEnded)
+def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the job depends on it
+    return state, []
 
 
 @_step.register
@@ -315,7 +318,7 @@ def _(event: events.HostLost, state: JobState) -> Result:
             state = _change(
                 state,
                 task.name,
-                phase=TaskPhase.STOPPED if task.stopped_by_us else TaskPhase.FAILED,
+                phase=_final_phase(task) if known else TaskPhase.FAILED,
                 ended_at=event.at,
                 exited_at=task.exited_at if known else event.at,
                 reason=None if known else f"lost with its host: {event.reason}",
@@ -359,7 +362,8 @@ def _(event: events.StopRequested, state: JobState) -> Result:
 @_step.register
 def _(event: events.TimedOut, state: JobState) -> Result:
     if event.timer == "evaluator":
-        return _stop_tasks(state, SIGTERM, PROMPT_GRACE)
+        told = {task.name for task in state.tasks.values() if not _is_spared(task)}
+        return _stop_tasks(state, SIGTERM, PROMPT_GRACE, spare=told)
     if state.outcome is not None:
         return state, []
     if event.timer == "start":
@@ -384,7 +388,7 @@ def _(event: events.JobEnded, state: JobState) -> Result:
 
 def _fails_the_job(state: JobState, task: TaskState) -> bool:
     rule = STRATEGIES[state.strategy].roles[task.role]
-    if rule.failure is Scope.NOTHING:
+    if rule.failure is Scope.NOTHING and state.success is not Success.ALL:
         return False
     # A restart policy comes in here: a failure within its budget starts tasks again instead.
     early = rule.serves and task.code == 0 and task not in _needed(state)
@@ -404,6 +408,13 @@ def _failure(task: TaskState) -> Outcome:
         cause=f"{task.name} {how}",
         task=task.name,
     )
+
+
+def _final_phase(task: TaskState) -> TaskPhase:
+    """What a task that has exited is once nothing of it is left."""
+    if not task.has_failed_exit:
+        return TaskPhase.SUCCEEDED
+    return TaskPhase.STOPPED if task.stopped_by_us else TaskPhase.FAILED
 
 
 def _needed(state: JobState) -> list[TaskState]:
@@ -460,6 +471,11 @@ def _stop_tasks(
         if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING):
             state = _change(state, task.name, phase=TaskPhase.STOPPING)
     return state, actions
+
+
+def _is_spared(task: TaskState) -> bool:
+    """An evaluator that nobody has told to end since the job succeeded."""
+    return task.role is Role.EVALUATOR and task.phase is not TaskPhase.STOPPING
 
 
 def _on_start_timeout(state: JobState, at: float) -> Result:

@@ -6,15 +6,18 @@ import json
 import os
 import queue
 import re
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterator, Sequence
 
 MAIN = Path(__file__).parents[2] / "jobs" / "mnist" / "main.py"
 DEADLINE = 100.0

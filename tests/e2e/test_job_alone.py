@@ -4,7 +4,6 @@ import signal
 import socket
 
 import pytest
-
 from job_harness import alone
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

@@ -1,6 +1,7 @@
 """MNIST on a disk: what is read, and what is said where it is broken."""
 
 import gzip
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_a_truncated_idx_file(tmp_path, arrays, keep):
     write_idx(tmp_path, arrays)
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match="train-images-idx3-ubyte (is damaged|is no idx file)"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte (is damaged|is no idx file)"):
         archive.read_folder(tmp_path)
 
 
@@ -183,8 +184,6 @@ def test_a_damaged_cache_is_not_used(tmp_path, arrays):
 
 
 def test_a_silent_server_does_not_hang(tmp_path, monkeypatch):
-    import socket
-
     monkeypatch.setattr(keras_cache, "CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("no_proxy", "*")

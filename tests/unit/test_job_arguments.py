@@ -81,7 +81,9 @@ print(sorted({"numpy", "tensorflow", "tf_keras"} & set(sys.modules)))
         assert done.stdout.endswith("[]\n"), done.stdout
 
 
-@pytest.mark.parametrize("argv", [["--data-dir", "{folder}"], ["--data", "mnist", "--data-dir", "{folder}"]])
+@pytest.mark.parametrize(
+    "argv", [["--data-dir", "{folder}"], ["--data", "mnist", "--data-dir", "{folder}"]]
+)
 def test_a_folder_without_mnist_ends_in_one_line(argv, tmp_path):
     done = subprocess.run(
         [sys.executable, str(MAIN), *(part.format(folder=tmp_path) for part in argv)],

@@ -87,9 +87,7 @@ def test_of_several_at_once_one_draws(small, tmp_path):
     marks = tmp_path / "marks"
     marks.mkdir()
     context = multiprocessing.get_context("spawn")
-    children = [
-        context.Process(target=_draw_in_a_child, args=(str(marks), JOB)) for _ in range(3)
-    ]
+    children = [context.Process(target=_draw_in_a_child, args=(str(marks), JOB)) for _ in range(3)]
     for child in children:
         child.start()
     for child in children:

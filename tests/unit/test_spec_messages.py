@@ -21,7 +21,7 @@ CASES = [
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     jobs = {"mnist": tmp_path / "bundled" / "main.py"}
-    monkeypatch.setattr("distrun.spec.program.bundled_jobs", lambda: jobs)
+    monkeypatch.setattr("distrun.resources.bundled_jobs", lambda: jobs)
     (tmp_path / "train.py").touch()
     (tmp_path / "src").mkdir()
     return tmp_path

@@ -55,7 +55,18 @@ def command(
         from distrun.cli.plan import show_plan
 
         return show_plan(spec, as_json=False)
-    return _Launch(spec).run(detach=detach)
+    return _Launch(_without_missing_tensorboard(spec)).run(detach=detach)
+
+
+def _without_missing_tensorboard(spec: Spec) -> Spec:
+    """TensorBoard is an extra: where it is not installed, the job runs without it."""
+    import dataclasses
+    from importlib.util import find_spec
+
+    if spec.tensorboard is None or find_spec("tensorboard") is not None:
+        return spec
+    console.say("TensorBoard is not installed (pip install tensorboard); going on without it")
+    return dataclasses.replace(spec, tensorboard=None)
 
 
 class _Launch:
@@ -118,6 +129,10 @@ class _Launch:
             tasks = "1 task" if len(state.tasks) == 1 else f"{len(state.tasks)} tasks"
             self._say(f"job {state.job_id}: {tasks} on {', '.join(hosts)}")
             self._follow(list(state.tasks))
+        if isinstance(event, kinds.TensorBoardStarted):
+            self._say(f"TensorBoard is at {event.address}")
+        if isinstance(event, kinds.TensorBoardEnded):
+            self._say(f"TensorBoard {event.how}; the job goes on")
 
     def _follow(self, tasks: list[str]) -> None:
         from distrun.cli.logview import task_logs, view

@@ -79,6 +79,14 @@ class Story:
         return f"{event.task} last reported {values}"
 
     @_say.register
+    def _(self, event: events.TensorBoardStarted) -> str:
+        return f"TensorBoard started at {event.address}"
+
+    @_say.register
+    def _(self, event: events.TensorBoardEnded) -> str:
+        return f"TensorBoard {event.how}"
+
+    @_say.register
     def _(self, event: events.StopRequested) -> str:
         return (
             f"asked to stop by {event.reason}: {signal_name(event.signal)}, "

@@ -6,7 +6,6 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from distrun.resources import bundled_jobs
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
 from distrun.spec.problems import Problems, nearest, quoted
 
@@ -63,6 +62,8 @@ def _script(section: Section, around: Surroundings, problems: Problems) -> str:
     path = around.resolve(name)
     if os.path.isfile(path):
         return path
+    from distrun.resources import bundled_jobs  # noqa: PLC0415 - pathlib costs 10 ms
+
     jobs = bundled_jobs()
     if name in jobs:
         return str(jobs[name])

@@ -20,7 +20,10 @@ from distrun.spec.problems import Mark, Problems, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_BYTES = 1 << 20
+# The same grammar and positions from both; libyaml's is 20 times as fast.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+MAX_BYTES = 1 << 20 if yaml.__with_libyaml__ else 1 << 16
 MAX_DEPTH = 32
 MAX_NODES = 50_000
 
@@ -39,9 +42,6 @@ _LONGEST_NUMBER = 100
 # What YAML calls printable (section 5.1), less the half surrogates that Python lets through.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
-
-# The same grammar and positions from both; libyaml's is 20 times as fast.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)

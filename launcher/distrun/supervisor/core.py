@@ -19,6 +19,7 @@ from distrun import events, lifecycle, transport
 from distrun.agent import family, kernel, wire
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
+from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients, happened
 from distrun.supervisor.preparation import Preparation, refusal
 
@@ -201,6 +202,9 @@ class Supervisor:
             self._release_if_gone(link)
 
     def _on_report(self, link: transport.AgentLink, message: Message) -> None:
+        if getattr(message, "task", None) == tensorboard.NAME:
+            self._on_tensorboard(message)
+            return
         kind = _REPORTS.get(type(message))
         if kind is not None:
             self.emit(kind(**message._asdict()))
@@ -214,6 +218,32 @@ class Supervisor:
             self.emit(events.HostFault(at=message.at, host=link.host, reason=message.reason))
         elif self._state.outcome is None and self._preparation is not None:
             self._on_preparing(link, message, self._preparation)
+
+    def _start_tensorboard(self) -> None:
+        """Beside the job, below this machine's agent where it has one."""
+        spec = self._spec.tensorboard
+        local = next((host.name for host in self._spec.hosts if host.is_local), None)
+        if spec is None or local not in self._links:
+            return
+        try:
+            port = tensorboard.choose_port(spec)
+        except OSError as error:
+            self._say_tensorboard_ended(f"could not be started: {error}")
+            return
+        order = tensorboard.start_order(spec, port, self._spec.program.workdir)
+        self._links[local].channel.send(order)
+        address = tensorboard.address(port)
+        self.emit(events.TensorBoardStarted(at=time.time(), address=address))
+
+    def _on_tensorboard(self, message: Message) -> None:
+        if isinstance(message, wire.TaskNotStarted):
+            self._say_tensorboard_ended(f"could not be started: {message.reason}")
+        elif isinstance(message, wire.TaskExited) and self._finish is None:
+            status = kernel.signal_name(message.signal) if message.signal else message.code
+            self._say_tensorboard_ended(f"ended by itself ({status}); see {tensorboard.LOG}")
+
+    def _say_tensorboard_ended(self, how: str) -> None:
+        self.emit(events.TensorBoardEnded(at=time.time(), how=how))
 
     def _on_preparing(
         self, link: transport.AgentLink, message: Message, preparation: Preparation
@@ -258,6 +288,7 @@ class Supervisor:
             for task in plan.tasks
         )
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
+        self._start_tensorboard()
 
     def _release_if_gone(self, link: transport.AgentLink) -> None:
         """Once its agent's process is gone: let the host go, or say that it is lost."""

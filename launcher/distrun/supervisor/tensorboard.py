@@ -1,0 +1,46 @@
+"""TensorBoard beside a job, on this machine: it ends with the job, and may die without harm."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from distrun.agent import wire
+
+if TYPE_CHECKING:
+    from distrun.spec.model import TensorBoardSpec
+
+NAME = "tensorboard"
+"""What the local agent calls it: no task of the cluster has such a name."""
+LOG = "tensorboard.log"
+_HOST = "localhost"
+
+
+def choose_port(spec: TensorBoardSpec) -> int:
+    """The spec's port, or one that is free now: TensorBoard could not share a held one."""
+    if spec.port:
+        return spec.port
+    with socket.create_server((_HOST, 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def address(port: int) -> str:
+    return f"http://{_HOST}:{port}/"
+
+
+def start_order(spec: TensorBoardSpec, port: int, workdir: str) -> wire.StartTask:
+    """Has the agent start it as it starts tasks, so that nothing of it can be left behind."""
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", spec.logdir]
+    return wire.StartTask(
+        task=NAME,
+        attempt=0,
+        argv=[*command, "--host", _HOST, "--port", str(port)],
+        workdir=workdir,
+        log=LOG,
+        env={"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        unset=["TF_CONFIG", *(name for name in os.environ if name.startswith("OMP_"))],
+        notify=False,
+    )

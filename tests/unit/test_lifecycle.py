@@ -1,0 +1,563 @@
+"""The life of a job: named histories replayed, and every order of events that can be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrun import events
+from distrun.errors import HostError, StartTimeoutError
+from distrun.lifecycle import (
+    PROMPT_GRACE,
+    SIGKILL,
+    SIGTERM,
+    Action,
+    Finish,
+    JobPhase,
+    JobState,
+    SetTimer,
+    StartTask,
+    StopTask,
+    TaskPhase,
+    replay,
+    step,
+)
+from distrun.strategies import STRATEGIES, Success
+
+GRACE = 10.0
+MWM = "multi_worker_mirrored"
+PS = "parameter_server"
+
+
+@dataclass
+class Job:
+    """A history in the making: each call is an event, its actions are what it returns."""
+
+    state: JobState = field(default_factory=JobState)
+    history: list[events.Event] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+
+    def __call__(self, kind: type[events.Event], **fields: Any) -> list[Action]:
+        event = kind(at=float(len(self.history)), **fields)
+        self.history.append(event)
+        self.state, actions = step(self.state, event)
+        self.actions += actions
+        return actions
+
+    def created(self, strategy: str, success: Success | None = None, **fields: Any) -> list[Action]:
+        return self(
+            events.JobCreated,
+            job_id="job-1",
+            name="job",
+            strategy=strategy,
+            success=success or STRATEGIES[strategy].success,
+            spec_file="job.yaml",
+            supervisor_pid=1,
+            grace=GRACE,
+            **{"start_timeout": 300.0, **fields},
+        )
+
+    def planned(self, *names: str, host: str = "localhost") -> list[Action]:
+        self(
+            events.HostReady,
+            host=host,
+            agent_pid=2,
+            hostname="here",
+            python="3.11",
+            cores=2.0,
+            gpus=(),
+        )
+        records = tuple(
+            events.TaskRecord(name=name, role=role, index=int(index), host=host)
+            for name, (role, _, index) in ((name, name.partition(":")) for name in names)
+        )
+        return self(events.JobPlanned, tasks=records)
+
+    def started(self, *names: str) -> list[Action]:
+        return [
+            action
+            for name in names
+            for action in self(events.TaskStarted, task=name, attempt=0, pid=100)
+        ]
+
+    def exited(self, name: str, code: int | None = 0, signal: int | None = None) -> list[Action]:
+        code = None if signal is not None else code
+        return self(events.TaskExited, task=name, attempt=0, code=code, signal=signal)
+
+    def ended(self, *names: str) -> list[Action]:
+        return [
+            action for name in names for action in self(events.TaskEnded, task=name, attempt=0)
+        ]
+
+    def gone(self, name: str, code: int | None = 0, signal: int | None = None) -> list[Action]:
+        return self.exited(name, code, signal) + self.ended(name)
+
+    def stop(self, signal: int = SIGTERM, grace: float = GRACE) -> list[Action]:
+        return self(
+            events.StopRequested, reason="distrun kill", signal=signal, grace=grace, exit_code=137
+        )
+
+    def phases(self) -> dict[str, str]:
+        return {name: task.phase.value for name, task in self.state.tasks.items()}
+
+    @property
+    def verdict(self) -> tuple[str, int, str] | None:
+        outcome = self.state.outcome
+        return outcome and (outcome.result, outcome.exit_code, outcome.origin)
+
+    def finish(self) -> None:
+        """What the supervisor does once it has been told to finish."""
+        (outcome,) = [action.outcome for action in self.actions if isinstance(action, Finish)]
+        assert outcome == self.state.outcome
+        self(events.JobEnded, outcome=outcome)
+        assert self.state.phase.is_final
+
+
+def running(strategy: str, *names: str, success: Success | None = None, **fields: Any) -> Job:
+    job = Job()
+    job.created(strategy, success, **fields)
+    assert job.planned(*names) == [StartTask(name, 0) for name in names]
+    job.started(*names)
+    assert job.state.phase is JobPhase.RUNNING
+    return job
+
+
+def told(*names: str, signal: int = SIGTERM, grace: float = PROMPT_GRACE) -> list[Action]:
+    return [StopTask(name, signal, grace) for name in names]
+
+
+W = ("worker:0", "worker:1", "worker:2")
+CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
+
+
+# multi_worker_mirrored ----------------------------------------------------------------------
+
+
+def test_it_succeeds_once_all_workers_have_exited_0():
+    job = running(MWM, *W)
+    for name in W[:2]:
+        assert job.gone(name) == []
+    assert job.state.phase is JobPhase.RUNNING, "a member that exits 0 leaves the group pending"
+    assert job.exited("worker:2") == told("worker:2"), "what it left behind is ended"
+    assert job.verdict == ("succeeded", 0, "task")
+    assert job.ended("worker:2") == [Finish(job.state.outcome)]
+    job.finish()
+    assert job.state.phase is JobPhase.SUCCEEDED
+    assert set(job.phases().values()) == {"succeeded"}
+
+
+def test_a_chief_is_waited_for_as_well():
+    job = running(MWM, "chief:0", "worker:0")
+    job.gone("worker:0")
+    assert job.verdict is None
+    job.gone("chief:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_the_first_failure_decides_and_the_rest_is_stopped_promptly():
+    job = running(MWM, *W)
+    assert job.exited("worker:1", 3) == told(*W)
+    assert job.verdict == ("failed", 3, "task")
+    assert job.state.outcome.task == "worker:1"
+    assert job.state.outcome.cause == "worker:1 exited 3"
+    decided_at = job.state.decided_at
+    job.gone("worker:0", 1)
+    job.ended("worker:1")
+    assert job.gone("worker:2", signal=SIGKILL) == [Finish(job.state.outcome)]
+    job.finish()
+    assert job.state.decided_at == decided_at
+    assert job.verdict == ("failed", 3, "task")
+    assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "stopped"}
+
+
+@pytest.mark.parametrize("number", [SIGKILL, 11, 6, SIGTERM])
+def test_a_death_by_signal_is_128_and_its_number(number: int):
+    job = running(MWM, *W)
+    job.exited("worker:0", signal=number)
+    assert job.verdict == ("failed", 128 + number, "task")
+
+
+def test_a_failure_that_only_follows_after_others_have_succeeded_still_counts():
+    job = running(MWM, *W)
+    job.gone("worker:0")
+    job.exited("worker:1", 5)
+    assert job.verdict == ("failed", 5, "task")
+    assert StopTask("worker:0", SIGTERM, PROMPT_GRACE) not in job.actions, "it has ended"
+
+
+# parameter_server ---------------------------------------------------------------------------
+
+
+def test_the_chiefs_exit_0_is_success_and_servers_are_stopped():
+    job = running(PS, *CLUSTER)
+    assert job.exited("chief:0") == told(*CLUSTER)
+    job.gone("worker:0", signal=SIGTERM)
+    job.gone("worker:1", 1)
+    job.gone("ps:0", signal=SIGKILL)
+    assert job.ended("chief:0") == [Finish(job.state.outcome)]
+    job.finish()
+    assert job.verdict == ("succeeded", 0, "task")
+    assert job.phases() == {
+        "chief:0": "succeeded",
+        "worker:0": "stopped",
+        "worker:1": "stopped",
+        "ps:0": "stopped",
+    }
+
+
+@pytest.mark.parametrize("server", ["worker:1", "ps:0"])
+def test_a_server_that_exits_0_before_the_chief_has_failed(server: str):
+    job = running(PS, *CLUSTER)
+    job.exited(server, 0)
+    result, code, origin = job.verdict
+    assert (result, origin) == ("failed", "distrun")
+    assert code != 0
+    assert server in job.state.outcome.cause
+
+
+@pytest.mark.parametrize("name", CLUSTER)
+def test_any_failure_in_the_cluster_fails_the_job(name: str):
+    job = running(PS, *CLUSTER)
+    assert job.exited(name, 7) == told(*CLUSTER)
+    assert job.verdict == ("failed", 7, "task")
+
+
+# The evaluator ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [{"code": 1}, {"signal": 11}, {"code": 0}])
+def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]):
+    job = running(MWM, "worker:0", "evaluator:0")
+    assert job.gone("evaluator:0", **how) == []
+    assert job.verdict is None
+    job.gone("worker:0")
+    assert job.verdict == ("succeeded", 0, "task")
+    assert isinstance(job.actions[-1], Finish)
+
+
+def test_after_success_an_evaluator_has_the_grace_to_end():
+    job = running(MWM, "worker:0", "evaluator:0")
+    assert job.exited("worker:0") == [*told("worker:0"), SetTimer("evaluator", GRACE)]
+    assert job.ended("worker:0") == []
+    assert job.gone("evaluator:0") == [Finish(job.state.outcome)]
+    assert job.phases()["evaluator:0"] == "succeeded"
+
+
+def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again():
+    job = running(PS, *CLUSTER, "evaluator:0")
+    job.exited("chief:0")
+    assert job(events.TimedOut, timer="evaluator") == told("evaluator:0")
+    job.gone("evaluator:0", signal=SIGTERM)
+    job.ended("chief:0")
+    for name in CLUSTER[1:]:
+        job.gone(name, signal=SIGTERM)
+    job.finish()
+    assert job.verdict == ("succeeded", 0, "task")
+    assert job.phases()["evaluator:0"] == "stopped"
+
+
+def test_an_evaluator_killed_meanwhile_is_not_told_again():
+    job = running(MWM, "worker:0", "evaluator:0")
+    job.exited("worker:0")
+    assert job.stop() == told("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
+    assert job(events.TimedOut, timer="evaluator") == []
+
+
+def test_after_a_failure_an_evaluator_is_stopped_with_the_rest():
+    job = running(MWM, "worker:0", "evaluator:0")
+    assert job.exited("worker:0", 1) == told("worker:0", "evaluator:0")
+
+
+def test_an_evaluator_still_starting_at_success_is_not_taken_for_stopped():
+    job = Job()
+    job.created(MWM)
+    job.planned("worker:0", "evaluator:0")
+    job.started("worker:0")
+    job.exited("worker:0")
+    job.started("evaluator:0")
+    assert job.phases()["evaluator:0"] == "running"
+    job.gone("evaluator:0", 4)
+    assert job.phases()["evaluator:0"] == "failed"
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+# `success:` ---------------------------------------------------------------------------------
+
+
+def test_success_chief_needs_nobody_else():
+    job = running(MWM, "chief:0", "worker:0", success=Success.CHIEF)
+    assert job.exited("chief:0") == told("chief:0", "worker:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_success_worker0_needs_nobody_else():
+    job = running(MWM, *W, success=Success.WORKER_0)
+    job.gone("worker:1")
+    assert job.verdict is None
+    job.exited("worker:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_success_worker0_of_a_parameter_server_makes_its_exit_0_no_failure():
+    job = running(PS, *CLUSTER, success=Success.WORKER_0)
+    job.exited("worker:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_success_all_waits_for_servers_and_evaluator():
+    names = (*CLUSTER, "evaluator:0")
+    job = running(PS, *names, success=Success.ALL)
+    for name in names[:-1]:
+        job.gone(name)
+        assert job.verdict is None
+    job.gone("evaluator:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_success_all_cannot_be_once_an_evaluator_has_failed():
+    job = running(MWM, "worker:0", "evaluator:0", success=Success.ALL)
+    job.exited("evaluator:0", 4)
+    assert job.verdict == ("failed", 4, "task")
+
+
+# Stopping -----------------------------------------------------------------------------------
+
+
+def test_stopped_while_preparing():
+    job = Job()
+    job.created(MWM)
+    assert job.stop() == [Finish(job.state.outcome)]
+    assert job.planned(*W) == [], "a plan that comes too late starts nothing"
+    job.finish()
+    assert job.state.phase is JobPhase.STOPPED
+    assert job.verdict == ("stopped", 137, "distrun")
+
+
+def test_stopped_while_starting():
+    job = Job()
+    job.created(MWM)
+    job.planned(*W)
+    job.started("worker:0")
+    assert job.stop() == told(*W, grace=GRACE)
+    job.started("worker:1")
+    assert job.phases()["worker:1"] == "stopping", "started after it was stopped"
+    job(events.TaskNotStarted, task="worker:2", attempt=0, reason="no memory")
+    assert job.state.phase is JobPhase.STOPPING
+    job.gone("worker:0", signal=SIGTERM)
+    job.gone("worker:1", signal=SIGTERM)
+    job.finish()
+    assert job.verdict == ("stopped", 137, "distrun")
+
+
+def test_stopped_while_running_its_tasks_may_exit_as_they_like():
+    job = running(MWM, *W)
+    assert job.stop() == told(*W, grace=GRACE)
+    job.gone("worker:0", 0)
+    job.gone("worker:1", 9)
+    job.gone("worker:2", signal=SIGTERM)
+    job.finish()
+    assert job.phases() == {"worker:0": "succeeded", "worker:1": "stopped", "worker:2": "stopped"}
+    assert job.verdict == ("stopped", 137, "distrun")
+
+
+def test_asked_twice_it_stops_at_once_and_a_third_time_does_nothing():
+    job = running(MWM, *W)
+    job.stop()
+    job.gone("worker:0")
+    assert job.stop() == told("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
+    assert job.stop() == []
+
+
+def test_asked_while_it_fails_it_stops_at_once_and_has_failed():
+    job = running(MWM, *W)
+    job.gone("worker:0", 3)
+    assert job.stop() == told("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
+    assert job.verdict == ("failed", 3, "task")
+
+
+def test_it_is_stopped_by_the_signal_that_was_asked_for():
+    job = running(MWM, *W)
+    assert job.stop(signal=2, grace=0.5) == told(*W, signal=2, grace=0.5)
+
+
+# Timers, hosts, faults ----------------------------------------------------------------------
+
+
+def test_timers_are_set_when_they_are_to_run():
+    job = Job()
+    assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer("start", 5.0)]
+    job.planned(*W)
+    assert job.started("worker:0", "worker:1") == []
+    assert job.started("worker:2") == [SetTimer("run", 60.0)]
+
+
+def test_hosts_that_do_not_answer_in_time():
+    job = Job()
+    job.created(MWM, start_timeout=5.0)
+    assert job(events.TimedOut, timer="start") == [Finish(job.state.outcome)]
+    assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
+
+
+def test_tasks_that_do_not_start_in_time():
+    job = Job()
+    job.created(MWM, start_timeout=5.0)
+    job.planned(*W)
+    job.started("worker:0")
+    assert job(events.TimedOut, timer="start") == told(*W)
+    assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
+    assert "worker:1, worker:2" in job.state.outcome.cause
+
+
+def test_the_start_timer_means_nothing_once_all_run():
+    job = running(MWM, *W)
+    assert job(events.TimedOut, timer="start") == []
+    assert job.verdict is None
+
+
+def test_a_job_that_runs_too_long_has_the_grace():
+    job = running(MWM, *W, run_timeout=60.0)
+    assert job(events.TimedOut, timer="run") == told(*W, grace=GRACE)
+    assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
+
+
+def test_a_task_that_could_not_be_executed():
+    job = Job()
+    job.created(MWM)
+    job.planned(*W)
+    job.started("worker:0")
+    actions = job(events.TaskNotStarted, task="worker:1", attempt=0, reason="no such program")
+    assert actions == told("worker:0", "worker:2")
+    assert job.verdict == ("failed", HostError.exit_code, "distrun")
+    assert job.state.outcome.cause == "worker:1 could not be started: no such program"
+    assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
+
+
+def test_an_agents_fault_stops_all():
+    job = running(MWM, *W)
+    assert job(events.HostFault, host="localhost", reason="its disk is full") == told(*W)
+    assert job.verdict == ("failed", HostError.exit_code, "distrun")
+
+
+def test_a_lost_host_takes_its_tasks_along():
+    job = running(MWM, *W)
+    job.gone("worker:0")
+    job.exited("worker:1")
+    actions = job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
+    assert actions == [Finish(job.state.outcome)]
+    assert job.verdict == ("failed", HostError.exit_code, "distrun")
+    assert job.state.hosts["localhost"].lost == "its agent was killed by SIGKILL"
+    assert job.phases() == {"worker:0": "succeeded", "worker:1": "succeeded", "worker:2": "failed"}
+    assert "lost with its host" in job.state.tasks["worker:2"].reason
+
+
+def test_an_aborted_preparation():
+    job = Job()
+    job.created(MWM)
+    actions = job(events.Aborted, reason="port 1 is taken", exit_code=69)
+    assert actions == [Finish(job.state.outcome)]
+    assert job.verdict == ("failed", 69, "distrun")
+
+
+def test_events_after_the_end_change_nothing():
+    job = running(MWM, "worker:0")
+    job.gone("worker:0", 3)
+    job.finish()
+    end = job.state
+    assert job.stop() == []
+    assert job(events.TimedOut, timer="run") == []
+    assert job(events.HostLost, host="localhost", reason="late") == []
+    assert job.gone("worker:0", 0) == []
+    assert job.state == end
+
+
+# Every order --------------------------------------------------------------------------------
+
+SHAPES = [
+    (MWM, None, ("worker:0",)),
+    (MWM, None, (*W, "evaluator:0")),
+    (MWM, None, ("chief:0", "worker:0", "evaluator:0")),
+    (MWM, Success.ALL, ("worker:0", "worker:1", "evaluator:0")),
+    (MWM, Success.WORKER_0, W),
+    (MWM, Success.CHIEF, ("chief:0", "worker:0")),
+    (PS, None, (*CLUSTER, "evaluator:0")),
+    (PS, Success.ALL, (*CLUSTER, "evaluator:0")),
+    (PS, Success.WORKER_0, CLUSTER),
+    ("mirrored", None, ("worker:0",)),
+]
+INTERRUPTIONS = ("stop", "start", "run", "evaluator", "fault", "lost")
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[str, Success | None, tuple[str, ...], list[Any]]:
+    """A job, and what happens to it: each task's own events in order, the rest anywhere."""
+    strategy, success, names = draw(st.sampled_from(SHAPES))
+    queues = []
+    for name in names:
+        how = draw(st.sampled_from([0, 0, 0, 1, 42, -9, -15, "not started"]))
+        steps = ["not started"] if how == "not started" else ["started", how, "ended"]
+        queues.append([(name, each) for each in steps])
+    queues += [[(None, each)] for each in draw(st.lists(st.sampled_from(INTERRUPTIONS)))]
+    order = []
+    while queues:
+        queue = draw(st.sampled_from(queues))
+        order.append(queue.pop(0))
+        queues = [each for each in queues if each]
+    return strategy, success, names, order
+
+
+def feed(job: Job, name: str | None, what: Any) -> list[Action]:
+    lost = job.state.hosts["localhost"].lost is not None
+    if what == "stop":
+        return job.stop()
+    if what == "fault":
+        return job(events.HostFault, host="localhost", reason="broken")
+    if what == "lost":
+        return job(events.HostLost, host="localhost", reason="gone")
+    if what in ("start", "run", "evaluator"):
+        is_set = any(isinstance(each, SetTimer) and each.timer == what for each in job.actions)
+        return job(events.TimedOut, timer=what) if is_set else []
+    if lost:  # nobody is left there to say anything
+        return []
+    if what == "not started":
+        return job(events.TaskNotStarted, task=name, attempt=0, reason="no")
+    if what == "started":
+        return job.started(name)
+    if what == "ended":
+        return job.ended(name)
+    return job.exited(name, what) if what >= 0 else job.exited(name, signal=-what)
+
+
+@settings(max_examples=400, deadline=None)
+@given(history=histories())
+def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history):
+    strategy, success, names, order = history
+    job = Job()
+    job.created(strategy, success, run_timeout=60.0)
+    job.planned(*names)
+    decided = None
+    for name, what in order:
+        feed(job, name, what)
+        decided = decided or job.state.outcome
+        assert job.state.outcome == decided, "an outcome changed after it was decided"
+        assert replay(job.history) == job.state
+        if any(isinstance(each, Finish) for each in job.actions):
+            assert all(task.phase.is_final for task in job.state.tasks.values())
+
+    assert all(task.phase.is_final for task in job.state.tasks.values())
+    assert [action for action in job.actions if isinstance(action, Finish)] == [Finish(decided)]
+    stops = [action for action in job.actions if isinstance(action, StopTask)]
+    for name in names:
+        signals = [stop.signal for stop in stops if stop.task == name]
+        assert signals.count(SIGTERM) <= 1, "told twice"
+        assert signals.count(SIGKILL) <= 1
+        assert SIGTERM not in signals[signals.index(SIGKILL) :] if SIGKILL in signals else True
+    job.finish()
+
+    lines = [json.dumps(events.encode(event)) for event in job.history]
+    recorded = [event for line in lines if (event := events.decode(json.loads(line)))]
+    assert replay(recorded) == job.state

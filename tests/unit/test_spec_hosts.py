@@ -1,0 +1,100 @@
+"""Ranges of hosts, and hostfiles as other launchers take them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distrun.spec import SpecProblemsError, load
+from distrun.spec.hostnames import host_set
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distrun.spec.model import Spec
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("gpu1", ["gpu1"]),
+        ("user@gpu1.example.com", ["user@gpu1.example.com"]),
+        ("10.0.0.5", ["10.0.0.5"]),
+        ("fe80::1%eth0", ["fe80::1%eth0"]),
+        ("g[1-3]", ["g1", "g2", "g3"]),
+        ("g[01-03,07]", ["g01", "g02", "g03", "g07"]),
+        ("g[08-10]", ["g08", "g09", "g10"]),
+        ("g[098-101]", ["g098", "g099", "g100", "g101"]),
+        ("g[8-10]", ["g8", "g9", "g10"]),
+        ("r[1-2]-n[1, 3]", ["r1-n1", "r1-n3", "r2-n1", "r2-n3"]),
+        ("u@g[1-2].x", ["u@g1.x", "u@g2.x"]),
+        ("[1-2]", ["1", "2"]),
+    ],
+)
+def test_a_set_of_hosts(text: str, names: list[str]) -> None:
+    found = host_set(text)
+
+    assert list(found.names()) == names
+    assert found.count == len(names)
+
+
+def _load(folder: Path, hostfile: str) -> Spec:
+    (folder / "train.py").touch()
+    (folder / "hosts.txt").write_text(hostfile)
+    (folder / "job.yaml").write_text(
+        "strategy: mirrored\nprogram: {script: train.py}\nhostfile: hosts.txt\n"
+    )
+    return load("job.yaml", cwd=str(folder), unbuilt=True)
+
+
+def test_a_hostfile_of_every_kind(tmp_path: Path) -> None:
+    spec = _load(
+        tmp_path,
+        "# Open MPI\n\nnode1 slots=4\n node2   slots=2 max_slots=3 # two\nnode3\r\n"
+        "u@node4:8\nlocalhost slots=1\nn[05-06] slots=2\n",
+    )
+
+    assert [(host.name, host.slots) for host in spec.hosts] == [
+        ("node1", 4), ("node2", 2), ("node3", None), ("u@node4", 8), ("localhost", 1),
+        ("n05", 2), ("n06", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hostfile", "told"),
+    [
+        ("", ["1:1: no host is named here; write one a line, such as 'gpu1 slots=4'"]),
+        ("a slots=x\n", ["1:3: unknown word 'slots=x'; write 'host slots=4'"]),
+        ("a\n  b slot=4\n", ["2:5: unknown word 'slot=4'; write 'host slots=4'"]),
+        ("a\na slots=2\n", ["2:1: the host 'a' is given twice; keep one, and set its slots"]),
+        ("a slots=0\n", ["1:1: the host 'a' has 0 slots; remove the line"]),
+        (
+            "-oProxyCommand=x\nb[1\n",
+            [
+                (
+                    "1:1: the host must be a host's name, user@name, or a range such as "
+                    "gpu-[01-16], not '-oProxyCommand=x'"
+                ),
+                "2:1: the host has a bracket without its partner in 'b[1'",
+            ],
+        ),
+    ],
+)
+def test_a_wrong_hostfile_is_told_with_its_place(
+    tmp_path: Path, hostfile: str, told: list[str]
+) -> None:
+    with pytest.raises(SpecProblemsError) as raised:
+        _load(tmp_path, hostfile)
+
+    assert str(raised.value).splitlines() == [f"hosts.txt:{line}" for line in told]
+
+
+def test_a_hostfile_that_is_no_text(tmp_path: Path) -> None:
+    _load(tmp_path, "a\n")
+    (tmp_path / "hosts.txt").write_bytes(b"a\nb\xff\n")
+
+    with pytest.raises(SpecProblemsError) as raised:
+        load("job.yaml", cwd=str(tmp_path), unbuilt=True)
+
+    assert str(raised.value) == "hosts.txt:2:2: the byte 0xff is not UTF-8; save the file as UTF-8"

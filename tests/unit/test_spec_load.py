@@ -1,0 +1,267 @@
+"""What a valid spec means once it is loaded."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distrun.errors import UsageError
+from distrun.spec import SpecProblemsError, load
+from distrun.spec.model import HostSpec, Placement, ProgramKind, Spec, Sync
+from distrun.strategies import Role, Success
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = """\
+strategy: multi_worker_mirrored
+cluster:
+  worker: 2
+program:
+  script: train.py
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+def _load(folder: Path, text: str, **settings: Any) -> Spec:
+    (folder / "job.yaml").write_text(text, encoding="utf-8")
+    return load("job.yaml", **{"cwd": str(folder), "environ": {}, "unbuilt": True, **settings})
+
+
+def test_the_defaults(folder: Path) -> None:
+    spec = _load(folder, SMALL)
+
+    assert (spec.name, spec.strategy) == ("job", "multi_worker_mirrored")
+    assert [(role.role, role.count, role.addresses) for role in spec.roles] == [
+        (Role.WORKER, 2, ())
+    ]
+    assert spec.program.kind is ProgramKind.SCRIPT
+    assert spec.program.target == str(folder / "train.py")
+    assert spec.program.workdir == str(folder)
+    assert spec.program.python is None
+    assert spec.hosts == (HostSpec(),)
+    assert spec.success is Success.CHIEF_AND_WORKERS
+    assert spec.timeouts.start == 300
+    assert spec.timeouts.run is None
+    assert spec.port_range is None
+    assert spec.tensorboard is None
+
+
+EVERYTHING = """\
+name: all of it
+strategy: parameter_server
+cluster:
+  ps: {count: 2, gpus: 0, cpus: 1, args: [--ps, 0.10], env: {A: 1e3}}
+  worker: ["localhost:12345", "[::1]:23456"]
+  chief: 1
+  evaluator: 0
+hosts:
+  - localhost
+  - "gpu-[08-10,3]"
+  - {name: u@big, address: 10.0.0.5, slots: 4, gpus: 2, python: /opt/python,
+     workdir: /data, env: {B: yes}}
+  - {name: other, gpus: [3, 1]}
+placement: pack
+ssh: {user: u, port: 2222, options: {Compression: yes}, connect_timeout: 2s}
+program:
+  module: trainer.main
+  python: env/bin/python
+  args: [--epochs, 3, 0.10, 1e3, 007, 0x1F, yes, null, ~, True, "", 1:30, 2024-01-01, ' a ']
+  workdir: sub
+  env: {ZERO: 0.10, "OFF": off, QUOTED: "1"}
+  pass_env: [TOKEN, TOKEN]
+  sync: [train.py, sub]
+success: worker0
+restart: {max: 3, backoff: 500ms, backoff_max: 1m, reset_after: off, never_on: [2, 3]}
+timeouts: {start: 1.5s, run: 1h, grace: 0s, stall: 5m, link: off}
+ports: {range: 20000-20010}
+logs: {max_size: 1.5KiB}
+tensorboard: {logdir: logs, port: 6006}
+"""
+
+
+def test_every_key_is_kept(folder: Path) -> None:
+    (folder / "sub").mkdir()
+
+    spec = _load(folder, EVERYTHING, environ={"TOKEN": "secret"})
+
+    assert spec.name == "all of it"
+    assert [(role.role, role.count) for role in spec.roles] == [
+        (Role.CHIEF, 1), (Role.WORKER, 2), (Role.PS, 2),
+    ]  # fmt: skip
+    chief, worker, ps = spec.roles
+    assert worker.addresses == ("localhost:12345", "[::1]:23456")
+    assert (ps.gpus, ps.cpus, ps.args, ps.env) == (0, 1, ("--ps", "0.10"), {"A": "1e3"})
+    assert chief.gpus is None
+    assert [host.name for host in spec.hosts] == [
+        "localhost", "gpu-08", "gpu-09", "gpu-10", "gpu-3", "u@big", "other",
+    ]  # fmt: skip
+    big, other = spec.hosts[-2:]
+    assert (big.address, big.slots, big.gpus) == ("10.0.0.5", 4, (0, 1))
+    assert (big.python, big.workdir, big.env) == ("/opt/python", "/data", {"B": "yes"})
+    assert other.gpus == (3, 1)
+    assert spec.placement is Placement.PACK
+    assert (spec.ssh.user, spec.ssh.port, spec.ssh.connect_timeout) == ("u", 2222, 2.0)
+    assert spec.ssh.options == {"Compression": "yes"}
+    program = spec.program
+    assert (program.kind, program.target) == (ProgramKind.MODULE, "trainer.main")
+    assert program.python == str(folder / "env/bin/python")
+    assert program.args == (
+        "--epochs", "3", "0.10", "1e3", "007", "0x1F", "yes", "null", "~", "True", "", "1:30",
+        "2024-01-01", " a ",
+    )  # fmt: skip
+    assert program.workdir == str(folder / "sub")
+    assert program.env == {"ZERO": "0.10", "OFF": "off", "QUOTED": "1"}
+    assert program.pass_env == ("TOKEN",)
+    assert program.sync is Sync.PATHS
+    assert program.sync_paths == (str(folder / "train.py"), str(folder / "sub"))
+    assert "secret" not in repr(spec)
+    assert spec.success is Success.WORKER_0
+    restart = spec.restart
+    assert (restart.max, restart.backoff, restart.backoff_max) == (3, 0.5, 60.0)
+    assert (restart.reset_after, restart.never_on) == (None, (2, 3))
+    timeouts = spec.timeouts
+    assert (timeouts.start, timeouts.run, timeouts.grace) == (1.5, 3600.0, 0.0)
+    assert (timeouts.stall, timeouts.link) == (300.0, None)
+    assert spec.port_range == (20000, 20010)
+    assert spec.log_max_size == 1536
+    assert spec.tensorboard is not None
+    assert (spec.tensorboard.logdir, spec.tensorboard.port) == (str(folder / "sub/logs"), 6006)
+
+
+def test_a_one_process_strategy_needs_no_cluster(folder: Path) -> None:
+    spec = _load(folder, "strategy: mirrored\nprogram: {command: [ls, -l]}\n", extra_args=["/"])
+
+    assert [(role.role, role.count) for role in spec.roles] == [(Role.WORKER, 1)]
+    assert spec.program.argv == ("ls", "-l")
+    assert spec.program.args == ("/",)
+
+
+def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(folder: Path) -> None:
+    inner = folder / "a" / "b"
+    inner.mkdir(parents=True)
+    (inner / "run.py").touch()
+    (inner / "job.yaml").write_text("strategy: mirrored\nprogram: {script: run.py}\n")
+
+    spec = load("a/b/job.yaml", cwd=str(folder))
+
+    assert spec.program.target == str(inner / "run.py")
+    assert spec.program.workdir == str(folder)
+
+
+def test_a_bundled_job_is_found_by_name_unless_there_is_a_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = folder / "bundled" / "main.py"
+    monkeypatch.setattr("distrun.resources.bundled_jobs", lambda: {"mnist": bundled})
+    text = "strategy: mirrored\nprogram: {script: mnist}\n"
+
+    assert _load(folder, text).program.target == str(bundled)
+    (folder / "mnist").touch()
+    assert _load(folder, text).program.target == str(folder / "mnist")
+
+
+def test_the_name_on_the_command_line_wins(folder: Path) -> None:
+    hostile = "a\n'$(rm)'/../\"b"
+
+    assert _load(folder, f"name: x\n{SMALL}", name=hostile).name == hostile
+    with pytest.raises(SpecProblemsError, match=r"^--name: '' is no name for a job; use 1 to 100"):
+        _load(folder, SMALL, name="")
+
+
+def test_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(SMALL.encode()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+
+    spec = load("-", cwd=str(folder))
+
+    assert spec.name == "job"
+    assert spec.program.target == str(folder / "train.py")
+    assert not stdin.buffer.closed
+
+
+def test_a_problem_in_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a")))
+
+    with pytest.raises(SpecProblemsError, match=r"^<stdin>:1:1: a spec is a mapping of keys"):
+        load("-", cwd=str(folder))
+
+
+def test_closed_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+
+    with pytest.raises(SpecProblemsError, match=r"^<stdin>:1:1: cannot be read: it is closed"):
+        load("-", cwd=str(folder))
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "job.yaml/x", "a\0b", "\udcff.yaml"])
+def test_a_missing_file_is_wrong_usage(folder: Path, name: str) -> None:
+    (folder / "job.yaml").touch()
+
+    with pytest.raises(UsageError) as raised:
+        load(name, cwd=str(folder))
+
+    assert raised.value.message.endswith(": there is no such file")
+    assert raised.value.message.isprintable()
+    assert raised.value.exit_code == 2
+
+
+def test_a_folder(folder: Path) -> None:
+    (folder / "a").mkdir()
+
+    with pytest.raises(
+        SpecProblemsError, match=r"^a:1:1: this is a folder; name a file$"
+    ) as raised:
+        load("a", cwd=str(folder))
+
+    assert raised.value.exit_code == 65
+
+
+def test_an_endless_file() -> None:
+    with pytest.raises(SpecProblemsError, match=r"^/dev/zero:1:1: is larger than 1024 KiB"):
+        load("/dev/zero")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_spec(folder: Path) -> None:
+    (folder / "job.yaml").write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
+
+    assert load("job.yaml", cwd=str(folder)).name == "job"
+
+
+def test_anchors_and_aliases(folder: Path) -> None:
+    spec = _load(folder, SMALL + "  args: &a [--x]\nname: &n 2024\ntensorboard: {logdir: *n}\n"
+                 .replace("2024", "'2024'"))  # fmt: skip
+
+    assert spec.name == "2024"
+    assert spec.tensorboard is not None
+    assert spec.tensorboard.logdir == str(folder / "2024")
+
+
+def test_an_address_of_this_machine_by_its_own_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Me.example")
+    text = SMALL.replace("worker: 2", "worker: ['me:1', 'me.example:2', '127.0.1.1:3']")
+
+    assert len(_load(folder, text).roles[0].addresses) == 3
+    assert _load(folder, f"{SMALL}hosts: [me]\n", unbuilt=False).hosts[0].is_local
+
+
+def test_importing_the_model_or_the_package_imports_nothing_slow() -> None:
+    code = (
+        "import sys, distrun.spec, distrun.spec.model, distrun.resources\n"
+        "print(sorted({'yaml', 'pydantic', 'psutil', 'tensorflow'} & set(sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,114 @@
+"""The JSON Schema and the reference say everything there is to say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from distrun.spec import json_schema, markdown_reference
+from distrun.spec.keys import SPEC
+from distrun.spec.model import RestartSpec, Spec, SshSpec, TensorBoardSpec, Timeouts
+from distrun.spec.problems import Mark, Problems
+from distrun.spec.reference import reference
+from distrun.spec.yamlnodes import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _properties(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{path}.{name}", inner
+        yield from _properties(inner, f"{path}.{name}")
+    for inner in schema.get("anyOf", []):
+        yield from _properties(inner, path)
+    if isinstance(schema.get("items"), dict):
+        yield from _properties(schema["items"], f"{path}[]")
+
+
+def test_it_is_a_schema_in_json() -> None:
+    schema = json.loads(json.dumps(json_schema()))
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize(("path", "schema"), [*_properties(json_schema())])
+def test_every_key_is_explained_by_examples_that_it_accepts(
+    path: str, schema: dict[str, Any]
+) -> None:
+    assert schema["description"].endswith("."), path
+    assert schema["examples"], path
+    for example in schema["examples"]:
+        jsonschema.Draft202012Validator(schema).validate(example)
+
+
+def test_every_section_refuses_unknown_keys() -> None:
+    def closed(schema: dict[str, Any]) -> bool:
+        return "properties" not in schema or schema["additionalProperties"] is False
+
+    assert all(
+        closed(form)
+        for _, schema in [("", json_schema()), *_properties(json_schema())]
+        for form in [schema, *schema.get("anyOf", [])]
+    )
+
+
+def test_every_default_in_the_reference_is_what_the_key_reads_as() -> None:
+    defaults = {
+        "restart": RestartSpec(), "timeouts": Timeouts(), "ssh": SshSpec(),
+        "tensorboard": TensorBoardSpec(logdir=""),
+    }  # fmt: skip
+    sections = {key.name: key.shape for key in SPEC.keys}
+    for name, model in defaults.items():
+        for key in sections[name].keys:  # type: ignore[attr-defined]
+            if not key.default.startswith("`") or key.default in ("`[]`", "`{}`", "`auto`"):
+                continue
+            problems = Problems()
+            node = parse(key.default.strip("`"), "", problems, whole=Mark(""))
+            assert node is not None
+            assert key.shape.read(node, key.name, problems) == getattr(model, key.name)
+
+
+def test_every_field_of_the_model_has_its_key() -> None:
+    renamed = {"roles": "cluster", "port_range": "ports", "log_max_size": "logs"}
+    keys = {key.path for key in reference()}
+
+    for field in dataclasses.fields(Spec):
+        assert renamed.get(field.name, field.name) in keys
+    for section, model in (("restart", RestartSpec), ("timeouts", Timeouts), ("ssh", SshSpec)):
+        names = {path.partition(".")[2] for path in keys if path.startswith(f"{section}.")}
+        assert {field.name for field in dataclasses.fields(model)} == names
+
+
+def test_the_reference_has_a_row_for_every_key() -> None:
+    text = markdown_reference()
+
+    for key in reference():
+        assert key.description.endswith(".")
+        assert text.count(f"\n| `{key.path}` |") == 1
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"strategy": "mirrored"},
+        {"strategy": "mirorred", "program": {"script": "a"}},
+        {"strategy": "mirrored", "program": {"script": "a", "module": "b"}},
+        {"strategy": "mirrored", "program": {"command": "ls -l"}},
+        {"strategy": "mirrored", "program": {"script": "a"}, "nam": "x"},
+        {"strategy": "mirrored", "program": {"script": "a"}, "timeouts": {"grace": "10"}},
+        {"strategy": "mirrored", "program": {"script": "a"}, "timeouts": {"grace": "off"}},
+        {"strategy": "mirrored", "program": {"script": "a"}, "cluster": {"worker": ["localhost"]}},
+        {"strategy": "mirrored", "program": {"script": "a", "env": {"DISTRUN_X": "1"}}},
+    ],
+)
+def test_an_editor_sees_what_is_plainly_wrong(document: dict[str, Any]) -> None:
+    assert not jsonschema.Draft202012Validator(json_schema()).is_valid(document)

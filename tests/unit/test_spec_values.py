@@ -1,0 +1,117 @@
+"""Scalars by the core schema of YAML 1.2; durations and sizes; where the bundled files are."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from distrun import resources
+from distrun.spec import units
+from distrun.spec.problems import Problems
+from distrun.spec.yamlnodes import Node, Scalar, parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("off", "off"), ("on", "on"), ("yes", "yes"), ("No", "No"), ("y", "y"),
+        ("true", True), ("True", True), ("TRUE", True), ("tRUE", "tRUE"), ("false", False),
+        ("null", None), ("Null", None), ("~", None), ("", None), ("nULL", "nULL"),
+        ("1", 1), ("-1", -1), ("+1", 1), ("010", 10), ("0o17", 15), ("0x1F", 31),
+        ("0b11", "0b11"), ("1_000", "1_000"), ("1:30", "1:30"), ("0o9", "0o9"),
+        ("1.5", 1.5), (".5", 0.5), ("1.", 1.0), ("1e3", 1000.0), ("-1.5E-1", -0.15),
+        (".inf", math.inf), ("-.INF", -math.inf), ("inf", "inf"), ("1" + "0" * 400, math.inf),
+        ("2024-01-01", "2024-01-01"), ("=", "="), ("<<", "<<"),
+        ("'1'", "1"), ('"true"', "true"),
+    ],
+)  # fmt: skip
+def test_a_scalar_means_what_yaml_1_2_says(text: str, value: object) -> None:
+    node = parse(text, "f", Problems())
+
+    assert isinstance(node, Scalar)
+    assert node.value == value
+    assert type(node.value) is type(value)
+
+
+def test_not_a_number() -> None:
+    node = parse(".nan", "f", Problems())
+
+    assert isinstance(node, Scalar)
+    assert isinstance(node.value, float)
+    assert math.isnan(node.value)
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="there is only one parser to compare")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nb:\n  - x\n  - {y: 'z', w: [1, 2]}\n",
+        "# c\n\n? k\n: |\n  text\n  more\nn: >-\n  folded\n  too\n",
+        'a: &x {b: caf\u00e9, c: \U0001f600 }\nd: *x\ne:\nf: "q\\u00e9"\n',
+    ],
+)
+def test_both_of_pyyamls_parsers_give_the_same_nodes(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nodes() -> Node | None:
+        return parse(text, "f", Problems())
+
+    fast = nodes()
+    monkeypatch.setattr("distrun.spec.yamlnodes._LOADER", yaml.SafeLoader)
+
+    assert fast is not None
+    assert nodes() == fast
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5), ("10s", 10.0), ("5m", 300.0), ("1h", 3600.0), ("1.5s", 1.5), ("0s", 0.0),
+        ("10", None), ("10 s", None), ("1h30m", None), ("-1s", None), (".5s", None), ("1d", None),
+        ("\u0661s", None), ("1s\n", None),
+    ],
+)  # fmt: skip
+def test_a_duration(text: str, seconds: float | None) -> None:
+    assert units.duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1B", 1), ("100MB", 10**8), ("1GiB", 2**30), ("1.5KiB", 1536), ("2KB", 2000),
+        ("1", None), ("1mb", None), ("1 MB", None),
+    ],
+)  # fmt: skip
+def test_a_size(text: str, count: int | None) -> None:
+    assert units.size(text) == count
+
+
+def test_the_bundled_files_of_a_wheel_come_before_those_of_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel, checkout = tmp_path / "wheel", tmp_path / "checkout"
+    for root in (wheel, checkout):
+        (root / "jobs" / "mnist").mkdir(parents=True)
+        (root / "jobs" / "mnist" / "main.py").touch()
+        (root / "jobs" / "no-job").mkdir()
+    (checkout / "templates").mkdir()
+    (checkout / "templates" / "ps.yaml").touch()
+    monkeypatch.setattr(resources, "_ROOTS", (wheel, checkout))
+
+    assert resources.bundled_jobs() == {"mnist": wheel / "jobs" / "mnist" / "main.py"}
+    assert resources.templates() == {"ps": checkout / "templates" / "ps.yaml"}
+
+
+def test_without_bundled_files_there_are_no_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "_ROOTS", (tmp_path,))
+
+    assert resources.bundled_jobs() == {}
+    assert resources.templates() == {}
