@@ -49,8 +49,8 @@ def main(argv: Sequence[str]) -> int:
         )
     guard = StartUpGuard()
 
-    from digits import DataError  # noqa: PLC0415
-    from mnist import load_digits  # noqa: PLC0415
+    from digits import DataError
+    from mnist import load_digits
 
     try:
         digits = load_digits(chosen.data, chosen.data_dir, _say)
@@ -66,15 +66,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
-    import tensorflow as tf  # noqa: PLC0415
-    import tf_keras  # noqa: PLC0415
+    import tensorflow as tf
+    import tf_keras
 
-    from checkpoints import CheckpointError  # noqa: PLC0415
-    from inputs import BatchSizeError  # noqa: PLC0415
-    from preemption import EXIT_CODE, Preempted  # noqa: PLC0415
-    from strategies import FACTORIES  # noqa: PLC0415
-    from training import Training  # noqa: PLC0415
-    from workers import DisagreementError  # noqa: PLC0415
+    from checkpoints import CheckpointError
+    from inputs import BatchSizeError
+    from preemption import EXIT_CODE, Preempted
+    from strategies import FACTORIES
+    from training import Training
+    from workers import DisagreementError
 
     tf.get_logger().setLevel("ERROR")
     tf_keras.utils.set_random_seed(chosen.seed)

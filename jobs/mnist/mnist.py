@@ -43,7 +43,7 @@ def load_digits(data: str, data_dir: Path | None, say: Callable[[str], None]) ->
 
 def build_model() -> Any:
     """Returns the tutorials' CNN, untrained: images (n, 28, 28, 1) in 0..1 to logits (n, 10)."""
-    import tf_keras  # noqa: PLC0415 - the data must load, or fail, without TensorFlow's start-up
+    import tf_keras
 
     return tf_keras.Sequential(
         [

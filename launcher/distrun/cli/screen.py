@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -82,8 +83,6 @@ def progress_words(values: dict[str, str]) -> list[str]:
         for key, label in (("EPOCH", "epoch"), ("STEP", "step"), ("LOSS", "loss"))
         if key in values
     ]
-    try:
+    with contextlib.suppress(KeyError, ValueError):
         words.append(f"{float(values['EXAMPLES_PER_SEC']):,.0f}/s")
-    except (KeyError, ValueError):
-        pass
     return words

@@ -49,6 +49,6 @@ def address_problem(text: str) -> str | None:
 
 
 def _ipv6(text: str) -> IPv6Address:
-    import ipaddress  # noqa: PLC0415 - costs 3 ms, and hardly a spec needs it
+    import ipaddress
 
     return ipaddress.IPv6Address(text)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' write a spec"
 
 
-def load(  # noqa: PLR0913 - all but the path are keywords
+def load(
     path: str | os.PathLike[str],
     *,
     overrides: Sequence[str] = (),

@@ -12,7 +12,7 @@ def is_this_machine(host: str) -> bool:
     host = host.lower().rstrip(".")
     if host in _LOOPBACK or _is_loopback(host):
         return True
-    import socket  # noqa: PLC0415 - most specs name nothing but localhost
+    import socket
 
     name = socket.gethostname().lower()
     if host in (name, name.partition(".")[0]):
@@ -27,9 +27,9 @@ def _is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _own_addresses() -> frozenset[str]:
-    import socket  # noqa: PLC0415
+    import socket
 
-    import psutil  # noqa: PLC0415 - only where a spec names a machine that is not plainly this one
+    import psutil
 
     families = (socket.AF_INET, socket.AF_INET6)
     return frozenset(

@@ -103,7 +103,7 @@ class Problems:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that `name` was probably meant to be."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only needed once something is wrong
+    from difflib import get_close_matches
 
     by_folded = {one.casefold(): one for one in known}
     found = get_close_matches(name[:100].casefold(), by_folded, n=1)

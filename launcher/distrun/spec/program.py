@@ -62,7 +62,7 @@ def _script(section: Section, around: Surroundings, problems: Problems) -> str:
     path = around.resolve(name)
     if os.path.isfile(path):
         return path
-    from distrun.resources import bundled_jobs  # noqa: PLC0415 - pathlib costs 10 ms
+    from distrun.resources import bundled_jobs
 
     jobs = bundled_jobs()
     if name in jobs:

@@ -25,7 +25,7 @@ ENV = MapOf(
 
 def list_hint(text: str) -> str:
     """The list that a command line's text should have been."""
-    import shlex  # noqa: PLC0415 - only once something is wrong
+    import shlex
 
     try:
         words = shlex.split(text[:200])
