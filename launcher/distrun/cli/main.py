@@ -73,12 +73,7 @@ def main() -> NoReturn:
 
 
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end
-    for stream in (sys.stdout, sys.stderr):
-        # What the terminal's encoding lacks is shown escaped, not an end with a traceback.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    if "_DISTRUN_COMPLETE" in os.environ:
-        importlib.import_module("distrun.cli.completion").register()
+    _prepare()
     try:
         result = distrun.main(prog_name="distrun", standalone_mode=False)
         sys.stdout.flush()
@@ -92,8 +87,8 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     except DistrunError as error:
         console.say_error(error)
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone.
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has gone; click makes it an exit of its own, with 1.
         _give_up_stdout()
         return 128 + signal.SIGPIPE
     except OSError as error:
@@ -106,6 +101,15 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         console.say("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
     return int(result or 0)
+
+
+def _prepare() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # What the terminal's encoding lacks is shown escaped, not an end with a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if "_DISTRUN_COMPLETE" in os.environ:
+        importlib.import_module("distrun.cli.completion").register()
 
 
 def _give_up_stdout() -> None:

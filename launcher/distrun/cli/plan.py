@@ -68,8 +68,8 @@ def _notes(spec: Spec) -> list[str]:
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
-    from distrun.codec import to_json
     from distrun.cli.planview import AT_LAUNCH
+    from distrun.codec import to_json
 
     return {
         **to_json(plan),
