@@ -28,7 +28,7 @@ class Screen:
 
     def __init__(self, output: Output, stream: TextIO) -> None:
         self._output = output
-        self._is_live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self.is_live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._bold = uses_colour(stream)
         self._shown = b""
         self._text = ""
@@ -41,7 +41,7 @@ class Screen:
 
     def show(self, text: str) -> None:
         """Have the live line say this; empty for none."""
-        if self._is_live and text != self._text:
+        if self.is_live and text != self._text:
             self._text = text
             self._draw()
 

@@ -93,6 +93,7 @@ class Supervisor:
             self._wait()
             self._fire_timers()
             self._finish_if_released()
+        self._folder.stop_listening()
         self._say_farewell()
 
     def emit(self, event: events.Event) -> None:
