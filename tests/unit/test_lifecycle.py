@@ -90,9 +90,7 @@ class Job:
         return self(events.TaskExited, task=name, attempt=0, code=code, signal=signal)
 
     def ended(self, *names: str) -> list[Action]:
-        return [
-            action for name in names for action in self(events.TaskEnded, task=name, attempt=0)
-        ]
+        return [action for name in names for action in self(events.TaskEnded, task=name, attempt=0)]
 
     def gone(self, name: str, code: int | None = 0, signal: int | None = None) -> list[Action]:
         return self.exited(name, code, signal) + self.ended(name)
@@ -510,7 +508,7 @@ def histories(draw: st.DrawFn) -> tuple[str, Success | None, tuple[str, ...], li
     return strategy, success, names, order
 
 
-def feed(job: Job, name: str | None, what: Any) -> list[Action]:
+def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR0911 - one line a kind
     lost = job.state.hosts["localhost"].lost is not None
     if what == "stop":
         return job.stop()
