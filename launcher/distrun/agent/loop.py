@@ -114,6 +114,7 @@ class Agent:
         try:
             orders = self._channel.receive()
         except WireError as error:
+            self._selector.unregister(self._channel.reader)
             self._report(Fault(str(error), time.time()))
             self._leave()
             return
