@@ -76,7 +76,9 @@ class Agent:
         while self._leaving is None or self._tasks or family.reap():
             self._channel.watch_writing(self._selector)
             for key, _ in self._selector.select(self._timeout()):
-                key.data()
+                # What came before it in this round may have closed it.
+                if self._selector.get_map().get(key.fd) is key:
+                    key.data()
             self._on_time()
         self._channel.flush()
 
