@@ -183,12 +183,16 @@ class Agent:
                 held.append(port)
             except PortTakenError as error:
                 taken[str(port)] = error.holder
+            except OSError as error:
+                reason = "port {} cannot be held: {}".format(port, error.strerror)
         chosen: List[int] = []
-        if not taken:
+        if not taken and not reason:
             try:
                 chosen = self._ports.hold_free(order.free, order.first, order.last)
             except PortTakenError as error:
                 reason = error.holder
+            except OSError as error:
+                reason = "{} ports cannot be held: {}".format(order.free, error.strerror)
         if taken or reason:
             self._ports.release(held)
             self._report(PortsRefused(taken, reason))
