@@ -68,8 +68,9 @@ class Task:
         """Begin to stop it, or go about it sooner. `grace` in seconds."""
         deadline = now + grace
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
-        self._signal = signal.Signals(signum)
-        self._told = {}
+        if signum != self._signal:
+            self._signal = signum
+            self._told = {}
 
     def advance(self, now: float) -> bool:
         """Take what is due: signals to what is left. True once the task has ended."""
