@@ -78,8 +78,8 @@ class Task:
         if self.execution is not None:
             return self._advance_unexecuted(now)
         if self.exit is not None:
-            left = list(self.processes())
-            if not left:
+            # Not what lives just now: one that dies this moment hands on what is below it.
+            if not self.orphans:
                 return True
             if self._deadline is None:
                 self.stop(signal.SIGTERM, LEFTOVER_GRACE, now)
