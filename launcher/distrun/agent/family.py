@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Callable, Container, Dict, Iterator, List, NamedTuple, Optional
+from typing import Callable, Container, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 _SCAN_SECONDS = 0.02
 
@@ -94,6 +94,20 @@ def environment(pid: int) -> Dict[bytes, bytes]:
         return {}
     pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
     return {name: value for name, _, value in pairs}
+
+
+def identity(path: str) -> Set[Tuple[int, int]]:
+    """Device and inode of a file, in a set that is empty where there is none to be seen."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return set()
+    return {(status.st_dev, status.st_ino)}
+
+
+def outputs(pid: int) -> Set[Tuple[int, int]]:
+    """Device and inode of what a process has as standard output and standard error."""
+    return identity("/proc/{}/fd/1".format(pid)) | identity("/proc/{}/fd/2".format(pid))
 
 
 def send(process: Process, signum: int) -> bool:
