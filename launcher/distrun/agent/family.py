@@ -76,13 +76,14 @@ def _children_by_search(pid: int) -> List[int]:
 
 def tree(pid: int) -> Iterator[Process]:
     """A process and all below it, parents first; those that end meanwhile are left out."""
-    waiting = [pid]
+    waiting: List[Tuple[int, Optional[int]]] = [(pid, None)]
     while waiting:
-        current = waiting.pop()
+        current, parent = waiting.pop()
         process = look(current)
-        if process is not None:
+        # With another parent it is an orphan by now, or a stranger that got the id.
+        if process is not None and parent in (None, process.parent):
             yield process
-            waiting.extend(children(current))
+            waiting.extend((child, current) for child in children(current))
 
 
 def environment(pid: int) -> Dict[bytes, bytes]:
