@@ -61,12 +61,9 @@ def _become(
 
 
 def _default_signals() -> None:
-    """Undo what Python and the agent changed: programs expect the default dispositions."""
+    """Undo what Python, the agent and the launching shell changed: programs expect the defaults."""
     signal.set_wakeup_fd(-1)
-    for number in (
-        signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM,
-        signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
-    ):  # fmt: skip
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
