@@ -117,12 +117,15 @@ def _explain(stage: str, number: int, order: StartTask) -> str:
         return "its log {!r} cannot be opened: {}".format(order.log, why)
     if stage != "program":
         return "a process for it could not be made: {}".format(why)
-    return _explain_program(number, order.argv)
+    return _explain_program(number, order.argv, order.workdir)
 
 
-def _explain_program(number: int, argv: List[str]) -> str:
+def _explain_program(number: int, argv: List[str], workdir: str) -> str:
     name = argv[0]
     if number == errno.ENOENT:
+        interpreter = _interpreter(os.path.join(workdir, name)) if "/" in name else ""
+        if interpreter:
+            return "{!r} names an interpreter that is not there: {}".format(name, interpreter)
         where = "" if "/" in name else " in PATH"
         return "there is no program {!r}{}; check the spec's program".format(name, where)
     if number == errno.EACCES:
@@ -132,3 +135,13 @@ def _explain_program(number: int, argv: List[str]) -> str:
     if number == errno.E2BIG:
         return "its arguments and environment are too large for Linux (128 KiB for one string)"
     return "{!r} cannot be executed: {}".format(name, os.strerror(number))
+
+
+def _interpreter(script: str) -> str:
+    """What a script's first line names; empty where it names nothing."""
+    try:
+        with open(script, "rb") as file:
+            line = file.readline(256)
+    except OSError:
+        return ""
+    return os.fsdecode(line[2:].strip()) if line.startswith(b"#!") else ""
