@@ -7,6 +7,7 @@ descriptor, growth of logs through inotify, the rest over the link or as a deadl
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import time
@@ -78,7 +79,14 @@ class Agent:
                 if self._selector.get_map().get(key.fd) is key:
                     key.data()
             self._on_time()
-        self._channel.flush()
+        self._say_last()
+
+    def _say_last(self) -> None:
+        """Let a supervisor that is slow have the last reports; one that never reads has not long."""
+        deadline = self._clock() + LEFTOVER_GRACE
+        while self._channel.pending and self._clock() < deadline:
+            select.select([], [self._channel.writer], [], max(0.0, deadline - self._clock()))
+            self._channel.flush()
 
     # Waiting -------------------------------------------------------------------------------
 
