@@ -11,7 +11,7 @@ import select
 import selectors
 import signal
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Set
 
 from distrun.agent import facts, family, kernel, program
 from distrun.agent.logindex import LogIndexer
@@ -82,7 +82,7 @@ class Agent:
         self._say_last()
 
     def _say_last(self) -> None:
-        """Let a supervisor that is slow have the last reports; one that never reads has not long."""
+        """Let a slow supervisor have the last reports; one that never reads has not long."""
         deadline = self._clock() + LEFTOVER_GRACE
         while self._channel.pending and self._clock() < deadline:
             select.select([], [self._channel.writer], [], max(0.0, deadline - self._clock()))
@@ -273,26 +273,8 @@ class Agent:
                 self._advance(task)
 
     def _adopt(self) -> None:
-        """Reap orphans that have ended, and find out whose the others are.
-
-        An orphan's children become this process's before it can be reaped, so a pass that reaps
-        none has seen all there are.
-        """
-        leaders = {task.pid for task in self._tasks.values()}
-        found: Dict[int, family.Process] = {}
-        reaped = True
-        while reaped:
-            reaped = False
-            found.clear()
-            for pid in family.children(os.getpid()):
-                if pid in leaders:
-                    continue
-                if _reaped(pid):
-                    reaped = True
-                    continue
-                process = family.look(pid)
-                if process is not None:
-                    found[pid] = process
+        """Reap orphans that have ended, and find out whose the others are."""
+        found = _living_orphans({task.pid for task in self._tasks.values()})
         known: Dict[int, family.Process] = {}
         for task in self._tasks.values():
             for pid in [pid for pid in task.orphans if pid not in found]:
@@ -378,3 +360,17 @@ def _reaped(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:
         return True
+
+
+def _living_orphans(leaders: Set[int]) -> Dict[int, family.Process]:
+    """This process's children but for the tasks' first processes; those that ended are reaped.
+
+    An orphan's children become this process's before it can be reaped, so a pass that reaps
+    none has seen all there are.
+    """
+    while True:
+        orphans = [pid for pid in family.children(os.getpid()) if pid not in leaders]
+        reaped = [pid for pid in orphans if _reaped(pid)]
+        if not reaped:
+            looked = [family.look(pid) for pid in orphans]
+            return {process.pid: process for process in looked if process is not None}

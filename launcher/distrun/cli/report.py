@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from distrun.agent.kernel import signal_name
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024
 _MOST_FOLLOWERS = 8
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def how(task: TaskState) -> str:
@@ -77,8 +79,14 @@ def _tail(folder: JobFolder, task: str) -> list[str]:
             raw = file.read()
     except OSError:
         return []
-    text = raw.decode("utf-8", "replace")
-    return [printable(line.rsplit("\r", 1)[-1]) for line in text.splitlines()[-_LAST_LINES:]]
+    lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-_LAST_LINES:]
+    return [_drawn_last(line) for line in lines if raw]
+
+
+def _drawn_last(line: str) -> str:
+    """A line as it looked at last, where it is a progress bar's, without its colours."""
+    last = line.rstrip("\r").rpartition("\r")[2]
+    return printable(_COLOUR.sub("", last).expandtabs())
 
 
 def _about_others(state: JobState, first: TaskState | None) -> list[str]:
