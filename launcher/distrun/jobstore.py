@@ -88,6 +88,11 @@ class JobFolder:
         server.setblocking(False)
         return server
 
+    def stop_listening(self) -> None:
+        """Take the control socket away, at the job's end."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path / "control.sock")
+
     def connect(self) -> socket.socket | None:
         """A connection to the job's supervisor; None where none is there any more."""
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -10,7 +10,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle, transport
@@ -102,11 +101,13 @@ class Session:
         self._selector.register(descriptor, selectors.EVENT_READ, on_readable)
 
     def run(
-        self, until: Callable[[lifecycle.JobState], bool], tick: float | None = None
+        self,
+        until: Callable[[lifecycle.JobState], bool],
+        tick: Callable[[], float | None] = lambda: None,
     ) -> Iterator[None]:
         """Go on until the state meets `until` or is final.
 
-        Yields each time something has happened, and every `tick` seconds.
+        Yields each time something has happened, and after `tick()` seconds without.
 
         Raises:
             DistrunError: the supervisor refused the job.
@@ -114,7 +115,7 @@ class Session:
         """
         while not (self.state.phase.is_final or until(self.state)):
             self._channel.watch_writing(self._selector)
-            for key, _ in self._selector.select(tick):
+            for key, _ in self._selector.select(tick()):
                 key.data()
             if self._channel.ended and not self.state.phase.is_final:
                 self._clean_up_after_supervisor()
@@ -179,10 +180,20 @@ def _start_supervisor(job_id: str) -> tuple[wire.Channel, subprocess.Popen[bytes
         process = subprocess.Popen(
             transport.isolated_python("distrun.supervisor.main", job_id, str(theirs.fileno())),
             stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(),
+            stdout=_stderr(),
+            stderr=_stderr(),
             pass_fds=[theirs.fileno()],
             start_new_session=True,
             env={**os.environ, "DISTRUN_JOB_ID": job_id},
         )
     descriptor = ours.detach()
     return wire.Channel(descriptor, descriptor), process
+
+
+def _stderr() -> int:
+    """Where a new supervisor may complain until it has a log; stderr may be closed."""
+    try:
+        os.fstat(2)
+    except OSError:
+        return subprocess.DEVNULL
+    return 2

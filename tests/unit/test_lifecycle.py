@@ -508,7 +508,7 @@ def histories(draw: st.DrawFn) -> tuple[str, Success | None, tuple[str, ...], li
     return strategy, success, names, order
 
 
-def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR0911
+def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR0911 - one line a kind
     lost = job.state.hosts["localhost"].lost is not None
     if what == "stop":
         return job.stop()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
 
 
-_TICK_SECONDS = 0.5
+_TICK_SECONDS = 1.0
 """How often the live line's time moves on, where there is one."""
 
 
@@ -99,7 +99,7 @@ class _Launch:
         """The exit code: the job's, or 0 for one that was left running."""
         self._shows_output = not detach
         try:
-            for _ in self._session.run(_all_executed if detach else _never, _TICK_SECONDS):
+            for _ in self._session.run(_all_executed if detach else _never, self._tick):
                 self._refresh()
             if detach and not self._session.state.phase.is_final:
                 self._screen.show("")
@@ -115,6 +115,11 @@ class _Launch:
             if self._follower is not None:
                 self._follower.close()
         return self._result(self._session.state)
+
+    def _tick(self) -> float | None:
+        """How long to sleep while nothing happens; for ever, where nothing is to be drawn."""
+        polls = None if self._follower is None else self._follower.poll_interval
+        return polls or (_TICK_SECONDS if self._screen.is_live else None)
 
     def _refresh(self) -> None:
         from distrun.cli.screen import live_text

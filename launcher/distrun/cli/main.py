@@ -72,8 +72,17 @@ def main() -> NoReturn:
     sys.exit(_run())
 
 
+def _show_what_the_encoding_lacks() -> None:
+    """Escaped, on stdout and stderr, instead of ending with a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end
-    _prepare()
+    _show_what_the_encoding_lacks()
+    if "_DISTRUN_COMPLETE" in os.environ:
+        importlib.import_module("distrun.cli.completion").register()
     try:
         result = distrun.main(prog_name="distrun", standalone_mode=False)
         sys.stdout.flush()
@@ -101,15 +110,6 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         console.say("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
     return int(result or 0)
-
-
-def _prepare() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        # What the terminal's encoding lacks is shown escaped, not an end with a traceback.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    if "_DISTRUN_COMPLETE" in os.environ:
-        importlib.import_module("distrun.cli.completion").register()
 
 
 def _give_up_stdout() -> None:

@@ -33,7 +33,7 @@ class Screen:
     def __init__(self, output: Output, stream: TextIO) -> None:
         self._output = output
         self._stream = stream
-        self._is_live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self.is_live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._bold = uses_colour(stream)
         self._shown = b""
         self._text = ""
@@ -46,7 +46,7 @@ class Screen:
 
     def show(self, text: str) -> None:
         """Have the live line say this; empty for none."""
-        if self._is_live:
+        if self.is_live:
             self._text = text
             self._draw()
 

@@ -46,7 +46,7 @@ SPEC = Record(
         Key(
             name="strategy",
             required=True,
-            examples=("multi_worker_mirrored", "parameter_server", "mirrored"),
+            examples=tuple(STRATEGIES),
             shape=Choice(values=tuple(STRATEGIES), unknown=snake),
             says="The tf.distribute strategy that the program uses.",
         ),
