@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,8 @@ def say_lines(lines: list[str]) -> None:
 
 def say_error(error: DistrunError) -> None:
     lines = error.message.splitlines() or [""]
-    if len(lines) == 1:
+    # A place in a file stands at the beginning, where editors look for it.
+    if len(lines) == 1 and not re.match(r".*:\d+:\d+: ", lines[0]):
         say(lines[0])
     else:
         say_lines(lines)

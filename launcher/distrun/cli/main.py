@@ -96,8 +96,8 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     except DistrunError as error:
         console.say_error(error)
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone.
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has gone; click makes it an exit of its own, with 1.
         _give_up_stdout()
         return 128 + signal.SIGPIPE
     except OSError as error:

@@ -101,10 +101,13 @@ def _about_others(state: JobState, first: TaskState | None) -> list[str]:
         after.setdefault(what, []).append(task.name)
     label = "then " if first is not None else "tasks"
     lines = []
-    for what, names in after.items():
+    for how_ended, names in after.items():
+        what = how_ended
         shown = ", ".join(names[:_MOST_FOLLOWERS])
         more = len(names) - _MOST_FOLLOWERS
         if more > 0:
             shown += f" and {more} more"
+        if len(names) > 1 and what.startswith("was "):
+            what = f"were {what[4:]}"
         lines.append(f"  {label}  {shown} {printable(what)}")
     return lines

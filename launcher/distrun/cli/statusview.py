@@ -32,7 +32,9 @@ _COLUMNS = (
     Column("PROGRESS"),
 )
 _NO_NEWS = 9
-_LEAST_ROWS = 3
+_LEAST_ROWS = 1
+_OTHER_ROWS = 2
+"""The heading, and what tells of the tasks there is no room for."""
 
 
 def status_view(job: dict[str, Any], width: int, height: int | None = None) -> Group:
@@ -46,9 +48,10 @@ def status_view(job: dict[str, Any], width: int, height: int | None = None) -> G
     parts: list[Any] = [_headline(job), *map(_plain, _notes(job))]
     tasks = job["task_states"]
     if tasks:
-        room = len(tasks) if height is None else height - len(parts) - 2
+        above = sum(1 + max(0, each.cell_len - 1) // width for each in parts)
+        room = len(tasks) if height is None else height - above - _OTHER_ROWS
         shown = _most_telling(tasks, max(_LEAST_ROWS, room))
-        parts.append(make_table(_columns(shown), [_row(task) for task in shown], width))
+        parts.append(make_table(_columns(tasks), [_row(task) for task in shown], width))
         if len(shown) < len(tasks):
             left = [task for task in tasks if task not in shown]
             parts.append(_plain(f"and {len(left)} more: {_counted(left)}"))
