@@ -23,7 +23,7 @@ from distrun.supervisor.clients import Client, Clients, happened
 from distrun.supervisor.preparation import Preparation, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from distrun.agent.wire import Message
     from distrun.jobstore import JobFolder
@@ -70,8 +70,8 @@ class Supervisor:
         self._launch.is_watching = True
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
 
-    def run(self) -> None:
-        """Run the job to its end."""
+    def run(self, early: Sequence[Message] = ()) -> None:
+        """Run the job to its end. `early` is what its launch command has said already."""
         spec = self._spec
         self.emit(
             events.JobCreated(
@@ -87,6 +87,9 @@ class Supervisor:
                 run_timeout=spec.timeouts.run,
             )
         )
+        for message in early:
+            if self._launch is not None:
+                self._on_client(self._launch, message)
         self._prepare()
         while not self._state.phase.is_final:
             self._wait()
