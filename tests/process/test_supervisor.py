@@ -121,6 +121,13 @@ def test_a_stop_on_the_heels_of_the_job_is_not_lost(launch: Launch, spec: Spec):
     assert state.outcome.exit_code == 130
 
 
+def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec):
+    launch.open(replace(spec, hosts=(HostSpec(slots=1),)))
+    state = launch.until_end()
+    assert state.outcome.exit_code == 65
+    assert "2 tasks do not fit" in state.outcome.cause
+
+
 # An agent that says `noise` once its tasks run, and ends only when it is told to.
 FAKE_AGENT = """
     import os, select, sys, time

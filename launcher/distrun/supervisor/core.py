@@ -90,7 +90,9 @@ class Supervisor:
         for message in early:
             if self._launch is not None:
                 self._on_client(self._launch, message)
-        self._prepare()
+        if self._state.outcome is None:
+            self._prepare()
+        self._finish_if_released()
         while not self._state.phase.is_final:
             self._wait()
             self._fire_timers()
