@@ -128,6 +128,18 @@ def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec):
     assert "2 tasks do not fit" in state.outcome.cause
 
 
+def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
+    launches: list[Launch], spec: Spec, distrun_home: Path
+):
+    command = transport.isolated_python("distrun.supervisor.main")
+    launches.append(Launch(distrun_home, ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command]))
+    launches[0].open(spec)
+    state = launches[0].until_end()
+    assert state.outcome.exit_code == 69
+    assert "record" in state.outcome.cause
+    assert not any(isinstance(event, events.TaskStarted) for event in launches[0].history)
+
+
 # An agent that says `noise` once its tasks run, and ends only when it is told to.
 FAKE_AGENT = """
     import os, select, sys, time

@@ -6,6 +6,7 @@ commands that watch; then the lifecycle's actions are carried out. Nothing is po
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import os
@@ -157,7 +158,8 @@ class Supervisor:
         self.emit(events.JobEnded(at=time.time(), outcome=self._finish))
 
     def _on_record_failure(self, error: OSError) -> None:
-        print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201 - its log
+        with contextlib.suppress(OSError):  # its log is on the same disk
+            print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
         if self._record_failed:
             return
         self._record_failed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -40,7 +41,8 @@ def main() -> NoReturn:
     try:
         supervisor.run(early)
     except BaseException:  # noqa: BLE001 - a defect: its traceback belongs in the log
-        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
         supervisor.end_everything()
         os._exit(InternalError.exit_code)
     os._exit(0)
