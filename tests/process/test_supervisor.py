@@ -171,3 +171,16 @@ WITH_FAKE_AGENT = """
 """
 
 
+def test_an_agent_that_sends_noise_is_let_go(
+    launches: list[Launch], spec: Spec, distrun_home: Path, tmp_path: Path
+):
+    fake = tmp_path / "agent.py"
+    fake.write_text(textwrap.dedent(FAKE_AGENT))
+    sources = transport.isolated_python("x")[-1]
+    code = textwrap.dedent(WITH_FAKE_AGENT)
+    command = [sys.executable, "-I", "-S", "-c", code, sources, str(fake)]
+    launches.append(Launch(distrun_home, command))
+    launches[0].open(spec)
+    state = launches[0].until_end()
+    assert state.outcome.exit_code == 69
+    assert "noise on the link" in state.outcome.cause

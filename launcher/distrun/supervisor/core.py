@@ -196,6 +196,7 @@ class Supervisor:
         except wire.WireError as error:
             self.emit(events.HostFault(at=time.time(), host=link.host, reason=str(error)))
             link.channel.ended = True
+            link.channel.send(wire.Shutdown())
             messages = []
         last = 0
         for seq, message in messages:
