@@ -60,6 +60,14 @@ class JobFolder:
         except FileNotFoundError:
             raise UsageError(f"the record of job {self.job_id} is gone from {self.path}") from None
 
+    def name(self) -> str | None:
+        """What the job is called by its record's beginning; None where there is none to read."""
+        try:
+            first = next(events.read(str(self.events_file)), None)
+        except OSError:
+            return None
+        return first.name if isinstance(first, events.JobCreated) else None
+
     def supervisor_pid(self) -> int | None:
         """Who holds the lock: a living supervisor, or None. Never told by the record."""
         try:
@@ -133,7 +141,8 @@ class JobStore:
     def folders(self) -> list[JobFolder]:
         """Every job, the oldest first."""
         try:
-            names = [name for name in os.listdir(self.jobs) if not name.startswith(".")]
+            with os.scandir(self.jobs) as entries:
+                names = [each.name for each in entries if each.is_dir() and each.name[0] != "."]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -151,7 +160,7 @@ class JobStore:
             if folder.job_id == query:
                 return folder
         for folder in reversed(folders):
-            if folder.state().name == query:
+            if folder.name() == query:
                 return folder
         matches = [folder for folder in folders if folder.job_id.startswith(query)]
         if len(matches) == 1:
