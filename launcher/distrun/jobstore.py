@@ -64,6 +64,14 @@ class JobFolder:
             # It is just being made, or that was as far as it came.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
 
+    def name(self) -> str | None:
+        """What the job is called by its record's beginning; None where there is none to read."""
+        try:
+            first = events.first(str(self.events_file))
+        except OSError:
+            return None
+        return first.name if isinstance(first, events.JobCreated) else None
+
     def supervisor_pid(self) -> int | None:
         """Who holds the lock: a living supervisor, or None. Never told by the record."""
         try:
@@ -184,7 +192,7 @@ class JobStore:
             if folder.job_id == query:
                 return folder
         for folder in reversed(folders):
-            if folder.state().name == query:
+            if folder.name() == query:
                 return folder
         matches = [folder for folder in folders if folder.job_id.startswith(query)]
         if len(matches) == 1:
