@@ -55,11 +55,14 @@ class JobFolder:
         return self.log_of(task).with_suffix(".idx")
 
     def state(self) -> lifecycle.JobState:
-        """The job's state by its record. Raises UsageError where the record is gone."""
+        """The job's state by its record. Raises UsageError where the folder is gone."""
         try:
             return lifecycle.replay(events.read(str(self.events_file)))
         except FileNotFoundError:
-            raise UsageError(f"the record of job {self.job_id} is gone from {self.path}") from None
+            if not self.path.is_dir():
+                raise UsageError(f"job {self.job_id} is gone from {self.path}") from None
+            # It is just being made, or that was as far as it came.
+            return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
 
     def supervisor_pid(self) -> int | None:
         """Who holds the lock: a living supervisor, or None. Never told by the record."""
@@ -153,7 +156,9 @@ class JobStore:
     def folders(self) -> list[JobFolder]:
         """Every job, the oldest first."""
         try:
-            names = [name for name in os.listdir(self.jobs) if not name.startswith(".")]
+            with os.scandir(self.jobs) as found:
+                entries = [each for each in found if not each.name.startswith(".")]
+            names = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -154,3 +154,13 @@ def test_prefixes_are_coloured_on_a_terminal_only(terminal, write_spec, wait_unt
     wait_until(window.ended, timeout=30)
     assert "\x1b[" in window.seen
     assert "\x1b[" not in distrun("launch", spec).stdout
+
+
+@pytest.mark.parametrize("files", ["jobs", "jobs/*", "jobs/*/plan.json", "jobs/*/logs/*.log"])
+def test_ctrl_c_while_it_starts_is_not_lost(terminal, write_spec, wait_until, distrun, files):
+    window = terminal("launch", write_spec("exec sleep 600"))
+    wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")
+    window.type(CTRL_C)
+    wait_until(window.ended, timeout=20)
+    assert window.process.returncode == 130, window.seen
+    assert "Traceback" not in window.seen

@@ -82,7 +82,7 @@ class Agent:
         self._say_last()
 
     def _say_last(self) -> None:
-        """Let a supervisor that is slow have the last reports; one that never reads has not long."""
+        """Let a slow supervisor have the last reports; one that never reads has not long."""
         deadline = self._clock() + LEFTOVER_GRACE
         while self._channel.pending and self._clock() < deadline:
             select.select([], [self._channel.writer], [], max(0.0, deadline - self._clock()))
@@ -273,26 +273,8 @@ class Agent:
                 self._advance(task)
 
     def _adopt(self) -> None:
-        """Reap orphans that have ended, and find out whose the others are.
-
-        An orphan's children become this process's before it can be reaped, so a pass that reaps
-        none has seen all there are.
-        """
-        leaders = {task.pid for task in self._tasks.values()}
-        found: Dict[int, family.Process] = {}
-        reaped = True
-        while reaped:
-            reaped = False
-            found.clear()
-            for pid in family.children(os.getpid()):
-                if pid in leaders:
-                    continue
-                if _reaped(pid):
-                    reaped = True
-                    continue
-                process = family.look(pid)
-                if process is not None:
-                    found[pid] = process
+        """Reap orphans that have ended, and find out whose the others are."""
+        found = self._orphans()
         known: Dict[int, family.Process] = {}
         for task in self._tasks.values():
             for pid in [pid for pid in task.orphans if pid not in found]:
@@ -303,6 +285,20 @@ class Agent:
                 owner = owner_of(process, self._tasks, self._job_id)
                 if owner is not None:
                     owner.orphans[pid] = process
+
+    def _orphans(self) -> Dict[int, family.Process]:
+        """Those of this process's children that no task began with.
+
+        An orphan's children become this process's before it can be reaped, so a pass that reaps
+        none has seen all there are.
+        """
+        leaders = {task.pid for task in self._tasks.values()}
+        while True:
+            pids = [pid for pid in family.children(os.getpid()) if pid not in leaders]
+            if not [pid for pid in pids if _reaped(pid)]:
+                break
+        looked = [family.look(pid) for pid in pids]
+        return {process.pid: process for process in looked if process is not None}
 
     def _advance(self, task: Task) -> None:
         if task.advance(self._clock()):

@@ -46,7 +46,7 @@ class Task:
         self.orphans: Dict[int, family.Process] = {}
         self.next_look: Optional[float] = None
         """When :meth:`advance` is due without any event."""
-        self._signal = signal.SIGTERM
+        self._signal: int = signal.SIGTERM
         self._deadline: Optional[float] = None
         self._told: Dict[int, int] = {}
 

@@ -42,13 +42,19 @@ _REPORTS: dict[type, type[events.Event]] = {
 
 
 class Supervisor:
-    """Owns one job from its folder's making until nothing of it is left."""
+    """Owns one job from its folder's making until nothing of it is left.
+
+    Args:
+        launch: the launch command, whose end is the job's until it detaches.
+        said: what it has said already, besides which job this is.
+    """
 
     def __init__(
         self,
         folder: JobFolder,
         spec: Spec,
         launch: wire.Channel,
+        said: list[Message],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
@@ -70,6 +76,7 @@ class Supervisor:
         )
         self._launch: Client | None = self._clients.add(launch)
         self._launch.is_watching = True
+        self._said_already = said
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
 
     def run(self) -> None:
@@ -90,6 +97,8 @@ class Supervisor:
             )
         )
         self._prepare()
+        for message in self._said_already:
+            self._on_client(self._launch, message)
         while not self._state.phase.is_final:
             self._wait()
             self._fire_timers()
@@ -288,12 +297,12 @@ class Supervisor:
 
     # Commands ------------------------------------------------------------------------------
 
-    def _on_client(self, client: Client, message: Message) -> None:
+    def _on_client(self, client: Client | None, message: Message) -> None:
         if isinstance(message, wire.StopJob):
             self._request_stop(message)
         elif isinstance(message, wire.Detach) and client is self._launch:
             self._launch = None
-        elif isinstance(message, wire.Watch):
+        elif isinstance(message, wire.Watch) and client is not None:
             client.is_watching = True
             for progress in self._progress.values():
                 client.channel.send(progress)

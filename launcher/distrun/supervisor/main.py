@@ -46,7 +46,7 @@ def main() -> NoReturn:
 
 
 def _open(launch: wire.Channel) -> Supervisor | None:
-    order = _first_message(launch)
+    order, others = _first_messages(launch)
     if order is None:
         return None
     spec = from_json(Spec, order.spec)
@@ -58,7 +58,7 @@ def _open(launch: wire.Channel) -> Supervisor | None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(folder, spec, launch)
+        return Supervisor(folder, spec, launch, others)
     except OSError as error:
         raise HostError(
             f"the job's folder {folder.path} cannot be made: {error.strerror}",
@@ -66,16 +66,17 @@ def _open(launch: wire.Channel) -> Supervisor | None:
         ) from error
 
 
-def _first_message(launch: wire.Channel) -> wire.OpenJob | None:
+def _first_messages(launch: wire.Channel) -> tuple[wire.OpenJob | None, list[wire.Message]]:
+    """The job, and what came with it: an impatient Ctrl-C comes at once."""
     deadline = time.monotonic() + _OPENING_SECONDS
     while not launch.ended:
         select.select([launch.reader], [], [], max(0.0, deadline - time.monotonic()))
-        for _, message in launch.receive():
-            if isinstance(message, wire.OpenJob):
-                return message
-        if time.monotonic() > deadline:
+        messages = [message for _, message in launch.receive()]
+        if messages and isinstance(messages[0], wire.OpenJob):
+            return messages[0], messages[1:]
+        if messages or time.monotonic() > deadline:
             break
-    return None
+    return None, []
 
 
 def _refuse(launch: wire.Channel, error: DistrunError) -> None:

@@ -1,9 +1,4 @@
-"""What will run where: the spec with every host, port, command and variable decided.
-
-Pure: it is given what the hosts said and which ports are held, and does no I/O. In order:
-:func:`place` lays tasks on hosts, :func:`ports_needed` says what to hold there, :func:`make`
-decides the rest. `distrun plan` shows the very object that `distrun launch` runs.
-"""
+"""Each task ready to be executed: its address, command and variables."""
 
 from __future__ import annotations
 
@@ -12,51 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
-from distrun.gpus import divide_gpus
-from distrun.spec.model import HostSpec, Placement, ProgramKind, RoleSpec, Spec
+from distrun.plan.placement import Placed, needs_port, split_address
+from distrun.plan.shares import divide_cores, divide_gpus
+from distrun.spec.model import ProgramKind, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from distrun.plan.facts import HostFacts
 
 LARGEST_VARIABLE = 128 * 1024
 """Bytes that Linux takes in one environment string (MAX_ARG_STRLEN), its name included."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostFacts:
-    """What a host said of itself, and what a task there inherits."""
-
-    cores: float
-    gpus: tuple[str, ...] = ()
-    """CUDA's names for the GPUs that tasks may use."""
-    python: str
-    """The interpreter to run scripts with where the spec names none."""
-    environ: Mapping[str, str]
-    """The environment that its tasks inherit."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placed:
-    """A task and the host it is laid on. `address` is set where the spec gave one."""
-
-    role: RoleSpec
-    index: int
-    host: HostSpec
-    address: str | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.role.role.value}:{self.index}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PortNeed:
-    """The ports to hold on a host: so many free ones, and these."""
-
-    free: int = 0
-    wanted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,82 +54,6 @@ class Plan:
     hosts: tuple[str, ...]
 
 
-def place(spec: Spec) -> tuple[Placed, ...]:
-    """Lay the tasks on the hosts: round robin (spread) or one host after another (pack)."""
-    explicit = [
-        Placed(role=role, index=index, host=_host_of(address, spec.hosts), address=address)
-        for role in spec.roles
-        for index, address in enumerate(role.addresses)
-    ]
-    seats = _seats(spec.hosts, spec.placement, sum(r.count for r in spec.roles if not r.addresses))
-    chosen = [
-        Placed(role=role, index=index, host=next(seats))
-        for role in spec.roles
-        if not role.addresses
-        for index in range(role.count)
-    ]
-    order = list(Role)
-    return tuple(
-        sorted(explicit + chosen, key=lambda each: (order.index(each.role.role), each.index))
-    )
-
-
-def _host_of(address: str, hosts: Sequence[HostSpec]) -> HostSpec:
-    machine = split_address(address)[0]
-    for host in hosts:
-        if machine in (host.name, host.address):
-            return host
-    return next((host for host in hosts if host.is_local), hosts[0])
-
-
-def _seats(hosts: Sequence[HostSpec], placement: Placement, count: int) -> Iterator[HostSpec]:
-    """Hosts in the order in which tasks take them."""
-    slots = [host.slots if host.slots is not None else count for host in hosts]
-    if sum(slots) < count:
-        raise InvalidSpecError(
-            f"{count} tasks do not fit on the hosts' {sum(slots)} slots",
-            hint="give the hosts more slots, or the cluster fewer tasks",
-        )
-    if placement is Placement.PACK and all(host.slots is None for host in hosts):
-        slots = [-(-count // len(hosts))] * len(hosts)
-    if placement is Placement.PACK:
-        order = [host for host, free in zip(hosts, slots, strict=True) for _ in range(free)]
-    else:
-        rounds = range(max(slots, default=0))
-        order = [
-            host for turn in rounds for host, free in zip(hosts, slots, strict=True) if turn < free
-        ]
-    return iter(order[:count])
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[::1]:port`."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _needs_port(placed: Placed, strategy: Strategy) -> bool:
-    # An evaluator is in nobody's cluster; a job of one process has none.
-    return strategy.tf_config and placed.role.role is not Role.EVALUATOR
-
-
-def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]:
-    """What to hold on each host before :func:`make`."""
-    strategy = STRATEGIES[spec.strategy]
-    needs: dict[str, PortNeed] = {}
-    for placed in placement:
-        if not _needs_port(placed, strategy):
-            continue
-        need = needs.get(placed.host.name, PortNeed())
-        if placed.address is None:
-            need = PortNeed(free=need.free + 1, wanted=need.wanted)
-        else:
-            port = split_address(placed.address)[1]
-            need = PortNeed(free=need.free, wanted=(*need.wanted, port))
-        needs[placed.host.name] = need
-    return needs
-
-
 def make(
     spec: Spec,
     placement: Sequence[Placed],
@@ -186,7 +73,7 @@ def make(
     for host in {placed.host.name: placed.host for placed in placement}.values():
         here = [placed for placed in placement if placed.host.name == host.name]
         gpus.update(divide_gpus(here, host, facts[host.name], strategy))
-        threads.update(_divide_cores(here, facts[host.name].cores))
+        threads.update(divide_cores(here, facts[host.name].cores))
     tasks = tuple(
         _plan_task(spec, placed, strategy, facts[placed.host.name], addresses, cluster,
                    gpus.get(placed.name), threads[placed.name])
@@ -210,7 +97,7 @@ def _addresses(
     free = {host: iter(ports) for host, ports in free_ports.items()}
     addresses = {}
     for placed in placement:
-        if not _needs_port(placed, strategy):
+        if not needs_port(placed, strategy):
             continue
         if placed.address is not None:
             addresses[placed.name] = placed.address
@@ -227,16 +114,6 @@ def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[
         if placed.name in addresses:
             cluster.setdefault(placed.role.role.value, []).append(addresses[placed.name])
     return cluster
-
-
-def _divide_cores(here: Sequence[Placed], cores: float) -> dict[str, int]:
-    """Threads for each task of a host: what its role asks for, or a fair part of the rest."""
-    threads = {placed.name: placed.role.cpus for placed in here if placed.role.cpus is not None}
-    rest = [placed for placed in here if placed.role.cpus is None]
-    if rest:
-        share = max(1, int((cores - sum(threads.values())) // len(rest)))
-        threads.update((placed.name, share) for placed in rest)
-    return threads
 
 
 def _plan_task(

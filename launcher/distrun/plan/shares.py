@@ -1,4 +1,4 @@
-"""How a host's GPUs are divided among its tasks."""
+"""How a host's GPUs and cores are divided among its tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from distrun.errors import InvalidSpecError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distrun.plan import HostFacts, Placed
+    from distrun.plan.facts import HostFacts
+    from distrun.plan.placement import Placed
     from distrun.spec.model import HostSpec
     from distrun.strategies import Strategy
 
@@ -63,3 +64,13 @@ def _share(names: Sequence[str], gpus: Sequence[str]) -> dict[str, list[str]]:
         return {name: [gpus[place % len(gpus)]] for place, name in enumerate(names)}
     size = len(gpus) // len(names)
     return {name: list(gpus[place * size : (place + 1) * size]) for place, name in enumerate(names)}
+
+
+def divide_cores(here: Sequence[Placed], cores: float) -> dict[str, int]:
+    """Threads for each task of a host: what its role asks for, or a fair part of the rest."""
+    threads = {placed.name: placed.role.cpus for placed in here if placed.role.cpus is not None}
+    rest = [placed for placed in here if placed.role.cpus is None]
+    if rest:
+        share = max(1, int((cores - sum(threads.values())) // len(rest)))
+        threads.update((placed.name, share) for placed in rest)
+    return threads
