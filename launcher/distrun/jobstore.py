@@ -16,9 +16,13 @@ import socket
 import struct
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
 from distrun.errors import HostError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6
@@ -113,7 +117,7 @@ class JobFolder:
         return client
 
     @contextlib.contextmanager
-    def _short_path(self):  # type: ignore[no-untyped-def]
+    def _short_path(self) -> Iterator[str]:
         """The socket's path by way of a descriptor: one of any length fits in 108 bytes."""
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
