@@ -2,73 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import signal
-import subprocess
-import termios
 import time
-from collections.abc import Iterator
 
 import pytest
-
-
-class Terminal:
-    """A command with a terminal of its own, as in a window."""
-
-    def __init__(self, argv: list[str], cwd: str) -> None:
-        self.master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
-        )
-        os.close(slave)
-        os.set_blocking(self.master, False)
-        self.seen = ""
-
-    def read(self) -> str:
-        """All it has shown so far."""
-        try:
-            while block := os.read(self.master, 65536):
-                self.seen += block.decode()
-        except (BlockingIOError, OSError):
-            pass
-        return self.seen
-
-    def type(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-    def ended(self) -> bool:
-        self.read()
-        return self.process.poll() is not None
-
-    def close(self) -> None:
-        if self.master >= 0:
-            os.close(self.master)
-            self.master = -1
-
-
-@pytest.fixture
-def terminal(distrun, tmp_path) -> Iterator:
-    opened = []
-
-    def run(*args: str) -> Terminal:
-        opened.append(Terminal([*distrun.argv, *map(str, args)], str(tmp_path)))
-        return opened[-1]
-
-    yield run
-    for each in opened:
-        each.close()
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.wait(10)
-
 
 CTRL_C = "\x03"
 CLEANS_UP = (

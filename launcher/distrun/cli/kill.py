@@ -48,8 +48,7 @@ class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "signum",
     type=SignalName(),
     default="TERM",
-    show_default=True,
-    help="What to send first.",
+    help="What to send first [default: TERM].",
 )
 def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum: int) -> int:
     """Stop jobs, and return when nothing of them is left.
