@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
-from distrun.gpus import divide_gpus
+from distrun.gpus import divide_gpus, sharers
 from distrun.spec.model import HostSpec, Placement, ProgramKind, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LARGEST_VARIABLE = 128 * 1024
 """Bytes that Linux takes in one environment string (MAX_ARG_STRLEN), its name included."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+_ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,14 +183,17 @@ def make(
     addresses = _addresses(placement, strategy, free_ports)
     cluster = _cluster(placement, addresses)
     gpus: dict[str, str] = {}
+    sharing: set[str] = set()
     threads: dict[str, int] = {}
     for host in {placed.host.name: placed.host for placed in placement}.values():
         here = [placed for placed in placement if placed.host.name == host.name]
-        gpus.update(divide_gpus(here, host, facts[host.name], strategy))
+        given = divide_gpus(here, host, facts[host.name], strategy)
+        gpus.update(given)
+        sharing |= sharers(given)
         threads.update(_divide_cores(here, facts[host.name].cores))
     tasks = tuple(
         _plan_task(spec, placed, strategy, facts[placed.host.name], addresses, cluster,
-                   gpus.get(placed.name), threads[placed.name])
+                   _devices(placed, gpus, sharing, facts), threads[placed.name])
         for placed in placement
     )  # fmt: skip
     return Plan(
@@ -229,6 +233,22 @@ def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[
     return cluster
 
 
+def _devices(
+    placed: Placed,
+    gpus: Mapping[str, str],
+    sharing: set[str],
+    facts: Mapping[str, HostFacts],
+) -> dict[str, str]:
+    """The variables that say which GPUs a task may use, and how."""
+    env = {}
+    if placed.name in gpus:
+        env["CUDA_VISIBLE_DEVICES"] = gpus[placed.name]
+    # TensorFlow takes a GPU's whole memory unless told not to; the next task there finds none.
+    if placed.name in sharing and _ALLOW_GROWTH not in facts[placed.host.name].environ:
+        env[_ALLOW_GROWTH] = "true"
+    return env
+
+
 def _divide_cores(here: Sequence[Placed], cores: float) -> dict[str, int]:
     """Threads for each task of a host: what its role asks for, or a fair part of the rest."""
     threads = {placed.name: placed.role.cpus for placed in here if placed.role.cpus is not None}
@@ -246,7 +266,7 @@ def _plan_task(
     facts: HostFacts,
     addresses: Mapping[str, str],
     cluster: Mapping[str, list[str]],
-    gpus: str | None,
+    devices: Mapping[str, str],
     threads: int,
 ) -> TaskPlan:
     set_by_spec = {**placed.host.env, **spec.program.env, **placed.role.env}
@@ -261,8 +281,7 @@ def _plan_task(
     if strategy.tf_config:
         env["TF_CONFIG"] = _tf_config(cluster, placed)
         env["no_proxy"] = _no_proxy(facts.environ, cluster)
-    if gpus is not None:
-        env["CUDA_VISIBLE_DEVICES"] = gpus
+    env.update(devices)
     for variable in _THREAD_VARIABLES:
         if variable not in facts.environ:
             env[variable] = str(threads)
