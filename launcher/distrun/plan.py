@@ -182,6 +182,9 @@ def make(
     strategy = STRATEGIES[spec.strategy]
     addresses = _addresses(placement, strategy, free_ports)
     cluster = _cluster(placement, addresses)
+    # Written once: every task has the whole of it.
+    cluster_text = json.dumps(cluster)
+    machines = _machines(cluster)
     gpus: dict[str, str] = {}
     sharing: set[str] = set()
     threads: dict[str, int] = {}
@@ -192,7 +195,7 @@ def make(
         sharing |= sharers(given)
         threads.update(_divide_cores(here, facts[host.name].cores))
     tasks = tuple(
-        _plan_task(spec, placed, strategy, facts[placed.host.name], addresses, cluster,
+        _plan_task(spec, placed, facts[placed.host.name], addresses, cluster_text, machines,
                    _devices(placed, gpus, sharing, facts), threads[placed.name])
         for placed in placement
     )  # fmt: skip
@@ -262,13 +265,14 @@ def _divide_cores(here: Sequence[Placed], cores: float) -> dict[str, int]:
 def _plan_task(
     spec: Spec,
     placed: Placed,
-    strategy: Strategy,
     facts: HostFacts,
     addresses: Mapping[str, str],
-    cluster: Mapping[str, list[str]],
+    cluster_text: str,
+    machines: Sequence[str],
     devices: Mapping[str, str],
     threads: int,
 ) -> TaskPlan:
+    strategy = STRATEGIES[spec.strategy]
     set_by_spec = {**placed.host.env, **spec.program.env, **placed.role.env}
     env = {
         "DISTRUN_TASK": placed.name,
@@ -279,8 +283,8 @@ def _plan_task(
         **dict(strategy.env),
     }
     if strategy.tf_config:
-        env["TF_CONFIG"] = _tf_config(cluster, placed)
-        env["no_proxy"] = _no_proxy(facts.environ, cluster)
+        env["TF_CONFIG"] = _tf_config(cluster_text, placed)
+        env["no_proxy"] = _no_proxy(facts.environ, machines)
     env.update(devices)
     for variable in _THREAD_VARIABLES:
         if variable not in facts.environ:
@@ -313,10 +317,10 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     return (python, program.target, *args)
 
 
-def _tf_config(cluster: Mapping[str, list[str]], placed: Placed) -> str:
+def _tf_config(cluster_text: str, placed: Placed) -> str:
     """What tf.distribute.cluster_resolver.TFConfigClusterResolver reads."""
-    task = {"type": placed.role.role.value, "index": placed.index}
-    text = json.dumps({"cluster": cluster, "task": task})
+    task = json.dumps({"type": placed.role.role.value, "index": placed.index})
+    text = f'{{"cluster": {cluster_text}, "task": {task}}}'
     if len(text) + len("TF_CONFIG=") >= LARGEST_VARIABLE:
         raise InvalidSpecError(
             f"TF_CONFIG would take {len(text):,} bytes; Linux passes no variable over 128 KiB",
@@ -325,10 +329,13 @@ def _tf_config(cluster: Mapping[str, list[str]], placed: Placed) -> str:
     return text
 
 
-def _no_proxy(environ: Mapping[str, str], cluster: Mapping[str, list[str]]) -> str:
+def _machines(cluster: Mapping[str, list[str]]) -> list[str]:
+    names = [split_address(each)[0] for addresses in cluster.values() for each in addresses]
+    return list(dict.fromkeys(names))
+
+
+def _no_proxy(environ: Mapping[str, str], machines: Sequence[str]) -> str:
     """The hosts that gRPC must reach directly, after those that are there already."""
     old = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     names = [name.strip() for name in old.split(",") if name.strip()]
-    for addresses in cluster.values():
-        names += [split_address(address)[0] for address in addresses]
-    return ",".join(dict.fromkeys(names))
+    return ",".join(dict.fromkeys([*names, *machines]))
