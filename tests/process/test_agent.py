@@ -295,13 +295,16 @@ def test_noise_on_the_link_ends_it_with_one_fault(any_host: Host):
 
 
 def test_the_last_reports_reach_a_reader_that_was_slow(host: Host):
-    for _ in range(3000):
-        host.link.channel.send(wire.HoldPorts(0, []))
-    host.link.channel.send(wire.Shutdown())
-    while host.link.channel.pending:
-        host.link.channel.flush()
+    # An empty range: each is refused at once.
+    orders = wire.encode(wire.HoldPorts(1, [], 2, 1)) * 2000 + wire.encode(wire.Shutdown())
+    with socket.socket(fileno=os.dup(host.link.channel.writer)) as link:
+        link.setblocking(True)
+        link.sendall(orders)
+    os.set_blocking(host.link.channel.reader, False)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # nobody reads meanwhile
+        host.link.process.wait(0.5)
     host.expect_end()
-    assert len(host.all(wire.PortsHeld)) == 3000
+    assert len(host.all(wire.PortsRefused)) == 2000
 
 
 # Ports --------------------------------------------------------------------------------------
@@ -662,6 +665,8 @@ def test_a_last_word_that_comes_with_anothers_exit(host: Host, tmp_path: Path, w
     host.expect(wire.TaskEnded, "worker:0")
     host.expect(wire.TaskEnded, "worker:1")
     assert host.all(wire.Progress)[-1].values == {"STEP": "9"}
+    host.run("worker:2", "true")  # and the agent has survived it
+    host.expect(wire.TaskEnded)
 
 
 # Stopping -----------------------------------------------------------------------------------
