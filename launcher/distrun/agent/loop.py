@@ -83,9 +83,9 @@ class Agent:
 
     def _say_last(self) -> None:
         """Let a slow supervisor have the last reports; one that never reads has not long."""
-        deadline = self._clock() + LEFTOVER_GRACE
-        while self._channel.pending and self._clock() < deadline:
-            select.select([], [self._channel.writer], [], max(0.0, deadline - self._clock()))
+        while self._channel.pending:
+            if not select.select([], [self._channel.writer], [], LEFTOVER_GRACE)[1]:
+                break
             self._channel.flush()
 
     # Waiting -------------------------------------------------------------------------------

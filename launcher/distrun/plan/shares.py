@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from distrun.errors import InvalidSpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from distrun.plan.facts import HostFacts
     from distrun.plan.placement import Placed
@@ -49,6 +49,16 @@ def divide_gpus(
             given[name], rest = rest[:count], rest[count:]
     given.update(_share(undecided, rest))
     return {name: ",".join(each) or NONE for name, each in given.items()}
+
+
+def sharers(given: Mapping[str, str]) -> set[str]:
+    """The tasks that have a GPU with others, by what :func:`divide_gpus` gave to a host's tasks."""
+    users: dict[str, list[str]] = {}
+    for name, gpus in given.items():
+        for gpu in gpus.split(","):
+            if gpu != NONE:
+                users.setdefault(gpu, []).append(name)
+    return {name for names in users.values() if len(names) > 1 for name in names}
 
 
 def _asked(placed: Placed, strategy: Strategy) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
 from distrun.plan.placement import Placed, needs_port, split_address
-from distrun.plan.shares import divide_cores, divide_gpus
+from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec.model import ProgramKind, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LARGEST_VARIABLE = 128 * 1024
 """Bytes that Linux takes in one environment string (MAX_ARG_STRLEN), its name included."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+_ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +69,21 @@ def make(
     strategy = STRATEGIES[spec.strategy]
     addresses = _addresses(placement, strategy, free_ports)
     cluster = _cluster(placement, addresses)
+    # Written once: every task has the whole of it.
+    cluster_text = json.dumps(cluster)
+    machines = _machines(cluster)
     gpus: dict[str, str] = {}
+    sharing: set[str] = set()
     threads: dict[str, int] = {}
     for host in {placed.host.name: placed.host for placed in placement}.values():
         here = [placed for placed in placement if placed.host.name == host.name]
-        gpus.update(divide_gpus(here, host, facts[host.name], strategy))
+        given = divide_gpus(here, host, facts[host.name], strategy)
+        gpus.update(given)
+        sharing |= sharers(given)
         threads.update(divide_cores(here, facts[host.name].cores))
     tasks = tuple(
-        _plan_task(spec, placed, strategy, facts[placed.host.name], addresses, cluster,
-                   gpus.get(placed.name), threads[placed.name])
+        _plan_task(spec, placed, facts[placed.host.name], addresses, cluster_text, machines,
+                   _devices(placed, gpus, sharing, facts), threads[placed.name])
         for placed in placement
     )  # fmt: skip
     return Plan(
@@ -116,16 +123,33 @@ def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[
     return cluster
 
 
+def _devices(
+    placed: Placed,
+    gpus: Mapping[str, str],
+    sharing: set[str],
+    facts: Mapping[str, HostFacts],
+) -> dict[str, str]:
+    """The variables that say which GPUs a task may use, and how."""
+    env = {}
+    if placed.name in gpus:
+        env["CUDA_VISIBLE_DEVICES"] = gpus[placed.name]
+    # TensorFlow takes a GPU's whole memory unless told not to; the next task there finds none.
+    if placed.name in sharing and _ALLOW_GROWTH not in facts[placed.host.name].environ:
+        env[_ALLOW_GROWTH] = "true"
+    return env
+
+
 def _plan_task(
     spec: Spec,
     placed: Placed,
-    strategy: Strategy,
     facts: HostFacts,
     addresses: Mapping[str, str],
-    cluster: Mapping[str, list[str]],
-    gpus: str | None,
+    cluster_text: str,
+    machines: Sequence[str],
+    devices: Mapping[str, str],
     threads: int,
 ) -> TaskPlan:
+    strategy = STRATEGIES[spec.strategy]
     set_by_spec = {**placed.host.env, **spec.program.env, **placed.role.env}
     env = {
         "DISTRUN_TASK": placed.name,
@@ -136,10 +160,9 @@ def _plan_task(
         **dict(strategy.env),
     }
     if strategy.tf_config:
-        env["TF_CONFIG"] = _tf_config(cluster, placed)
-        env["no_proxy"] = _no_proxy(facts.environ, cluster)
-    if gpus is not None:
-        env["CUDA_VISIBLE_DEVICES"] = gpus
+        env["TF_CONFIG"] = _tf_config(cluster_text, placed)
+        env["no_proxy"] = _no_proxy(facts.environ, machines)
+    env.update(devices)
     for variable in _THREAD_VARIABLES:
         if variable not in facts.environ:
             env[variable] = str(threads)
@@ -171,10 +194,10 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     return (python, program.target, *args)
 
 
-def _tf_config(cluster: Mapping[str, list[str]], placed: Placed) -> str:
+def _tf_config(cluster_text: str, placed: Placed) -> str:
     """What tf.distribute.cluster_resolver.TFConfigClusterResolver reads."""
-    task = {"type": placed.role.role.value, "index": placed.index}
-    text = json.dumps({"cluster": cluster, "task": task})
+    task = json.dumps({"type": placed.role.role.value, "index": placed.index})
+    text = f'{{"cluster": {cluster_text}, "task": {task}}}'
     if len(text) + len("TF_CONFIG=") >= LARGEST_VARIABLE:
         raise InvalidSpecError(
             f"TF_CONFIG would take {len(text):,} bytes; Linux passes no variable over 128 KiB",
@@ -183,10 +206,13 @@ def _tf_config(cluster: Mapping[str, list[str]], placed: Placed) -> str:
     return text
 
 
-def _no_proxy(environ: Mapping[str, str], cluster: Mapping[str, list[str]]) -> str:
+def _machines(cluster: Mapping[str, list[str]]) -> list[str]:
+    names = [split_address(each)[0] for addresses in cluster.values() for each in addresses]
+    return list(dict.fromkeys(names))
+
+
+def _no_proxy(environ: Mapping[str, str], machines: Sequence[str]) -> str:
     """The hosts that gRPC must reach directly, after those that are there already."""
     old = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     names = [name.strip() for name in old.split(",") if name.strip()]
-    for addresses in cluster.values():
-        names += [split_address(address)[0] for address in addresses]
-    return ",".join(dict.fromkeys(names))
+    return ",".join(dict.fromkeys([*names, *machines]))
