@@ -59,13 +59,11 @@ class JobFolder:
         return self.log_of(task).with_suffix(".idx")
 
     def state(self) -> lifecycle.JobState:
-        """The job's state by its record. Raises UsageError where the folder is gone."""
+        """The job's state by its record; that of a job in preparation where there is none."""
         try:
             return lifecycle.replay(events.read(str(self.events_file)))
         except FileNotFoundError:
-            if not self.path.is_dir():
-                raise UsageError(f"job {self.job_id} is gone from {self.path}") from None
-            # It is just being made, or that was as far as it came.
+            # It is just being made, or that was as far as it came, or it is just being removed.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
 
     def name(self) -> str | None:

@@ -99,7 +99,9 @@ def complete_tasks(ctx: click.Context, incomplete: str) -> list[CompletionItem[A
     """Tasks of the job that the command line names, or of the newest."""
     from distrun.jobstore import JobStore
 
-    return _offered(_tasks(JobStore.default(), ctx.params.get("job")), incomplete)
+    # Where the line ends with `-t`, click stops before it has sorted out what the words are.
+    job = ctx.params.get("job") or next(iter(ctx.args), None)
+    return _offered(_tasks(JobStore.default(), job), incomplete)
 
 
 def _jobs(store: JobStore, *, running: bool) -> Iterator[CompletionItem[Any]]:

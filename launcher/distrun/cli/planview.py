@@ -155,7 +155,7 @@ def _told_once(plan: Plan) -> list[str]:
     lines = [
         f"pass   {name} (from this shell; its value is shown nowhere)" for name in plan.pass_env
     ]
-    return [*lines, f"each   DISTRUN_TASK, {', '.join(AT_LAUNCH)}: the task's own"]
+    return [*lines, f"own    DISTRUN_TASK, {', '.join(AT_LAUNCH)}"]
 
 
 def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple[str, _Settings]]:

@@ -57,7 +57,8 @@ class Screen:
             self._shown = b""
 
     def _draw(self) -> None:
-        line = clipped(self._text, _columns(self._stream) - 1).encode(errors="replace")
+        text = clipped(self._text, _columns(self._stream) - 1)
+        line = text.rstrip().encode(errors="replace")
         if line == self._shown:
             return
         self.clear()
