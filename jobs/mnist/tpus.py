@@ -45,7 +45,7 @@ def connect(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolv
         reason = getattr(error, "message", None) or str(error) or type(error).__name__
         where = "on this machine" if name == "local" else f"at {name!r}"
         raise NoTpuError(
-            f"no TPU {where} ({reason.strip().partition(chr(10))[0][:200]}); name one with --tpu, "
+            f"no TPU {where} ({_first_sentence(reason)}); name one with --tpu, "
             "or choose another --strategy"
         ) from error
     return resolver
@@ -89,3 +89,7 @@ def _within(seconds: float, call: Callable[[], Any]) -> Any:
     if not outcome:
         raise TimeoutError(f"no answer within {seconds:.0f} s")
     return outcome[0]
+
+
+def _first_sentence(text: str) -> str:
+    return text.strip().partition("\n")[0].partition(". ")[0][:200].rstrip(".")
