@@ -6,16 +6,30 @@ import argparse
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from distribution import Distribution, DistributionError, add_options
+from distribution import chosen as distribution_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cluster import Task
 
-STRATEGIES = ("default", "one_device", "mirrored", "multi_worker_mirrored")
-CLUSTER_STRATEGIES = ("multi_worker_mirrored",)
-"""Those that train with all tasks of TF_CONFIG; the others run in one process."""
+STRATEGIES = (
+    "default",
+    "one_device",
+    "mirrored",
+    "central_storage",
+    "multi_worker_mirrored",
+    "parameter_server",
+    "tpu",
+)
+ROLES = {
+    "multi_worker_mirrored": ("chief", "worker", "evaluator"),
+    "parameter_server": ("chief", "worker", "ps", "evaluator"),
+}
+"""What the tasks of TF_CONFIG may be; the other strategies run in one process."""
 
 _DESCRIPTION = """\
 Trains the tutorials' small CNN on MNIST with a custom training loop, on one process or on a
@@ -30,7 +44,7 @@ examples:
                                                         run it again to resume in run1
 
 exit codes: 0 trained; 2 wrong usage; 42 preempted (SIGTERM), after saving; 65 data or a checkpoint
-that cannot be used; 1 the cluster broke (a peer died).
+that cannot be used; 69 no TPU; 1 the cluster broke (a peer died).
 """
 
 
@@ -39,7 +53,7 @@ class Arguments:
     """What was asked for, checked."""
 
     strategy: str
-    device: str
+    distribution: Distribution
     epochs: int
     steps_per_epoch: int
     batch_size: int
@@ -78,7 +92,7 @@ def _positive(text: str) -> float:
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
+    def error(self, message: str) -> NoReturn:
         """One line rather than argparse's usage block: launchers show it in a task's log."""
         self.exit(2, f"{self.prog}: {message} (see --help)\n")
 
@@ -91,6 +105,12 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     training = parser.add_argument_group("training")
+    training.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        help="default: $DISTRUN_STRATEGY; else, where TF_CONFIG names a cluster, parameter_server "
+        "if it has a ps and multi_worker_mirrored if not; else default (no distribution)",
+    )
     training.add_argument("--epochs", type=_integer(1), default=3, metavar="N", help="default: 3")
     training.add_argument(
         "--steps-per-epoch", type=_integer(1), default=70, metavar="N", help="default: 70"
@@ -114,16 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of the first weights and of the order of the images; the same on all workers "
         "(default: 0)",
     )
-    distribution = parser.add_argument_group("distribution")
-    distribution.add_argument(
-        "--strategy",
-        choices=STRATEGIES,
-        help="default: $DISTRUN_STRATEGY; else multi_worker_mirrored where TF_CONFIG names a "
-        "cluster; else default (no distribution)",
-    )
-    distribution.add_argument(
-        "--device", default="/cpu:0", help="the device of one_device (default: /cpu:0)"
-    )
+    add_options(parser)
     data = parser.add_argument_group("data")
     data.add_argument(
         "--data",
@@ -164,13 +175,22 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Argume
     parser = _parser()
     options = vars(parser.parse_args(argv))
     if options["strategy"] is None:
-        options["strategy"] = environ.get("DISTRUN_STRATEGY") or (
-            "multi_worker_mirrored" if task.cluster else "default"
-        )
+        options["strategy"] = environ.get("DISTRUN_STRATEGY") or _fitting(task)
         if options["strategy"] not in STRATEGIES:
             parser.error(
                 f"DISTRUN_STRATEGY={options['strategy']!r} is none of {', '.join(STRATEGIES)}"
             )
     if options["data"] == "synthetic" and options["data_dir"] is not None:
         parser.error("--data synthetic draws its own digits: it takes no --data-dir")
-    return Arguments(**options)
+    try:
+        distribution = distribution_of(options, options["strategy"])
+    except DistributionError as error:
+        parser.error(str(error))
+    return Arguments(distribution=distribution, **options)
+
+
+def _fitting(task: Task) -> str:
+    """The strategy for the cluster that TF_CONFIG names, if any."""
+    if not task.cluster:
+        return "default"
+    return "parameter_server" if task.count("ps") else "multi_worker_mirrored"

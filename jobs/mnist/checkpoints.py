@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cluster import Task
 
 
-_UNUSABLE = (
+UNUSABLE = (
     # Damaged or gone, as the operations and as the reader of the object graph tell it:
     tf.errors.OpError,
     IndexError,
@@ -61,7 +61,7 @@ class Checkpoints:
         for path in paths:
             try:
                 self._checkpoint.restore(path).assert_existing_objects_matched()
-            except _UNUSABLE as error:
+            except UNUSABLE as error:
                 problem = str(error).strip().partition("\n")[0][:200]
                 say(f"{path} cannot be restored: {problem}")
             else:

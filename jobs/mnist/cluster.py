@@ -20,22 +20,30 @@ class Task:
 
     role: str = "worker"
     index: int = 0
-    cluster: tuple[tuple[str, int], ...] = ()
-    """(role, number of tasks) of each role; empty where there is no cluster."""
+    cluster: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(role, addresses of its tasks) of each role; empty where there is no cluster."""
 
     @property
     def name(self) -> str:
         return f"{self.role}:{self.index}"
 
+    def addresses(self, role: str) -> tuple[str, ...]:
+        """Where the cluster's tasks of this role are."""
+        return dict(self.cluster).get(role, ())
+
+    def count(self, role: str) -> int:
+        """How many tasks of the cluster have this role."""
+        return len(self.addresses(role))
+
     @property
     def trainers(self) -> int:
         """How many tasks train: the chief and the workers; 1 without a cluster."""
-        return sum(count for role, count in self.cluster if role in {"chief", "worker"}) or 1
+        return self.count("chief") + self.count("worker") or 1
 
     @property
     def is_chief(self) -> bool:
         """Whether this task's checkpoints stay: the chief, or worker 0 where there is none."""
-        if any(role == "chief" for role, _ in self.cluster):
+        if self.count("chief"):
             return self.role == "chief"
         return self.role == "worker" and self.index == 0
 
@@ -58,15 +66,18 @@ def read_task(environ: Mapping[str, str]) -> Task:
         return Task()
     task = config.get("task")
     try:
-        counts = tuple((str(role), len(addresses)) for role, addresses in cluster.items())
+        roles = tuple(
+            (str(role), tuple(map(str, addresses))) for role, addresses in cluster.items()
+        )
         role, index = str(task["type"]), int(task["index"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ClusterError(
             'TF_CONFIG must look like {"cluster": {"worker": ["host:port", ...]}, '
             '"task": {"type": "worker", "index": 0}}'
         ) from error
-    known = dict(counts)
+    read = Task(role=role, index=index, cluster=roles)
     # An evaluator may be in nobody's cluster.
-    if role != "evaluator" and not 0 <= index < known.get(role, 0):
-        raise ClusterError(f"TF_CONFIG's task {role}:{index} is not in its cluster ({known})")
-    return Task(role=role, index=index, cluster=counts)
+    if role != "evaluator" and not 0 <= index < read.count(role):
+        counts = ", ".join(f"{len(addresses)} {role}" for role, addresses in roles)
+        raise ClusterError(f"TF_CONFIG's task {read.name} is not in its cluster ({counts})")
+    return read

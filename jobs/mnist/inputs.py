@@ -50,7 +50,17 @@ def training_iterator(
         seed: of the permutations.
         start: how many images the run has seen before.
     """
-    count = len(digits.train_images)
+
+    def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        order = endless_order(len(digits.train_images), seed, start)
+        pixels, labels = _constants(digits.train_images, digits.train_labels)
+        return training_batches(_part(order, context, global_batch), pixels, labels)
+
+    return iter(strategy.distribute_datasets_from_function(pipeline))
+
+
+def endless_order(count: int, seed: int, start: int) -> tf.data.Dataset:
+    """The images' indices in the order of a run: a new permutation of all each time round."""
     first_round, offset = divmod(start, count)
 
     def shuffled(time_round: tf.Tensor) -> tf.data.Dataset:
@@ -61,21 +71,20 @@ def training_iterator(
             )
         )
 
-    def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        order = tf.data.Dataset.range(first_round, _FOREVER).flat_map(shuffled).skip(offset)
-        pixels, labels = _constants(digits.train_images, digits.train_labels)
-        return (
-            _part(order, context, global_batch)
-            .map(lambda at: (_floats(tf.gather(pixels, at)), tf.gather(labels, at)))
-            # Known to be endless, it needs no agreement between the workers at each step on
-            # whether anyone has a batch left.
-            .apply(
-                tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
-            )
-            .prefetch(tf.data.AUTOTUNE)
-        )
+    return tf.data.Dataset.range(first_round, _FOREVER).flat_map(shuffled).skip(offset)
 
-    return iter(strategy.distribute_datasets_from_function(pipeline))
+
+def training_batches(
+    batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor
+) -> tf.data.Dataset:
+    """The images and labels that each batch of indices names."""
+    return (
+        batches.map(lambda at: (_floats(tf.gather(pixels, at)), tf.gather(labels, at)))
+        # Known to be endless, it needs no agreement between the workers at each step on
+        # whether anyone has a batch left.
+        .apply(tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY))
+        .prefetch(tf.data.AUTOTUNE)
+    )
 
 
 def test_iterator(strategy: tf.distribute.Strategy, digits: Digits) -> tuple[Any, int]:

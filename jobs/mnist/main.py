@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXIT_CLUSTER = 1
 EXIT_USAGE = 2
 EXIT_DATA = 65
+EXIT_NO_TPU = 69
 
 
 def _say(line: str) -> None:
@@ -41,12 +42,10 @@ def main(argv: Sequence[str]) -> int:
     except ClusterError as error:
         return _fail(EXIT_USAGE, error)
     chosen = arguments.parse(argv, os.environ, task)
-    if chosen.strategy not in arguments.CLUSTER_STRATEGIES:
+    if chosen.strategy not in arguments.ROLES:
         task = Task()  # the strategy runs in one process, whatever cluster there is
-    elif task.role not in {"chief", "worker"}:
-        return _fail(
-            EXIT_USAGE, f"{task.name} has no part in {chosen.strategy}: chief and workers train"
-        )
+    elif problem := _misplaced(chosen, task):
+        return _fail(EXIT_USAGE, problem)
     guard = StartUpGuard()
 
     from digits import DataError
@@ -62,24 +61,78 @@ def main(argv: Sequence[str]) -> int:
     # strategies), and TensorFlow's informative messages stay out of the task's log.
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return _take_part(chosen, digits, task, guard)
+
+
+def _misplaced(chosen: arguments.Arguments, task: Task) -> str | None:
+    """Why the task cannot take its part in the strategy's cluster, if so."""
+    roles = arguments.ROLES[chosen.strategy]
+    if task.role not in roles:
+        return f"{task.name} has no part in {chosen.strategy}: its roles are {', '.join(roles)}"
+    if chosen.strategy == "parameter_server":
+        missing = [role for role in ("chief", "worker", "ps") if not task.count(role)]
+        if missing:
+            return (
+                "parameter_server needs a cluster in TF_CONFIG with a chief, workers and ps: "
+                f"there is no {' and no '.join(missing)}"
+            )
+    if task.role == "evaluator" and chosen.checkpoint_dir is None:
+        return f"{task.name} evaluates checkpoints: give all tasks the same --checkpoint-dir"
+    return None
+
+
+def _take_part(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
+    if task.role == "evaluator":
+        return _evaluate(chosen, digits, guard)
+    if chosen.strategy == "parameter_server" and task.role != "chief":
+        return _serve(digits, task, guard)
     return _train(chosen, digits, task, guard)
+
+
+def _serve(digits: Digits, task: Task, guard: StartUpGuard) -> int:
+    from server import ServerError, serve
+
+    try:
+        serve(task, digits if task.role == "worker" else None, guard)
+    except ServerError as error:
+        return _fail(EXIT_CLUSTER, error)
+    return 0
+
+
+def _evaluate(chosen: arguments.Arguments, digits: Digits, guard: StartUpGuard) -> int:
+    import tensorflow as tf
+
+    from evaluator import Evaluator
+
+    tf.get_logger().setLevel("ERROR")
+    assert chosen.checkpoint_dir is not None
+    evaluator = Evaluator(digits, chosen.checkpoint_dir, chosen.epochs, _say)
+    guard.end()
+    _say(evaluator.headline)
+    evaluator.run()
+    return 0
 
 
 def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
     import tensorflow as tf
     import tf_keras
 
+    from asynchronous import AsynchronousTraining, LostUpdateError
     from checkpoints import CheckpointError
+    from distribution import DistributionError
     from inputs import BatchSizeError
     from preemption import EXIT_CODE, Preempted
     from strategies import FACTORIES
-    from training import Training
+    from synchronous import SynchronousTraining
+    from tpus import NoTpuError
     from workers import DisagreementError
 
     tf.get_logger().setLevel("ERROR")
     tf_keras.utils.set_random_seed(chosen.seed)
+    kind = AsynchronousTraining if chosen.strategy == "parameter_server" else SynchronousTraining
     try:
-        training = Training(FACTORIES[chosen.strategy](chosen), digits, chosen, task, _say)
+        strategy = FACTORIES[chosen.strategy](chosen.distribution, task)
+        training = kind(strategy, digits, chosen, task, _say)
         guard.end()
         _say(training.headline)
         training.run()
@@ -87,8 +140,12 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
         kept = f"saved in {chosen.checkpoint_dir}" if chosen.checkpoint_dir else "nothing is saved"
         _say(f"preempted at {training.position}: {kept}")
         return EXIT_CODE
-    except BatchSizeError as error:
+    except (BatchSizeError, DistributionError) as error:
         return _fail(EXIT_USAGE, error)
+    except NoTpuError as error:
+        return _fail(EXIT_NO_TPU, error)
+    except LostUpdateError as error:
+        return _fail(EXIT_CLUSTER, error)
     except (CheckpointError, DisagreementError) as error:
         return _fail(EXIT_DATA, error)
     except tf.errors.OpError as error:

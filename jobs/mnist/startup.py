@@ -5,6 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _exit() -> None:
+    # Nothing has been trained: there is nothing to save or to wait for.
+    os._exit(128 + signal.SIGTERM)
 
 
 class StartUpGuard:
@@ -17,6 +26,7 @@ class StartUpGuard:
     """
 
     def __init__(self) -> None:
+        self._act: Callable[[], None] = _exit
         self._over = threading.Event()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._thread = threading.Thread(target=self._watch, name="start-up SIGTERM", daemon=True)
@@ -25,8 +35,11 @@ class StartUpGuard:
     def _watch(self) -> None:
         while not self._over.is_set():
             if signal.sigtimedwait({signal.SIGTERM}, 0.2) is not None:
-                # Nothing has been trained: there is nothing to save or to wait for.
-                os._exit(128 + signal.SIGTERM)
+                self._act()
+
+    def on_signal(self, act: Callable[[], None]) -> None:
+        """Has `act` called instead, in this thread, for as long as the guard is not ended."""
+        self._act = act
 
     def end(self) -> None:
         """Gives SIGTERM to whoever has a handler for it now."""

@@ -11,7 +11,7 @@ import select
 import selectors
 import signal
 import time
-from typing import Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, List, Optional
 
 from distrun.agent import facts, family, kernel, program
 from distrun.agent.logindex import LogIndexer
@@ -83,9 +83,9 @@ class Agent:
 
     def _say_last(self) -> None:
         """Let a slow supervisor have the last reports; one that never reads has not long."""
-        deadline = self._clock() + LEFTOVER_GRACE
-        while self._channel.pending and self._clock() < deadline:
-            select.select([], [self._channel.writer], [], max(0.0, deadline - self._clock()))
+        while self._channel.pending:
+            if not select.select([], [self._channel.writer], [], LEFTOVER_GRACE)[1]:
+                break
             self._channel.flush()
 
     # Waiting -------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class Agent:
 
     def _adopt(self) -> None:
         """Reap orphans that have ended, and find out whose the others are."""
-        found = _living_orphans({task.pid for task in self._tasks.values()})
+        found = self._orphans()
         known: Dict[int, family.Process] = {}
         for task in self._tasks.values():
             for pid in [pid for pid in task.orphans if pid not in found]:
@@ -285,6 +285,20 @@ class Agent:
                 owner = owner_of(process, self._tasks, self._job_id)
                 if owner is not None:
                     owner.orphans[pid] = process
+
+    def _orphans(self) -> Dict[int, family.Process]:
+        """Those of this process's children that no task began with.
+
+        An orphan's children become this process's before it can be reaped, so a pass that reaps
+        none has seen all there are.
+        """
+        leaders = {task.pid for task in self._tasks.values()}
+        while True:
+            pids = [pid for pid in family.children(os.getpid()) if pid not in leaders]
+            if not [pid for pid in pids if _reaped(pid)]:
+                break
+        looked = [family.look(pid) for pid in pids]
+        return {process.pid: process for process in looked if process is not None}
 
     def _advance(self, task: Task) -> None:
         if task.advance(self._clock()):
@@ -360,17 +374,3 @@ def _reaped(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:
         return True
-
-
-def _living_orphans(leaders: Set[int]) -> Dict[int, family.Process]:
-    """This process's children but for the tasks' first processes; those that ended are reaped.
-
-    An orphan's children become this process's before it can be reaped, so a pass that reaps
-    none has seen all there are.
-    """
-    while True:
-        orphans = [pid for pid in family.children(os.getpid()) if pid not in leaders]
-        reaped = [pid for pid in orphans if _reaped(pid)]
-        if not reaped:
-            looked = [family.look(pid) for pid in orphans]
-            return {process.pid: process for process in looked if process is not None}

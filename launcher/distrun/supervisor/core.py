@@ -6,6 +6,7 @@ commands that watch; then the lifecycle's actions are carried out. Nothing is po
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import os
@@ -25,7 +26,7 @@ from distrun.supervisor.hosts import Hosts
 from distrun.supervisor.preparation import Preparation, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from distrun.agent.wire import Message
     from distrun.jobstore import JobFolder
@@ -46,7 +47,6 @@ class Supervisor:
 
     Args:
         launch: the launch command, whose end is the job's until it detaches.
-        said: what it has said already, besides which job this is.
     """
 
     def __init__(
@@ -54,7 +54,6 @@ class Supervisor:
         folder: JobFolder,
         spec: Spec,
         launch: wire.Channel,
-        said: list[Message],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
@@ -76,11 +75,10 @@ class Supervisor:
         )
         self._launch: Client | None = self._clients.add(launch)
         self._launch.is_watching = True
-        self._said_already = said
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
 
-    def run(self) -> None:
-        """Run the job to its end."""
+    def run(self, early: Sequence[Message] = ()) -> None:
+        """Run the job to its end. `early` is what its launch command has said already."""
         spec = self._spec
         self.emit(
             events.JobCreated(
@@ -96,9 +94,12 @@ class Supervisor:
                 run_timeout=spec.timeouts.run,
             )
         )
-        self._prepare()
-        for message in self._said_already:
-            self._on_client(self._launch, message)
+        for message in early:
+            if self._launch is not None:
+                self._on_client(self._launch, message)
+        if self._state.outcome is None:
+            self._prepare()
+        self._finish_if_released()
         while not self._state.phase.is_final:
             self._wait()
             self._fire_timers()
@@ -160,7 +161,8 @@ class Supervisor:
         self.emit(events.JobEnded(at=time.time(), outcome=self._finish))
 
     def _on_record_failure(self, error: OSError) -> None:
-        print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201 - its log
+        with contextlib.suppress(OSError):  # its log is on the same disk
+            print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
         if self._record_failed:
             return
         self._record_failed = True
@@ -297,12 +299,12 @@ class Supervisor:
 
     # Commands ------------------------------------------------------------------------------
 
-    def _on_client(self, client: Client | None, message: Message) -> None:
+    def _on_client(self, client: Client, message: Message) -> None:
         if isinstance(message, wire.StopJob):
             self._request_stop(message)
         elif isinstance(message, wire.Detach) and client is self._launch:
             self._launch = None
-        elif isinstance(message, wire.Watch) and client is not None:
+        elif isinstance(message, wire.Watch):
             client.is_watching = True
             for progress in self._progress.values():
                 client.channel.send(progress)

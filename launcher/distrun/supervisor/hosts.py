@@ -83,6 +83,7 @@ class Hosts:
         except wire.WireError as error:
             messages = [(0, wire.Fault(str(error), time.time()))]
             link.channel.ended = True
+            link.channel.send(wire.Shutdown())
         last = 0
         for seq, message in messages:
             last = max(last, seq)

@@ -1,0 +1,202 @@
+"""Training in which each step is one worker's, by ClusterCoordinator; runs on the chief."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import tensorflow as tf
+
+import handout
+import inputs
+from preemption import Preempted
+from training import Training, count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from arguments import Arguments
+    from cluster import Task
+    from digits import Digits
+
+_AHEAD = 8
+"""Steps scheduled for each worker before they are needed: enough to keep it busy while the chief
+looks around, few enough to be done soon where the run is to end."""
+_LOOK_SECONDS = 0.02
+_ASK_SECONDS = 0.5
+_DRAIN_SECONDS = 4.0
+"""How long steps under way are waited for where the run is to end."""
+
+
+class LostUpdateError(Exception):
+    """Not every step that was scheduled has reached the variables."""
+
+
+class _Meter:
+    """Steps a second, from the first ones on that have been seen done."""
+
+    def __init__(self, done: int) -> None:
+        self._began, self._from, self._started = done, done, time.monotonic()
+
+    def look(self, done: int) -> None:
+        if self._from == self._began and done > self._began:
+            self._from, self._started = done, time.monotonic()
+
+    def steps_per_second(self, done: int) -> float:
+        return (done - self._from) / max(time.monotonic() - self._started, 1e-9)
+
+
+class AsynchronousTraining(Training):
+    """On ParameterServerStrategy."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        digits: Digits,
+        arguments: Arguments,
+        task: Task,
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(strategy, digits, arguments, task, say)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._train_step = tf.function(self._worker_train_step)
+        self._test_step = tf.function(self._state.test_on)
+        self._scheduled = 0
+        """Steps of this launch."""
+        self._ask_at = 0.0
+        self._told_to_end = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: self._told_to_end.set())
+
+    @property
+    def _workers_in_step(self) -> int:
+        return 1
+
+    @property
+    def _shape(self) -> str:
+        workers, servers = self._task.count("worker"), self._task.count("ps")
+        return f"steps by {count(workers, 'worker')}, variables on {servers} ps"
+
+    def _agree(self) -> None:
+        """Nothing to do: steps are the chief's alone, and workers check their data themselves."""
+
+    def _prepare(self) -> None:
+        state, workers = self._state, self._task.count("worker")
+        images, fingerprint = len(self._digits.train_images), self._digits.fingerprint
+        seed, start = self._arguments.seed, int(state.images_seen)
+
+        def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            # All workers run the same graph: which of the batches are its own, each finds out
+            # there, as it finds its images.
+            mine = handout.task_index(fingerprint)
+            pixels, labels = handout.training_images(images)
+            batches = (
+                inputs.endless_order(images, seed, start)
+                .batch(self._global_batch, drop_remainder=True)
+                .shard(workers, mine)
+            )
+            per_replica = context.get_per_replica_batch_size(self._global_batch)
+            if per_replica != self._global_batch:
+                batches = batches.unbatch().batch(per_replica, drop_remainder=True)
+            return inputs.training_batches(batches, pixels, labels)
+
+        self._images = iter(
+            self._coordinator.create_per_worker_dataset(
+                lambda: self._strategy.distribute_datasets_from_function(pipeline)
+            )
+        )
+        self._test_images, self._test_steps = inputs.test_iterator(
+            tf.distribute.get_strategy(), self._digits
+        )
+        self._before = int(state.optimizer.iterations)
+
+    def _train_epoch(self, epoch: int) -> float:
+        state, every = self._state, self._arguments.checkpoint_every
+        steps = self._arguments.steps_per_epoch
+        self._meter = _Meter(self._scheduled)
+        while (step := int(state.step)) < steps:
+            until = min((step // every + 1) * every, steps) if every else steps
+            self._train_steps(until - step, epoch)
+            if until < steps:
+                self._save()
+        return self._meter.steps_per_second(self._scheduled) * self._global_batch
+
+    def _train_steps(self, steps: int, epoch: int) -> None:
+        """Has the workers train so many steps, and returns when all are done.
+
+        Raises:
+            Preempted: the chief or a ps was told to end; what was trained has been saved.
+            LostUpdateError: what the workers did is not what was scheduled.
+        """
+        begun, target = self._scheduled, self._scheduled + steps
+        ahead = _AHEAD * self._task.count("worker")
+        while not (self._scheduled == target and self._coordinator.done()):
+            done = self._done
+            for _ in range(min(target, done + ahead) - self._scheduled):
+                self._coordinator.schedule(self._train_step, args=(self._images,))
+                self._scheduled += 1
+            self._look_around(epoch, begun, done)
+            if self._told_to_end.wait(_LOOK_SECONDS):
+                self._end_early(begun)
+        self._check_updates()
+        self._state.count_steps(steps)
+
+    @property
+    def _done(self) -> int:
+        """Steps of this launch that have reached the variables."""
+        return int(self._state.optimizer.iterations) - self._before
+
+    def _look_around(self, epoch: int, begun: int, done: int) -> None:
+        """Tells the progress, and asks the ps whether they have to leave."""
+        state = self._state
+        self._meter.look(done)
+        if self._progress.due and done:
+            new = done - begun
+            self._progress.send(
+                step=int(state.total_steps) + new,
+                epoch=epoch,
+                loss=float(state.loss.result()) / max(int(state.step) + new, 1),
+                examples_per_sec=self._meter.steps_per_second(done) * self._global_batch,
+            )
+        if time.monotonic() > self._ask_at:
+            self._ask_at = time.monotonic() + _ASK_SECONDS
+            for index in range(self._task.count("ps")):
+                with tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
+                    if bool(handout.is_leaving()):
+                        self._told_to_end.set()
+
+    def _end_early(self, begun: int) -> NoReturn:
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while not self._coordinator.done() and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        # A step whose worker is gone is waiting for another: it has not been trained.
+        self._state.count_steps(min(self._done, self._scheduled) - begun)
+        self._save()
+        raise Preempted
+
+    def _check_updates(self) -> None:
+        lost = self._scheduled - self._done
+        if lost > 0:
+            raise LostUpdateError(
+                f"of {self._scheduled} steps scheduled {lost} never reached optimizer.iterations"
+            )
+
+    def _finish(self) -> None:
+        state = self._state
+        iterations, scheduled = int(state.optimizer.iterations), int(state.total_steps)
+        again = iterations - scheduled
+        self._say(
+            f"{scheduled} steps scheduled, optimizer.iterations {iterations}: no update lost"
+            + (f", {count(again, 'step')} done again after a worker was lost" if again else "")
+        )
+
+    def _worker_train_step(self, images: Any) -> None:
+        self._strategy.run(self._state.train_on, args=(next(images),))
+
+    def _evaluate(self) -> float:
+        """On the chief, which reads the variables from the ps; the workers have nothing to do."""
+        self._state.test_accuracy.reset_state()
+        for _ in range(self._test_steps):
+            self._test_step(next(self._test_images))
+        return float(self._state.test_accuracy.result())
