@@ -16,7 +16,7 @@ export DATA_DIR
 endif
 export PYTHON
 
-.PHONY: help demo test lint smoke clean distclean venv
+.PHONY: help demo test lint smoke docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this
@@ -42,6 +42,9 @@ lint: venv ## ruff and mypy
 
 smoke: venv ## train, follow, detach and kill once, with the command as it is installed
 	@"$(VENV)/bin/python" tests/smoke.py
+
+docs: venv ## write docs/cli.md and docs/spec.md anew, from the code
+	@PYTHONPATH=launcher "$(VENV)/bin/python" scripts/docs.py
 
 clean: ## remove what the other targets made, except the virtual environment
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

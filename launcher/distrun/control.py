@@ -74,7 +74,7 @@ def final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
     if state.outcome is None or not state.phase.is_final:
         raise InternalError(
             f"the supervisor of job {folder.job_id} died, and its result with it",
-            hint=f"its record: {folder.events_file}",
+            hint=f"its record: {folder.path}",
         )
     return state
 
@@ -110,6 +110,15 @@ def sweep(job_id: str) -> int:
     return len(found)
 
 
+def has_processes(job_id: str) -> bool:
+    """Whether a task of the job, its agent or its supervisor still runs on this machine."""
+    wanted = os.fsencode(job_id)
+    return any(
+        family.environment(process.pid).get(b"DISTRUN_JOB_ID") == wanted
+        for process in _all_processes()
+    )
+
+
 def _all_processes() -> list[family.Process]:
     looked = [family.look(int(name)) for name in os.listdir("/proc") if name.isdigit()]
     return [process for process in looked if process is not None and not process.is_zombie]
@@ -143,6 +152,15 @@ class Supervised:
         """Until something happens to the job."""
         if self._channel is not None:
             select.select([self._channel.reader], [], [])
+
+    def wait_for_end(self, timeout: float | None = None) -> None:
+        """Until it has ended, or for so many seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.has_ended():
+            left = None if deadline is None else deadline - time.monotonic()
+            if self._channel is None or (left is not None and left <= 0):
+                return
+            select.select([self._channel.reader], [], [], left)
 
     def close(self) -> None:
         if self._channel is not None:

@@ -245,3 +245,10 @@ def _decode_line(line: bytes) -> Event | None:
 def read(path: str) -> list[Event]:
     """All events of a record. Raises FileNotFoundError where there is none."""
     return EventReader(path).read_new()
+
+
+def first(path: str) -> Event | None:
+    """A record's first event, without reading the rest; None where it has none yet."""
+    with open(path, "rb") as file:
+        line = file.readline()
+    return _decode_line(line) if line.endswith(b"\n") else None

@@ -16,9 +16,13 @@ import socket
 import struct
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
 from distrun.errors import HostError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6
@@ -55,11 +59,20 @@ class JobFolder:
         return self.log_of(task).with_suffix(".idx")
 
     def state(self) -> lifecycle.JobState:
-        """The job's state by its record. Raises UsageError where the record is gone."""
+        """The job's state by its record; that of a job in preparation where there is none."""
         try:
             return lifecycle.replay(events.read(str(self.events_file)))
         except FileNotFoundError:
-            raise UsageError(f"the record of job {self.job_id} is gone from {self.path}") from None
+            # It is just being made, or that was as far as it came, or it is just being removed.
+            return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
+
+    def name(self) -> str | None:
+        """What the job is called by its record's beginning; None where there is none to read."""
+        try:
+            first = events.first(str(self.events_file))
+        except OSError:
+            return None
+        return first.name if isinstance(first, events.JobCreated) else None
 
     def supervisor_pid(self) -> int | None:
         """Who holds the lock: a living supervisor, or None. Never told by the record."""
@@ -102,7 +115,7 @@ class JobFolder:
         return client
 
     @contextlib.contextmanager
-    def _short_path(self):  # type: ignore[no-untyped-def]
+    def _short_path(self) -> Iterator[str]:
         """The socket's path by way of a descriptor: one of any length fits in 108 bytes."""
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -153,7 +166,9 @@ class JobStore:
     def folders(self) -> list[JobFolder]:
         """Every job, the oldest first."""
         try:
-            names = [name for name in os.listdir(self.jobs) if not name.startswith(".")]
+            with os.scandir(self.jobs) as found:
+                entries = [each for each in found if not each.name.startswith(".")]
+            names = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -179,7 +194,7 @@ class JobStore:
             if folder.job_id == query:
                 return folder
         for folder in reversed(folders):
-            if folder.state().name == query:
+            if folder.name() == query:
                 return folder
         matches = [folder for folder in folders if folder.job_id.startswith(query)]
         if len(matches) == 1:

@@ -72,6 +72,9 @@ class Strategy:
     env: tuple[tuple[str, str], ...] = ()
 
 
+USUAL = "multi_worker_mirrored"
+"""The strategy that examples name first."""
+
 _EVALUATOR = RoleRule(least=0, most=1, failure=Scope.NOTHING, gpus=False)
 
 

@@ -11,19 +11,6 @@ import time
 import pytest
 
 
-@pytest.fixture
-def detached(distrun, write_spec):
-    """Start a job in the background; its id."""
-
-    def start(script: str, *args: str, **keys) -> str:
-        done = distrun("launch", "-d", write_spec(script, **keys), *args)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("\n") == 1
-        return done.stdout.strip()
-
-    return start
-
-
 def test_the_whole_way_of_a_detached_job(distrun, detached, status, wait_until, survivors):
     job_id = detached("echo up; exec sleep 600", name="night")
     assert status()["job_id"] == job_id

@@ -2,73 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import signal
 import subprocess
-import termios
 import time
-from collections.abc import Iterator
 
 import pytest
-
-
-class Terminal:
-    """A command with a terminal of its own, as in a window."""
-
-    def __init__(self, argv: list[str], cwd: str) -> None:
-        self.master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
-        )
-        os.close(slave)
-        os.set_blocking(self.master, False)
-        self.seen = ""
-
-    def read(self) -> str:
-        """All it has shown so far."""
-        try:
-            while block := os.read(self.master, 65536):
-                self.seen += block.decode()
-        except (BlockingIOError, OSError):
-            pass
-        return self.seen
-
-    def type(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-    def ended(self) -> bool:
-        self.read()
-        return self.process.poll() is not None
-
-    def close(self) -> None:
-        if self.master >= 0:
-            os.close(self.master)
-            self.master = -1
-
-
-@pytest.fixture
-def terminal(distrun, tmp_path) -> Iterator:
-    opened = []
-
-    def run(*args: str) -> Terminal:
-        opened.append(Terminal([*distrun.argv, *map(str, args)], str(tmp_path)))
-        return opened[-1]
-
-    yield run
-    for each in opened:
-        each.close()
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.wait(10)
-
 
 CTRL_C = "\x03"
 CLEANS_UP = (
@@ -154,3 +92,25 @@ def test_prefixes_are_coloured_on_a_terminal_only(terminal, write_spec, wait_unt
     wait_until(window.ended, timeout=30)
     assert "\x1b[" in window.seen
     assert "\x1b[" not in distrun("launch", spec).stdout
+
+
+@pytest.mark.parametrize("files", ["jobs", "jobs/*", "jobs/*/plan.json", "jobs/*/logs/*.log"])
+def test_ctrl_c_while_it_starts_is_not_lost(terminal, write_spec, wait_until, distrun, files):
+    window = terminal("launch", write_spec("exec sleep 600"))
+    wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")
+    window.type(CTRL_C)
+    wait_until(window.ended, timeout=20)
+    assert window.process.returncode == 130, window.seen
+    assert "Traceback" not in window.seen
+
+
+def test_an_interrupt_while_the_command_is_being_read_shows_no_traceback(distrun, wait_until):
+    # The signal comes as soon as the interpreter runs: in the middle of importing.
+    code = (
+        "import os, signal, sys; from distrun.__main__ import main; "
+        "sys.addaudithook(lambda event, args: event == 'import' and args[0] == 'click' "
+        "and os.kill(os.getpid(), signal.SIGINT)); main()"
+    )
+    done = subprocess.run([distrun.argv[0], "-c", code], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == b""

@@ -29,7 +29,7 @@ AGENT_FOR_THE_LAUNCHER = {
     "distrun.agent.kernel",  # prctl, inotify
     "distrun.agent.family",  # a process and what descends from it: the supervisor is one too
 }
-PURE = {"distrun.plan", "distrun.lifecycle", "distrun.gpus", "distrun.strategies"}
+PURE = {"distrun.plan", "distrun.lifecycle", "distrun.strategies"}
 PURE_STDLIB = {
     *("__future__", "abc", "base64", "bisect", "collections", "copy", "dataclasses", "enum"),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Callable, Container, Dict, Iterator, List, NamedTuple, Optional
+from typing import Callable, Container, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 _SCAN_SECONDS = 0.02
 
@@ -76,13 +76,14 @@ def _children_by_search(pid: int) -> List[int]:
 
 def tree(pid: int) -> Iterator[Process]:
     """A process and all below it, parents first; those that end meanwhile are left out."""
-    waiting = [pid]
+    waiting: List[Tuple[int, Optional[int]]] = [(pid, None)]
     while waiting:
-        current = waiting.pop()
+        current, parent = waiting.pop()
         process = look(current)
-        if process is not None:
+        # With another parent it is an orphan by now, or a stranger that got the id.
+        if process is not None and parent in (None, process.parent):
             yield process
-            waiting.extend(children(current))
+            waiting.extend((child, current) for child in children(current))
 
 
 def environment(pid: int) -> Dict[bytes, bytes]:
@@ -94,6 +95,20 @@ def environment(pid: int) -> Dict[bytes, bytes]:
         return {}
     pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
     return {name: value for name, _, value in pairs}
+
+
+def identity(path: str) -> Set[Tuple[int, int]]:
+    """Device and inode of a file, in a set that is empty where there is none to be seen."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return set()
+    return {(status.st_dev, status.st_ino)}
+
+
+def outputs(pid: int) -> Set[Tuple[int, int]]:
+    """Device and inode of what a process has as standard output and standard error."""
+    return identity("/proc/{}/fd/1".format(pid)) | identity("/proc/{}/fd/2".format(pid))
 
 
 def send(process: Process, signum: int) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
-import socket
 import struct
 from typing import Iterable
 
@@ -87,18 +87,19 @@ class Inotify:
         os.close(self._fd)
 
 
-def signal_pipe(numbers: Iterable[int]) -> socket.socket:
-    """A socket on which each of these signals arrives as a byte; nothing else happens then.
+def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
+    """A pipe on which each of these signals arrives as a byte; nothing else happens then.
 
-    For a selector: work is done in the loop, never in a handler.
+    For a selector: work is done in the loop, never in a handler. A pipe, because it holds 65,536
+    of them; a socket is full after some 280, and a SIGTERM behind as many SIGCHLD would be lost.
     """
-    receiver, sender = socket.socketpair()
-    receiver.setblocking(False)
-    sender.setblocking(False)
-    signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in numbers:
         signal.signal(number, lambda *_: None)
-    return receiver
+    return io.FileIO(reader)
 
 
 def signal_name(number: int) -> str:

@@ -38,8 +38,8 @@ class LogIndexer:
         self._inotify: Optional[Inotify] = None
         with contextlib.suppress(OSError):
             self._inotify = Inotify()
+        self._is_blind = self._inotify is None
         self._resting_until: Optional[float] = None
-        self._interval = INTERVAL
 
     @property
     def descriptor(self) -> Optional[int]:
@@ -49,8 +49,6 @@ class LogIndexer:
     @property
     def next_look(self) -> Optional[float]:
         """When :meth:`look` is due; None: when the descriptor becomes readable."""
-        if self._inotify is None and self._logs and self._resting_until is None:
-            return self._clock() + self._interval
         return self._resting_until
 
     def add(self, path: str) -> None:
@@ -63,22 +61,23 @@ class LogIndexer:
         _cut_torn_record(index)
         self._logs[path] = _Log(path, index)
         if self._inotify is not None:
+            # One that cannot be watched is looked at from time to time, like all then are.
             try:
                 self._inotify.watch_growth(path)
             except OSError:
-                self._inotify.close()
-                self._inotify = None
+                self._is_blind = True
+        if self._is_blind and self._resting_until is None:
+            self._resting_until = self._clock() + INTERVAL
 
     def look(self) -> None:
         """Write down which logs have grown, then rest for INTERVAL."""
         if self._inotify is not None:
             self._inotify.drain()
         grown = [self.record(path) for path in self._logs]
-        self._interval = INTERVAL if any(grown) else _IDLE_INTERVAL
-        if self._inotify is None:
-            self._resting_until = self._clock() + self._interval
+        if any(grown):
+            self._resting_until = self._clock() + INTERVAL
         else:
-            self._resting_until = self._clock() + INTERVAL if any(grown) else None
+            self._resting_until = self._clock() + _IDLE_INTERVAL if self._is_blind else None
 
     def record(self, path: str) -> bool:
         """Append one log's size if it has grown; True where it has."""

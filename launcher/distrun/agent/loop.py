@@ -7,6 +7,7 @@ descriptor, growth of logs through inotify, the rest over the link or as a deadl
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import time
@@ -54,8 +55,6 @@ class Agent:
         self._outbox = Outbox()
         self._ports = PortHolder()
         self._tasks: Dict[str, Task] = {}
-        self._strays: Dict[int, family.Process] = {}
-        """Adopted orphans that cannot be told to be any one task's."""
         self._logs: Optional[LogIndexer] = None
         self._job_id = ""
         self._folder = ""
@@ -76,9 +75,18 @@ class Agent:
         while self._leaving is None or self._tasks or family.reap():
             self._channel.watch_writing(self._selector)
             for key, _ in self._selector.select(self._timeout()):
-                key.data()
+                # What came before it in this round may have closed it.
+                if self._selector.get_map().get(key.fd) is key:
+                    key.data()
             self._on_time()
-        self._channel.flush()
+        self._say_last()
+
+    def _say_last(self) -> None:
+        """Let a slow supervisor have the last reports; one that never reads has not long."""
+        while self._channel.pending:
+            if not select.select([], [self._channel.writer], [], LEFTOVER_GRACE)[1]:
+                break
+            self._channel.flush()
 
     # Waiting -------------------------------------------------------------------------------
 
@@ -114,6 +122,7 @@ class Agent:
         try:
             orders = self._channel.receive()
         except WireError as error:
+            self._selector.unregister(self._channel.reader)
             self._report(Fault(str(error), time.time()))
             self._leave()
             return
@@ -180,12 +189,16 @@ class Agent:
                 held.append(port)
             except PortTakenError as error:
                 taken[str(port)] = error.holder
+            except OSError as error:
+                reason = "port {} cannot be held: {}".format(port, error.strerror)
         chosen: List[int] = []
-        if not taken:
+        if not taken and not reason:
             try:
                 chosen = self._ports.hold_free(order.free, order.first, order.last)
             except PortTakenError as error:
                 reason = error.holder
+            except OSError as error:
+                reason = "{} ports cannot be held: {}".format(order.free, error.strerror)
         if taken or reason:
             self._ports.release(held)
             self._report(PortsRefused(taken, reason))
@@ -254,39 +267,38 @@ class Agent:
             if self._logs is not None:
                 self._logs.record(task.log)
             self._report(TaskExited(task.name, task.attempt, code, signum, time.time()))
-        self._adopt(exited)
+        self._adopt()
         for task in executed:
             if task.exit is not None:
                 self._advance(task)
 
-    def _adopt(self, exited: List[Task]) -> None:
+    def _adopt(self) -> None:
         """Reap orphans that have ended, and find out whose the others are."""
-        leaders = {task.pid for task in self._tasks.values()}
-        alive = set()
-        for pid in family.children(os.getpid()):
-            if pid in leaders or _reaped(pid):
-                continue
-            process = family.look(pid)
-            if process is None:
-                continue
-            alive.add(pid)
-            if self._knows(process):
-                continue
-            owner = owner_of(process, self._tasks, self._job_id)
-            if owner is None and len(exited) == 1:
-                owner = exited[0]
-            orphans = self._strays if owner is None else owner.orphans
-            orphans[pid] = process
-        for orphans in [self._strays] + [task.orphans for task in self._tasks.values()]:
-            for pid in [pid for pid in orphans if pid not in alive]:
-                del orphans[pid]
+        found = self._orphans()
+        known: Dict[int, family.Process] = {}
+        for task in self._tasks.values():
+            for pid in [pid for pid in task.orphans if pid not in found]:
+                del task.orphans[pid]
+            known.update(task.orphans)
+        for pid, process in found.items():
+            if pid not in known or known[pid].started != process.started:
+                owner = owner_of(process, self._tasks, self._job_id)
+                if owner is not None:
+                    owner.orphans[pid] = process
 
-    def _knows(self, process: family.Process) -> bool:
-        for orphans in [self._strays] + [task.orphans for task in self._tasks.values()]:
-            known = orphans.get(process.pid)
-            if known is not None and known.started == process.started:
-                return True
-        return False
+    def _orphans(self) -> Dict[int, family.Process]:
+        """Those of this process's children that no task began with.
+
+        An orphan's children become this process's before it can be reaped, so a pass that reaps
+        none has seen all there are.
+        """
+        leaders = {task.pid for task in self._tasks.values()}
+        while True:
+            pids = [pid for pid in family.children(os.getpid()) if pid not in leaders]
+            if not [pid for pid in pids if _reaped(pid)]:
+                break
+        looked = [family.look(pid) for pid in pids]
+        return {process.pid: process for process in looked if process is not None}
 
     def _advance(self, task: Task) -> None:
         if task.advance(self._clock()):
@@ -312,7 +324,7 @@ class Agent:
         for task in list(self._tasks.values()):
             task.stop(signal.SIGTERM, LEFTOVER_GRACE, self._clock())
             self._advance(task)
-        self._adopt([])
+        self._adopt()
         self._end_strays(signal.SIGTERM)
 
     def _end_strays(self, signum: int) -> None:

@@ -41,6 +41,7 @@ class PortHolder:
 
         Raises:
             PortTakenError: somebody listens on it, or another job holds it.
+            OSError: something else is in the way, such as the limit on descriptors.
         """
         registry = _register(port)
         if registry is None:
@@ -52,6 +53,8 @@ class PortHolder:
             registry.close()
             if error.errno == errno.EACCES:
                 raise PortTakenError(port, "ports below 1024 need more rights") from error
+            if error.errno != errno.EADDRINUSE:
+                raise
             raise PortTakenError(port, _listener(port)) from error
         self._holds[port] = _Hold(held, registry)
 
@@ -70,6 +73,9 @@ class PortHolder:
                 self.hold(port)
             except PortTakenError:
                 continue
+            except OSError:
+                self.release(held)
+                raise
             held.append(port)
         if len(held) < count:
             self.release(held)

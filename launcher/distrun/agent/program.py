@@ -61,12 +61,9 @@ def _become(
 
 
 def _default_signals() -> None:
-    """Undo what Python and the agent changed: programs expect the default dispositions."""
+    """Undo what Python, the agent and the launching shell changed: programs expect the defaults."""
     signal.set_wakeup_fd(-1)
-    for number in (
-        signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM,
-        signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
-    ):  # fmt: skip
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
@@ -120,12 +117,15 @@ def _explain(stage: str, number: int, order: StartTask) -> str:
         return "its log {!r} cannot be opened: {}".format(order.log, why)
     if stage != "program":
         return "a process for it could not be made: {}".format(why)
-    return _explain_program(number, order.argv)
+    return _explain_program(number, order.argv, order.workdir)
 
 
-def _explain_program(number: int, argv: List[str]) -> str:
+def _explain_program(number: int, argv: List[str], workdir: str) -> str:
     name = argv[0]
     if number == errno.ENOENT:
+        interpreter = _interpreter(os.path.join(workdir, name)) if "/" in name else ""
+        if interpreter:
+            return "{!r} names an interpreter that is not there: {}".format(name, interpreter)
         where = "" if "/" in name else " in PATH"
         return "there is no program {!r}{}; check the spec's program".format(name, where)
     if number == errno.EACCES:
@@ -135,3 +135,13 @@ def _explain_program(number: int, argv: List[str]) -> str:
     if number == errno.E2BIG:
         return "its arguments and environment are too large for Linux (128 KiB for one string)"
     return "{!r} cannot be executed: {}".format(name, os.strerror(number))
+
+
+def _interpreter(script: str) -> str:
+    """What a script's first line names; empty where it names nothing."""
+    try:
+        with open(script, "rb") as file:
+            line = file.readline(256)
+    except OSError:
+        return ""
+    return os.fsdecode(line[2:].strip()) if line.startswith(b"#!") else ""

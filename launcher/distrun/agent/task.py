@@ -46,7 +46,7 @@ class Task:
         self.orphans: Dict[int, family.Process] = {}
         self.next_look: Optional[float] = None
         """When :meth:`advance` is due without any event."""
-        self._signal = signal.SIGTERM
+        self._signal: int = signal.SIGTERM
         self._deadline: Optional[float] = None
         self._told: Dict[int, int] = {}
 
@@ -68,8 +68,9 @@ class Task:
         """Begin to stop it, or go about it sooner. `grace` in seconds."""
         deadline = now + grace
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
-        self._signal = signal.Signals(signum)
-        self._told = {}
+        if signum != self._signal:
+            self._signal = signum
+            self._told = {}
 
     def advance(self, now: float) -> bool:
         """Take what is due: signals to what is left. True once the task has ended."""
@@ -77,8 +78,8 @@ class Task:
         if self.execution is not None:
             return self._advance_unexecuted(now)
         if self.exit is not None:
-            left = list(self.processes())
-            if not left:
+            # Not what lives just now: one that dies this moment hands on what is below it.
+            if not self.orphans:
                 return True
             if self._deadline is None:
                 self.stop(signal.SIGTERM, LEFTOVER_GRACE, now)
@@ -142,11 +143,21 @@ class Task:
 
 
 def owner_of(orphan: family.Process, tasks: Dict[str, Task], job_id: str) -> Optional[Task]:
-    """Whose orphan it is, told by its session or its environment; None where neither tells."""
+    """Whose orphan it is, told by its session, its environment or the log it prints to.
+
+    Where nothing tells, a guess could end what another task still needs: None, unless there is
+    only one task.
+    """
     for task in tasks.values():
         if orphan.session == task.pid:
             return task
     env = family.environment(orphan.pid)
-    if env.get(b"DISTRUN_JOB_ID") != os.fsencode(job_id):
-        return None
-    return tasks.get(os.fsdecode(env.get(b"DISTRUN_TASK", b"")))
+    if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):
+        named = tasks.get(os.fsdecode(env.get(b"DISTRUN_TASK", b"")))
+        if named is not None:
+            return named
+    printed_to = family.outputs(orphan.pid)
+    for task in tasks.values():
+        if printed_to & family.identity(task.log):
+            return task
+    return next(iter(tasks.values())) if len(tasks) == 1 else None

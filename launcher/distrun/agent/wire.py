@@ -263,7 +263,7 @@ def _decode(body: bytes) -> Tuple[int, Message]:
         seq = int(fields.pop("seq", 0))
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WireError("not a message of this protocol: {!r}".format(body[:80])) from error
 
 

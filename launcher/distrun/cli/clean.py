@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
 from distrun.cli.options import Duration
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
 
 
 @click.command("clean", short_help="Remove the records of ended jobs.")
@@ -27,16 +32,25 @@ def command(older_than: float | None, dry_run: bool) -> int:
     store = JobStore.default()
     count = size = 0
     for folder in [*store.folders(), *store.unfinished()]:
-        if folder.supervisor_pid() is not None:
+        if _is_in_use(folder):
             continue
         if older_than is not None and folder.last_change() > time.time() - older_than:
             continue
-        count += 1
-        size += folder.size()
-        console.put(folder.job_id)
-        if not dry_run:
-            folder.remove()
+        with contextlib.suppress(FileNotFoundError):  # another `clean` was faster
+            size += folder.size()
+            if not dry_run:
+                folder.remove()
+            count += 1
+            console.put(folder.job_id)
     verb = "would remove" if dry_run else "removed"
-    jobs = "1 job" if count == 1 else f"{count} jobs"
-    console.say(f"{verb} {jobs}, {console.size(size)}")
+    console.say(f"{verb} {console.count(count, 'job')}, {console.size(size)}")
     return 0
+
+
+def _is_in_use(folder: JobFolder) -> bool:
+    """Whether its supervisor lives, or has died just now and left tasks that are still ending."""
+    from distrun import control
+
+    if folder.supervisor_pid() is not None:
+        return True
+    return not folder.state().phase.is_final and control.has_processes(folder.job_id)

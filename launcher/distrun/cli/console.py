@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from distrun.errors import DistrunError
 
 JSON_VERSION = 1
+_PIPE_WIDTH = 100_000
 
 
 def say(text: str) -> None:
     """One message on stderr. A terminal that is gone is no error."""
-    try:
-        print(f"distrun: {text}", file=sys.stderr, flush=True)  # noqa: T201 - this is its voice
-    except (OSError, ValueError):
-        return
+    say_lines([f"distrun: {text}"])
 
 
 def say_lines(lines: list[str]) -> None:
-    """Lines on stderr as they are."""
+    """Lines on stderr. They may hold any file's or task's name, but do nothing to a terminal."""
+    text = "\n".join(map(printable, lines))
     try:
-        print("\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is its voice
     except (OSError, ValueError):
         return
 
 
 def say_error(error: DistrunError) -> None:
     lines = error.message.splitlines() or [""]
-    if len(lines) == 1:
+    # A place in a file stands at the beginning, where editors look for it.
+    if len(lines) == 1 and not re.match(r".*:\d+:\d+: ", lines[0]):
         say(lines[0])
     else:
         say_lines(lines)
@@ -58,15 +59,51 @@ def uses_colour(stream: Any) -> bool:
 
 
 def rich_console() -> Console:
-    """For tables on stdout."""
+    """For tables on stdout. What is piped has no width: nothing is folded or left out there."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False, no_color=not uses_colour(sys.stdout) or None)
+    is_terminal = sys.stdout.isatty()
+    return Console(
+        highlight=False,
+        soft_wrap=False,
+        # Whatever FORCE_COLOR says: what reads a pipe wants text.
+        force_terminal=is_terminal,
+        width=None if is_terminal else _PIPE_WIDTH,
+        no_color=not uses_colour(sys.stdout) or None,
+    )
+
+
+def put_view(view: RenderableType) -> None:
+    """Print what rich has laid out, without the blanks it fills lines up with."""
+    screen = rich_console()
+    with screen.capture() as capture:
+        screen.print(view, crop=False)
+    for line in capture.get().splitlines():
+        put(line.rstrip())
 
 
 def printable(text: str) -> str:
     """Any text on one line: a name may hold newlines and escape sequences."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def clipped(text: str, columns: int) -> str:
+    """As much of a line as fits; what is printed in two columns counts twice."""
+    if text.isascii():
+        return text[: max(0, columns)]
+    import unicodedata
+
+    left = columns
+    for at, each in enumerate(text):
+        left -= 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        if left < 0:
+            return text[:at]
+    return text
 
 
 def clock_time(at: float) -> str:

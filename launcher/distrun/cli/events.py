@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
 from distrun.cli.options import job_argument
+
+if TYPE_CHECKING:
+    from distrun.cli.story import Story
+    from distrun.events import Event, EventReader
 
 
 @click.command("events", short_help="Tell what happened to a job.")
@@ -20,25 +26,43 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
 
     \b
       distrun events mnist
-      distrun events -f --json | jq .event
+      distrun events -f --json > events.jsonl
     """
-    from distrun import events
     from distrun.cli.story import Story
     from distrun.control import Supervised
+    from distrun.events import EventReader
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
     folder = store.newest() if job is None else store.find(job)
     story = Story()
-    record = events.EventReader(str(folder.events_file))
+    record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = stack.enter_context(contextlib.closing(Supervised(folder))) if follow else None
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()
-            for event in record.read_new():
-                text = json.dumps(events.encode(event)) if as_json else story.tell(event)
-                console.put(text)
+            _put(record, None if as_json else story)
             if supervised is not None and not ended:
                 supervised.wait()
     return 0
+
+
+def _put(record: EventReader, story: Story | None) -> None:
+    """What has happened since the last call."""
+    try:
+        found = record.read_new()
+    except FileNotFoundError:  # the job is just being made, or that was as far as it came
+        return
+    for event in found:
+        text = _as_json(event) if story is None else story.tell(event)
+        if text is not None:
+            console.put(text)
+    sys.stdout.flush()
+
+
+def _as_json(event: Event) -> str:
+    """One line: an event as the record has it, and the version of this form."""
+    from distrun.events import encode
+
+    return json.dumps({"version": console.JSON_VERSION, **encode(event)})

@@ -35,7 +35,7 @@ class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 @click.command("kill", short_help="Stop jobs.")
-@job_argument(many=True)
+@job_argument(many=True, running=True)
 @click.option("--all", "everything", is_flag=True, help="Stop every job that is running.")
 @click.option(
     "--grace",
@@ -48,8 +48,7 @@ class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "signum",
     type=SignalName(),
     default="TERM",
-    show_default=True,
-    help="What to send first.",
+    help="What to send first [default: TERM].",
 )
 def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum: int) -> int:
     """Stop jobs, and return when nothing of them is left.
@@ -59,7 +58,7 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
 
     \b
       distrun kill mnist
-      distrun kill --grace 1m mnist-k3x7ab    time to save a checkpoint
+      distrun kill --grace 1m --signal INT night
       distrun kill --all
     """
     from distrun.jobstore import JobStore

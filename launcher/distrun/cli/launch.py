@@ -61,12 +61,19 @@ def command(
 def _without_missing_tensorboard(spec: Spec) -> Spec:
     """TensorBoard is an extra: where it is not installed, the job runs without it."""
     import dataclasses
-    from importlib.util import find_spec
 
-    if spec.tensorboard is None or find_spec("tensorboard") is not None:
+    if spec.tensorboard is None or tensorboard_is_installed():
         return spec
     console.say("TensorBoard is not installed (pip install tensorboard); going on without it")
     return dataclasses.replace(spec, tensorboard=None)
+
+
+def tensorboard_is_installed() -> bool:
+    from importlib.util import find_spec
+
+    found = find_spec("tensorboard")
+    # A folder of that name, of logs for one, is a package without origin.
+    return found is not None and found.origin is not None
 
 
 class _Launch:
@@ -100,6 +107,7 @@ class _Launch:
                 console.put(self._folder.job_id)
                 return 0
             self._session.close()
+            self._screen.show("")
             if self._follower is not None:
                 self._screen.write(self._follower.finish())
         finally:
@@ -131,8 +139,8 @@ class _Launch:
 
         if isinstance(event, kinds.JobPlanned) and state.tasks and self._shows_output:
             hosts = list(dict.fromkeys(task.host for task in state.tasks.values()))
-            tasks = "1 task" if len(state.tasks) == 1 else f"{len(state.tasks)} tasks"
-            self._say(f"job {state.job_id}: {tasks} on {', '.join(hosts)}")
+            where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
+            self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
             self._follow(list(state.tasks))
         if isinstance(event, kinds.TensorBoardStarted):
             self._say(f"TensorBoard is at {event.address}")

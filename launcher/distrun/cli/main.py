@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ import click
 
 from distrun import __version__
 from distrun.cli import console
-from distrun.errors import DistrunError, InternalError
+from distrun.errors import DistrunError, HostError, InternalError
 
 _VERBS = (
     "launch", "plan", "validate", "ps", "status", "logs", "kill", "wait", "events",
@@ -71,9 +72,21 @@ def main() -> NoReturn:
     sys.exit(_run())
 
 
+def _show_what_the_encoding_lacks() -> None:
+    """Escaped, on stdout and stderr, instead of ending with a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end
+    _show_what_the_encoding_lacks()
+    if "_DISTRUN_COMPLETE" in os.environ:
+        importlib.import_module("distrun.cli.completion").register()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         result = distrun.main(prog_name="distrun", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
@@ -84,12 +97,22 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     except DistrunError as error:
         console.say_error(error)
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone. Python would say so once more while it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has gone; click makes it an exit of its own, with 1.
+        _give_up_stdout()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        _give_up_stdout()
+        what = f"{error.filename}: " if error.filename else ""
+        console.say(f"{what}{error.strerror or error}")
+        return HostError.exit_code
     except Exception:  # noqa: BLE001 - the last resort, where a traceback is what helps
         traceback.print_exc()
         console.say("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
     return int(result or 0)
+
+
+def _give_up_stdout() -> None:
+    """Python would say once more, while it closes stdout, that it cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

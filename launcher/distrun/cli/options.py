@@ -31,28 +31,32 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return float(found[1]) * _UNITS[found[2]]
 
 
-def job_argument(*, many: bool = False) -> Callable[[Any], Any]:
-    """JOB: an id, a name, or a unique prefix."""
+def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any], Any]:
+    """JOB: an id, a name, or a unique prefix. `running`: complete only those that run."""
+
+    def complete(
+        ctx: click.Context,  # noqa: ARG001 - click's signature
+        param: click.Parameter,  # noqa: ARG001
+        incomplete: str,
+    ) -> list[CompletionItem[Any]]:
+        from distrun.cli.completion import complete_jobs
+
+        return complete_jobs(incomplete, running=running)
+
     if many:
-        return click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=_complete_jobs)
-    return click.argument("job", metavar="[JOB]", required=False, shell_complete=_complete_jobs)
-
-
-def _complete_jobs(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    from distrun.cli.completion import complete_jobs
-
-    return complete_jobs(ctx, param, incomplete)
+        return click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
+    return click.argument("job", metavar="[JOB]", required=False, shell_complete=complete)
 
 
 def complete_tasks(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001 - click's signature
+    incomplete: str,
+) -> list[CompletionItem[Any]]:
     """Task names of the job at hand; imported late, for --help needs none of it."""
     from distrun.cli import completion
 
-    return completion.complete_tasks(ctx, param, incomplete)
+    return completion.complete_tasks(ctx, incomplete)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,7 +10,7 @@ from distrun.cli import console
 from distrun.cli.options import json_option, overrides_option
 
 if TYPE_CHECKING:
-    from distrun.plan import Plan
+    from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
 
 
@@ -29,7 +29,8 @@ def command(
 ) -> int:
     """Show what `distrun launch` would run: tasks, hosts, ports, commands, TF_CONFIG.
 
-    Nothing is started. Ports that distrun chooses are provisional: a launch chooses anew.
+    Nothing is started. Ports that distrun chooses are provisional: a launch chooses anew. Values
+    of variables that look like secrets, such as *_TOKEN and *PASSWORD*, are shown as ***.
 
     \b
       distrun plan job.yaml
@@ -43,41 +44,50 @@ def command(
 
 def show_plan(spec: Spec, *, as_json: bool) -> int:
     """Make the plan as a launch would, with the same agent, and show it."""
-    from distrun.codec import to_json
     from distrun.rehearsal import rehearse
 
     plan = rehearse(spec)
     if as_json:
-        console.put_json({"plan": to_json(plan)})
-    else:
-        _show(plan)
+        console.put_json({"plan": _plan_as_json(plan, spec)})
+        return 0
+    from distrun.cli.planview import plan_view
+
+    console.put_view(plan_view(plan, console.rich_console().width, _notes(spec)))
     return 0
 
 
-def _show(plan: Plan) -> None:
-    import shlex
+def _notes(spec: Spec) -> list[str]:
+    from distrun.cli.launch import tensorboard_is_installed
 
-    from rich.padding import Padding
-    from rich.text import Text
+    if spec.tensorboard is None:
+        return []
+    if not tensorboard_is_installed():
+        return ["TensorBoard is not installed: a launch goes on without it"]
+    port = f"port {spec.tensorboard.port}" if spec.tensorboard.port else "a free port"
+    return [f"TensorBoard beside it, of {spec.tensorboard.logdir}, at {port} of localhost"]
 
-    screen = console.rich_console()
-    count = len(plan.tasks)
-    screen.print(
-        Text.assemble(
-            (console.printable(plan.name), "bold"),
-            f"  {plan.strategy}  {count} {'task' if count == 1 else 'tasks'}",
-        )
-    )
-    for task in plan.tasks:
-        address = task.address or "no port"
-        note = " (provisional)" if task.port_is_provisional else ""
-        screen.print(
-            Text.assemble((f"\n{task.name}", "bold"), f"  on {task.host}  {address}{note}")
-        )
-        rows = [("run", shlex.join(task.argv)), ("in", task.workdir)]
-        rows += [("set", f"{name}={value}") for name, value in task.env.items()]
-        rows += [("unset", name) for name in task.unset]
-        rows += [("pass", name) for name in plan.pass_env]
-        for label, text in rows:
-            line = Text.assemble((f"{label:<6}", "dim"), console.printable(text))
-            screen.print(Padding(line, (0, 0, 0, 2)), soft_wrap=True)
+
+def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
+    from distrun.cli.planview import AT_LAUNCH
+    from distrun.codec import to_json
+
+    return {
+        **to_json(plan),
+        "tasks": [_task_as_json(task) for task in plan.tasks],
+        "set_at_launch": list(AT_LAUNCH),
+        "tensorboard": to_json(spec.tensorboard),
+    }
+
+
+def _task_as_json(task: TaskPlan) -> dict[str, Any]:
+    """A task as `status --json` names it, with its command, variables and TF_CONFIG."""
+    from distrun.cli.planview import read_tf_config
+    from distrun.cli.secrets import masked
+    from distrun.codec import to_json
+
+    return {
+        "task": task.name,
+        **to_json(task),
+        "env": masked(task.env),
+        "tf_config": read_tf_config(task),
+    }

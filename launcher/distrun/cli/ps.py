@@ -25,9 +25,8 @@ def command(everything: bool, as_json: bool) -> int:
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
-    rows = [summarise(folder) for folder in store.folders()]
-    if not everything:
-        rows = [row for row in rows if row["running"]]
+    folders = store.folders() if everything else store.running()
+    rows = [row for row in map(summarise, folders) if everything or row["running"]]
     if as_json:
         console.put_json({"jobs": rows})
     elif rows:
@@ -38,23 +37,37 @@ def command(everything: bool, as_json: bool) -> int:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
+    from distrun.cli.table import Column, make_table
 
+    columns = (
+        Column("JOB"),
+        Column("STATE"),
+        Column("EXIT", right=True, spare=1),
+        Column("TASKS", right=True, spare=2),
+        Column("STRATEGY", spare=4),
+        Column("STARTED", spare=3),
+        Column("TIME", right=True),
+    )
+    width = console.rich_console().width
+    console.put_view(make_table(columns, [_cells(row) for row in rows], width))
+
+
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
     from distrun.cli.styles import styled
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("JOB", "STATE", "TASKS", "STRATEGY", "STARTED", "TIME"):
-        table.add_column(title, no_wrap=title in ("JOB", "STATE", "TIME"))
-    for row in rows:
-        ended = row["ended_at"] or time.time()
-        up = row["tasks_running"]
-        tasks = f"{up}/{row['tasks']}" if row["running"] else str(row["tasks"])
-        table.add_row(
-            row["job_id"],
-            styled(row["state"]),
-            tasks,
-            row["strategy"],
-            console.clock_time(row["created_at"]),
-            console.span(ended - row["created_at"]),
-        )
-    console.rich_console().print(table)
+    tasks, code = row["tasks"], row["exit_code"]
+    return {
+        "JOB": row["job_id"],
+        "STATE": styled(row["state"]),
+        "EXIT": "" if code is None else str(code),
+        "TASKS": f"{row['tasks_running']}/{tasks}" if row["running"] else str(tasks),
+        "STRATEGY": row["strategy"],
+        "STARTED": console.clock_time(row["created_at"]) if row["created_at"] else "",
+        "TIME": _elapsed(row),
+    }
+
+
+def _elapsed(row: dict[str, Any]) -> str:
+    """How long it has run; nothing where its end is not known."""
+    ended = row["ended_at"] or (time.time() if row["running"] else None)
+    return "" if ended is None else console.span(ended - row["created_at"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from distrun.agent.kernel import signal_name
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024
 _MOST_FOLLOWERS = 8
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def how(task: TaskState) -> str:
@@ -77,8 +79,14 @@ def _tail(folder: JobFolder, task: str) -> list[str]:
             raw = file.read()
     except OSError:
         return []
-    text = raw.decode("utf-8", "replace")
-    return [printable(line.rsplit("\r", 1)[-1]) for line in text.splitlines()[-_LAST_LINES:]]
+    lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-_LAST_LINES:]
+    return [_drawn_last(line) for line in lines if raw]
+
+
+def _drawn_last(line: str) -> str:
+    """A line as it looked at last, where it is a progress bar's, without its colours."""
+    last = line.rstrip("\r").rpartition("\r")[2]
+    return printable(_COLOUR.sub("", last).expandtabs())
 
 
 def _about_others(state: JobState, first: TaskState | None) -> list[str]:
@@ -93,10 +101,13 @@ def _about_others(state: JobState, first: TaskState | None) -> list[str]:
         after.setdefault(what, []).append(task.name)
     label = "then " if first is not None else "tasks"
     lines = []
-    for what, names in after.items():
+    for how_ended, names in after.items():
+        what = how_ended
         shown = ", ".join(names[:_MOST_FOLLOWERS])
         more = len(names) - _MOST_FOLLOWERS
         if more > 0:
             shown += f" and {more} more"
+        if len(names) > 1 and what.startswith("was "):
+            what = f"were {what[4:]}"
         lines.append(f"  {label}  {shown} {printable(what)}")
     return lines

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 from typing import TYPE_CHECKING
 
-from distrun.cli.console import span, uses_colour
+from distrun.cli.console import clipped, span, uses_colour
+from distrun.cli.progress import progress_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,11 +15,16 @@ if TYPE_CHECKING:
     from distrun.lifecycle import JobState
     from distrun.session import Output
 
-_CLEAR = b"\r\x1b[2K"
+_USUAL_COLUMNS = 80
+_ERASE = b"\r\x1b[J"
+_BOLD, _PLAIN = b"\x1b[1m", b"\x1b[0m"
 
 
 class Screen:
     """Writes blocks of whole lines; keeps the live line below them where there is a terminal.
+
+    The cursor rests at the live line's beginning. A terminal that becomes narrower folds the
+    line into several rows, and all of them are still behind the cursor, to be erased together.
 
     Without a terminal (a pipe, a file, TERM=dumb) there is no live line, and bytes pass as they
     are.
@@ -28,6 +32,7 @@ class Screen:
 
     def __init__(self, output: Output, stream: TextIO) -> None:
         self._output = output
+        self._stream = stream
         self.is_live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._bold = uses_colour(stream)
         self._shown = b""
@@ -35,34 +40,39 @@ class Screen:
 
     def write(self, blocks: Iterable[bytes]) -> None:
         for block in blocks:
-            self._erase()
+            self.clear()
             self._output.write([block])
         self._draw()
 
     def show(self, text: str) -> None:
         """Have the live line say this; empty for none."""
-        if self.is_live and text != self._text:
+        if self.is_live:
             self._text = text
             self._draw()
 
     def clear(self) -> None:
         """Take the live line away, so that something else can be written."""
-        self._erase()
-
-    def _erase(self) -> None:
         if self._shown:
-            self._output.write([_CLEAR])
+            self._output.write([_ERASE])
             self._shown = b""
 
     def _draw(self) -> None:
-        columns = shutil.get_terminal_size().columns
-        text = self._text[: max(0, columns - 1)]
-        line = text.encode("utf-8", "replace")
-        if self._bold and line:
-            line = b"\x1b[1m" + line + b"\x1b[0m"
-        if line != self._shown:
-            self._output.write([_CLEAR + line if self._shown else line])
+        text = clipped(self._text, _columns(self._stream) - 1)
+        line = text.rstrip().encode(errors="replace")
+        if line == self._shown:
+            return
+        self.clear()
+        if line:
+            self._output.write([_BOLD + line + _PLAIN + b"\r" if self._bold else line + b"\r"])
             self._shown = line
+
+
+def _columns(stream: TextIO) -> int:
+    """The terminal's width now. COLUMNS would say how wide it was when the shell started."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _USUAL_COLUMNS
+    except OSError:  # it has hung up
+        return _USUAL_COLUMNS
 
 
 def live_text(state: JobState, progress: dict[str, dict[str, str]], seconds: float) -> str:
@@ -70,19 +80,7 @@ def live_text(state: JobState, progress: dict[str, dict[str, str]], seconds: flo
     if not state.tasks:
         return f"preparing the hosts  {span(seconds)}" if seconds >= 1 else ""
     up = sum(task.phase.value == "running" for task in state.tasks.values())
-    parts = [f"{up}/{len(state.tasks)} tasks up" if not state.outcome else "stopping"]
+    parts = ["stopping" if state.outcome else "", f"{up}/{len(state.tasks)} tasks up"]
     told = next((progress[name] for name in state.tasks if name in progress), {})
-    parts += progress_words(told)
-    return "  ".join([*parts, span(seconds)])
-
-
-def progress_words(values: dict[str, str]) -> list[str]:
-    """A task's progress in words, in a fixed order; what is unknown is left out."""
-    words = [
-        f"{label} {values[key]}"
-        for key, label in (("EPOCH", "epoch"), ("STEP", "step"), ("LOSS", "loss"))
-        if key in values
-    ]
-    with contextlib.suppress(KeyError, ValueError):
-        words.append(f"{float(values['EXAMPLES_PER_SEC']):,.0f}/s")
-    return words
+    parts += progress_words(told, rate_of=" examples")
+    return "  ".join([*filter(None, parts), span(seconds)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distrun import events
 from distrun.agent.kernel import signal_name
 from distrun.codec import to_json
 from distrun.lifecycle import TaskPhase
@@ -16,28 +17,62 @@ LOST = "lost"
 """The state of a job whose record has no end and whose supervisor is gone."""
 
 
-def job_state_name(folder: JobFolder, state: JobState) -> str:
-    if state.phase.is_final or folder.supervisor_pid() is not None:
-        return state.phase.value
-    # It may have ended between the two looks.
-    now = folder.state()
-    return now.phase.value if now.phase.is_final else LOST
-
-
 def summarise(folder: JobFolder) -> dict[str, Any]:
     """One job in a list."""
-    state = folder.state()
-    name = job_state_name(folder, state)
+    return _summary(folder, *_look(folder))
+
+
+def describe(folder: JobFolder) -> dict[str, Any]:
+    """One job with all its tasks, as they are now."""
+    from distrun import control
+    from distrun.cli.usage import usages
+
+    supervisor, state = _look(folder)
+    lost = _is_lost(supervisor, state)
+    tasks = list(state.tasks.values())
+    here = [task.pid for task in tasks if task.pid is not None and not task.phase.is_final]
+    progress = control.progress(folder) if supervisor is not None else {}
+    used = usages(here) if supervisor is not None else {}
+    return {
+        **_summary(folder, supervisor, state),
+        "outcome": to_json(state.outcome) if state.phase.is_final else None,
+        "supervisor_pid": supervisor,
+        "hosts": [to_json(host) for host in state.hosts.values()],
+        "tensorboard": None if lost or state.phase.is_final else _tensorboard(folder),
+        "task_states": [
+            {
+                **_describe_task(task, lost=lost and not task.phase.is_final),
+                "log": str(folder.log_of(task.name)),
+                "usage": to_json(used.get(task.pid or 0)),
+                "progress": progress.get(task.name, task.reported),
+            }
+            for task in tasks
+        ],
+    }
+
+
+def _look(folder: JobFolder) -> tuple[int | None, JobState]:
+    # In this order: a supervisor that is gone by now has written all it had to say.
+    supervisor = folder.supervisor_pid()
+    return supervisor, folder.state()
+
+
+def _is_lost(supervisor: int | None, state: JobState) -> bool:
+    return supervisor is None and not state.phase.is_final
+
+
+def _summary(folder: JobFolder, supervisor: int | None, state: JobState) -> dict[str, Any]:
+    lost = _is_lost(supervisor, state)
     running = [task for task in state.tasks.values() if task.phase is TaskPhase.RUNNING]
     outcome = state.outcome if state.phase.is_final else None
     return {
         "job_id": folder.job_id,
         "name": state.name,
-        "state": name,
-        "running": name not in (LOST, "succeeded", "failed", "stopped"),
+        "state": LOST if lost else state.phase.value,
+        "running": not lost and not state.phase.is_final,
         "strategy": state.strategy,
         "tasks": len(state.tasks),
-        "tasks_running": len(running),
+        "tasks_running": 0 if lost else len(running),
         "created_at": state.created_at,
         "ended_at": state.ended_at,
         "exit_code": outcome.exit_code if outcome else None,
@@ -46,32 +81,15 @@ def summarise(folder: JobFolder) -> dict[str, Any]:
     }
 
 
-def describe(folder: JobFolder) -> dict[str, Any]:
-    """One job with all its tasks, as they are now."""
-    from distrun import control
-    from distrun.cli.usage import usages
-
-    state = folder.state()
-    supervisor = folder.supervisor_pid()
-    progress = control.progress(folder) if supervisor is not None else {}
-    tasks = list(state.tasks.values())
-    here = [task.pid for task in tasks if task.pid is not None and not task.phase.is_final]
-    used = usages(here) if supervisor is not None else {}
-    return {
-        **summarise(folder),
-        "outcome": to_json(state.outcome) if state.phase.is_final else None,
-        "supervisor_pid": supervisor,
-        "hosts": [to_json(host) for host in state.hosts.values()],
-        "task_states": [
-            {
-                **_describe_task(task, lost=supervisor is None and not task.phase.is_final),
-                "log": str(folder.log_of(task.name)),
-                "usage": to_json(used.get(task.pid or 0)),
-                "progress": progress.get(task.name, task.reported),
-            }
-            for task in tasks
-        ],
-    }
+def _tensorboard(folder: JobFolder) -> str | None:
+    """Its address, while it runs beside the job."""
+    address = None
+    for event in events.read(str(folder.events_file)):
+        if isinstance(event, events.TensorBoardStarted):
+            address = event.address
+        elif isinstance(event, events.TensorBoardEnded):
+            address = None
+    return address
 
 
 def _describe_task(task: TaskState, *, lost: bool) -> dict[str, Any]:

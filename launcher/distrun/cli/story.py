@@ -7,6 +7,9 @@ from functools import singledispatchmethod
 from distrun import events
 from distrun.agent.kernel import signal_name
 from distrun.cli.console import clock_time, printable, span
+from distrun.cli.progress import progress_words
+
+_WORTH_TELLING = 1.0  # seconds
 
 
 class Story:
@@ -14,16 +17,25 @@ class Story:
 
     def __init__(self) -> None:
         self._began: float | None = None
+        self._last = 0.0
+        self._exited: dict[str, float] = {}
 
-    def tell(self, event: events.Event) -> str:
-        """One line: when, how long after the beginning, and what."""
+    def tell(self, event: events.Event) -> str | None:
+        """One line: when, how long after the beginning, and what; None for what is no news."""
         if self._began is None:
             self._began = event.at
-        after = f"+{span(event.at - self._began)}"
-        return f"{clock_time(event.at)}  {after:>10}  {printable(self._say(event))}"
+        # Some are told after what came of them, and clocks are set: a story goes forward.
+        self._last = max(self._last, event.at)
+        if isinstance(event, events.TaskExited):
+            self._exited[event.task] = event.at
+        said = self._say(event)
+        if said is None:
+            return None
+        after = f"+{span(self._last - self._began)}"
+        return f"{clock_time(self._last)}  {after:>10}  {printable(said)}"
 
     @singledispatchmethod
-    def _say(self, event: events.Event) -> str:
+    def _say(self, event: events.Event) -> str | None:
         return type(event).__name__
 
     @_say.register
@@ -70,13 +82,16 @@ class Story:
         return f"{event.task} exited {event.code}"
 
     @_say.register
-    def _(self, event: events.TaskEnded) -> str:
-        return f"{event.task} has ended: none of its processes is left"
+    def _(self, event: events.TaskEnded) -> str | None:
+        took = event.at - self._exited.get(event.task, event.at)
+        if took < _WORTH_TELLING:
+            return None
+        return f"{event.task}'s last processes ended {span(took)} after it"
 
     @_say.register
-    def _(self, event: events.TaskReported) -> str:
-        values = " ".join(f"{name}={value}" for name, value in event.values.items())
-        return f"{event.task} last reported {values}"
+    def _(self, event: events.TaskReported) -> str | None:
+        words = progress_words(event.values, rate_of=" examples")
+        return f"{event.task} had come to {', '.join(words)}" if words else None
 
     @_say.register
     def _(self, event: events.TensorBoardStarted) -> str:
@@ -95,11 +110,9 @@ class Story:
 
     @_say.register
     def _(self, event: events.TimedOut) -> str:
-        return (
-            f"timeouts.{event.timer} ran out"
-            if event.timer != "evaluator"
-            else ("the evaluator's time after success ran out")
-        )
+        if event.timer == "evaluator":
+            return "the evaluator's time after success ran out"
+        return f"timeouts.{event.timer} ran out"
 
     @_say.register
     def _(self, event: events.JobEnded) -> str:
@@ -107,6 +120,5 @@ class Story:
         if outcome.result == "succeeded":
             return "the job succeeded"
         whose = outcome.task if outcome.origin == "task" else "distrun"
-        return (
-            f"the job {outcome.result}: {outcome.cause}; exit code {outcome.exit_code}, {whose}'s"
-        )
+        how = f"was {outcome.cause}" if outcome.result == "stopped" else f"failed: {outcome.cause}"
+        return f"the job {how}; exit code {outcome.exit_code}, {whose}'s"

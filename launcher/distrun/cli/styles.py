@@ -1,17 +1,23 @@
-"""Colours of states, readable on light and dark."""
+"""Colours of states.
+
+Of the 256 colours, some with a contrast of about 4:1 on black and on white alike: yellow cannot
+be read on a light terminal, nor grey on many. Where there are only 16, they become green, red
+and magenta.
+"""
 
 from __future__ import annotations
 
 from rich.text import Text
 
+_GOOD, _BAD, _PASSING = "color(28)", "color(161)", "color(163)"
 _STYLES = {
-    "running": "green",
-    "succeeded": "green",
-    "failed": "red",
-    "lost": "red",
-    "stopping": "yellow",
-    "exited": "yellow",
-    "stopped": "yellow",
+    "running": _GOOD,
+    "succeeded": _GOOD,
+    "failed": _BAD,
+    "lost": _BAD,
+    "stopping": _PASSING,
+    "exited": _PASSING,
+    "stopped": _PASSING,
 }
 
 

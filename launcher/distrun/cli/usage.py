@@ -6,8 +6,14 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
+
+from distrun.agent import family
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SAMPLE_SECONDS = 0.1
 _NVIDIA_SMI_SECONDS = 10
@@ -25,41 +31,46 @@ class Usage:
     processes: int
 
 
-def usages(pids: list[int]) -> dict[int, Usage]:
+def usages(pids: Sequence[int]) -> dict[int, Usage]:
     """The usage of each process and all below it; those that have gone are left out.
 
     Looks twice, 100 ms apart, to tell how busy they are now.
     """
     if not pids:
         return {}
-    before = {pid: _cpu_seconds(_tree(pid)) for pid in pids}
     began = time.monotonic()
+    before = {pid: _cpu_seconds(tree) for pid, tree in _trees(pids).items()}
     gpu = _gpu_memory()
     time.sleep(max(0.0, _SAMPLE_SECONDS - (time.monotonic() - began)))
     elapsed = time.monotonic() - began
     found = {}
-    for pid in pids:
-        processes = _tree(pid)
-        if processes:
-            cpu = _cpu_seconds(processes)
-            found[pid] = Usage(
-                cpu_percent=round(100 * max(0.0, cpu - before[pid]) / elapsed, 1),
-                cpu_seconds=round(cpu, 2),
-                memory_bytes=sum(map(_memory, processes)),
-                gpu_memory_bytes=(
-                    None if gpu is None else sum(gpu.get(each.pid, 0) for each in processes)
-                ),
-                processes=len(processes),
-            )
+    for pid, processes in _trees(pids).items():
+        cpu = _cpu_seconds(processes)
+        found[pid] = Usage(
+            cpu_percent=round(100 * max(0.0, cpu - before.get(pid, cpu)) / elapsed, 1),
+            cpu_seconds=round(cpu, 2),
+            memory_bytes=sum(map(_memory, processes)),
+            gpu_memory_bytes=(
+                None if gpu is None else sum(gpu.get(each.pid, 0) for each in processes)
+            ),
+            processes=len(processes),
+        )
     return found
 
 
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        root = psutil.Process(pid)
-        return [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return []
+def _trees(pids: Sequence[int]) -> dict[int, list[psutil.Process]]:
+    trees = {pid: [each.pid for each in family.tree(pid)] for pid in pids}
+    return {pid: list(_processes(members)) for pid, members in trees.items() if members}
+
+
+def _processes(pids: list[int]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        try:
+            found.append(psutil.Process(pid))
+        except psutil.Error:
+            continue
+    return found
 
 
 def _cpu_seconds(processes: list[psutil.Process]) -> float:
@@ -94,10 +105,16 @@ def _gpu_memory() -> dict[int, int] | None:
             timeout=_NVIDIA_SMI_SECONDS,
             check=True,
         )
-        rows = [line.split(",") for line in answer.stdout.splitlines() if "," in line]
-        used: dict[int, int] = {}
-        for pid, mebibytes in rows:
-            used[int(pid)] = used.get(int(pid), 0) + int(mebibytes) * 1024 * 1024
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError):
         return None
+    return _read_gpu_memory(answer.stdout)
+
+
+def _read_gpu_memory(answer: str) -> dict[int, int]:
+    used: dict[int, int] = {}
+    for line in answer.splitlines():
+        pid, _, mebibytes = line.partition(",")
+        # A driver that will not tell says `[N/A]`.
+        if pid.strip().isdigit() and mebibytes.strip().isdigit():
+            used[int(pid)] = used.get(int(pid), 0) + int(mebibytes) * 1024 * 1024
     return used

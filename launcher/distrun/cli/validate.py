@@ -21,5 +21,5 @@ def command(spec_path: str, overrides: tuple[str, ...]) -> int:
 
     spec = load(spec_path, overrides=overrides)
     tasks = sum(role.count for role in spec.roles)
-    console.say(f"{console.printable(spec_path)} is valid: {spec.strategy}, {tasks} tasks")
+    console.say(f"{spec_path} is valid: {spec.strategy}, {console.count(tasks, 'task')}")
     return 0

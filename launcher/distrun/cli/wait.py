@@ -11,7 +11,7 @@ from distrun.cli.options import Duration, job_argument
 
 
 @click.command("wait", short_help="Wait until jobs end.")
-@job_argument(many=True)
+@job_argument(many=True, running=True)
 @click.option("--timeout", type=Duration(), metavar="D", help="Give up after that; exit 124.")
 def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     """Wait until jobs have ended, and exit with the result.

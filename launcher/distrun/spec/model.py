@@ -148,5 +148,5 @@ class Spec:
     """First and last port to choose from, both included; None: any free one."""
     log_max_size: int | None = None
     tensorboard: TensorBoardSpec | None = None
-    source: str = ""
-    """The file as it was written, for the record."""
+    source: str = field(default="", compare=False)
+    """The file as it was written, for the record; two ways to write it mean the same job."""

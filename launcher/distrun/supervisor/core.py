@@ -6,6 +6,7 @@ commands that watch; then the lifecycle's actions are carried out. Nothing is po
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import os
@@ -15,16 +16,17 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle, transport
+from distrun import events, lifecycle
 from distrun.agent import family, kernel, wire
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients, happened
+from distrun.supervisor.hosts import Hosts
 from distrun.supervisor.preparation import Preparation, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from distrun.agent.wire import Message
     from distrun.jobstore import JobFolder
@@ -41,7 +43,11 @@ _REPORTS: dict[type, type[events.Event]] = {
 
 
 class Supervisor:
-    """Owns one job from its folder's making until nothing of it is left."""
+    """Owns one job from its folder's making until nothing of it is left.
+
+    Args:
+        launch: the launch command, whose end is the job's until it detaches.
+    """
 
     def __init__(
         self,
@@ -58,7 +64,7 @@ class Supervisor:
         self._record_failed = False
         self._state = lifecycle.JobState()
         self._timers: list[tuple[float, str]] = []
-        self._links: dict[str, transport.AgentLink] = {}
+        self._hosts = Hosts(self._selector, folder, self._on_report, self._on_host_gone)
         self._preparation: Preparation | None = None
         self._tasks: dict[str, TaskPlan] = {}
         self._progress: dict[str, wire.Progress] = {}
@@ -71,8 +77,8 @@ class Supervisor:
         self._launch.is_watching = True
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
 
-    def run(self) -> None:
-        """Run the job to its end."""
+    def run(self, early: Sequence[Message] = ()) -> None:
+        """Run the job to its end. `early` is what its launch command has said already."""
         spec = self._spec
         self.emit(
             events.JobCreated(
@@ -88,7 +94,12 @@ class Supervisor:
                 run_timeout=spec.timeouts.run,
             )
         )
-        self._prepare()
+        for message in early:
+            if self._launch is not None:
+                self._on_client(self._launch, message)
+        if self._state.outcome is None:
+            self._prepare()
+        self._finish_if_released()
         while not self._state.phase.is_final:
             self._wait()
             self._fire_timers()
@@ -119,15 +130,12 @@ class Supervisor:
             self._start_task(self._tasks[action.task], action.attempt)
         elif isinstance(action, lifecycle.StopTask):
             host = self._state.tasks[action.task].host
-            if host in self._links:
-                order = wire.StopTask(action.task, action.signal, action.grace)
-                self._links[host].channel.send(order)
+            self._hosts.order(host, wire.StopTask(action.task, action.signal, action.grace))
         elif isinstance(action, lifecycle.SetTimer):
             heapq.heappush(self._timers, (self._clock() + action.seconds, action.timer))
         else:
             self._finish = action.outcome
-            for link in self._links.values():
-                link.channel.send(wire.Shutdown())
+            self._hosts.order_all(wire.Shutdown())
 
     def _start_task(self, task: TaskPlan, attempt: int) -> None:
         env = {
@@ -144,17 +152,17 @@ class Supervisor:
             env=env,
             unset=list(task.unset),
         )
-        self._links[task.host].channel.send(order)
+        self._hosts.order(task.host, order)
 
     def _finish_if_released(self) -> None:
         """The job has ended once its agents have: they leave nothing behind."""
-        if self._finish is None or self._links:
+        if self._finish is None or self._hosts.connected:
             return
-        family.end_all(lifecycle.PROMPT_GRACE)
         self.emit(events.JobEnded(at=time.time(), outcome=self._finish))
 
     def _on_record_failure(self, error: OSError) -> None:
-        print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201 - its log
+        with contextlib.suppress(OSError):  # its log is on the same disk
+            print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
         if self._record_failed:
             return
         self._record_failed = True
@@ -169,40 +177,13 @@ class Supervisor:
         except DistrunError as error:
             self._abort(error)
             return
-        for host in self._preparation.hosts:
-            link = transport.start_local_agent(host, self._folder.job_id)
-            self._links[host] = link
-            link.channel.send(
-                wire.Configure(
-                    wire.PROTOCOL, self._folder.job_id, str(self._folder.logs), lease=0.0
-                )
-            )
-            self._selector.register(
-                link.channel.reader, selectors.EVENT_READ, lambda each=link: self._on_agent(each)
-            )
+        self._hosts.connect(self._preparation.hosts)
 
     def _abort(self, error: DistrunError) -> None:
         reason = error.message if error.hint is None else f"{error.message} ({error.hint})"
         self.emit(events.Aborted(at=time.time(), reason=reason, exit_code=error.exit_code))
 
-    def _on_agent(self, link: transport.AgentLink) -> None:
-        try:
-            messages = link.channel.receive()
-        except wire.WireError as error:
-            self.emit(events.HostFault(at=time.time(), host=link.host, reason=str(error)))
-            link.channel.ended = True
-            messages = []
-        last = 0
-        for seq, message in messages:
-            last = max(last, seq)
-            self._on_report(link, message)
-        if last:
-            link.channel.send(wire.Ack(last))
-        if link.channel.ended:
-            self._selector.unregister(link.channel.reader)
-            self._release_if_gone(link)
-
-    def _on_report(self, link: transport.AgentLink, message: Message) -> None:
+    def _on_report(self, host: str, message: Message) -> None:
         if getattr(message, "task", None) == tensorboard.NAME:
             self._on_tensorboard(message)
             return
@@ -216,15 +197,15 @@ class Supervisor:
             self._progress[message.task] = message
             self._clients.tell(message)
         elif isinstance(message, wire.Fault):
-            self.emit(events.HostFault(at=message.at, host=link.host, reason=message.reason))
+            self.emit(events.HostFault(at=message.at, host=host, reason=message.reason))
         elif self._state.outcome is None and self._preparation is not None:
-            self._on_preparing(link, message, self._preparation)
+            self._on_preparing(host, message, self._preparation)
 
     def _start_tensorboard(self) -> None:
         """Beside the job, below this machine's agent where it has one."""
         spec = self._spec.tensorboard
         local = next((host.name for host in self._spec.hosts if host.is_local), None)
-        if spec is None or local not in self._links:
+        if spec is None or local not in self._hosts.connected:
             return
         try:
             port = tensorboard.choose_port(spec)
@@ -232,7 +213,7 @@ class Supervisor:
             self._say_tensorboard_ended(f"could not be started: {error}")
             return
         order = tensorboard.start_order(spec, port, self._spec.program.workdir)
-        self._links[local].channel.send(order)
+        self._hosts.order(local, order)
         address = tensorboard.address(port)
         self.emit(events.TensorBoardStarted(at=time.time(), address=address))
 
@@ -246,14 +227,12 @@ class Supervisor:
     def _say_tensorboard_ended(self, how: str) -> None:
         self.emit(events.TensorBoardEnded(at=time.time(), how=how))
 
-    def _on_preparing(
-        self, link: transport.AgentLink, message: Message, preparation: Preparation
-    ) -> None:
+    def _on_preparing(self, host: str, message: Message, preparation: Preparation) -> None:
         if isinstance(message, wire.Hello):
             self.emit(
                 events.HostReady(
                     at=message.at,
-                    host=link.host,
+                    host=host,
                     agent_pid=message.pid,
                     hostname=message.hostname,
                     python=message.python,
@@ -261,12 +240,12 @@ class Supervisor:
                     gpus=tuple(message.gpus),
                 )
             )
-            link.channel.send(preparation.on_hello(link.host, message))
+            self._hosts.order(host, preparation.on_hello(host, message))
         elif isinstance(message, wire.PortsRefused):
-            self._abort(refusal(link.host, message))
+            self._abort(refusal(host, message))
         elif isinstance(message, wire.PortsHeld):
             try:
-                plan = preparation.on_ports(link.host, message)
+                plan = preparation.on_ports(host, message)
                 if plan is not None:
                     self._begin(plan)
             except DistrunError as error:
@@ -291,27 +270,14 @@ class Supervisor:
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()
 
-    def _release_if_gone(self, link: transport.AgentLink) -> None:
-        """Once its agent's process is gone: let the host go, or say that it is lost."""
-        if self._links.get(link.host) is not link:
-            return
-        if not link.channel.ended or not link.has_exited():
-            return
-        if link.channel.writer in self._selector.get_map():
-            self._selector.unregister(link.channel.writer)
-        link.channel.close()
-        del self._links[link.host]
+    def _on_host_gone(self, host: str, how: str) -> None:
         if self._finish is None:
-            # Orphans of a dead agent have become this process's children.
-            spare = {other.process.pid for other in self._links.values()}
-            family.end_all(lifecycle.PROMPT_GRACE, spare)
-            self.emit(events.HostLost(at=time.time(), host=link.host, reason=link.death))
+            self.emit(events.HostLost(at=time.time(), host=host, reason=how))
 
     # Waiting -------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        for link in self._links.values():
-            link.channel.watch_writing(self._selector)
+        self._hosts.watch_writing()
         self._clients.watch_writing()
         due = self._timers[0][0] - self._clock() if self._timers else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
@@ -329,8 +295,7 @@ class Supervisor:
             self._request_stop(
                 wire.StopJob("SIGTERM to its supervisor", signal.SIGTERM, None, 128 + 15)
             )
-        for link in list(self._links.values()):
-            self._release_if_gone(link)
+        self._hosts.look_for_exits()
 
     # Commands ------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -30,25 +31,24 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
-        supervisor = _open(launch)
+        order, early = _first_messages(launch)
+        supervisor = None if order is None else _open(launch, order)
     except DistrunError as error:
         _refuse(launch, error)
         os._exit(error.exit_code)
     if supervisor is None:
         os._exit(0)  # the launch command ended before it said which job
     try:
-        supervisor.run()
+        supervisor.run(early)
     except BaseException:  # noqa: BLE001 - a defect: its traceback belongs in the log
-        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
         supervisor.end_everything()
         os._exit(InternalError.exit_code)
     os._exit(0)
 
 
-def _open(launch: wire.Channel) -> Supervisor | None:
-    order = _first_message(launch)
-    if order is None:
-        return None
+def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
     spec = from_json(Spec, order.spec)
     folder = jobstore.JobFolder(Path(order.folder))
     source = order.source.encode("utf-8", "surrogateescape")
@@ -66,16 +66,15 @@ def _open(launch: wire.Channel) -> Supervisor | None:
         ) from error
 
 
-def _first_message(launch: wire.Channel) -> wire.OpenJob | None:
+def _first_messages(launch: wire.Channel) -> tuple[wire.OpenJob | None, list[wire.Message]]:
+    """The job, and what came with it: a stop may be on its heels."""
     deadline = time.monotonic() + _OPENING_SECONDS
-    while not launch.ended:
+    while not launch.ended and time.monotonic() < deadline:
         select.select([launch.reader], [], [], max(0.0, deadline - time.monotonic()))
-        for _, message in launch.receive():
-            if isinstance(message, wire.OpenJob):
-                return message
-        if time.monotonic() > deadline:
-            break
-    return None
+        messages = [message for _, message in launch.receive()]
+        if messages and isinstance(messages[0], wire.OpenJob):
+            return messages[0], messages[1:]
+    return None, []
 
 
 def _refuse(launch: wire.Channel, error: DistrunError) -> None:

@@ -11,7 +11,7 @@ from distrun.spec.keys.program import PROGRAM
 from distrun.spec.keys.running import LOGS, PORTS, RESTART, TENSORBOARD, TIMEOUTS
 from distrun.spec.records import Key, Record
 from distrun.spec.scalars import Choice, Text
-from distrun.strategies import STRATEGIES
+from distrun.strategies import STRATEGIES, USUAL
 
 LONGEST_NAME = 100
 
@@ -46,7 +46,7 @@ SPEC = Record(
         Key(
             name="strategy",
             required=True,
-            examples=("multi_worker_mirrored", "parameter_server", "mirrored"),
+            examples=(USUAL, *(name for name in STRATEGIES if name != USUAL)),
             shape=Choice(values=tuple(STRATEGIES), unknown=snake),
             says="The tf.distribute strategy that the program uses.",
         ),

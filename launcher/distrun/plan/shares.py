@@ -1,4 +1,4 @@
-"""How a host's GPUs are divided among its tasks."""
+"""How a host's GPUs and cores are divided among its tasks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from distrun.errors import InvalidSpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from distrun.plan import HostFacts, Placed
+    from distrun.plan.facts import HostFacts
+    from distrun.plan.placement import Placed
     from distrun.spec.model import HostSpec
     from distrun.strategies import Strategy
 
@@ -50,6 +51,16 @@ def divide_gpus(
     return {name: ",".join(each) or NONE for name, each in given.items()}
 
 
+def sharers(given: Mapping[str, str]) -> set[str]:
+    """The tasks that have a GPU with others, by what :func:`divide_gpus` gave to a host's tasks."""
+    users: dict[str, list[str]] = {}
+    for name, gpus in given.items():
+        for gpu in gpus.split(","):
+            if gpu != NONE:
+                users.setdefault(gpu, []).append(name)
+    return {name for names in users.values() if len(names) > 1 for name in names}
+
+
 def _asked(placed: Placed, strategy: Strategy) -> int | None:
     if placed.role.gpus is not None:
         return placed.role.gpus
@@ -63,3 +74,13 @@ def _share(names: Sequence[str], gpus: Sequence[str]) -> dict[str, list[str]]:
         return {name: [gpus[place % len(gpus)]] for place, name in enumerate(names)}
     size = len(gpus) // len(names)
     return {name: list(gpus[place * size : (place + 1) * size]) for place, name in enumerate(names)}
+
+
+def divide_cores(here: Sequence[Placed], cores: float) -> dict[str, int]:
+    """Threads for each task of a host: what its role asks for, or a fair part of the rest."""
+    threads = {placed.name: placed.role.cpus for placed in here if placed.role.cpus is not None}
+    rest = [placed for placed in here if placed.role.cpus is None]
+    if rest:
+        share = max(1, int((cores - sum(threads.values())) // len(rest)))
+        threads.update((placed.name, share) for placed in rest)
+    return threads

@@ -1,0 +1,227 @@
+"""A plan for people: a table of the tasks, what is the same for all once, then what differs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distrun.cli import console
+from distrun.cli.console import printable
+from distrun.cli.secrets import masked
+from distrun.cli.table import Column, make_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import Group
+
+    from distrun.plan import Plan, TaskPlan
+
+_COLUMNS = (
+    Column("TASK"),
+    Column("HOST", spare=1),
+    Column("ADDRESS"),
+    Column("GPUS", spare=2),
+    Column("THREADS", right=True, spare=2),
+)
+_OWN = ("TF_CONFIG", "DISTRUN_TASK")
+"""Variables that differ for every task; they are told in another way."""
+AT_LAUNCH = ("DISTRUN_JOB_ID", "DISTRUN_ATTEMPT", "DISTRUN_NOTIFY")
+"""Variables whose values only a launch knows."""
+_WRAP = 79
+
+
+def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
+    """All of a plan. Only the table is fitted to the width; long lines are the terminal's."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [_headline(plan), Text(""), make_table(_COLUMNS, _rows(plan), width)]
+    if any(task.port_is_provisional for task in plan.tasks):
+        parts.append(_plain("* provisional: a launch chooses free ports anew"))
+    parts += [_plain(note) for note in notes]
+    common = _Settings.common(plan.tasks)
+    parts += _section(_title(plan.tasks), [*common.lines(), *_told_once(plan)])
+    for title, settings in _differences(plan.tasks, common):
+        parts += _section(title, settings.lines())
+    parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
+    return Group(*parts)
+
+
+def read_tf_config(task: TaskPlan) -> dict[str, Any] | None:
+    """A task's TF_CONFIG, where it is what distrun or TensorFlow would write."""
+    try:
+        found = json.loads(task.tf_config or "")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _headline(plan: Plan) -> Any:
+    from rich.text import Text
+
+    count = console.count(len(plan.tasks), "task")
+    hosts = plan.hosts[0] if len(plan.hosts) == 1 else f"{len(plan.hosts)} hosts"
+    return Text.assemble(
+        (printable(plan.name), "bold"), f"  {plan.strategy}  {count} on {printable(hosts)}"
+    )
+
+
+def _plain(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(printable(text), no_wrap=True, overflow="ignore")
+
+
+def _section(title: str, lines: Sequence[str]) -> list[Any]:
+    from rich.text import Text
+
+    if not lines:
+        return []
+    return [Text(""), Text(title, style="bold"), *(_plain(f"  {line}") for line in lines)]
+
+
+def _title(tasks: Sequence[TaskPlan]) -> str:
+    return "every task" if len(tasks) > 1 else tasks[0].name
+
+
+def _rows(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "TASK": task.name,
+            "HOST": task.host,
+            "ADDRESS": (task.address or "none") + ("*" if task.port_is_provisional else ""),
+            "GPUS": _gpus(task.env.get("CUDA_VISIBLE_DEVICES")),
+            "THREADS": task.env.get("TF_NUM_INTRAOP_THREADS", "inherited"),
+        }
+        for task in plan.tasks
+    ]
+
+
+def _gpus(visible: str | None) -> str:
+    if visible is None:
+        return "as found"
+    return "none" if visible in ("", "-1") else visible
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What is set for a task, or for several alike. None: told elsewhere."""
+
+    argv: tuple[str, ...] | None
+    workdir: str | None
+    env: dict[str, str]
+    unset: tuple[str, ...]
+
+    @classmethod
+    def common(cls, tasks: Sequence[TaskPlan]) -> _Settings:
+        """What is the same for all of them."""
+        first = tasks[0]
+        return cls(
+            argv=first.argv if all(task.argv == first.argv for task in tasks) else None,
+            workdir=first.workdir if all(t.workdir == first.workdir for t in tasks) else None,
+            env={
+                name: value
+                for name, value in first.env.items()
+                if name not in _OWN and all(task.env.get(name) == value for task in tasks)
+            },
+            unset=first.unset if all(task.unset == first.unset for task in tasks) else (),
+        )
+
+    @classmethod
+    def own(cls, task: TaskPlan, common: _Settings) -> _Settings:
+        """What a task has beyond what is common."""
+        env = {n: v for n, v in task.env.items() if n not in _OWN and n not in common.env}
+        if task.tf_config is not None and _cluster_text(task) is None:
+            env["TF_CONFIG"] = task.tf_config
+        return cls(
+            argv=task.argv if common.argv is None else None,
+            workdir=task.workdir if common.workdir is None else None,
+            env=env,
+            unset=tuple(name for name in task.unset if name not in common.unset),
+        )
+
+    def lines(self) -> list[str]:
+        lines = [] if self.argv is None else [f"run    {shlex.join(self.argv)}"]
+        lines += [] if self.workdir is None else [f"in     {self.workdir}"]
+        lines += [f"set    {name}={value}" for name, value in masked(self.env).items()]
+        return lines + [f"unset  {name}" for name in self.unset]
+
+
+def _told_once(plan: Plan) -> list[str]:
+    lines = [
+        f"pass   {name} (from this shell; its value is shown nowhere)" for name in plan.pass_env
+    ]
+    return [*lines, f"own    DISTRUN_TASK, {', '.join(AT_LAUNCH)}"]
+
+
+def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple[str, _Settings]]:
+    """What some tasks have of their own, those that have the same together."""
+    groups: list[tuple[_Settings, list[TaskPlan]]] = []
+    for task in tasks:
+        own = _Settings.own(task, common)
+        found = next((members for settings, members in groups if settings == own), None)
+        if found is None:
+            groups.append((own, [task]))
+        else:
+            found.append(task)
+    for settings, members in groups:
+        yield names_in_short(task.name for task in members), settings
+
+
+def names_in_short(names: Iterable[str]) -> str:
+    """`worker:0 to worker:63, ps:0`: names of tasks whose numbers follow each other together."""
+    runs: list[list[str]] = []
+    for name in names:
+        role, _, index = name.rpartition(":")
+        if runs and runs[-1][-1] == f"{role}:{int(index) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def _cluster_text(task: TaskPlan) -> str | None:
+    """The part of TF_CONFIG that tasks have in common; None where it is not of that form."""
+    found = read_tf_config(task)
+    if found is None or set(found) != {"cluster", "task"} or not isinstance(found["cluster"], dict):
+        return None
+    return json.dumps(found["cluster"])
+
+
+def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
+    """Each cluster once, and below it the end of TF_CONFIG for each of its tasks."""
+    clusters: dict[str, list[TaskPlan]] = {}
+    for task in tasks:
+        text = _cluster_text(task)
+        if text is not None:
+            clusters.setdefault(text, []).append(task)
+    for text, members in clusters.items():
+        yield from _cluster_lines(json.loads(text))
+        ends = [json.dumps((read_tf_config(task) or {})["task"]) for task in members]
+        width = max(map(len, ends))
+        for task, end in zip(members, ends, strict=True):
+            yield f' "task": {end + "}":<{width + 1}}  for {task.name}'
+    if all(task.tf_config is None for task in tasks):
+        yield "not set: the strategy runs in one process"
+
+
+def _cluster_lines(cluster: dict[str, Any]) -> Iterator[str]:
+    begin = '{"cluster": {'
+    if not cluster:
+        yield begin + "},"
+    for number, (role, addresses) in enumerate(cluster.items()):
+        label = (begin if number == 0 else " " * len(begin)) + json.dumps(role) + ": "
+        end = "," if number < len(cluster) - 1 else "},"
+        words = json.dumps(addresses) + end
+        yield from textwrap.wrap(
+            words,
+            width=_WRAP - 2,
+            initial_indent=label,
+            subsequent_indent=" " * (len(label) + 1),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )

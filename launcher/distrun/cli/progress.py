@@ -1,0 +1,43 @@
+"""What tasks said of their progress, in words."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from distrun.cli.console import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LABELS = (("EPOCH", "epoch"), ("STEP", "step"), ("LOSS", "loss"))
+_LONGEST = 12
+"""Characters of a value: a number has fewer, and any task may send anything."""
+
+
+def progress_words(values: Mapping[str, str], *, rate_of: str = "") -> list[str]:
+    """A task's progress in a fixed order; what is unknown is left out.
+
+    `rate_of` names what the rate counts, where there is room for it.
+    """
+    words = [f"{label} {_short(values[key])}" for key, label in _LABELS if key in values]
+    rate = _number(values.get("EXAMPLES_PER_SEC", ""))
+    if rate is not None:
+        words.append(f"{rate:,.0f}{rate_of}/s")
+    return words
+
+
+def _short(value: str) -> str:
+    number = _number(value)
+    if number is not None and "." in value:
+        return f"{number:.4g}"
+    shown = printable(value)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+
+
+def _number(value: str) -> float | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and abs(number) < 1e15 else None

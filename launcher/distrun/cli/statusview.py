@@ -1,0 +1,136 @@
+"""What `status` shows of a job: a headline, how it ended, and a row for each task."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from distrun.cli import console
+from distrun.cli.progress import progress_words
+from distrun.cli.styles import styled
+from distrun.cli.table import Column, make_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Group
+    from rich.text import Text
+
+_COLUMNS = (
+    Column("TASK"),
+    Column("STATE"),
+    Column("HOST", spare=3),
+    Column("PID", right=True, spare=5),
+    Column("ATTEMPT", right=True, spare=4),
+    Column("EXIT"),
+    Column("CPU", right=True, spare=2),
+    Column("MEM", right=True, spare=2),
+    Column("GPU MEM", right=True, spare=2),
+    Column("TIME", right=True, spare=1),
+    Column("PROGRESS"),
+)
+_NO_NEWS = 9
+_LEAST_ROWS = 1
+_OTHER_ROWS = 2
+"""The heading, and what tells of the tasks there is no room for."""
+
+
+def status_view(job: dict[str, Any], width: int, height: int | None = None) -> Group:
+    """One job as :func:`distrun.cli.snapshot.describe` tells of it, in so many columns.
+
+    With a height, tasks for which there is no room are counted instead of shown, first those
+    that are in the state of most.
+    """
+    from rich.console import Group
+
+    parts: list[Any] = [_headline(job), *map(_plain, _notes(job))]
+    tasks = job["task_states"]
+    if tasks:
+        above = sum(1 + max(0, each.cell_len - 1) // width for each in parts)
+        room = len(tasks) if height is None else height - above - _OTHER_ROWS
+        shown = _most_telling(tasks, max(_LEAST_ROWS, room))
+        parts.append(make_table(_columns(tasks), [_row(task) for task in shown], width))
+        if len(shown) < len(tasks):
+            left = [task for task in tasks if task not in shown]
+            parts.append(_plain(f"and {len(left)} more: {_counted(left)}"))
+    return Group(*parts)
+
+
+def _headline(job: dict[str, Any]) -> Text:
+    from rich.text import Text
+
+    end = job["ended_at"] or (time.time() if job["running"] else job["created_at"])
+    tasks = job["task_states"]
+    words = [job["strategy"], _counted(tasks) if len(tasks) > 1 else ""]
+    words.append(console.span(end - job["created_at"]) if end > job["created_at"] else "")
+    return Text.assemble(
+        (job["job_id"], "bold"), "  ", styled(job["state"]),
+        *(f"  {console.printable(word)}" for word in words if word),
+    )  # fmt: skip
+
+
+def _counted(tasks: Sequence[dict[str, Any]]) -> str:
+    """`62 running, 2 failed`."""
+    counts = Counter(task["state"] for task in tasks)
+    return ", ".join(f"{count} {state}" for state, count in counts.most_common())
+
+
+def _plain(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(console.printable(text))
+
+
+def _notes(job: dict[str, Any]) -> list[str]:
+    notes = []
+    outcome = job["outcome"]
+    if outcome and outcome["result"] != "succeeded":
+        whose = outcome["task"] if outcome["origin"] == "task" else "distrun"
+        notes.append(f"{outcome['cause']}; exit code {outcome['exit_code']}, {whose}'s")
+    if job["state"] == "lost":
+        notes.append("its supervisor died, and its result with it")
+    if job["tensorboard"]:
+        notes.append(f"TensorBoard: {job['tensorboard']}")
+    return notes
+
+
+def _most_telling(tasks: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    """As many as there is room for, in their order; those in a rare state before the others."""
+    if len(tasks) <= room:
+        return tasks
+    counts = Counter(task["state"] for task in tasks)
+    ranked = sorted(range(len(tasks)), key=lambda i: (counts[tasks[i]["state"]], i))
+    return [tasks[i] for i in sorted(ranked[:room])]
+
+
+def _columns(tasks: Sequence[dict[str, Any]]) -> list[Column]:
+    """First to give way where there is little room: what is no news."""
+    no_news = set()
+    if {task["host"] for task in tasks} == {"localhost"}:
+        no_news.add("HOST")
+    if not any(task["attempt"] for task in tasks):
+        no_news.add("ATTEMPT")
+    return [replace(c, spare=_NO_NEWS) if c.title in no_news else c for c in _COLUMNS]
+
+
+def _row(task: dict[str, Any]) -> dict[str, str | Text]:
+    usage = task["usage"] or {}
+    started, exited = task["started_at"], task["exited_at"]
+    code = task["exit_code"]
+    gpu = usage.get("gpu_memory_bytes")
+    end = exited or (None if task["state"] == "lost" else time.time())
+    return {
+        "TASK": task["task"],
+        "STATE": styled(task["state"]),
+        "HOST": task["host"],
+        "PID": "" if task["pid"] is None else str(task["pid"]),
+        "ATTEMPT": str(task["attempt"]),
+        "EXIT": task["signal"] or ("" if code is None else str(code)),
+        "CPU": f"{usage['cpu_percent']:.0f}%" if usage else "",
+        "MEM": console.size(usage["memory_bytes"]) if usage else "",
+        "GPU MEM": console.size(gpu) if gpu else "",
+        "TIME": "" if started is None or end is None else console.span(end - started),
+        "PROGRESS": " ".join(progress_words(task["progress"])),
+    }

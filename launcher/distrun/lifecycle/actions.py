@@ -1,0 +1,38 @@
+"""What the supervisor is to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distrun.events import Outcome
+
+
+@dataclass(frozen=True)
+class StartTask:
+    task: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class StopTask:
+    task: str
+    signal: int
+    grace: float
+
+
+@dataclass(frozen=True)
+class SetTimer:
+    """Have TimedOut(timer) happen in so many seconds, unless the job is over by then."""
+
+    timer: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Let the hosts go; once nothing is left on them, JobEnded has happened."""
+
+    outcome: Outcome
+
+
+Action = StartTask | StopTask | SetTimer | Finish

@@ -1,0 +1,111 @@
+"""Which task runs on which host, and the ports to hold there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distrun.errors import InvalidSpecError
+from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
+from distrun.strategies import STRATEGIES, Role, Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A task and the host it is laid on. `address` is set where the spec gave one."""
+
+    role: RoleSpec
+    index: int
+    host: HostSpec
+    address: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.role.role.value}:{self.index}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortNeed:
+    """The ports to hold on a host: so many free ones, and these."""
+
+    free: int = 0
+    wanted: tuple[int, ...] = ()
+
+
+def place(spec: Spec) -> tuple[Placed, ...]:
+    """Lay the tasks on the hosts: round robin (spread) or one host after another (pack)."""
+    explicit = [
+        Placed(role=role, index=index, host=_host_of(address, spec.hosts), address=address)
+        for role in spec.roles
+        for index, address in enumerate(role.addresses)
+    ]
+    seats = _seats(spec.hosts, spec.placement, sum(r.count for r in spec.roles if not r.addresses))
+    chosen = [
+        Placed(role=role, index=index, host=next(seats))
+        for role in spec.roles
+        if not role.addresses
+        for index in range(role.count)
+    ]
+    order = list(Role)
+    return tuple(
+        sorted(explicit + chosen, key=lambda each: (order.index(each.role.role), each.index))
+    )
+
+
+def _host_of(address: str, hosts: Sequence[HostSpec]) -> HostSpec:
+    machine = split_address(address)[0]
+    for host in hosts:
+        if machine in (host.name, host.address):
+            return host
+    return next((host for host in hosts if host.is_local), hosts[0])
+
+
+def _seats(hosts: Sequence[HostSpec], placement: Placement, count: int) -> Iterator[HostSpec]:
+    """Hosts in the order in which tasks take them."""
+    slots = [host.slots if host.slots is not None else count for host in hosts]
+    if sum(slots) < count:
+        raise InvalidSpecError(
+            f"{count} tasks do not fit on the hosts' {sum(slots)} slots",
+            hint="give the hosts more slots, or the cluster fewer tasks",
+        )
+    if placement is Placement.PACK and all(host.slots is None for host in hosts):
+        slots = [-(-count // len(hosts))] * len(hosts)
+    if placement is Placement.PACK:
+        order = [host for host, free in zip(hosts, slots, strict=True) for _ in range(free)]
+    else:
+        rounds = range(max(slots, default=0))
+        order = [
+            host for turn in rounds for host, free in zip(hosts, slots, strict=True) if turn < free
+        ]
+    return iter(order[:count])
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[::1]:port`."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def needs_port(placed: Placed, strategy: Strategy) -> bool:
+    # An evaluator is in nobody's cluster; a job of one process has none.
+    return strategy.tf_config and placed.role.role is not Role.EVALUATOR
+
+
+def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]:
+    """What to hold on each host before :func:`make`."""
+    strategy = STRATEGIES[spec.strategy]
+    needs: dict[str, PortNeed] = {}
+    for placed in placement:
+        if not needs_port(placed, strategy):
+            continue
+        need = needs.get(placed.host.name, PortNeed())
+        if placed.address is None:
+            need = PortNeed(free=need.free + 1, wanted=need.wanted)
+        else:
+            port = split_address(placed.address)[1]
+            need = PortNeed(free=need.free, wanted=(*need.wanted, port))
+        needs[placed.host.name] = need
+    return needs

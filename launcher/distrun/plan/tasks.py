@@ -1,0 +1,218 @@
+"""Each task ready to be executed: its address, command and variables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distrun.errors import InvalidSpecError
+from distrun.plan.placement import Placed, needs_port, split_address
+from distrun.plan.shares import divide_cores, divide_gpus, sharers
+from distrun.spec.model import ProgramKind, Spec
+from distrun.strategies import STRATEGIES, Role, Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from distrun.plan.facts import HostFacts
+
+LARGEST_VARIABLE = 128 * 1024
+"""Bytes that Linux takes in one environment string (MAX_ARG_STRLEN), its name included."""
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+_ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPlan:
+    """One task, ready to be executed. `env` is what is set over what the host has."""
+
+    name: str
+    role: Role
+    index: int
+    host: str
+    address: str | None
+    port_is_provisional: bool
+    argv: tuple[str, ...]
+    workdir: str
+    env: dict[str, str]
+    unset: tuple[str, ...] = ()
+    log: str
+
+    @property
+    def tf_config(self) -> str | None:
+        return self.env.get("TF_CONFIG")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A job, ready to run."""
+
+    name: str
+    strategy: str
+    tasks: tuple[TaskPlan, ...]
+    pass_env: tuple[str, ...] = ()
+    hosts: tuple[str, ...]
+
+
+def make(
+    spec: Spec,
+    placement: Sequence[Placed],
+    facts: Mapping[str, HostFacts],
+    free_ports: Mapping[str, Sequence[int]],
+) -> Plan:
+    """Decide the rest. `free_ports` are those held on each host, as many as were needed.
+
+    Raises:
+        InvalidSpecError: GPUs or threads cannot be divided as asked, or TF_CONFIG is too large.
+    """
+    strategy = STRATEGIES[spec.strategy]
+    addresses = _addresses(placement, strategy, free_ports)
+    cluster = _cluster(placement, addresses)
+    # Written once: every task has the whole of it.
+    cluster_text = json.dumps(cluster)
+    machines = _machines(cluster)
+    gpus: dict[str, str] = {}
+    sharing: set[str] = set()
+    threads: dict[str, int] = {}
+    for host in {placed.host.name: placed.host for placed in placement}.values():
+        here = [placed for placed in placement if placed.host.name == host.name]
+        given = divide_gpus(here, host, facts[host.name], strategy)
+        gpus.update(given)
+        sharing |= sharers(given)
+        threads.update(divide_cores(here, facts[host.name].cores))
+    tasks = tuple(
+        _plan_task(spec, placed, facts[placed.host.name], addresses, cluster_text, machines,
+                   _devices(placed, gpus, sharing, facts), threads[placed.name])
+        for placed in placement
+    )  # fmt: skip
+    return Plan(
+        name=spec.name,
+        strategy=spec.strategy,
+        tasks=tasks,
+        pass_env=spec.program.pass_env,
+        hosts=tuple(dict.fromkeys(placed.host.name for placed in placement)),
+    )
+
+
+def _addresses(
+    placement: Sequence[Placed],
+    strategy: Strategy,
+    free_ports: Mapping[str, Sequence[int]],
+) -> dict[str, str]:
+    """Each task's address by its name, for those that have one."""
+    free = {host: iter(ports) for host, ports in free_ports.items()}
+    addresses = {}
+    for placed in placement:
+        if not needs_port(placed, strategy):
+            continue
+        if placed.address is not None:
+            addresses[placed.name] = placed.address
+        else:
+            machine = placed.host.address or placed.host.name
+            machine = f"[{machine}]" if ":" in machine else machine
+            addresses[placed.name] = f"{machine}:{next(free[placed.host.name])}"
+    return addresses
+
+
+def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[str, list[str]]:
+    cluster: dict[str, list[str]] = {}
+    for placed in placement:
+        if placed.name in addresses:
+            cluster.setdefault(placed.role.role.value, []).append(addresses[placed.name])
+    return cluster
+
+
+def _devices(
+    placed: Placed,
+    gpus: Mapping[str, str],
+    sharing: set[str],
+    facts: Mapping[str, HostFacts],
+) -> dict[str, str]:
+    """The variables that say which GPUs a task may use, and how."""
+    env = {}
+    if placed.name in gpus:
+        env["CUDA_VISIBLE_DEVICES"] = gpus[placed.name]
+    # TensorFlow takes a GPU's whole memory unless told not to; the next task there finds none.
+    if placed.name in sharing and _ALLOW_GROWTH not in facts[placed.host.name].environ:
+        env[_ALLOW_GROWTH] = "true"
+    return env
+
+
+def _plan_task(
+    spec: Spec,
+    placed: Placed,
+    facts: HostFacts,
+    addresses: Mapping[str, str],
+    cluster_text: str,
+    machines: Sequence[str],
+    devices: Mapping[str, str],
+    threads: int,
+) -> TaskPlan:
+    strategy = STRATEGIES[spec.strategy]
+    set_by_spec = {**placed.host.env, **spec.program.env, **placed.role.env}
+    env = {
+        "DISTRUN_TASK": placed.name,
+        "DISTRUN_STRATEGY": spec.strategy,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "TF_GRPC_REUSE_PORT": "true",
+        **dict(strategy.env),
+    }
+    if strategy.tf_config:
+        env["TF_CONFIG"] = _tf_config(cluster_text, placed)
+        env["no_proxy"] = _no_proxy(facts.environ, machines)
+    env.update(devices)
+    for variable in _THREAD_VARIABLES:
+        if variable not in facts.environ:
+            env[variable] = str(threads)
+    env.update(set_by_spec)
+    return TaskPlan(
+        name=placed.name,
+        role=placed.role.role,
+        index=placed.index,
+        host=placed.host.name,
+        address=addresses.get(placed.name),
+        port_is_provisional=placed.address is None and placed.name in addresses,
+        argv=_argv(spec, placed, facts),
+        workdir=placed.host.workdir or spec.program.workdir,
+        env=env,
+        # A job of one process must not take up a cluster that the launching shell is part of.
+        unset=() if strategy.tf_config else ("TF_CONFIG",),
+        log=f"{placed.role.role.value}-{placed.index}.log",
+    )
+
+
+def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
+    program = spec.program
+    args = (*program.args, *placed.role.args)
+    if program.kind is ProgramKind.COMMAND:
+        return (*program.argv, *args)
+    python = placed.host.python or program.python or facts.python
+    if program.kind is ProgramKind.MODULE:
+        return (python, "-m", program.target, *args)
+    return (python, program.target, *args)
+
+
+def _tf_config(cluster_text: str, placed: Placed) -> str:
+    """What tf.distribute.cluster_resolver.TFConfigClusterResolver reads."""
+    task = json.dumps({"type": placed.role.role.value, "index": placed.index})
+    text = f'{{"cluster": {cluster_text}, "task": {task}}}'
+    if len(text) + len("TF_CONFIG=") >= LARGEST_VARIABLE:
+        raise InvalidSpecError(
+            f"TF_CONFIG would take {len(text):,} bytes; Linux passes no variable over 128 KiB",
+            hint="use fewer tasks, or shorter addresses",
+        )
+    return text
+
+
+def _machines(cluster: Mapping[str, list[str]]) -> list[str]:
+    names = [split_address(each)[0] for addresses in cluster.values() for each in addresses]
+    return list(dict.fromkeys(names))
+
+
+def _no_proxy(environ: Mapping[str, str], machines: Sequence[str]) -> str:
+    """The hosts that gRPC must reach directly, after those that are there already."""
+    old = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    names = [name.strip() for name in old.split(",") if name.strip()]
+    return ",".join(dict.fromkeys([*names, *machines]))

@@ -1,0 +1,104 @@
+"""`distrun clean` removes what is over, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+
+
+def listed(distrun) -> dict[str, str]:
+    jobs = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    return {job["job_id"]: job["state"] for job in jobs}
+
+
+def test_a_running_job_is_never_touched(distrun, detached, tmp_path, status):
+    running = detached("while [ ! -e go ]; do echo out; sleep 0.05; done")
+    ended = detached("exit 0", name="over")
+    distrun("wait", ended)
+    would = distrun("clean", "--dry-run")
+    assert would.stdout.split() == [ended]
+    assert set(listed(distrun)) == {running, ended}
+    done = distrun("clean")
+    assert done.returncode == 0
+    assert done.stdout.split() == [ended]
+    assert "removed 1 job" in done.stderr
+    assert listed(distrun) == {running: "running"}
+    assert os.listdir(distrun.home / "jobs") == [running]
+    (tmp_path / "go").touch()
+    assert distrun("wait", running).returncode == 0
+    assert "out" in distrun("logs", running).stdout
+    assert distrun("clean").stdout.split() == [running]
+    assert distrun("clean").stdout == ""
+
+
+def test_a_job_whose_supervisor_died(distrun, detached, status, wait_until, survivors):
+    job_id = detached("exec sleep 600")
+    os.kill(status()["supervisor_pid"], signal.SIGKILL)
+    wait_until(lambda: not survivors(job_id))
+    assert listed(distrun) == {job_id: "lost"}
+    shown = distrun("status")
+    assert shown.returncode == 0
+    assert "2 lost" in shown.stdout
+    assert "its supervisor died" in shown.stdout
+    assert distrun("wait").returncode == 70
+    assert distrun("clean").stdout.split() == [job_id]
+    assert listed(distrun) == {}
+
+
+def test_what_a_death_left_half_made(distrun, detached):
+    job_id = detached("exit 0")
+    distrun("wait")
+    jobs = distrun.home / "jobs"
+    (jobs / "half-abc234").mkdir()
+    (jobs / "a-file").touch()
+    for name in (".new-old", ".gone-old", ".new-fresh"):
+        (jobs / name).mkdir()
+    for name in (".new-old", ".gone-old"):
+        os.utime(jobs / name, (time.time() - 3600,) * 2)
+    assert listed(distrun) == {job_id: "succeeded", "half-abc234": "lost"}
+    for command in (["status"], ["events"], ["logs"], ["logs", "-f"], ["kill"]):
+        done = distrun(*command, "half-abc234")
+        assert done.returncode == 0, (command, done.stderr)
+        assert "Traceback" not in done.stderr
+    assert distrun("clean").returncode == 0
+    assert sorted(os.listdir(jobs)) == [".new-fresh", "a-file"]
+
+
+def test_older_than(distrun, detached):
+    first, second = detached("exit 0"), detached("exit 0")
+    distrun("wait", first, second)
+    hour_ago = time.time() - 3600
+    os.utime(distrun.home / "jobs" / first / "events.jsonl", (hour_ago, hour_ago))
+    assert distrun("clean", "--older-than", "2h").stdout == ""
+    assert distrun("clean", "--older-than", "30m").stdout.split() == [first]
+    assert set(listed(distrun)) == {second}
+    wrong = distrun("clean", "--older-than", "soon")
+    assert wrong.returncode == 2
+    assert "500ms" in wrong.stderr
+
+
+def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun, detached):
+    job_id = detached("exit 0")
+    distrun("wait")
+    assert stat.S_IMODE(os.stat(distrun.home / "jobs" / job_id).st_mode) == 0o700
+    target = distrun.home / "precious"
+    target.mkdir()
+    (target / "file").touch()
+    (distrun.home / "jobs" / "link").symlink_to(target)
+    assert distrun("clean").stdout.split() == [job_id]
+    assert (target / "file").exists()
+
+
+def test_two_at_once(distrun, detached):
+    ids = {detached("exit 0", workers=1) for _ in range(3)}
+    distrun("wait", *ids)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [distrun.start("clean", **options) for _ in range(2)]
+    said = [process.communicate(timeout=30) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert set("".join(out for out, _ in said).split()) == ids
+    assert os.listdir(distrun.home / "jobs") == []

@@ -1,0 +1,120 @@
+"""Completion, asked as the shells ask, and in a real bash."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A PATH on which `distrun` is this checkout's."""
+    tool = tmp_path / "bin" / "distrun"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
+    tool.chmod(0o755)
+    return f"{tool.parent}:{os.environ['PATH']}"
+
+
+@pytest.fixture
+def in_bash(path, tmp_path):
+    """What bash offers for each line, as its completion function leaves it in COMPREPLY."""
+
+    def offered(*lines: str) -> list[list[str]]:
+        script = [
+            'eval "$(distrun completion bash)"',
+            'asked=$(complete -p distrun | sed "s/.*-F //;s/ .*//")',
+        ]
+        for line in lines:
+            script.append(f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}")
+            script.append('"$asked" distrun; echo "${COMPREPLY[*]}"')
+        done = subprocess.run(
+            ["bash", "--norc", "-c", "\n".join(script)],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return [line.split() for line in done.stdout.splitlines()]
+
+    return offered
+
+
+@pytest.fixture
+def asked_by(distrun):
+    """What distrun answers a shell's completion function, by the shell's own variables."""
+
+    def ask(shell: str, words: str, current: str) -> str:
+        env = {**os.environ, "_DISTRUN_COMPLETE": f"{shell}_complete", "COMP_WORDS": words}
+        done = distrun(env={**env, "COMP_CWORD": current})
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+    return ask
+
+
+def test_bash_completes_commands_jobs_and_tasks(in_bash, detached, distrun):
+    ended = detached("exit 0", name="day")
+    distrun("wait")
+    running = detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})
+    assert in_bash(
+        "distrun la",
+        "distrun logs ",
+        "distrun status ni",
+        "distrun kill ",
+        "distrun logs -t ",
+        "distrun logs --task worker:",
+        "distrun logs --task=worker:",
+        f"distrun logs {ended} -t ch",
+        f"distrun logs {ended} -t worker:0",
+        "distrun logs nothing -t ",
+        "distrun completion ",
+        "distrun init scr",
+        "distrun logs --times",
+    ) == [
+        ["launch"],
+        [running, ended],
+        [running],
+        [running],
+        ["chief:0", "worker:0", "worker:1"],
+        ["0", "1"],
+        ["0", "1"],
+        [],
+        ["0"],
+        [],
+        ["bash", "zsh", "fish"],
+        ["script"],
+        ["--timestamps"],
+    ]
+    distrun("kill")
+
+
+def test_zsh_and_fish_are_answered(asked_by, detached, distrun):
+    job_id = detached("exit 0")
+    distrun("wait")
+    zsh = asked_by("zsh", "distrun logs -t worker:", "3").splitlines()
+    assert zsh[:3] == ["plain", "worker\\:0", "succeeded"]
+    assert job_id in asked_by("zsh", "distrun status ", "2").splitlines()
+    fish = asked_by("fish", "distrun status jo", "jo")
+    assert fish == f"plain,{job_id}\tmulti_worker_mirrored succeeded\n"
+    assert asked_by("fish", "distrun logs -t worker:", "worker:").count("plain,worker:") == 2
+
+
+def test_where_there_are_no_jobs_none_is_offered(asked_by, tmp_path, monkeypatch):
+    assert asked_by("fish", "distrun logs -t ", "").strip() == ""
+    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "file" / "home"))
+    (tmp_path / "file").touch()
+    assert asked_by("fish", "distrun status ", "").strip() == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script(distrun, shell):
+    done = distrun("completion", shell)
+    assert done.returncode == 0
+    assert "_DISTRUN_COMPLETE" in done.stdout

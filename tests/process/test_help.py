@@ -1,0 +1,121 @@
+"""`--help` of every command: its examples work, and docs/ says the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = (
+    *("launch", "plan", "validate", "ps", "status", "logs", "kill", "wait", "events"),
+    *("init", "schema", "clean", "completion"),
+)
+EXAMPLE = re.compile(r"^    (\S.*)$", re.MULTILINE)
+JOB = """\
+name: mnist
+strategy: multi_worker_mirrored
+cluster: {chief: 1, worker: 2}
+program: {command: [sh, -c, 'echo "loss of $DISTRUN_TASK"']}
+"""
+
+
+@pytest.fixture
+def bash(distrun, tmp_path):
+    """Run a line as a person would type it, in a folder with job.yaml."""
+    (tmp_path / "job.yaml").write_text(JOB)
+    tool = tmp_path / "bin" / "distrun"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
+    tool.chmod(0o755)
+    path = f"{tool.parent}:{os.environ['PATH']}"
+
+    def run(line: str, shell: str = "bash") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [shell, "-c", line],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def in_its_shell(line: str) -> tuple[str, str]:
+    """A line and the shell it is for; where that is not here, what it would have read."""
+    shell = next((name for name in ("zsh", "fish") if f"completion {name}" in line), "bash")
+    if shutil.which(shell) is not None:
+        return line, shell
+    return re.search(r"distrun completion \w+", line)[0], "bash"
+
+
+def test_every_command_is_here(distrun):
+    text = distrun("--help").stdout
+    listing = text.partition("\nCommands:\n")[2]
+    assert re.findall(r"^  ([a-z]+)", listing, re.MULTILINE) == list(COMMANDS)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_examples_work(distrun, bash, command):
+    asked = distrun(command, "--help")
+    assert asked.returncode == 0
+    assert max(map(len, asked.stdout.splitlines())) <= 80
+    page = (ROOT / "docs" / "cli.md").read_text()
+    section = page.partition(f"\n## distrun {command}\n")[2].partition("\n## ")[0]
+    options = re.findall(r"^  .*?(--[a-z-]+)", asked.stdout, re.MULTILINE)
+    assert [name for name in ("--help", *options) if f"{name}" not in section] == []
+    examples = EXAMPLE.findall(asked.stdout.partition("\nOptions:")[0])
+    assert examples, "no example"
+    text = " ".join(examples)
+    if re.search(r"mnist|status|logs|events|wait|kill", text) and command != "init":
+        assert bash("distrun launch job.yaml").returncode == 0
+    if "night" in text:
+        assert bash("distrun launch job.yaml -d --name night").returncode == 0
+    if "-o job.yaml" in text:
+        bash("rm job.yaml")
+    for example in examples:
+        assert f"distrun {command}" in example
+        done = bash(*in_its_shell(example))
+        assert done.returncode == 0, f"{example}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+    bash("distrun kill --all")
+
+
+def test_the_documents_are_those_of_the_code():
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "docs.py", "--check"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "launcher")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}\nrun: make docs"
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (["lanch"], "launch"),
+        (["statsu"], "status"),
+        (["logs", "--folow"], "--follow"),
+        (["ps", "--jsn"], "--json"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(distrun, args, meant):
+    done = distrun(*args)
+    assert done.returncode == 2
+    assert re.search(rf"[Dd]id you mean:? '?{meant}", done.stderr)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,176 @@
+"""`distrun plan`: what a person reads, and what a program does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+
+import yaml
+
+SECRETS = {
+    "HF_TOKEN": "hunter2-a",
+    "WANDB_API_KEY": "hunter2-b",
+    "DB_PASSWORD_2": "hunter2-c",
+    "MY_SECRET_THING": "hunter2-d",
+}
+
+
+def plan_of(distrun, *args, **options) -> dict:
+    done = distrun("plan", *args, "--json", **options)
+    assert done.returncode == 0, done.stderr
+    envelope = json.loads(done.stdout)
+    assert envelope["version"] == 1
+    return envelope["plan"]
+
+
+def write(tmp_path, **keys):
+    document = {
+        "name": "train",
+        "strategy": "parameter_server",
+        "cluster": {
+            "chief": 1,
+            "worker": {"count": 3, "args": ["--shard", "it's"]},
+            "ps": {"count": 2, "env": {"ONLY_PS": "yes"}},
+            "evaluator": 1,
+        },
+        "program": {"command": ["train", "--long", "x" * 300]},
+        **keys,
+    }
+    path = tmp_path / "train.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """The cells of the table by their task, its heading by TASK."""
+    lines = text.partition("\n\n")[2].partition("\n\n")[0].splitlines()
+    return {line.split()[0]: line.split() for line in lines}
+
+
+def tf_configs(text: str) -> dict[str, dict]:
+    """Each task's TF_CONFIG, put together again from what is shown."""
+    section = text.partition("\nTF_CONFIG\n")[2].splitlines()
+    ends = {}
+    cluster = ""
+    for line in section:
+        found = re.fullmatch(r'\s+("task": .*\}\})\s+for (\S+)', line)
+        if found:
+            ends[found[2]] = json.loads(f"{cluster} {found[1]}")
+        else:
+            cluster += line
+    return ends
+
+
+def test_a_person_finds_everything_that_json_has(distrun, tmp_path):
+    spec = write(tmp_path, ports={"range": "20000-29999"})
+    plan = plan_of(distrun, spec)
+    done = distrun("plan", spec)
+    assert done.returncode == 0
+    rows = table(done.stdout)
+    assert [task["task"] for task in plan["tasks"]] == [
+        *("chief:0", "worker:0", "worker:1", "worker:2", "ps:0", "ps:1", "evaluator:0"),
+    ]
+    shown = tf_configs(done.stdout)
+    for task in plan["tasks"]:
+        name, host, address = rows[task["task"]][:3]
+        assert host == task["host"] == "localhost"
+        assert (address == "none") == (task["address"] is None) == (name == "evaluator:0")
+        config = shown[name]
+        assert config["task"] == task["tf_config"]["task"]
+        assert config["cluster"].keys() == task["tf_config"]["cluster"].keys()
+        if task["address"]:
+            role, _, index = name.partition(":")
+            assert config["cluster"][role][int(index)] == address.rstrip("*")
+        assert json.loads(task["env"]["TF_CONFIG"]) == task["tf_config"]
+        assert shlex.join(task["argv"]) in done.stdout
+        for variable, value in task["env"].items():
+            told_otherwise = variable in ("TF_CONFIG", "DISTRUN_TASK")
+            assert told_otherwise or f"  set    {variable}={value}\n" in done.stdout
+    # Said once: what is the same for all; said for those alone: what is theirs.
+    assert done.stdout.count("PYTHONUNBUFFERED=1") == 1
+    assert "\nps:0, ps:1\n" in done.stdout
+    assert "\nworker:0 to worker:2\n" in done.stdout
+    short = [line for line in done.stdout.splitlines() if not re.match("  (run|in) ", line)]
+    assert max(map(len, short)) <= 80
+
+
+def test_two_plans_differ_in_provisional_ports_alone(distrun, tmp_path):
+    spec = write(tmp_path, tensorboard={"logdir": "logs"})
+
+    def without_ports(text: str) -> str:
+        return re.sub(r"localhost:\d+", "localhost:N", text)
+
+    for args in ((), ("--json",)):
+        first, second = distrun("plan", spec, *args).stdout, distrun("plan", spec, *args).stdout
+        assert "localhost:" in first
+        assert without_ports(first) == without_ports(second)
+    written = {"chief": ["localhost:7001"], "worker": ["localhost:7002"], "ps": ["localhost:7003"]}
+    spec = write(tmp_path, cluster=written)
+    if "taken" not in distrun("plan", spec).stderr:  # addresses that are written are no choice
+        assert distrun("plan", spec).stdout == distrun("plan", spec).stdout
+        assert not any(task["port_is_provisional"] for task in plan_of(distrun, spec)["tasks"])
+
+
+def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun, tmp_path):
+    spec = write(tmp_path, cluster={"worker": 1}, strategy="mirrored")
+    planned, dry = distrun("plan", spec), distrun("launch", "--dry-run", spec)
+    assert planned.stdout == dry.stdout != ""
+    assert "not set: the strategy runs in one process" in planned.stdout
+    assert "unset  TF_CONFIG" in planned.stdout
+    assert distrun("ps", "-a", "--json").stdout == distrun("ps", "--json").stdout
+    assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None
+
+
+def test_nothing_is_cut_off_on_a_narrow_terminal(terminal, tmp_path, wait_until):
+    spec = write(tmp_path)
+    window = terminal("plan", spec, columns=50)
+    wait_until(window.ended, timeout=30)
+    assert window.process.returncode == 0
+    text = window.text()
+    assert "x" * 300 in text
+    assert re.findall(r"^(worker:2|evaluator:0) .*(?:localhost:\d+\*|none)", text, re.MULTILINE)
+    assert set(tf_configs(text)) >= {"chief:0", "ps:1"}
+
+
+def test_secrets_are_masked_where_we_print_and_real_in_the_task(
+    distrun, write_spec, tmp_path, status
+):
+    script = "; ".join(f'printf "%s\\n" "${name}" >> got' for name in SECRETS)
+    spec = write_spec(script, workers=1, program=None)
+    document = yaml.safe_load(spec.read_text())
+    document["program"] = {"command": ["sh", "-c", script], "env": {**SECRETS, "PLAIN": "seen"}}
+    spec.write_text(yaml.safe_dump(document))
+    said = [distrun("plan", spec), distrun("plan", spec, "--json"), distrun("launch", spec)]
+    said.append(distrun("launch", "--dry-run", spec))
+    said += [distrun("status"), distrun("status", "--json"), distrun("ps", "-a", "--json")]
+    said += [distrun("events"), distrun("events", "--json")]
+    assert all(done.returncode == 0 for done in said)
+    assert (tmp_path / "got").read_text().split() == list(SECRETS.values())
+    text = "".join(done.stdout + done.stderr for done in said)
+    assert "hunter2" not in text
+    assert "PLAIN=seen" in text
+    assert "HF_TOKEN=***" in text
+    assert plan_of(distrun, spec)["tasks"][0]["env"]["DB_PASSWORD_2"] == "***"
+
+
+def test_gpus_and_threads_are_in_the_table(distrun, tmp_path):
+    hosts = [{"name": "localhost", "gpus": [0, 2, 5]}]
+    cluster = {"chief": 1, "worker": {"count": 2, "cpus": 7}, "ps": 1}
+    spec = write(tmp_path, hosts=hosts, cluster=cluster)
+    done = distrun("plan", spec)
+    assert done.returncode == 0, done.stderr
+    rows = table(done.stdout)
+    assert rows["TASK"] == ["TASK", "HOST", "ADDRESS", "GPUS", "THREADS"]
+    gpus = [rows[name][3] for name in ("chief:0", "worker:0", "worker:1")]
+    assert sorted(gpus) == ["0", "2", "5"]
+    assert rows["worker:1"][4] == "7"
+    assert rows["ps:0"][3] == "none"
+
+
+def test_a_tf_config_of_ones_own_is_shown_as_it_is(distrun, tmp_path):
+    program = {"command": [sys.executable], "env": {"TF_CONFIG": "what I like"}}
+    spec = write(tmp_path, program=program)
+    assert "TF_CONFIG=what I like" in distrun("plan", spec).stdout
+    assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None

@@ -1,0 +1,198 @@
+"""`ps`, `status` and `launch` as they look on terminals, wide and narrow, and in pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+
+import pytest
+
+REPORTS = """\
+import os, socket, sys, time
+address = os.environ["DISTRUN_NOTIFY"]
+assert address.startswith("@")
+to = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+text = "STEP=120 EPOCH=1 LOSS=0.123456 EXAMPLES_PER_SEC=1800"
+to.sendto((sys.argv[1] if len(sys.argv) > 1 else text).encode(), "\\0" + address[1:])
+print("reported", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+"""
+LIVE = re.compile("\x1b\\[1m[^\n\x1b]*\x1b\\[0m\r|\r\x1b\\[J")
+LONG = "a job with a name that is rather longer than any that one would give it by hand"
+
+
+@pytest.fixture
+def reporting(write_spec):
+    """Write a spec whose tasks report their progress and go on until there is a file `go`."""
+
+    def write(*args: str, workers: int = 2, **keys):
+        program = {"command": [sys.executable, "-c", REPORTS, *args]}
+        return write_spec("", workers=workers, program=program, **keys)
+
+    return write
+
+
+def columns_of(line: str) -> list[str]:
+    return re.split(r"  +", line.strip())
+
+
+def test_status_shows_progress_and_fits_80_columns(
+    distrun, reporting, terminal, tmp_path, wait_until, status
+):
+    distrun("launch", "-d", reporting())
+    wait_until(lambda: all(task["progress"] for task in status()["task_states"]), timeout=30)
+    windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
+    for columns, window in windows.items():
+        wait_until(window.ended, timeout=30)
+        lines = window.text().splitlines()
+        assert max(map(len, lines)) <= columns
+        assert "2 running" in lines[0]
+        assert "epoch 1 step 120 loss 0.1235 1,800/s" in lines[2]
+    assert "CPU" in windows[80].text()
+    assert "\x1b[38;5;28mrunning" in windows[80].seen
+    titles = columns_of(windows[160].text().splitlines()[1])
+    assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME PROGRESS"
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert "had come to epoch 1, step 120" in distrun("events").stdout
+
+
+def test_a_task_can_send_what_it_likes(distrun, reporting, tmp_path, wait_until, status):
+    distrun("launch", "-d", reporting(f"STEP=\x1b[31m{'9' * 500} LOSS=\x07x EPOCH", workers=1))
+    wait_until(lambda: status()["task_states"][0]["progress"], timeout=30)
+    shown = distrun("status").stdout
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert max(map(len, shown.splitlines())) < 160
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert "\x1b" not in distrun("events").stdout
+
+
+def test_64_tasks_and_a_long_name(distrun, detached, terminal, wait_until):
+    job_id = detached("exec sleep 600", workers=64, name=LONG[:20], cluster={"worker": 64})
+    shown = {args: terminal(*args, columns=80, rows=24) for args in (("ps",), ("status",))}
+    watch = terminal("status", "--watch", columns=80, rows=20)
+    for window in shown.values():
+        wait_until(window.ended, timeout=30)
+        assert window.process.returncode == 0
+        assert max(map(len, window.text().splitlines())) <= 80
+        assert job_id in window.text()
+    assert "64/64" in shown["ps",].text()
+    assert "worker:63" in shown["status",].text()
+    wait_until(lambda: "worker:1 " in watch.text(), timeout=30)
+    assert re.search(r"and \d\d more: \d\d running", watch.text())
+    assert "worker:40" not in watch.text()
+    distrun("kill")
+    wait_until(watch.ended, timeout=30)
+    assert "worker:63" in watch.text().rpartition("\x1b[?1049l")[2]
+
+
+def test_names_are_folded_and_never_cut(distrun, write_spec, terminal, wait_until):
+    distrun("launch", write_spec("exit 0"), "--name", LONG)
+    job_id = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"][0]["job_id"]
+    window = terminal("ps", "-a", columns=40)
+    wait_until(window.ended, timeout=30)
+    lines = window.text().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "".join(line[: len(job_id)].split()[0] for line in lines[1:] if line.strip()) == job_id
+    assert (
+        f"\n{job_id}  succeeded" in distrun("ps", "-a", env={**os.environ, "COLUMNS": "30"}).stdout
+    )
+
+
+def test_watch_redraws_in_place_and_ends_with_the_job(
+    distrun, reporting, terminal, tmp_path, wait_until
+):
+    distrun("launch", "-d", reporting())
+    window = terminal("status", "-w")
+    wait_until(lambda: "running" in window.text(), timeout=30)
+    (tmp_path / "go").touch()
+    wait_until(window.ended, timeout=30)
+    assert window.process.returncode == 0
+    # A screen of its own, left at the end; what remains is how the job ended, once.
+    during, _, after = window.text().partition("\x1b[?1049l")
+    assert "\x1b[?1049h" in during
+    assert "running" not in after
+    assert after.count("worker:0") == 1
+    assert "2 succeeded" in after
+    piped = distrun("status", "--watch")
+    assert piped.returncode == 0
+    assert piped.stdout.count("worker:0") == 1
+
+
+def test_the_live_line_tells_how_it_goes_and_harms_no_output(
+    reporting, terminal, tmp_path, wait_until, distrun
+):
+    spec = reporting()
+    window = terminal("launch", spec, columns=100)
+    said = "2/2 tasks up  epoch 1  step 120  loss 0.1235  1,800 examples/s  "
+    wait_until(lambda: said in window.read(), timeout=30)
+    window.resize(24, 10)
+    wait_until(lambda: "\x1b[1m2/2 tasks up  epoch 1\x1b[0m\r" in window.read(), timeout=30)
+    (tmp_path / "go").touch()
+    wait_until(window.ended, timeout=30)
+    assert window.process.returncode == 0
+    live = LIVE.findall(window.seen)
+    assert live[-1] == "\r\x1b[J", "it is still there at the end"
+    left = LIVE.sub("", window.seen).replace("\r\n", "\n")
+    lines = re.sub("\x1b\\[[0-9;]*m", "", left).splitlines()
+    assert sorted(lines[1:]) == ["worker:0 | reported", "worker:1 | reported"]
+    piped = distrun("launch", spec)
+    assert sorted(piped.stdout.splitlines()) == sorted(lines[1:])
+    assert "tasks up" not in piped.stdout + piped.stderr
+
+
+def test_a_pipe_is_never_coloured(distrun, write_spec):
+    distrun("launch", write_spec("exit 0"))
+    forced = {**os.environ, "FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}
+    for args in (("ps", "-a"), ("status",), ("logs",), ("events",)):
+        assert "\x1b" not in distrun(*args, env=forced).stdout
+
+
+def test_every_json_is_one_versioned_envelope(distrun, write_spec):
+    spec = write_spec("echo out; exit 3")
+    distrun("launch", spec)
+    for args in (("plan", spec), ("ps",), ("ps", "-a"), ("status",)):
+        done = distrun(*args, "--json")
+        assert done.returncode == 0
+        assert done.stderr == ""
+        assert json.loads(done.stdout)["version"] == 1
+    told = [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
+    assert {event["version"] for event in told} == {1}
+    assert [told[0]["event"], told[-1]["event"]] == ["JobCreated", "JobEnded"]
+
+
+def test_events_read_as_a_story(distrun, write_spec):
+    distrun("launch", write_spec("exit 3", workers=1))
+    lines = distrun("events").stdout.splitlines()
+    whats = [re.split(r"  +", line, maxsplit=2)[2] for line in lines]
+    assert [what.split(" (")[0] for what in whats] == [
+        next(what for what in whats if what.startswith("job ")).split(" (")[0],
+        next(what for what in whats if "is ready" in what).split(" (")[0],
+        "planned: worker:0",
+        "worker:0 started",
+        "worker:0 exited 3",
+        "the job failed: worker:0 exited 3; exit code 3, worker:0's",
+    ]
+    assert max(map(len, lines)) < 120
+
+
+@pytest.mark.parametrize("command", [["ps", "-a"], ["status"], ["logs"], ["schema"], ["events"]])
+def test_a_reader_that_goes_away_is_no_defect(distrun, write_spec, command):
+    distrun("launch", write_spec("seq 200000", workers=1))
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = distrun(*command, stdout=write)
+    finally:
+        os.close(write)
+    assert done.returncode == 141
+    assert done.stderr == ""
+    with open("/dev/full", "wb") as full:
+        done = distrun(*command, stdout=full)
+    assert done.returncode == 69
+    assert done.stderr == "distrun: No space left on device\n"

@@ -1,0 +1,68 @@
+"""Dataclasses to JSON and back: every event and whole specs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from distrun import events
+from distrun.codec import from_json, to_json
+from distrun.plan import Plan
+from distrun.spec.model import HostSpec, RoleSpec, Spec
+from distrun.strategies import Role
+
+TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+st.register_type_strategy(str, TEXT)
+st.register_type_strategy(float, st.floats(allow_nan=False))
+
+ANY_EVENT = st.sampled_from(sorted(events._KINDS)).flatmap(
+    lambda name: st.from_type(events._KINDS[name])
+)
+
+
+def through_json(value: Any) -> Any:
+    return json.loads(json.dumps(to_json(value)))
+
+
+@given(event=ANY_EVENT)
+def test_every_event_comes_back(event: events.Event):
+    assert events.decode(json.loads(json.dumps(events.encode(event)))) == event
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(value=st.from_type(Spec) | st.from_type(Plan))
+def test_specs_and_plans_come_back(value: Spec | Plan):
+    assert from_json(type(value), through_json(value)) == value
+
+
+def test_later_fields_are_ignored_and_missing_ones_have_defaults():
+    assert from_json(HostSpec, {"name": "a", "later": 1}) == HostSpec(name="a")
+
+
+def test_unions_tuples_and_enums_are_what_they_were():
+    role = RoleSpec(role=Role.PS, count=1, args=("a", "b"), gpus=None, env={"A": "1"})
+    back = from_json(RoleSpec, through_json(role))
+    assert back == role
+    assert back.role is Role.PS
+    assert isinstance(back.args, tuple)
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], 1, "x", {}, {"role": "nobody", "count": 1}, {"role": None, "count": 1}]
+)
+def test_what_does_not_fit_is_an_error(value: Any):
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        from_json(RoleSpec, value)
+
+
+def test_every_event_can_be_recorded():
+    def below(kind: type) -> set[type]:
+        return {kind}.union(*(below(each) for each in kind.__subclasses__()))
+
+    assert set(events._KINDS.values()) == below(events.Event) - {events.Event}
+    assert all(dataclasses.is_dataclass(kind) for kind in events._KINDS.values())

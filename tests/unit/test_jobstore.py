@@ -1,0 +1,186 @@
+"""Jobs' folders: names, looking them up, the lock that tells a living supervisor, the socket."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrun import events, jobstore
+from distrun.errors import UsageError
+from distrun.jobstore import JobFolder, JobStore
+from distrun.strategies import Success
+
+STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
+
+
+@pytest.fixture(params=["plain", STRANGE, "/".join(["deep" * 20] * 3)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> JobStore:
+    return JobStore(tmp_path / request.param)
+
+
+# Holds a job's lock in a process of its own, as its supervisor does, until its input ends.
+HOLDER = """
+import sys
+from pathlib import Path
+from distrun import jobstore
+folder = jobstore.JobFolder(Path(sys.argv[1]))
+jobstore.create(folder, b"name: x\\n")
+server = folder.listen()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class Holder:
+    def __init__(self, folder: JobFolder) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(folder.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def holders() -> Iterator[list[Holder]]:
+    made: list[Holder] = []
+    yield made
+    for holder in made:
+        holder.kill()
+
+
+def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
+    folder = store.new_folder(name)
+    folder.logs.mkdir(parents=True)
+    folder.spec_file.write_text("x")
+    os.utime(folder.spec_file, ns=(order, order))
+    log = events.EventLog(str(folder.events_file))
+    log.append(
+        events.JobCreated(
+            at=0.0,
+            job_id=folder.job_id,
+            name=name,
+            strategy="default",
+            success=Success.ALL,
+            spec_file="x",
+            supervisor_pid=1,
+            grace=1.0,
+        )
+    )
+    log.close()
+    return folder
+
+
+@given(name=st.text(max_size=300))
+def test_whatever_a_job_is_called_its_folder_is_one_plain_name(name: str):
+    store = JobStore(Path("/state"))
+    folder = store.new_folder(name)
+    assert folder.path.parent == store.jobs
+    assert set(folder.job_id) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert not folder.job_id.startswith(("-", "."))
+    assert len(os.fsencode(folder.job_id)) < 64
+
+
+def test_ids_of_one_name_differ():
+    store = JobStore(Path("/state"))
+    assert len({store.new_folder("mnist").job_id for _ in range(200)}) == 200
+
+
+def test_a_job_is_found_by_id_name_and_prefix(store: JobStore):
+    old = add(store, "mnist", order=1)
+    new = add(store, "mnist", order=2)
+    other = add(store, "other job", order=3)
+    assert [folder.job_id for folder in store.folders()] == [
+        old.job_id,
+        new.job_id,
+        other.job_id,
+    ]
+    assert store.find(old.job_id).path == old.path
+    assert store.find("mnist").path == new.path, "the newest of that name"
+    assert store.find("other job").path == other.path
+    assert store.find("other-j").path == other.path
+    assert store.newest().path == other.path
+
+
+def test_what_cannot_be_found_names_what_is_there(store: JobStore):
+    with pytest.raises(UsageError, match="no job 'x'") as error:
+        store.find("x")
+    assert error.value.hint == "there are no jobs yet"
+    with pytest.raises(UsageError, match="no jobs yet"):
+        store.newest()
+    ids = [add(store, "mnist", order=order).job_id for order in range(3)]
+    with pytest.raises(UsageError, match="fits several jobs") as error:
+        store.find("mnist-")
+    assert all(job_id in error.value.message for job_id in ids)
+    with pytest.raises(UsageError, match="no job 'x'") as error:
+        store.find("x")
+    assert all(job_id in str(error.value.hint) for job_id in ids)
+
+
+def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore):
+    good = add(store, "good", order=5)
+    jobstore.create(store.new_folder("no record yet"), b"x")
+    broken = add(store, "broken", order=9)
+    broken.events_file.write_bytes(b"\x00\xff garbage\n[1]\n{}\n")
+    (store.jobs / "a file").write_text("x")
+    (store.jobs / ".new-half").mkdir()
+    (store.jobs / "empty").mkdir()
+    assert store.find("good").path == good.path
+    with pytest.raises(UsageError, match="no job 'nothing'"):
+        store.find("nothing")
+    assert "a file" not in [folder.job_id for folder in store.folders()]
+    assert ".new-half" not in [folder.job_id for folder in store.folders()]
+
+
+def test_the_lock_tells_whether_a_supervisor_lives(store: JobStore, holders: list[Holder]):
+    folder = store.new_folder("mnist")
+    assert folder.supervisor_pid() is None
+    holders.append(Holder(folder))
+    assert folder.supervisor_pid() == holders[0].process.pid
+    assert [each.path for each in store.running()] == [folder.path]
+    with pytest.raises(OSError, match="temporarily unavailable"):
+        folder.take_lock()
+    holders[0].kill()
+    assert folder.supervisor_pid() is None
+    assert store.running() == []
+
+
+def test_its_socket_is_reached_whatever_its_path(store: JobStore, holders: list[Holder]):
+    folder = store.new_folder("mnist")
+    holders.append(Holder(folder))
+    connection = folder.connect()
+    assert connection is not None
+    connection.close()
+    holders[0].kill()
+    assert folder.connect() is None
+
+
+def test_a_folder_appears_whole_or_not_at_all(store: JobStore):
+    folder = jobstore.create(store.new_folder("mnist"), b"name: mnist\n")
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert folder.logs.is_dir()
+    assert folder.spec_file.read_bytes() == b"name: mnist\n"
+    with pytest.raises(OSError, match=r"not empty|exists"):
+        jobstore.create(folder, b"another\n")
+    assert folder.spec_file.read_bytes() == b"name: mnist\n"
+    assert os.listdir(store.jobs) == [folder.job_id], "and nothing half made is left"
+    folder.remove()
+    assert os.listdir(store.jobs) == []
+
+
+def test_a_record_that_is_gone_is_said(store: JobStore):
+    folder = jobstore.create(store.new_folder("mnist"), b"x")
+    with pytest.raises(UsageError, match="is gone"):
+        folder.state()

@@ -1,0 +1,432 @@
+"""What will run where: placement, addresses, TF_CONFIG, GPUs, threads, variables, commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrun import plan
+from distrun.codec import from_json, to_json
+from distrun.errors import InvalidSpecError
+from distrun.plan import HostFacts, Plan, PortNeed, TaskPlan
+from distrun.spec.model import HostSpec, Placement, ProgramKind, ProgramSpec, RoleSpec, Spec
+from distrun.strategies import STRATEGIES, Role
+
+MWM = "multi_worker_mirrored"
+PS = "parameter_server"
+SCRIPT = ProgramSpec(kind=ProgramKind.SCRIPT, target="/src/main.py", workdir="/src")
+FACTS = HostFacts(cores=4.0, python="/usr/bin/python3", environ={})
+
+
+def role(name: str, count: int = 1, **options: Any) -> RoleSpec:
+    if "addresses" in options:
+        count = len(options["addresses"])
+    return RoleSpec(role=Role(name), count=count, **options)
+
+
+def spec_of(*roles: RoleSpec, strategy: str = MWM, **options: Any) -> Spec:
+    fields = {"program": SCRIPT, "success": STRATEGIES[strategy].success, **options}
+    return Spec(name="job", strategy=strategy, roles=roles, **fields)
+
+
+def planned(spec: Spec, facts: HostFacts | Mapping[str, HostFacts] = FACTS) -> Plan:
+    """The plan with ports 20001, 20002, ... on each host."""
+    placement = plan.place(spec)
+    needs = plan.ports_needed(spec, placement)
+    free = {host: range(20001, 20001 + need.free) for host, need in needs.items()}
+    hosts = {placed.host.name for placed in placement}
+    by_host = facts if isinstance(facts, Mapping) else dict.fromkeys(hosts, facts)
+    return plan.make(spec, placement, by_host, free)
+
+
+def task(made: Plan, name: str) -> TaskPlan:
+    return next(each for each in made.tasks if each.name == name)
+
+
+def env(made: Plan, name: str) -> dict[str, str]:
+    return task(made, name).env
+
+
+# TF_CONFIG ----------------------------------------------------------------------------------
+
+
+def test_tf_config_is_what_tensorflow_reads():
+    addresses = ("localhost:12345", "localhost:23456")
+    made = planned(spec_of(role("worker", addresses=addresses)))
+    for index in (0, 1):
+        text = task(made, f"worker:{index}").tf_config
+        assert text is not None
+        assert json.loads(text) == {
+            "cluster": {"worker": ["localhost:12345", "localhost:23456"]},
+            "task": {"type": "worker", "index": index},
+        }
+        assert list(json.loads(text)) == ["cluster", "task"]
+        assert list(json.loads(text)["task"]) == ["type", "index"]
+        assert task(made, f"worker:{index}").address == addresses[index]
+        assert not task(made, f"worker:{index}").port_is_provisional
+
+
+def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it():
+    made = planned(
+        spec_of(role("ps", 2), role("evaluator"), role("worker", 2), role("chief"), strategy=PS)
+    )
+    configs = {each.name: json.loads(each.tf_config or "") for each in made.tasks}
+    assert list(configs) == [
+        "chief:0",
+        "worker:0",
+        "worker:1",
+        "ps:0",
+        "ps:1",
+        "evaluator:0",
+    ]
+    assert len({json.dumps(each["cluster"]) for each in configs.values()}) == 1
+    cluster = configs["chief:0"]["cluster"]
+    assert {name: len(addresses) for name, addresses in cluster.items()} == {
+        "chief": 1,
+        "worker": 2,
+        "ps": 2,
+    }
+    everybody = [address for addresses in cluster.values() for address in addresses]
+    assert len(set(everybody)) == 5
+    assert configs["evaluator:0"]["task"] == {"type": "evaluator", "index": 0}
+    assert task(made, "evaluator:0").address is None
+    assert not task(made, "evaluator:0").port_is_provisional
+    for name in ("worker:1", "ps:0"):
+        kind, _, index = name.partition(":")
+        assert task(made, name).address == cluster[kind][int(index)]
+
+
+@pytest.mark.parametrize(
+    "strategy", sorted(name for name, row in STRATEGIES.items() if not row.tf_config)
+)
+def test_a_job_of_one_process_has_no_tf_config_nor_inherits_one(strategy: str):
+    spec = spec_of(role("worker"), strategy=strategy)
+    made = planned(spec, replace(FACTS, environ={"TF_CONFIG": "old"}))
+    (only,) = made.tasks
+    assert only.tf_config is None
+    assert only.unset == ("TF_CONFIG",)
+    assert only.address is None
+    assert "no_proxy" not in only.env
+    assert plan.ports_needed(spec, plan.place(spec)) == {}
+
+
+def test_a_tf_config_that_linux_cannot_pass_is_refused():
+    sizes = []
+    for length in range(131072 - 120, 131072):
+        spec = spec_of(role("worker", addresses=("x" * length + ":1",)))
+        try:
+            made = planned(spec)
+        except InvalidSpecError:
+            continue
+        sizes.append(len(f"TF_CONFIG={made.tasks[0].tf_config}\0"))
+    assert max(sizes) == plan.LARGEST_VARIABLE, "the longest that passes is passed"
+    with pytest.raises(InvalidSpecError, match="128 KiB"):
+        planned(spec)
+
+
+# Addresses and placement --------------------------------------------------------------------
+
+
+def hosts_of(made: Plan) -> list[str]:
+    return [each.host for each in made.tasks]
+
+
+A, B = HostSpec(name="a"), HostSpec(name="b")
+
+
+def test_spread_goes_round_and_pack_fills_up():
+    workers = role("worker", 4)
+    assert hosts_of(planned(spec_of(workers, hosts=(A, B)))) == ["a", "b", "a", "b"]
+    packed = spec_of(workers, hosts=(A, B), placement=Placement.PACK)
+    assert hosts_of(planned(packed)) == ["a", "a", "b", "b"]
+
+
+def test_slots_bound_both():
+    hosts = (replace(A, slots=3), replace(B, slots=1))
+    assert hosts_of(planned(spec_of(role("worker", 4), hosts=hosts))) == ["a", "b", "a", "a"]
+    packed = spec_of(role("worker", 4), hosts=hosts, placement=Placement.PACK)
+    assert hosts_of(planned(packed)) == ["a", "a", "a", "b"]
+    with pytest.raises(InvalidSpecError, match="5 tasks do not fit on the hosts' 4 slots"):
+        plan.place(spec_of(role("worker", 5), hosts=hosts))
+
+
+def test_an_explicit_address_is_placed_on_its_host():
+    hosts = (HostSpec(), replace(A, address="10.0.0.5"), B)
+    addresses = ("10.0.0.5:1", "b:2", "localhost:3", "127.0.0.1:4")
+    spec = spec_of(role("worker", addresses=addresses), hosts=hosts)
+    made = planned(spec, dict.fromkeys(("localhost", "a", "b"), FACTS))
+    assert hosts_of(made) == ["a", "b", "localhost", "localhost"]
+    assert tuple(each.address for each in made.tasks) == addresses
+    assert plan.ports_needed(spec, plan.place(spec)) == {
+        "a": PortNeed(wanted=(1,)),
+        "b": PortNeed(wanted=(2,)),
+        "localhost": PortNeed(wanted=(3, 4)),
+    }
+
+
+def test_chosen_addresses_are_the_hosts_and_say_that_they_may_change():
+    hosts = (replace(A, address="10.0.0.5"), HostSpec(name="six", address="fd00::1"))
+    made = planned(spec_of(role("worker", 3), hosts=hosts))
+    assert [each.address for each in made.tasks] == [
+        "10.0.0.5:20001",
+        "[fd00::1]:20001",
+        "10.0.0.5:20002",
+    ]
+    assert all(each.port_is_provisional for each in made.tasks)
+    assert made.hosts == ("a", "six")
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [("localhost:1", ("localhost", 1)), ("[::1]:2222", ("::1", 2222)), ("a.b:80", ("a.b", 80))],
+)
+def test_an_address_is_taken_apart(address: str, parts: tuple[str, int]):
+    assert plan.split_address(address) == parts
+
+
+@given(
+    counts=st.tuples(st.integers(0, 1), st.integers(1, 9), st.integers(1, 4), st.integers(0, 1)),
+    slots=st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=5),
+    placement=st.sampled_from(Placement),
+)
+def test_every_task_has_one_place_and_no_host_more_than_its_slots(counts, slots, placement):
+    names = ("chief", "worker", "ps", "evaluator")
+    roles = [role(name, count) for name, count in zip(names, counts, strict=True) if count]
+    hosts = tuple(HostSpec(name=f"h{n}", slots=each) for n, each in enumerate(slots))
+    spec = spec_of(*roles, strategy=PS, hosts=hosts, placement=placement)
+    try:
+        made = planned(spec)
+    except InvalidSpecError:
+        assert None not in slots
+        assert sum(slots) < sum(counts)
+        return
+    assert len({each.name for each in made.tasks}) == sum(counts)
+    taken = [each.address for each in made.tasks if each.address]
+    assert len(set(taken)) == len(taken) == sum(counts[:3])
+    for host in hosts:
+        here = [each for each in made.tasks if each.host == host.name]
+        assert host.slots is None or len(here) <= host.slots
+    assert planned(spec) == made
+    assert from_json(Plan, json.loads(json.dumps(to_json(made)))) == made
+
+
+# Variables ----------------------------------------------------------------------------------
+
+
+def test_what_every_task_is_told():
+    made = planned(spec_of(role("worker", 2)))
+    told = env(made, "worker:1")
+    assert told["DISTRUN_TASK"] == "worker:1"
+    assert told["DISTRUN_STRATEGY"] == MWM
+    assert told["PYTHONUNBUFFERED"] == "1"
+    assert told["PYTHONFAULTHANDLER"] == "1"
+    assert told["TF_GRPC_REUSE_PORT"] == "true"
+    assert "TF_NUM_INTEROP_THREADS" not in told
+    assert "GRPC_FAIL_FAST" not in told
+    assert task(made, "worker:1").log == "worker-1.log"
+    assert task(made, "worker:1").unset == ()
+
+
+def test_only_parameter_server_fails_fast():
+    made = planned(spec_of(role("chief"), role("worker"), role("ps"), strategy=PS))
+    assert {each.env["GRPC_FAIL_FAST"] for each in made.tasks} == {"use_caller"}
+
+
+def test_cores_are_divided_unless_a_role_or_the_shell_says_otherwise():
+    def threads(made: Plan) -> list[tuple[str | None, str | None]]:
+        names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+        return [(each.env.get(names[0]), each.env.get(names[1])) for each in made.tasks]
+
+    assert threads(planned(spec_of(role("worker", 3)))) == [("1", "1")] * 3
+    ten = replace(FACTS, cores=10.5)
+    assert threads(planned(spec_of(role("worker", 3)), ten)) == [("3", "3")] * 3
+    assert threads(planned(spec_of(role("worker", 9)), FACTS)) == [("1", "1")] * 9
+    split = spec_of(role("chief", cpus=4), role("worker", 2))
+    assert threads(planned(split, ten)) == [("4", "4"), ("3", "3"), ("3", "3")]
+    greedy = spec_of(role("chief", cpus=40), role("worker", 2))
+    assert threads(planned(greedy)) == [("40", "40"), ("1", "1"), ("1", "1")]
+    inherited = replace(FACTS, environ={"OMP_NUM_THREADS": "7"})
+    assert threads(planned(spec_of(role("worker", 2)), inherited)) == [(None, "2")] * 2
+
+
+def test_what_the_spec_sets_wins_the_role_over_the_program_over_the_host():
+    program = replace(SCRIPT, env={"A": "program", "B": "program", "no_proxy": "mine"})
+    made = planned(
+        spec_of(
+            role("worker", 2, env={"B": "role", "OMP_NUM_THREADS": "5", "TF_CONFIG": "{}"}),
+            program=program,
+            hosts=(HostSpec(env={"A": "host", "C": "host", "PYTHONUNBUFFERED": ""}),),
+        )
+    )
+    told = env(made, "worker:0")
+    assert (told["A"], told["B"], told["C"]) == ("program", "role", "host")
+    assert told["PYTHONUNBUFFERED"] == ""
+    assert told["OMP_NUM_THREADS"] == "5"
+    assert told["no_proxy"] == "mine"
+    assert told["TF_CONFIG"] == "{}"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, "a,::1"),
+        ({"no_proxy": "x, y,,a"}, "x,y,a,::1"),
+        ({"NO_PROXY": "x"}, "x,a,::1"),
+        ({"no_proxy": "x", "NO_PROXY": "y"}, "x,a,::1"),
+    ],
+)
+def test_the_clusters_hosts_are_added_to_no_proxy(environ: dict[str, str], expected: str):
+    spec = spec_of(role("worker", addresses=("a:1", "a:2", "[::1]:3")), hosts=(A,))
+    made = planned(spec, replace(FACTS, environ=environ))
+    assert {each.env["no_proxy"] for each in made.tasks} == {expected}
+
+
+def test_pass_env_is_named_but_never_written_down():
+    program = replace(SCRIPT, pass_env=("WANDB_API_KEY",))
+    spec = spec_of(role("worker", 2), program=program)
+    made = planned(spec, replace(FACTS, environ={"WANDB_API_KEY": "secret"}))
+    assert made.pass_env == ("WANDB_API_KEY",)
+    assert "secret" not in json.dumps(to_json(made))
+
+
+# GPUs ---------------------------------------------------------------------------------------
+
+CLUSTER = (role("chief"), role("worker", 2), role("ps"), role("evaluator"))
+
+
+def visible(spec: Spec, *gpus: str) -> dict[str, str | None]:
+    made = planned(spec, replace(FACTS, gpus=gpus))
+    return {each.name: each.env.get("CUDA_VISIBLE_DEVICES") for each in made.tasks}
+
+
+def growing(spec: Spec, *gpus: str, **environ: str) -> list[str]:
+    made = planned(spec, replace(FACTS, gpus=gpus, environ=environ))
+    wanted = ("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    return [each.name for each in made.tasks if wanted in each.env.items()]
+
+
+def test_where_nothing_is_said_one_task_alone_keeps_all():
+    assert visible(spec_of(role("worker")), "0", "1") == {"worker:0": None}
+
+
+def test_workers_share_the_gpus_evenly_and_servers_have_none():
+    assert visible(spec_of(*CLUSTER, strategy=PS), *"0123456") == {
+        "chief:0": "0,1",
+        "worker:0": "2,3",
+        "worker:1": "4,5",
+        "ps:0": "-1",
+        "evaluator:0": "-1",
+    }
+
+
+def test_without_gpus_only_those_that_never_use_one_are_told():
+    seen = visible(spec_of(*CLUSTER, strategy=PS))
+    assert seen["worker:0"] is None
+    assert (seen["ps:0"], seen["evaluator:0"]) == ("-1", "-1")
+
+
+def test_more_tasks_than_gpus_share_them_and_leave_each_other_memory():
+    spec = spec_of(role("worker", 3), role("evaluator"))
+    assert visible(spec, "0", "1") == {
+        "worker:0": "0",
+        "worker:1": "1",
+        "worker:2": "0",
+        "evaluator:0": "-1",
+    }
+    assert growing(spec, "0", "1") == ["worker:0", "worker:2"]
+    assert growing(spec, "0", "1", TF_FORCE_GPU_ALLOW_GROWTH="false") == []
+    own = replace(SCRIPT, env={"TF_FORCE_GPU_ALLOW_GROWTH": "false"})
+    assert growing(replace(spec, program=own), "0", "1") == []
+    assert growing(spec, "0", "1", "2") == []
+
+
+def test_a_gpu_of_the_same_number_on_another_host_is_another_gpu():
+    assert growing(spec_of(role("worker", 2), hosts=(A, B)), "0") == []
+
+
+def test_what_a_role_asks_for_it_gets_and_the_others_the_rest():
+    spec = spec_of(role("chief", gpus=2), role("worker", 2), role("evaluator", gpus=1))
+    assert visible(spec, *"01234") == {
+        "chief:0": "0,1",
+        "worker:0": "3",
+        "worker:1": "4",
+        "evaluator:0": "2",
+    }
+    assert visible(spec_of(role("worker", 2, gpus=0)), "0") == {"worker:0": "-1", "worker:1": "-1"}
+    assert visible(spec_of(role("worker", gpus=0)), "0") == {"worker:0": "-1"}
+
+
+def test_asking_for_more_than_there_is_is_an_error():
+    with pytest.raises(InvalidSpecError, match="ask for 4 GPUs, and it has 3"):
+        visible(spec_of(role("worker", 2, gpus=2)), *"012")
+
+
+def test_a_host_may_name_its_gpus_and_cuda_may_have_names_for_them():
+    one = HostSpec(gpus=(2, 3))
+    assert visible(spec_of(role("worker", 2), hosts=(one,)), *"0123") == {
+        "worker:0": "2",
+        "worker:1": "3",
+    }
+    assert visible(spec_of(role("worker"), hosts=(one,)), *"0123") == {"worker:0": "2,3"}
+    names = ("GPU-8932f937", "MIG-GPU-1/1/0")
+    assert visible(spec_of(role("worker", 2)), *names) == dict(
+        zip(("worker:0", "worker:1"), names, strict=True)
+    )
+
+
+@given(
+    asked=st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=4),
+    gpus=st.integers(0, 9),
+)
+def test_no_gpu_is_given_to_one_that_asked_and_another(asked: list[int | None], gpus: int):
+    names = ("chief", "worker", "ps", "evaluator")
+    roles = [role(name, gpus=each) for name, each in zip(names, asked, strict=False)]
+    spec = spec_of(*roles, strategy=PS)
+    numbers = [str(number) for number in range(gpus)]
+    try:
+        seen = visible(spec, *numbers)
+    except InvalidSpecError:
+        assert sum(each or 0 for each in asked) > gpus
+        return
+    given_out = [
+        gpu
+        for name, count in zip(seen, asked, strict=True)
+        for gpu in (seen[name] or "").split(",")
+        if count
+    ]
+    assert len(set(given_out)) == len(given_out) == sum(each or 0 for each in asked)
+    assert {gpu for each in seen.values() if each for gpu in each.split(",")} <= {*numbers, "-1"}
+
+
+# Commands -----------------------------------------------------------------------------------
+
+
+def argv_of(program: ProgramSpec, **host: Any) -> tuple[str, ...]:
+    program = replace(program, args=("--epochs", "3"))
+    spec = spec_of(role("worker", args=("--role",)), program=program, hosts=(HostSpec(**host),))
+    return planned(spec).tasks[0].argv
+
+
+def test_a_script_runs_by_the_hosts_python_before_the_programs_before_the_default():
+    rest = ("/src/main.py", "--epochs", "3", "--role")
+    assert argv_of(SCRIPT) == ("/usr/bin/python3", *rest)
+    assert argv_of(replace(SCRIPT, python="py")) == ("py", *rest)
+    assert argv_of(replace(SCRIPT, python="py"), python="/opt/py") == ("/opt/py", *rest)
+
+
+def test_a_module_and_a_command():
+    module = replace(SCRIPT, kind=ProgramKind.MODULE, target="pkg.train")
+    assert argv_of(module) == ("/usr/bin/python3", "-m", "pkg.train", "--epochs", "3", "--role")
+    command = replace(SCRIPT, kind=ProgramKind.COMMAND, target="", argv=("sh", "-c", "x $y"))
+    assert argv_of(command) == ("sh", "-c", "x $y", "--epochs", "3", "--role")
+
+
+def test_a_hosts_working_folder_is_its_own():
+    spec = spec_of(role("worker", 2), hosts=(A, replace(B, workdir="/data")))
+    assert [each.workdir for each in planned(spec).tasks] == ["/src", "/data"]

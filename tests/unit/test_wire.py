@@ -1,0 +1,174 @@
+"""Frames over real sockets, whatever the pieces they come in; and the outbox."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import selectors
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from distrun.agent import wire
+
+# What Python makes of any bytes in argv, environ and paths.
+TEXT = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+VALUES: dict[Any, st.SearchStrategy[Any]] = {str: TEXT, int: st.integers(-(2**53), 2**53)}
+VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
+JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
+
+
+def _values(kind: Any) -> st.SearchStrategy[Any]:
+    if kind in VALUES:
+        return VALUES[kind]
+    name = str(kind)
+    if name.startswith(("typing.Optional", "typing.Union")):
+        return st.none() | _values(kind.__args__[0])
+    if name.startswith("typing.List"):
+        return st.lists(_values(kind.__args__[0]), max_size=4)
+    if name == "bool" or kind is bool:
+        return st.booleans()
+    value = JSON if kind.__args__[1] is Any else _values(kind.__args__[1])
+    return st.dictionaries(TEXT, value, max_size=4)
+
+
+MESSAGES = st.sampled_from(sorted(wire._TYPES)).flatmap(
+    lambda name: st.builds(
+        wire._TYPES[name],
+        **{field: _values(kind) for field, kind in get_type_hints(wire._TYPES[name]).items()},
+    )
+)
+
+
+class Pair:
+    """A raw socket and the channel at its other end."""
+
+    def __init__(self) -> None:
+        self.raw, other = socket.socketpair()
+        descriptor = other.detach()
+        self.channel = wire.Channel(descriptor, descriptor)
+
+    def close(self) -> None:
+        self.raw.close()
+        self.channel.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    made = Pair()
+    yield made
+    made.close()
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + body
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    messages=st.lists(st.tuples(MESSAGES, st.integers(0, 99)), max_size=5),
+    cuts=st.lists(st.integers(0, 400), max_size=8),
+)
+def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts):
+    pair = Pair()
+    try:
+        stream = b"".join(wire.encode(message, seq) for message, seq in messages)
+        received = []
+        for start, end in itertools.pairwise(sorted({0, len(stream), *cuts})):
+            pair.raw.sendall(stream[start:end])
+            received += pair.channel.receive()
+            assert not pair.channel.ended
+        assert received == [(seq, message) for message, seq in messages]
+        pair.raw.close()
+        assert pair.channel.receive() == []
+        assert pair.channel.ended
+    finally:
+        pair.close()
+
+
+def test_what_came_before_the_end_is_received_with_it(pair: Pair):
+    pair.raw.sendall(wire.encode(wire.Detach()) + wire.encode(wire.Ack(7))[:-1])
+    pair.raw.close()
+    assert pair.channel.receive() == [(0, wire.Detach())], "and a torn frame is not"
+    assert pair.channel.ended
+
+
+def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pair: Pair):
+    pair.raw.sendall(frame(b'{"type":"HoldPorts","free":2,"wanted":[],"later":1}'))
+    assert pair.channel.receive() == [(0, wire.HoldPorts(2, [], 0, 0))]
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"Welcome to Linux!\n",
+        struct.pack(">I", wire.MAX_FRAME + 1),
+        frame(b"no json"),
+        frame(b"[]"),
+        frame(b"null"),
+        frame(b'{"type":"Nothing"}'),
+        frame(b'{"type":"Ack"}'),
+        frame(b'{"type":"Ack","last":1,"seq":"x"}'),
+        frame(b'{"type":[]}'),
+        frame(b"\xff\xfe"),
+        frame(b""),
+        frame(b"[" * 100_000),
+    ],
+    ids=lambda noise: repr(noise[:30]),
+)
+def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes):
+    pair.raw.sendall(noise)
+    with pytest.raises(wire.WireError):
+        pair.channel.receive()
+
+
+def test_a_message_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(wire, "MAX_FRAME", 100)
+    with pytest.raises(wire.WireError, match="over the limit"):
+        wire.encode(wire.Fault("x" * 100, 0.0))
+
+
+def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair):
+    sent = [wire.Fault(f"{number} " + "x" * 10_000, 0.0) for number in range(200)]
+    for message in sent:
+        pair.channel.send(message)
+    assert pair.channel.pending
+    with selectors.DefaultSelector() as selector:
+        descriptor = os.dup(pair.raw.fileno())
+        reader = wire.Channel(descriptor, descriptor)
+        received: list[Any] = []
+        while len(received) < len(sent):
+            pair.channel.watch_writing(selector)
+            for key, _ in selector.select(0):
+                key.data()
+            received += [message for _, message in reader.receive()]
+        pair.channel.watch_writing(selector)
+        assert not selector.get_map(), "nothing is waited for once all is sent"
+        reader.close()
+    assert received == sent
+
+
+def test_a_reader_that_is_gone_breaks_the_channel_quietly(pair: Pair):
+    pair.raw.close()
+    pair.channel.send(wire.Detach())
+    pair.channel.send(wire.Detach())
+    assert pair.channel.broken
+    assert not pair.channel.pending
+
+
+def test_the_outbox_keeps_what_is_not_acknowledged():
+    outbox = wire.Outbox()
+    assert [outbox.add(f"report {number}") for number in (1, 2, 3)] == [1, 2, 3]
+    assert outbox.after(0) == [(1, "report 1"), (2, "report 2"), (3, "report 3")]
+    outbox.acknowledge(2)
+    outbox.acknowledge(1)
+    assert outbox.after(0) == [(3, "report 3")]
+    assert outbox.after(3) == []
+    assert outbox.add("report 4") == 4
+    outbox.acknowledge(99)
+    assert outbox.after(0) == []
