@@ -13,6 +13,7 @@ from startup import StartUpGuard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from digits import Digits
 
@@ -82,8 +83,8 @@ def _misplaced(chosen: arguments.Arguments, task: Task) -> str | None:
 
 
 def _take_part(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
-    if task.role == "evaluator":
-        return _evaluate(chosen, digits, guard)
+    if task.role == "evaluator" and chosen.checkpoint_dir:
+        return _evaluate(chosen, chosen.checkpoint_dir, digits, guard)
     if chosen.strategy == "parameter_server" and task.role != "chief":
         return _serve(digits, task, guard)
     return _train(chosen, digits, task, guard)
@@ -99,14 +100,15 @@ def _serve(digits: Digits, task: Task, guard: StartUpGuard) -> int:
     return 0
 
 
-def _evaluate(chosen: arguments.Arguments, digits: Digits, guard: StartUpGuard) -> int:
+def _evaluate(
+    chosen: arguments.Arguments, folder: Path, digits: Digits, guard: StartUpGuard
+) -> int:
     import tensorflow as tf
 
     from evaluator import Evaluator
 
     tf.get_logger().setLevel("ERROR")
-    assert chosen.checkpoint_dir is not None
-    evaluator = Evaluator(digits, chosen.checkpoint_dir, chosen.epochs, _say)
+    evaluator = Evaluator(digits, folder, chosen.epochs, _say)
     guard.end()
     _say(evaluator.headline)
     evaluator.run()
@@ -130,6 +132,14 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
     tf.get_logger().setLevel("ERROR")
     tf_keras.utils.set_random_seed(chosen.seed)
     kind = AsynchronousTraining if chosen.strategy == "parameter_server" else SynchronousTraining
+    exit_codes = {
+        BatchSizeError: EXIT_USAGE,
+        DistributionError: EXIT_USAGE,
+        CheckpointError: EXIT_DATA,
+        DisagreementError: EXIT_DATA,
+        NoTpuError: EXIT_NO_TPU,
+        LostUpdateError: EXIT_CLUSTER,
+    }
     try:
         strategy = FACTORIES[chosen.strategy](chosen.distribution, task)
         training = kind(strategy, digits, chosen, task, _say)
@@ -140,14 +150,8 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
         kept = f"saved in {chosen.checkpoint_dir}" if chosen.checkpoint_dir else "nothing is saved"
         _say(f"preempted at {training.position}: {kept}")
         return EXIT_CODE
-    except (BatchSizeError, DistributionError) as error:
-        return _fail(EXIT_USAGE, error)
-    except NoTpuError as error:
-        return _fail(EXIT_NO_TPU, error)
-    except LostUpdateError as error:
-        return _fail(EXIT_CLUSTER, error)
-    except (CheckpointError, DisagreementError) as error:
-        return _fail(EXIT_DATA, error)
+    except tuple(exit_codes) as error:
+        return _fail(exit_codes[type(error)], error)
     except tf.errors.OpError as error:
         if task.trainers == 1:
             raise

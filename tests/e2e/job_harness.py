@@ -25,7 +25,8 @@ DEADLINE = 100.0
 
 EPOCH_LINE = re.compile(
     r"epoch (?P<epoch>\d+)/\d+  step (?P<step>\d+)  accuracy (?P<accuracy>[\d.]+)  "
-    r"loss (?P<loss>[\d.]+)  test_accuracy (?P<test_accuracy>[\d.]+)  images/s (?P<speed>\d+)"
+    r"loss (?P<loss>[\d.]+)  test_accuracy (?P<test_accuracy>[\d.]+)  images/s (?P<speed>\d+)  "
+    r"seconds (?P<seconds>[\d.]+)"
 )
 
 

@@ -34,7 +34,9 @@ def test_trains_and_tells_its_progress(small_mnist, tmp_path, monkeypatch):
 
 def test_sigterm_saves_and_the_next_launch_resumes_there(small_mnist, tmp_path):
     arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "it's here")]
-    with alone(*arguments, "--steps-per-epoch", "100000", "--strategy", "one_device") as job:
+    # Saved from two replicas, restored without a strategy.
+    two = ["--strategy", "mirrored", "--replicas", "2"]
+    with alone(*arguments, *two, "--steps-per-epoch", "100000") as job:
         job.wait_for("images a step")
         job.send(signal.SIGTERM)
         saved = job.wait_for(r"preempted at epoch 1, after step (\d+): saved in")
@@ -68,3 +70,20 @@ def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(small_mnist,
     with alone(*arguments) as job:
         job.wait_for(r"error: none of the \d checkpoints in .* can be restored")
         assert job.finish() == 65
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--strategy", "one_device", "--device", "GPU:77"], "there is no device GPU:77"),
+        (
+            ["--strategy", "mirrored", "--replicas", "3", "--batch-size", "64"],
+            "64 images a step, which 3 replicas cannot share evenly",
+        ),
+    ],
+)
+def test_what_the_machine_cannot_do_is_one_line(small_mnist, arguments, says):
+    with alone("--data-dir", str(small_mnist), *arguments, CUDA_VISIBLE_DEVICES="-1") as job:
+        assert job.finish() == 2
+    assert says in job.lines[-1]
+    assert "Traceback" not in job.output

@@ -17,8 +17,10 @@ MNIST = Path(
 
 
 def results(process: Process) -> list[dict[str, float]]:
-    """The epochs' numbers without the speed, which each worker measures for itself."""
-    return [{key: row[key] for key in row if key != "speed"} for row in process.epochs]
+    """The epochs' numbers without the times, which each worker measures for itself."""
+    return [
+        {key: row[key] for key in row if key not in {"speed", "seconds"}} for row in process.epochs
+    ]
 
 
 def leftovers(folder: Path) -> list[str]:

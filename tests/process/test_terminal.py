@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 
 import pytest
@@ -101,3 +102,15 @@ def test_ctrl_c_while_it_starts_is_not_lost(terminal, write_spec, wait_until, di
     wait_until(window.ended, timeout=20)
     assert window.process.returncode == 130, window.seen
     assert "Traceback" not in window.seen
+
+
+def test_an_interrupt_while_the_command_is_being_read_shows_no_traceback(distrun, wait_until):
+    # The signal comes as soon as the interpreter runs: in the middle of importing.
+    code = (
+        "import os, signal, sys; from distrun.__main__ import main; "
+        "sys.addaudithook(lambda event, args: event == 'import' and args[0] == 'click' "
+        "and os.kill(os.getpid(), signal.SIGINT)); main()"
+    )
+    done = subprocess.run([distrun.argv[0], "-c", code], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == b""

@@ -1,6 +1,7 @@
 """What the job is asked, and what it says where it is asked wrongly."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,45 @@ def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument():
     assert chosen.strategy == "one_device"
 
 
+def test_a_cluster_with_a_ps_is_for_parameter_server():
+    cluster = {"chief": ["a:1"], "worker": ["a:2"], "ps": ["a:3"]}
+    task = read_task(environ(cluster=cluster, task={"type": "chief", "index": 0}))
+    assert arguments.parse([], {}, task).strategy == "parameter_server"
+
+
+def test_what_is_said_of_the_distribution():
+    argv = ["--strategy", "mirrored", "--devices", "GPU:0, GPU:1", "--cross-device-ops", "nccl"]
+    chosen = arguments.parse(argv, {}, Task()).distribution
+    assert chosen.devices == ("GPU:0", "GPU:1")
+    assert chosen.cross_device_ops == "nccl"
+    assert chosen.replicas is None
+
+
+@pytest.mark.parametrize(
+    ("config", "strategy", "says"),
+    [
+        ({"task": {"type": "ps", "index": 0}}, "multi_worker_mirrored", "ps:0 has no part in"),
+        ({}, "parameter_server", "there is no chief and no ps"),
+        (
+            {"task": {"type": "evaluator", "index": 0}},
+            "multi_worker_mirrored",
+            "give all tasks the same --checkpoint-dir",
+        ),
+    ],
+)
+def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy, says):
+    env = environ(**config)
+    if config.get("task", {}).get("type") == "ps":
+        env = environ(cluster={"worker": ["a:1"], "ps": ["b:1"]}, **config)
+    done = subprocess.run(
+        [sys.executable, str(MAIN), "--strategy", strategy],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **env},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
@@ -44,6 +84,20 @@ def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument():
         (["--strategy", "mirorred"], "--strategy: invalid choice: 'mirorred'"),
         (["--data", "cifar"], "--data: invalid choice"),
         (["--data", "synthetic", "--data-dir", "x"], "takes no --data-dir"),
+        (["--device", "GPU:0"], "--device is for one_device, not for default"),
+        (["--strategy", "one_device", "--replicas", "2"], "is for mirrored and central_storage"),
+        (["--strategy", "mirrored", "--replicas", "0"], "--replicas: '0' is not a whole number"),
+        (["--strategy", "mirrored", "--devices", "GPU:0,"], "is no list of different devices"),
+        (
+            ["--strategy", "mirrored", "--devices", "GPU:0", "--replicas", "1"],
+            "--devices and --replicas say the same",
+        ),
+        (["--strategy", "mirrored", "--cross-device-ops", "x"], "invalid choice: 'x'"),
+        (["--communication", "ring"], "is for multi_worker_mirrored"),
+        (
+            ["--strategy", "parameter_server", "--shards", "2"],
+            "--shards needs --variable-partitioner",
+        ),
         (["--step", "3"], "unrecognized arguments: --step"),
     ],
 )

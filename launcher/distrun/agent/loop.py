@@ -266,6 +266,9 @@ class Agent:
             code, signum = task.exit if task.exit is not None else (None, None)
             if self._logs is not None:
                 self._logs.record(task.log)
+            # What it said last belongs before its exit, however soon that came after it.
+            self._on_notify(task)
+            self._send_progress()
             self._report(TaskExited(task.name, task.attempt, code, signum, time.time()))
         self._adopt()
         for task in executed:

@@ -83,6 +83,7 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     _show_what_the_encoding_lacks()
     if "_DISTRUN_COMPLETE" in os.environ:
         importlib.import_module("distrun.cli.completion").register()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         result = distrun.main(prog_name="distrun", standalone_mode=False)
         sys.stdout.flush()

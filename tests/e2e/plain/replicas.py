@@ -1,0 +1,21 @@
+"""The least that strategy.run and strategy.reduce can be used for; knows no launcher."""
+
+import tensorflow as tf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+
+@tf.function
+def step():
+    def replica_fn():
+        context = tf.distribute.get_replica_context()
+        return tf.cast(context.replica_id_in_sync_group, tf.float32) + 1.0
+
+    return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(replica_fn), axis=None)
+
+
+replicas = strategy.num_replicas_in_sync
+for _ in range(3):
+    total = float(step())
+    assert total == replicas * (replicas + 1) / 2, total
+print(f"replicas: the sum over {replicas} replicas is {total:g}")

@@ -1,0 +1,120 @@
+"""The job on a parameter-server cluster: what SIGTERM does, and whose images are trained on."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from job_harness import MAIN, environment
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+SPEC = """\
+name: ps
+strategy: parameter_server
+cluster: {chief: 1, worker: 1, ps: 2}
+program:
+  script: mnist
+  args: [--epochs, 1, --checkpoint-dir, saved, --variable-partitioner, fixed_shards]
+"""
+SAVED = re.compile(r"preempted at epoch 1, after step (\d+): saved in saved")
+
+
+def test_sigterm_to_a_ps_or_to_all_saves_first(distrun, small_mnist, wait_until):
+    (distrun.cwd / "job.yaml").write_text(SPEC)
+    arguments = ["--", "--data-dir", str(small_mnist), "--steps-per-epoch", "100000"]
+
+    def launched() -> str:
+        done = distrun("launch", "-d", "job.yaml", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def tasks(job: str) -> dict[str, dict]:
+        status = json.loads(distrun("status", job, "--json").stdout)
+        return {task["task"]: task for task in status["job"]["task_states"]}
+
+    def trains(job: str) -> bool:
+        state = tasks(job)["chief:0"]
+        assert state["state"] in {"starting", "running"}, distrun("logs", job).stdout
+        return int(state["progress"].get("STEP", 0)) > 0
+
+    first = launched()
+    wait_until(lambda: trains(first), timeout=120)
+    ps = tasks(first)["ps:1"]["pid"]
+    subprocess.run(["kill", "-TERM", str(ps)], check=True)
+    assert distrun("wait", first, timeout=60).returncode == 42
+    saved = SAVED.search(distrun("logs", first, "-t", "chief:0").stdout)
+    assert saved
+    assert int(saved[1]) > 0
+
+    second = launched()
+    wait_until(lambda: trains(second), timeout=120)
+    assert distrun("kill", second, timeout=60).returncode == 0
+    output = distrun("logs", second, "-t", "chief:0").stdout
+    resumed = re.search(r"resumed from ckpt-\d+ in saved: epoch 1, after step (\d+)", output)
+    assert resumed
+    assert resumed[1] == saved[1]
+    again = SAVED.search(output)
+    assert again, output
+    assert int(again[1]) > int(saved[1])
+
+
+HANDED_OUT = """
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import handout
+from digits import Digits
+from inputs import endless_order, training_batches
+
+images = np.arange(20 * 28 * 28, dtype=np.uint8).reshape(20, 28, 28)
+labels = np.arange(20, dtype=np.uint8) % 10
+digits = Digits(
+    source="", train_images=images, train_labels=labels, test_images=images, test_labels=labels
+)
+handed = handout.Handout(1, digits)
+
+
+@tf.function
+def first_batch():
+    pixels, labels = handout.training_images(20)
+    mine = endless_order(20, 0, 0).batch(5).shard(2, handout.task_index(digits.fingerprint))
+    return next(iter(training_batches(mine, pixels, labels)))
+
+
+graph = first_batch.get_concrete_function().graph.as_graph_def()
+largest = max(
+    node.attr["value"].tensor.ByteSize()
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function))
+    for node in nodes
+)
+assert largest < 200, largest  # one image has 784 bytes
+
+order = [int(at) for at in endless_order(20, 0, 0).take(10)]
+pixels, labels = first_batch()
+assert labels.numpy().tolist() == [at % 10 for at in order[5:]]
+assert np.array_equal(np.rint(pixels.numpy()[..., 0] * 255).astype(np.uint8), images[order[5:]])
+
+assert not handout.is_leaving()
+handed.say_leaving()
+assert handout.is_leaving()
+
+try:
+    handout.task_index(digits.fingerprint + 1)
+except tf.errors.InvalidArgumentError as error:
+    assert "other data" in str(error)
+else:
+    sys.exit("another's data was taken for the chief's")
+print("all is as it must be")
+"""
+
+
+def test_a_worker_trains_on_its_own_images_which_no_graph_carries():
+    done = subprocess.run(
+        [sys.executable, "-c", HANDED_OUT], cwd=MAIN.parent, capture_output=True, text=True,
+        env=environment(TF_USE_LEGACY_KERAS="1"), timeout=100, check=False,
+    )  # fmt: skip
+    assert "all is as it must be" in done.stdout, done.stderr

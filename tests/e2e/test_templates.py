@@ -1,0 +1,125 @@
+"""Each template, written by `distrun init` into an empty folder and launched there."""
+
+import json
+import re
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from distrun.resources import templates
+from distrun.strategies import STRATEGIES
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+PLAIN = Path(__file__).parent / "plain"
+SHORT = ["--epochs", "2", "--steps-per-epoch", "4"]
+
+TRAINERS = {
+    "default": {"worker:0": "default: 1 replica on 1 worker"},
+    "one_device": {"worker:0": "one_device: 1 replica on 1 worker"},
+    "mirrored": {"worker:0": "mirrored: 2 replicas on 1 worker"},
+    "central_storage": {"worker:0": "central_storage: 1 replica on 1 worker"},
+    "multi_worker_mirrored": {
+        "worker:0": "multi_worker_mirrored: 2 replicas on 2 workers",
+        "worker:1": "multi_worker_mirrored: 2 replicas on 2 workers",
+    },
+    "addresses": {
+        "worker:0": "multi_worker_mirrored: 2 replicas on 2 workers",
+        "worker:1": "multi_worker_mirrored: 2 replicas on 2 workers",
+    },
+    "chief_and_workers": {
+        "chief:0": "multi_worker_mirrored: 2 replicas on 2 workers",
+        "worker:0": "multi_worker_mirrored: 2 replicas on 2 workers",
+    },
+    "parameter_server": {
+        "chief:0": "parameter_server: steps by 2 workers, variables on 1 ps",
+    },
+}
+"""The tasks that tell of each epoch, and how each begins."""
+
+
+def test_every_template_is_tested_here_and_every_strategy_has_one():
+    assert set(templates()) == {*TRAINERS, "tpu", "script"}
+    assert set(STRATEGIES) <= set(templates())
+
+
+def written(distrun, name: str) -> Path:
+    done = distrun("init", name)
+    assert done.returncode == 0, done.stderr
+    return distrun.cwd / f"{name}.yaml"
+
+
+def lines_of(stdout: str) -> dict[str, list[str]]:
+    """The lines of each task, from launch's merged output."""
+    lines: dict[str, list[str]] = {}
+    for line in stdout.splitlines():
+        task, _, text = line.partition("|")
+        lines.setdefault(task.strip(), []).append(text.removeprefix(" "))
+    return lines
+
+
+def status_of(distrun) -> dict[str, dict]:
+    states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    return {state["task"]: state for state in states}
+
+
+@pytest.mark.parametrize("name", sorted(TRAINERS))
+def test_trains(name, distrun, small_mnist):
+    spec = written(distrun, name)
+    with ExitStack() as stack:
+        for port in set(re.findall(r"localhost:(\d+)", spec.read_text())):
+            free = stack.enter_context(socket.create_server(("", 0))).getsockname()[1]
+            spec.write_text(spec.read_text().replace(f"localhost:{port}", f"localhost:{free}"))
+    data = ["--data-dir", str(small_mnist)]
+    done = distrun("launch", spec.name, "--", *data, *SHORT, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = lines_of(done.stdout)
+    for task, headline in TRAINERS[name].items():
+        assert any(line.startswith(headline) for line in lines[task]), done.stdout
+        assert len([line for line in lines[task] if line.startswith("epoch ")]) == 2, done.stdout
+    tasks = status_of(distrun)
+    for task in TRAINERS[name]:
+        assert tasks[task]["state"] == "succeeded"
+        assert tasks[task]["progress"]["STEP"] == "8"
+    told = {"chief_and_workers": follows_to_the_end, "parameter_server": loses_no_update}
+    told.get(name, lambda *_: None)(lines, tasks)
+
+
+def follows_to_the_end(lines: dict[str, list[str]], tasks: dict[str, dict]) -> None:
+    last = lines["evaluator:0"][-1]
+    assert re.fullmatch(r"ckpt-2 \(epoch 2\): test_accuracy [\d.]+  test_loss [\d.]+", last)
+    trained = re.search(r"test_accuracy [\d.]+", lines["chief:0"][-1])
+    assert trained
+    assert trained[0] in last
+    assert tasks["evaluator:0"]["state"] == "succeeded"
+    assert tasks["evaluator:0"]["progress"]["EPOCH"] == "2"
+
+
+def loses_no_update(lines: dict[str, list[str]], tasks: dict[str, dict]) -> None:
+    assert lines["chief:0"][-1] == "8 steps scheduled, optimizer.iterations 8: no update lost"
+    assert {tasks[name]["state"] for name in ("worker:0", "worker:1", "ps:0")} <= {
+        "stopped",
+        "succeeded",
+    }
+
+
+def test_tpu_ends_with_one_sentence(distrun, small_mnist):
+    spec = written(distrun, "tpu")
+    done = distrun("launch", spec.name, "--", "--data-dir", str(small_mnist), timeout=100)
+    assert done.returncode == 69
+    said = lines_of(done.stdout)["worker:0"]
+    assert [line for line in said if "TPU" in line] == [said[-1]]
+    assert said[-1].startswith("error: no TPU on this machine")
+    assert "Traceback" not in done.stdout
+    assert "exit code 69, worker:0's own" in done.stderr
+
+
+def test_your_own_script(distrun):
+    spec = written(distrun, "script")
+    (distrun.cwd / "train.py").write_bytes((PLAIN / "replicas.py").read_bytes())
+    done = distrun("launch", spec.name, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for worker in ("worker:0", "worker:1"):
+        assert "replicas: the sum over 2 replicas is 3" in lines_of(done.stdout)[worker]
