@@ -45,6 +45,15 @@ def test_launch_d_returns_once_every_program_runs(distrun, detached, status):
     distrun("kill")
 
 
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_detached_job_that_is_over_at_once_is_launched_all_the_same(distrun, write_spec, code):
+    """Whether it ends before or after the launch has seen all its tasks start is chance."""
+    for _ in range(4):
+        done = distrun("launch", "-d", write_spec(f"exit {code}", workers=1))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert distrun("wait", done.stdout.strip()).returncode == code
+
+
 def test_the_result_of_a_detached_job_is_that_of_wait(distrun, detached):
     job_id = detached("sleep 0.2; exit 7")
     waited = distrun("wait", job_id)

@@ -101,11 +101,8 @@ class _Launch:
         try:
             for _ in self._session.run(_all_executed if detach else _never, self._tick):
                 self._refresh()
-            if detach and not self._session.state.phase.is_final:
-                self._screen.show("")
-                self._session.detach()
-                console.put(self._folder.job_id)
-                return 0
+            if detach and _all_executed(self._session.state) and not self._asked_to_stop:
+                return self._leave()
             self._session.close()
             self._screen.show("")
             if self._follower is not None:
@@ -115,6 +112,19 @@ class _Launch:
             if self._follower is not None:
                 self._follower.close()
         return self._result(self._session.state)
+
+    def _leave(self) -> int:
+        """Let the job go on. One that is over already had its tasks executed all the same.
+
+        So what a detached launch says and exits with does not hang on how fast a job ends.
+        """
+        self._screen.show("")
+        if self._session.state.phase.is_final:
+            self._session.close()
+        else:
+            self._session.detach()
+        console.put(self._folder.job_id)
+        return 0
 
     def _tick(self) -> float | None:
         """How long to sleep while nothing happens; for ever, where nothing is to be drawn."""
