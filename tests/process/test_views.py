@@ -196,3 +196,24 @@ def test_a_reader_that_goes_away_is_no_defect(distrun, write_spec, command):
         done = distrun(*command, stdout=full)
     assert done.returncode == 69
     assert done.stderr == "distrun: No space left on device\n"
+
+
+def test_the_usage_is_that_of_the_whole_tree(distrun, detached, status, tmp_path, wait_until):
+    """nvidia-smi is a script here: it tells of the GPU memory of a task's child."""
+    hungry = "x = b'x' * 80_000_000; import os, time; open('pid', 'w').write(str(os.getpid()))"
+    child = f'"{sys.executable}" -c "{hungry}; time.sleep(600)" & wait'
+    job_id = detached(f"trap 'kill %1; exit' TERM; {child}", workers=1)
+    wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(f"#!/bin/sh\necho '{(tmp_path / 'pid').read_text()}, 1500'\necho '1, [N/A]'\n")
+    smi.chmod(0o755)
+    env = {**os.environ, "PATH": f"{smi.parent}:{os.environ['PATH']}"}
+    usage = status()["task_states"][0]["usage"]
+    assert usage["processes"] == 2
+    assert usage["memory_bytes"] > 80_000_000
+    assert usage["gpu_memory_bytes"] is None or usage["gpu_memory_bytes"] >= 0
+    shown = distrun("status", env=env).stdout
+    assert "GPU MEM" in shown
+    assert "1.6 GB" in shown
+    assert distrun("kill", job_id).returncode == 0

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from distrun import events, jobstore
 from distrun.errors import UsageError
 from distrun.jobstore import JobFolder, JobStore
+from distrun.lifecycle import JobPhase
 from distrun.strategies import Success
 
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
@@ -180,7 +181,11 @@ def test_a_folder_appears_whole_or_not_at_all(store: JobStore):
     assert os.listdir(store.jobs) == []
 
 
-def test_a_record_that_is_gone_is_said(store: JobStore):
+def test_a_job_without_a_record_is_one_in_preparation(store: JobStore):
+    """It is just being made or removed, which no `ps` of another terminal may stumble over."""
     folder = jobstore.create(store.new_folder("mnist"), b"x")
-    with pytest.raises(UsageError, match="is gone"):
-        folder.state()
+    assert folder.state().phase is JobPhase.PREPARING
+    assert folder.state().job_id == folder.job_id
+    assert folder.state().created_at > 0
+    folder.remove()
+    assert folder.state().phase is JobPhase.PREPARING

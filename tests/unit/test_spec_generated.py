@@ -184,9 +184,9 @@ HOSTILE = {
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_file_is_told_in_time_and_memory(folder: Path, content: bytes) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.monotonic()
+    start = time.process_time()  # what others do on this machine is not its fault
 
     _only_problems(folder, content)
 
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000

@@ -1,0 +1,106 @@
+"""Names and paths with anything in them do nothing but name something."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+import yaml
+
+HOSTILE = "a'b\"c\n$(touch owned) ../../x; touch owned\x1b[31m\x1b]0;title\x07\u202e`touch owned`"
+
+
+@pytest.fixture
+def hostile_folder(tmp_path):
+    folder = tmp_path / "we'ird \"$(touch owned)\n\x1b[31m;touch owned"
+    folder.mkdir()
+    return folder
+
+
+def test_a_hostile_job_is_shown_by_every_command(distrun, hostile_folder):
+    document = {
+        "name": HOSTILE,
+        "strategy": "multi_worker_mirrored",
+        "cluster": {"worker": 1},
+        "program": {
+            "command": ["sh", "-c", 'printf "%s" "$1" > got; exit 3', "sh", HOSTILE],
+            "env": {"E": HOSTILE},
+        },
+    }
+    spec = hostile_folder / "spec $(touch owned).yaml"
+    spec.write_text(yaml.safe_dump(document))
+    before = set(os.listdir(hostile_folder.parent))
+    run = {"cwd": hostile_folder, "env": {**os.environ, "DISTRUN_HOME": str(hostile_folder / "h")}}
+    said = [distrun(command, spec, **run) for command in ("validate", "plan", "launch")]
+    assert [done.returncode for done in said] == [0, 0, 3]
+    assert (hostile_folder / "got").read_text() == HOSTILE
+    for args in (("ps", "-a"), ("status",), ("events",), ("logs",), ("status", HOSTILE)):
+        said.append(distrun(*args, **run))
+        assert said[-1].returncode == 0, said[-1].stderr
+    said.append(distrun("status", "no such \x1b[31m", **run))
+    assert said[-1].returncode == 2
+    job = json.loads(distrun("status", "--json", **run).stdout)["job"]
+    assert job["name"] == HOSTILE
+    assert re.fullmatch(r"[a-z0-9-]+", job["job_id"])
+    assert os.path.dirname(job["folder"]) == str(hostile_folder / "h" / "jobs")
+    shown = "".join(done.stdout + done.stderr for done in said)
+    assert not re.search(r"[\x1b\x07\u202e]", shown)
+    assert set(os.listdir(hostile_folder.parent)) == before
+    assert sorted(os.listdir(hostile_folder)) == ["got", "h", spec.name]
+    assert distrun("clean", **run).stdout == f"{job['job_id']}\n"
+
+
+@pytest.mark.parametrize("output", ["../up.yaml", "$(touch owned).yaml", "new\nline.yaml"])
+def test_init_writes_what_it_is_told_and_no_more(distrun, tmp_path, output):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    done = distrun("init", "script", "-o", output, cwd=folder)
+    assert done.returncode == 0
+    assert b"# " in (folder / output).read_bytes()
+    again = distrun("init", "script", "-o", output, cwd=folder)
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
+    assert not (folder / "owned").exists()
+
+
+def test_a_template_is_no_path(distrun, tmp_path):
+    (tmp_path / "mine.yaml").write_text("# mine\n")
+    for name in (str(tmp_path / "mine"), "../mine", "mine", "scirpt"):
+        done = distrun("init", name)
+        assert done.returncode == 2
+        assert "there is no template" in done.stderr
+    assert "did you mean 'script'?" in done.stderr
+
+
+def test_init_lists_templates_in_a_line_each(distrun):
+    lines = distrun("init").stdout.splitlines()
+    assert len(lines) >= 3
+    assert max(map(len, lines)) <= 80
+    for line in lines:
+        name, says = re.split(r"  +", line)
+        assert says.endswith(".")
+        written = distrun("init", name, "-o", "-").stdout
+        assert written.startswith(f"# {says}\n")
+
+
+NOT_YET = {
+    "hosts": ["localhost", "gpu1"],
+    "restart": {"backoff": "5s"},
+    "timeouts": {"stall": "5m"},
+    "logs": {"max_size": "10MB"},
+}
+
+
+def test_what_does_not_work_yet_is_said_all_at_once(distrun, write_spec):
+    spec = write_spec("exit 0", **NOT_YET)
+    for command in ("validate", "plan", "launch"):
+        done = distrun(command, spec)
+        assert done.returncode == 65
+        lines = done.stderr.splitlines()
+        assert len(lines) == len(NOT_YET)
+        assert all(
+            re.match(rf"{re.escape(str(spec))}:\d+:\d+: .*(yet|not)", line) for line in lines
+        )
+    assert distrun("ps", "-a", "--json").stdout.count("job_id") == 0

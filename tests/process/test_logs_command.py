@@ -1,0 +1,91 @@
+"""`distrun logs` as it is used: a part of the output, much of it, and what bars do to it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from datetime import datetime
+
+LINES = 900_000  # of 56 bytes, twice: 100 MB
+MUCH = f'yes "a line of ordinary length, written again and again ......" | head -n {LINES}'
+
+
+def test_grep_since_and_timestamps(distrun, write_spec):
+    began = time.time()
+    script = (
+        'echo "loss 0.5 of $DISTRUN_TASK"; echo other; printf "\\033[31mloss\\033[0m 0.4\\n"'
+        '; sleep 1.2; echo "later loss"'
+    )
+    distrun("launch", write_spec(script))
+    found = distrun("logs", "--grep", r"^loss 0\.[45]").stdout.splitlines()
+    assert sorted(found) == [
+        "worker:0 | loss 0.4",
+        "worker:0 | loss 0.5 of worker:0",
+        "worker:1 | loss 0.4",
+        "worker:1 | loss 0.5 of worker:1",
+    ]
+    last = distrun("logs", "--grep", "loss", "-n", "1", "-t", "worker:1").stdout
+    assert last == "worker:1 | later loss\n"
+    stamped = distrun("logs", "--timestamps", "-t", "worker:0").stdout.splitlines()
+    times = [datetime.fromisoformat(line.split()[0]).timestamp() for line in stamped]
+    assert all(began - 1 < at < time.time() + 1 for at in times)
+    assert times[-1] - times[0] > 1
+    assert [line.split(" ", 1)[1] for line in stamped][-1] == "worker:0 | later loss"
+    assert distrun("logs", "--since", "1h").stdout.count("\n") == 8
+    assert distrun("logs", "--since", "1ms").stdout == ""
+    ago = time.time() - times[-1] + 0.6  # between the two
+    assert "other" not in distrun("logs", "--since", f"{ago:.3f}s", "--grep", ".").stdout
+    wrong = distrun("logs", "--grep", "(")
+    assert wrong.returncode == 2
+    assert "regular expression" in wrong.stderr
+
+
+def test_a_progress_bar_does_not_wreck_the_view(distrun, write_spec):
+    bar = (
+        "for i in 1 2 3; do printf 'epoch %s\\r' $i; done; printf 'epoch 3 done\\n'; "
+        "printf '\\033[2K\\033[1A10%%\\b\\b\\b20%%\\r\\n'; printf '50%%\\r60%%\\r'"
+    )
+    launched = distrun("launch", write_spec(bar, workers=1))
+    logged = distrun("logs")
+    for text in (launched.stdout, logged.stdout):
+        assert text.splitlines()[0] == "worker:0 | epoch 3 done"
+        assert text.splitlines()[-1] == "worker:0 | 60%"
+        assert all(line.startswith("worker:0 | ") for line in text.split("\n")[:-1])
+        assert not re.search(r"[\r\b\x1b]", text)
+    assert "epoch 1\repoch 2\r" in distrun("logs", "--raw", text=False).stdout.decode()
+
+
+def test_100_mb_show_their_first_page_at_once_and_their_last(distrun, write_spec):
+    spec = write_spec(MUCH)
+    done = distrun("launch", spec, stdout=subprocess.DEVNULL)
+    assert done.returncode == 0
+    size = sum(path.stat().st_size for path in distrun.home.rglob("*.log"))
+    assert size > 100_000_000
+    nothing = seconds(distrun, "--version")
+    page = distrun.start("logs", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    began = time.monotonic()
+    first = [page.stdout.readline() for _ in range(50)]
+    took = time.monotonic() - began
+    page.stdout.close()
+    assert page.wait(20) == 141
+    assert page.stderr.read() == b""
+    assert all(re.match(rb"worker:[01] \| a line", line) for line in first)
+    assert took < 2 + 5 * nothing
+    assert seconds(distrun, "logs", "-n", "100") < 2 + 5 * nothing
+    assert distrun("logs", "-n", "100").stdout.count("\n") == 100
+
+
+def seconds(distrun, *args: str) -> float:
+    began = time.monotonic()
+    assert distrun(*args).returncode == 0
+    return time.monotonic() - began
+
+
+def test_follow_from_the_last_lines_to_the_end_of_the_job(distrun, detached, tmp_path):
+    detached("seq 1 5; while [ ! -e go ]; do sleep 0.05; done; echo the end", workers=1)
+    follower = distrun.start("logs", "-f", "-n", "2", stdout=subprocess.PIPE, text=True)
+    assert [follower.stdout.readline() for _ in range(2)] == ["worker:0 | 4\n", "worker:0 | 5\n"]
+    (tmp_path / "go").touch()
+    assert follower.stdout.read() == "worker:0 | the end\n"
+    assert follower.wait(10) == 0

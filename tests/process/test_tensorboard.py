@@ -1,0 +1,96 @@
+"""TensorBoard beside a job: the real one, where it is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import urllib.error
+import urllib.request
+from importlib.util import find_spec
+
+import psutil
+import pytest
+
+installed = pytest.mark.skipif(
+    find_spec("tensorboard") is None, reason="TensorBoard is not installed (an extra)"
+)
+UNTIL_GO = "while [ ! -e go ]; do sleep 0.05; done"
+
+
+def tensorboards(supervisor: int) -> list[psutil.Process]:
+    below = psutil.Process(supervisor).children(recursive=True)
+    return [each for each in below if "tensorboard.main" in command_line(each)]
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has ended just now
+        return []
+
+
+def answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}data/environment", timeout=5) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@installed
+def test_it_serves_while_the_job_runs_and_ends_with_it(
+    distrun, detached, status, alive, wait_until, tmp_path
+):
+    (tmp_path / "logs").mkdir()
+    detached(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
+    address = status()["tensorboard"]
+    assert re.fullmatch(r"http://localhost:\d+/", address)
+    assert address in distrun("status").stdout
+    assert address in distrun("events").stdout
+    wait_until(lambda: answers(address), timeout=60)
+    (process,) = tensorboards(status()["supervisor_pid"])
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert not alive(process)
+    assert status()["tensorboard"] is None
+    assert [task["task"] for task in status()["task_states"]] == ["worker:0"]
+
+
+@installed
+def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(
+    distrun, write_spec, wait_until, tmp_path, status
+):
+    spec = write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
+    with open(tmp_path / "said", "wb") as said:
+        launch = distrun.start("launch", spec, stderr=said)
+    wait_until(lambda: b"TensorBoard is at http://" in (tmp_path / "said").read_bytes())
+    supervisor = status()["supervisor_pid"]
+    (process,) = wait_until(lambda: tensorboards(supervisor))
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: b"the job goes on" in (tmp_path / "said").read_bytes())
+    assert status()["state"] == "running"
+    assert status()["tensorboard"] is None
+    (tmp_path / "go").touch()
+    assert launch.wait(20) == 0
+    assert "SIGKILL" in distrun("events").stdout
+
+
+def test_without_it_the_job_runs_all_the_same(distrun, write_spec, tmp_path):
+    # A finder before all others that knows of no tensorboard: as on a machine without it.
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(
+        "import sys\nfrom importlib.machinery import PathFinder\n"
+        "find = PathFinder.find_spec\n"
+        "def without(name, path=None, target=None):\n"
+        "    return None if name == 'tensorboard' else find(name, path, target)\n"
+        "PathFinder.find_spec = without\n"
+    )
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path / 'hook'}:{os.environ['PYTHONPATH']}"}
+    (tmp_path / "tensorboard").mkdir()  # a folder of logs is no package
+    spec = write_spec("echo trained", workers=1, tensorboard={"logdir": "tensorboard"})
+    done = distrun("launch", spec, env=env)
+    assert done.returncode == 0
+    assert done.stdout == "worker:0 | trained\n"
+    assert "TensorBoard is not installed" in done.stderr
+    assert "TensorBoard is not installed" in distrun("plan", spec, env=env).stdout
