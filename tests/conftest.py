@@ -82,7 +82,7 @@ class Distrun:
         self._started: list[subprocess.Popen[Any]] = []
 
     def __call__(
-        self, *args: str | os.PathLike[str], timeout: float = 60.0, **options: Any
+        self, *args: str | os.PathLike[str], timeout: float = 120.0, **options: Any
     ) -> subprocess.CompletedProcess[Any]:
         """Run to the end; stdout and stderr are text unless `text=False`.
 

@@ -35,17 +35,18 @@ class LostUpdateError(Exception):
 
 
 class _Meter:
-    """Steps a second, from the first ones on that have been seen done."""
+    """Steps a second, from the first ones on that have been seen done (tracing comes before)."""
 
     def __init__(self, done: int) -> None:
-        self._began, self._from, self._started = done, done, time.monotonic()
+        self._first = self._from = (done, time.monotonic())
 
     def look(self, done: int) -> None:
-        if self._from == self._began and done > self._began:
-            self._from, self._started = done, time.monotonic()
+        if self._from is self._first and done > self._first[0]:
+            self._from = (done, time.monotonic())
 
     def steps_per_second(self, done: int) -> float:
-        return (done - self._from) / max(time.monotonic() - self._started, 1e-9)
+        steps, since = self._from if done > self._from[0] else self._first
+        return (done - steps) / max(time.monotonic() - since, 1e-9)
 
 
 class AsynchronousTraining(Training):

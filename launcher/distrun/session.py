@@ -129,8 +129,9 @@ class Session:
         """Let the job go on without this command."""
         self._channel.send(wire.Detach())
         while self._channel.pending:
-            self._selector.select()
-            self._channel.flush()
+            self._channel.watch_writing(self._selector)
+            for key, _ in self._selector.select():
+                key.data()
         self._channel.close()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 MAIN = Path(__file__).parents[2] / "jobs" / "mnist" / "main.py"
-DEADLINE = 100.0
+DEADLINE = 240.0
 """Seconds that anything may take on a machine that others use too."""
 
 EPOCH_LINE = re.compile(

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 pytestmark = pytest.mark.e2e
-PATIENCE = 100.0
+PATIENCE = 240.0
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from distrun.lifecycle import (
     SIGKILL,
     SIGTERM,
     Action,
+    CancelTimer,
     Finish,
     JobPhase,
     JobState,
@@ -391,7 +392,7 @@ def test_timers_are_set_when_they_are_to_run():
     assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer("start", 5.0)]
     job.planned(*W)
     assert job.started("worker:0", "worker:1") == []
-    assert job.started("worker:2") == [SetTimer("run", 60.0)]
+    assert job.started("worker:2") == [CancelTimer("start"), SetTimer("run", 60.0)]
 
 
 def test_hosts_that_do_not_answer_in_time():

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import NoReturn
 
-from distrun.agent import family, kernel
+from distrun.agent import family, kernel, program
 from distrun.agent.loop import Agent
 from distrun.agent.task import LEFTOVER_GRACE
 from distrun.agent.wire import Channel
@@ -28,6 +28,7 @@ def main() -> NoReturn:
         _guard(agent)
     kernel.die_with_parent(guard, signal.SIGTERM)
     kernel.become_subreaper()
+    program.raise_descriptor_limit()
     Agent(Channel(reader, writer)).run()
     os._exit(0)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import resource
 import signal
-from typing import Dict, List, NamedTuple, NoReturn
+from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from distrun.agent import kernel
 from distrun.agent.wire import StartTask
@@ -45,6 +47,7 @@ def _become(
         os.setsid()
         kernel.die_with_parent(agent, signal.SIGTERM)
         _default_signals()
+        _restore_descriptor_limit()
         stage = "log"
         _redirect(log)
         stage = "workdir"
@@ -66,6 +69,25 @@ def _default_signals() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+_original_limit: Optional[Tuple[int, int]] = None
+"""This process's limit of descriptors as it was inherited, which tasks are to have."""
+
+
+def raise_descriptor_limit() -> None:
+    """Let the agent have as many descriptors as it may: some five for each task."""
+    global _original_limit  # noqa: PLW0603 - a fact of this process, set once
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _original_limit = (soft, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _restore_descriptor_limit() -> None:
+    # Should somebody have lowered the agent's own since, a task has what is left.
+    if _original_limit is not None:
+        with contextlib.suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, _original_limit)
 
 
 def _redirect(log: str) -> None:

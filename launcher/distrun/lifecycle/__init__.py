@@ -9,7 +9,7 @@ same state again. The guarantees:
 4. After success, what happens to tasks that are being stopped is no failure.
 """
 
-from distrun.lifecycle.actions import Action, Finish, SetTimer, StartTask, StopTask
+from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StartTask, StopTask
 from distrun.lifecycle.decisions import PROMPT_GRACE, SIGKILL, SIGTERM, Result
 from distrun.lifecycle.rules import replay, step
 from distrun.lifecycle.state import HostState, JobPhase, JobState, TaskPhase, TaskState
@@ -19,6 +19,7 @@ __all__ = [
     "SIGKILL",
     "SIGTERM",
     "Action",
+    "CancelTimer",
     "Finish",
     "HostState",
     "JobPhase",

@@ -29,10 +29,17 @@ class SetTimer:
 
 
 @dataclass(frozen=True)
+class CancelTimer:
+    """That timer no longer matters."""
+
+    timer: str
+
+
+@dataclass(frozen=True)
 class Finish:
     """Let the hosts go; once nothing is left on them, JobEnded has happened."""
 
     outcome: Outcome
 
 
-Action = StartTask | StopTask | SetTimer | Finish
+Action = StartTask | StopTask | SetTimer | CancelTimer | Finish

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import singledispatch
 
 from distrun import events
 from distrun.errors import HostError, StartTimeoutError
 from distrun.events import Event, Outcome
-from distrun.lifecycle.actions import Action, SetTimer, StartTask
+from distrun.lifecycle.actions import Action, CancelTimer, SetTimer, StartTask
 from distrun.lifecycle.decisions import (
     PROMPT_GRACE,
     SIGKILL,
@@ -34,7 +35,9 @@ def replay(history: list[Event]) -> JobState:
     """The state that a record's events lead to."""
     state = JobState()
     for event in history:
-        state, _ = step(state, event)
+        # A damaged record may tell of tasks whose plan it has lost.
+        with suppress(KeyError):
+            state, _ = step(state, event)
     return state
 
 
@@ -119,6 +122,8 @@ def _(event: events.TaskStarted, state: JobState) -> Result:
     if state.phase is not JobPhase.STARTING or waiting:
         return state, []
     timers: list[Action] = []
+    if state.start_timeout is not None:
+        timers.append(CancelTimer("start"))
     if state.run_timeout is not None:
         timers.append(SetTimer("run", state.run_timeout))
     return replace(state, phase=JobPhase.RUNNING), timers

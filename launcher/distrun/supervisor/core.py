@@ -133,6 +133,9 @@ class Supervisor:
             self._hosts.order(host, wire.StopTask(action.task, action.signal, action.grace))
         elif isinstance(action, lifecycle.SetTimer):
             heapq.heappush(self._timers, (self._clock() + action.seconds, action.timer))
+        elif isinstance(action, lifecycle.CancelTimer):
+            self._timers = [each for each in self._timers if each[1] != action.timer]
+            heapq.heapify(self._timers)
         else:
             self._finish = action.outcome
             self._hosts.order_all(wire.Shutdown())

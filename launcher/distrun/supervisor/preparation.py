@@ -71,5 +71,6 @@ def _visible_gpus(environ: dict[str, str], indices: list[int]) -> tuple[str, ...
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return tuple(str(index) for index in indices)
-    names = [name.strip() for name in visible.split(",")]
-    return tuple(name for name in names if name and name != "-1")
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    # As CUDA reads it: what follows an invalid one is not seen.
+    return tuple(names[: names.index("-1")] if "-1" in names else names)
