@@ -31,7 +31,17 @@ AGENT_FOR_THE_LAUNCHER = {
 }
 PURE = {"distrun.plan", "distrun.lifecycle", "distrun.strategies"}
 PURE_STDLIB = {
-    *("__future__", "abc", "base64", "bisect", "collections", "copy", "dataclasses", "enum"),
+    *(
+        "__future__",
+        "abc",
+        "base64",
+        "bisect",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "enum",
+    ),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
     *("posixpath", "re", "shlex", "string", "textwrap", "types", "typing"),
 }
