@@ -13,10 +13,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 SPEC = """\
 name: ps
 strategy: parameter_server
-cluster: {chief: 1, worker: 1, ps: 2}
+cluster: {chief: 1, worker: 1, ps: 1}
 program:
   script: mnist
-  args: [--epochs, 1, --checkpoint-dir, saved, --variable-partitioner, fixed_shards]
+  args: [--epochs, 1, --checkpoint-dir, saved, --variable-partitioner, fixed_shards, --shards, 2]
 """
 SAVED = re.compile(r"preempted at epoch 1, after step (\d+): saved in saved")
 
@@ -41,7 +41,7 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(distrun, small_mnist, wait_until)
 
     first = launched()
     wait_until(lambda: trains(first), timeout=120)
-    ps = tasks(first)["ps:1"]["pid"]
+    ps = tasks(first)["ps:0"]["pid"]
     subprocess.run(["kill", "-TERM", str(ps)], check=True)
     assert distrun("wait", first, timeout=60).returncode == 42
     saved = SAVED.search(distrun("logs", first, "-t", "chief:0").stdout)

@@ -1,4 +1,7 @@
-"""Scripts in the manner of TensorFlow's own tutorials, which know nothing of distrun."""
+"""Scripts in the manner of TensorFlow's own tutorials, which know nothing of distrun.
+
+The third of them, `replicas.py`, is the script that test_templates.py puts beside `script.yaml`.
+"""
 
 from pathlib import Path
 
@@ -32,12 +35,5 @@ def test_keras_fit_with_model_checkpoint(distrun):
 
 
 def test_coordinator_with_servers_that_join(distrun):
-    output = launch(distrun, "coordinator.py", "parameter_server", "{chief: 1, worker: 2, ps: 2}")
+    output = launch(distrun, "coordinator.py", "parameter_server", "{chief: 1, worker: 1, ps: 1}")
     assert "chief:0  | coordinator: steps 31 shards 2" in output
-
-
-def test_run_and_reduce(distrun):
-    # Two workers alone: `distrun init script` has them. Here with a chief.
-    output = launch(distrun, "replicas.py", "multi_worker_mirrored", "{chief: 1, worker: 1}")
-    for task in ("chief:0 ", "worker:0"):
-        assert f"{task} | replicas: the sum over 2 replicas is 3" in output
