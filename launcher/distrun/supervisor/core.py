@@ -215,7 +215,7 @@ class Supervisor:
         except OSError as error:
             self._say_tensorboard_ended(f"could not be started: {error}")
             return
-        order = tensorboard.start_order(spec, port, self._spec.program.workdir)
+        order = tensorboard.start_order(spec, port, self._spec.program.workdir, self._folder.job_id)
         self._hosts.order(local, order)
         address = tensorboard.address(port)
         self.emit(events.TensorBoardStarted(at=time.time(), address=address))

@@ -31,7 +31,7 @@ def address(port: int) -> str:
     return f"http://{_HOST}:{port}/"
 
 
-def start_order(spec: TensorBoardSpec, port: int, workdir: str) -> wire.StartTask:
+def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> wire.StartTask:
     """Has the agent start it as it starts tasks, so that nothing of it can be left behind."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", spec.logdir]
     return wire.StartTask(
@@ -40,7 +40,13 @@ def start_order(spec: TensorBoardSpec, port: int, workdir: str) -> wire.StartTas
         argv=[*command, "--host", _HOST, "--port", str(port)],
         workdir=workdir,
         log=LOG,
-        env={"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env={
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            # By these `distrun kill` finds it, should supervisor and agent both have died.
+            "DISTRUN_JOB_ID": job_id,
+            "DISTRUN_TASK": NAME,
+        },
         unset=["TF_CONFIG", *(name for name in os.environ if name.startswith("OMP_"))],
         notify=False,
     )
