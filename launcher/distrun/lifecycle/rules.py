@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import singledispatch
+from typing import Any
 
 from distrun import events
 from distrun.errors import HostError, StartTimeoutError
@@ -76,7 +77,12 @@ def _(event: events.JobCreated, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.HostReady, state: JobState) -> Result:
-    host = HostState(name=event.host, agent_pid=event.agent_pid, hostname=event.hostname)
+    host = HostState(
+        name=event.host,
+        agent_pid=event.agent_pid,
+        hostname=event.hostname,
+        is_local=event.is_local,
+    )
     return replace(state, hosts={**state.hosts, event.host: host}), []
 
 
@@ -184,6 +190,7 @@ def _(event: events.TaskReported, state: JobState) -> Result:
     return change(state, event.task, reported=dict(event.values)), []
 
 
+@_step.register(events.LogsIncomplete)
 @_step.register(events.TensorBoardStarted)
 @_step.register(events.TensorBoardEnded)
 def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the job depends on it
@@ -192,10 +199,7 @@ def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the
 
 @_step.register
 def _(event: events.HostLost, state: JobState) -> Result:
-    host = state.hosts.get(event.host)
-    if host is not None:
-        lost = replace(host, lost=event.reason)
-        state = replace(state, hosts={**state.hosts, event.host: lost})
+    state = _change_host(state, event.host, lost=event.reason, link_lost=None, link_lost_at=None)
     for task in state.tasks.values():
         if task.host == event.host and not task.phase.is_final:
             known = task.phase is TaskPhase.EXITED
@@ -214,6 +218,23 @@ def _(event: events.HostLost, state: JobState) -> Result:
         cause=f"{event.host} was lost: {event.reason}",
     )
     return conclude(state, outcome, event.at)
+
+
+@_step.register
+def _(event: events.LinkLost, state: JobState) -> Result:
+    return _change_host(state, event.host, link_lost=event.reason, link_lost_at=event.at), []
+
+
+@_step.register
+def _(event: events.LinkRestored, state: JobState) -> Result:
+    return _change_host(state, event.host, link_lost=None, link_lost_at=None), []
+
+
+def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
+    host = state.hosts.get(name)
+    if host is None:
+        return state
+    return replace(state, hosts={**state.hosts, name: replace(host, **changes)})
 
 
 @_step.register

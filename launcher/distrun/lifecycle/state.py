@@ -76,6 +76,10 @@ class HostState:
     agent_pid: int
     hostname: str
     lost: str | None = None
+    is_local: bool = True
+    link_lost: str | None = None
+    """Why there is no link to its agent just now."""
+    link_lost_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ def place(spec: Spec) -> tuple[Placed, ...]:
 def _host_of(address: str, hosts: Sequence[HostSpec]) -> HostSpec:
     machine = split_address(address)[0]
     for host in hosts:
-        if machine in (host.name, host.address):
+        if machine in (host.machine, host.address):
             return host
     return next((host for host in hosts if host.is_local), hosts[0])
 

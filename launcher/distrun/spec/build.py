@@ -95,7 +95,7 @@ def build(document: Section, around: Surroundings, problems: Problems, *, unbuil
     restart = _restart(document.get("restart", EMPTY), problems)
     ssh = _ssh(document.get("ssh", EMPTY), around, problems)
     if not unbuilt:
-        refuse_unbuilt(document, hosts, problems)
+        refuse_unbuilt(document, problems)
     problems.raise_if_any()
     assert strategy is not None  # noqa: S101 - otherwise there was a problem
     return Spec(
