@@ -168,8 +168,14 @@ def _subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
+@pytest.fixture(scope="session")
+def kept_processes() -> set[int]:
+    """Ids of processes that outlive the test they were started in: the hosts of tests/ssh."""
+    return set()
+
+
 @pytest.fixture(autouse=True)
-def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def _nothing_left(request: pytest.FixtureRequest, kept_processes: set[int]) -> Iterator[None]:
     if "unit" in request.path.relative_to(ROOT).parts:
         yield
         return
@@ -178,7 +184,7 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     before = set(me.children(recursive=True))
     yield
     deadline = time.monotonic() + LEFT_BEHIND_AFTER
-    while left := _living(set(me.children(recursive=True)) - before):
+    while left := _living(set(me.children(recursive=True)) - before, kept_processes):
         if time.monotonic() > deadline:
             names = [_describe(process) for process in left]
             for process in left:
@@ -188,10 +194,12 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         time.sleep(0.01)
 
 
-def _living(processes: set[psutil.Process]) -> list[psutil.Process]:
+def _living(processes: set[psutil.Process], kept: set[int]) -> list[psutil.Process]:
     """Return those that still run, reaping the zombies that this process has adopted."""
     living = []
     for process in processes:
+        if process.pid in kept:
+            continue
         if _alive(process):
             living.append(process)
             continue

@@ -126,14 +126,20 @@ class Host:
         self.home = self.folder / "home"
         self._network = network
         self._holder: subprocess.Popen[bytes] | None = None
+        self._is_changed = False
         self.pid = 0
         self.home.mkdir(parents=True)
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key"))
         shutil.copy(network.folder / "client_key.pub", self.folder / "authorized_keys")
-        self.configure()
+        self._configure()
 
-    def configure(self, *, shell: str = "/bin/sh", sshd: str = "") -> None:
-        """What the next start is to have. `sshd` is put before the usual lines: first one wins."""
+    def change(self, *, shell: str = "/bin/sh", sshd: str = "") -> None:
+        """Start it anew with another login shell, or with lines before the usual ones of sshd."""
+        self._configure(shell, sshd)
+        self.restart()
+        self._is_changed = True
+
+    def _configure(self, shell: str = "/bin/sh", sshd: str = "") -> None:
         self._write("passwd", f"root:x:0:0:root:{self.home}:{shell}\n" + _other_users())
         self._write("hosts", f"127.0.0.1 localhost\n{self.address} {self.name}\n")
         self._write("sshd_config", sshd + _SSHD.format(folder=self.folder))
@@ -142,12 +148,14 @@ class Host:
         self.folder.joinpath(name).write_text(text)
 
     def start(self) -> None:
+        self.folder.joinpath("sshd.log").unlink(missing_ok=True)
         sshd = shutil.which("sshd", path=_PATH) or "sshd"
         self._holder = _hold(
             "unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child",
             "--mount-proc", "sh", "-c", _BOOT, "boot", self.name, str(self.folder), sshd,
         )  # fmt: skip
         self.pid = _child(self._holder.pid)
+        self._network.processes.update((self._holder.pid, self.pid))
         self._network.plug(self)
 
     def run(self, *argv: str, check: bool = True, given: str = "") -> str:
@@ -159,10 +167,25 @@ class Host:
 
     def cut(self) -> None:
         """Pull its cable: nothing is told to anybody."""
+        self._is_changed = True  # its sshd may never hear of the other side's end
         self._network.at_switch("ip", "link", "set", self.name, "down")
 
     def mend(self) -> None:
+        """Plug it in again."""
         self._network.at_switch("ip", "link", "set", self.name, "up")
+
+    def reset(self) -> None:
+        """Undo what a test has done to it."""
+        if self._is_changed or self._holder is None:
+            self._is_changed = False
+            self._configure()
+            self.restart()
+        for each in self.home.iterdir():
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+        self.mend()
 
     def power_off(self) -> None:
         """Everything on it ends at once, and nobody hears a word."""
@@ -193,7 +216,9 @@ def _other_users() -> str:
 class Network:
     """The switch, the launching side's end of it, and hosts that are made as they are needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, processes: set[int]) -> None:
+        self.processes = processes
+        """Ids of those that hosts and switch are made of; those of ended ones stay."""
         self.folder = Path(tempfile.mkdtemp(prefix="dr-net-"))
         # 198.18.0.0/15 is for tests of networks (RFC 2544): nobody's own.
         self.prefix = f"198.{random.choice((18, 19))}.{random.randrange(1, 255)}"
@@ -204,6 +229,7 @@ class Network:
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "client_key"))
         self._switch = _hold("unshare", "--net", "--fork", "--kill-child", "sleep", "infinity")
         self._switch_pid = _child(self._switch.pid)
+        processes.update((self._switch.pid, self._switch_pid))
         self._wait_for_namespace(self._switch_pid)
         self.at_switch("ip", "-batch", "-", given="link add br0 type bridge\nlink set br0 up\n")
         _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "up0",
@@ -259,6 +285,11 @@ class Network:
             names.append(f"Host {host.name}\n  HostName {host.address}\n")
         self.folder.joinpath("known_hosts").write_text("".join(known))
         self.ssh_config.write_text("".join(names) + _CLIENT.format(folder=self.folder))
+
+    def mend(self) -> None:
+        """Have all hosts as new."""
+        for host in self._hosts:
+            host.reset()
 
     def close(self) -> None:
         for host in self._hosts:

@@ -30,7 +30,11 @@ def describe(folder: JobFolder) -> dict[str, Any]:
     supervisor, state = _look(folder)
     lost = _is_lost(supervisor, state)
     tasks = list(state.tasks.values())
-    here = [task.pid for task in tasks if task.pid is not None and not task.phase.is_final]
+    here = [
+        task.pid
+        for task in tasks
+        if task.pid is not None and not task.phase.is_final and _is_local(task, state)
+    ]
     progress = control.progress(folder) if supervisor is not None else {}
     used = usages(here) if supervisor is not None else {}
     return {
@@ -43,7 +47,7 @@ def describe(folder: JobFolder) -> dict[str, Any]:
             {
                 **_describe_task(task, lost=lost and not task.phase.is_final),
                 "log": str(folder.log_of(task.name)),
-                "usage": to_json(used.get(task.pid or 0)),
+                "usage": to_json(used.get(task.pid or 0)) if _is_local(task, state) else None,
                 "progress": progress.get(task.name, task.reported),
             }
             for task in tasks
@@ -90,6 +94,12 @@ def _tensorboard(folder: JobFolder) -> str | None:
         elif isinstance(event, events.TensorBoardEnded):
             address = None
     return address
+
+
+def _is_local(task: TaskState, state: JobState) -> bool:
+    """Whether its process id is one of this machine."""
+    host = state.hosts.get(task.host)
+    return host is None or host.is_local
 
 
 def _describe_task(task: TaskState, *, lost: bool) -> dict[str, Any]:
