@@ -122,6 +122,8 @@ class Host:
     def __init__(self, network: Network, number: int) -> None:
         self.name = f"h{number}"
         self.address = f"{network.prefix}.{number}"
+        # The same after each start: others remember which card an address belongs to.
+        self.card = f"02:00:00:00:00:{number:02x}"
         self.folder = network.folder / self.name
         self.home = self.folder / "home"
         self._network = network
@@ -253,9 +255,13 @@ class Network:
     def plug(self, host: Host) -> None:
         """Lay the cable from a host to the switch, and wait until its sshd answers."""
         self._wait_for_namespace(host.pid)
+        with contextlib.suppress(RuntimeError):
+            # The kernel takes a dead host's cable away a moment after the host.
+            self.at_switch("ip", "link", "del", host.name)
         self.at_switch(
             "ip", "-batch", "-",
-            given=f"link add {host.name} type veth peer name eth0 netns {host.pid}\n"
+            given=f"link add {host.name} type veth peer name eth0 address {host.card} "
+            f"netns {host.pid}\n"
             f"link set {host.name} master br0\nlink set {host.name} up\n",
         )  # fmt: skip
         _run(

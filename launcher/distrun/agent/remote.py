@@ -166,6 +166,8 @@ class RemoteAgent(Agent):
             self._visitor = None
         if self._lease_left is not None:
             self._lease_left.forget_sent()
+        if self._shipper is not None:
+            self._shipper.pause()
 
     def _on_knock(self) -> None:
         visitor = self._door.accept()

@@ -44,6 +44,10 @@ class Shipper:
             self._sent[name] = order.have.get(name, 0)
         self._grown = list(self._sent)
 
+    def pause(self) -> None:
+        """Send nothing until the launching side says again what it has."""
+        self._window = 0
+
     def taken(self, count: int) -> None:
         self._under_way -= count
 

@@ -21,13 +21,11 @@ import json
 import os
 import selectors
 import struct
-from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
     Dict,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -161,7 +159,7 @@ class Hello(NamedTuple):
     """Cores usable by this process: affinity and cgroup quota counted."""
     gpus: List[int]
     at: float
-    environ: Mapping[str, str] = MappingProxyType({})
+    environ: Dict[str, str] = {}  # noqa: RUF012 - nobody changes a message
     """Those of the variables asked for that are set."""
     address: str = ""
     """By which address of this host ssh came here; empty where it did not come by ssh."""

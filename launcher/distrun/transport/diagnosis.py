@@ -118,4 +118,4 @@ def _last_lines(text: str) -> str:
     """The last lines in one, without the frames that ssh draws around warnings."""
     lines = [line.strip() for line in text.splitlines()]
     telling = [line for line in lines if line and set(line) != {"@"}]
-    return " / ".join(telling[-_LAST_LINES:])
+    return " / ".join(telling[-_LAST_LINES:]).removeprefix("ssh: ")

@@ -15,14 +15,12 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-import distrun.agent
-
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
 """Means the same to sh, csh and fish; with `exec` no shell stays in between."""
 EXIT_TOO_OLD = 67
 _OLDEST = (3, 8)
 _WITHOUT_DOCSTRINGS = 2
-_AGENT = Path(distrun.agent.__file__).parent
+_AGENT = Path(__file__).parents[1] / "agent"
 _PACKAGES = ("distrun", "distrun.agent")
 _KNOCK = ("door", "knock")
 
