@@ -33,6 +33,17 @@ from typing import (
     Type,
 )
 
+from distrun.agent.filemessages import (
+    ExpectFiles,
+    FileData,
+    FilesLeft,
+    FilesReady,
+    FilesRefused,
+    FilesTaken,
+    FilesWanted,
+    Sending,
+)
+
 if TYPE_CHECKING:
     from typing import Deque
 
@@ -168,6 +179,8 @@ class Hello(NamedTuple):
     door: str = ""
     """The socket by which to come back after a lost link, see :mod:`distrun.agent.door`."""
     folder: str = ""
+    files: str = ""
+    """Where a copy of the program's files will be, once it has been sent."""
 
 
 class Attached(NamedTuple):
@@ -272,6 +285,8 @@ class OpenJob(NamedTuple):
     folder: str
     spec: Dict[str, Any]
     source: str
+    files: Optional[Dict[str, Any]] = None
+    """What other hosts are to be sent; None: nothing."""
 
 
 class Detach(NamedTuple):
@@ -318,7 +333,9 @@ Message = Any
 _TYPES: Dict[str, Type[Any]] = {
     kind.__name__: kind
     for kind in (
-        Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
+        Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, ExpectFiles, FileData,
+        StartTask, StopTask, FilesWanted, FilesTaken, FilesReady, FilesRefused,
+        FilesLeft, Sending,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
         Watching, Happened, Refused,

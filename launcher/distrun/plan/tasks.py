@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
+from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec.model import ProgramKind, Spec
@@ -177,7 +178,7 @@ def _plan_task(
         address=addresses.get(placed.name),
         port_is_provisional=placed.address is None and placed.name in addresses,
         argv=_argv(spec, placed, facts),
-        workdir=placed.host.workdir or spec.program.workdir,
+        workdir=paths.workdir(spec.program, placed, facts),
         env=env,
         # A job of one process must not take up a cluster that the launching shell is part of.
         unset=() if strategy.tf_config else ("TF_CONFIG",),
@@ -193,7 +194,7 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     python = placed.host.python or program.python or facts.python
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", program.target, *args)
-    return (python, program.target, *args)
+    return (python, paths.script(program, facts), *args)
 
 
 def _tf_config(cluster_text: str, placed: Placed) -> str:

@@ -41,17 +41,22 @@ def build_program(section: Section, around: Surroundings, problems: Problems) ->
         target = section.get("module", "")
     _check_pass_env(section, around, problems)
     paths = _sync_paths(section, around, problems)
+    sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
+    workdir = _workdir(section, around, problems)
+    script = target if kind is ProgramKind.SCRIPT else ""
     return ProgramSpec(
         kind=kind,
         target=target,
         argv=command,
         python=_python(section, around),
         args=(*(at.value for at in section.get("args", ())), *around.extra_args),
-        workdir=_workdir(section, around, problems),
+        workdir=workdir,
         env={name: at.value for name, at in section.get("env", {}).items()},
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
-        sync=Sync.PATHS if paths else Sync(section.get("sync", "script")),
+        sync=sync,
         sync_paths=paths,
+        sync_base=_sync_base(sync, paths, script, workdir, around.folder),
+        is_workdir_chosen=section.has("workdir"),
     )
 
 
@@ -129,6 +134,19 @@ def _sync_paths(section: Section, around: Surroundings, problems: Problems) -> t
                 _missing(at.value, "remove it, or correct the path"),
             )
     return tuple(around.resolve(at.value) for at in listed)
+
+
+def _sync_base(
+    sync: Sync, paths: tuple[str, ...], script: str, workdir: str, folder: str
+) -> str:
+    """The folder that, on another host, the copy stands for."""
+    if sync is Sync.OFF:
+        return ""
+    if sync is Sync.SCRIPT:
+        # Without a script it is where Python looks for a module, and a command for its files.
+        return os.path.dirname(script) if script else workdir
+    # Laid out as they are here, also those that are not below the spec's folder.
+    return os.path.commonpath([folder, *paths, os.path.dirname(script) or folder])
 
 
 def _check_pass_env(section: Section, around: Surroundings, problems: Problems) -> None:
