@@ -191,7 +191,7 @@ class _Launch:
         if outcome is None:
             return 0
         if outcome.result != "succeeded":
-            console.say_lines(failure_report(self._folder, state))
+            console.say_lines(failure_report(self._folder, state), headline=1)
         return outcome.exit_code
 
 
