@@ -141,8 +141,12 @@ class _Launch:
         elapsed = time.monotonic() - self._began
         self._screen.show(live_text(self._session.state, self._session.progress, elapsed))
         if self._output.is_gone and not self._asked_to_stop:
-            # As any program in a pipe: when nobody reads any more, end.
-            self._stop("the end of its output's reader", SIGPIPE_EXIT)
+            if self._output.is_terminal:
+                # Writing may fail a moment before the hang-up's signal is there.
+                self._stop(signal.SIGHUP.name, 128 + signal.SIGHUP)
+            else:
+                # As any program in a pipe: when nobody reads any more, end.
+                self._stop("the end of its output's reader", SIGPIPE_EXIT)
 
     def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
         from distrun import events as kinds
