@@ -99,7 +99,9 @@ checkpoint = tf.train.Checkpoint(model=model, epoch=epoch)
 manager = None
 if options.checkpoint_dir:
     chief = resolver.task_id in (None, 0)
-    folder = options.checkpoint_dir if chief else f"{options.checkpoint_dir}/worker{resolver.task_id}"
+    folder = (
+        options.checkpoint_dir if chief else f"{options.checkpoint_dir}/worker{resolver.task_id}"
+    )
     manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=1)
 
 
@@ -114,7 +116,7 @@ def train_step(iterator):
             )(y, predictions)
             loss = tf.nn.compute_average_loss(per_batch_loss, global_batch_size=global_batch_size)
         grads = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(grads, model.trainable_variables))
+        optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
         train_accuracy.update_state(y, predictions)
         return loss
 
