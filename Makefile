@@ -44,7 +44,7 @@ smoke: venv ## train, follow, detach and kill once, with the command as it is in
 	@"$(VENV)/bin/python" tests/smoke.py
 
 results: venv ## measure the bundled job and write docs/results.md (a quarter of an hour)
-	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check '.[results]'
+	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 
 docs: venv ## write docs/cli.md and docs/spec.md anew, from the code
