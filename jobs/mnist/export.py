@@ -31,9 +31,10 @@ def check(folder: Path) -> None:
 def export(model: Any, plain: Any, folder: Path) -> None:
     """Writes the model, whole or not at all.
 
-    Reading the variables needs no other worker, so the chief does this alone. They are copied
-    into a model without a strategy: else the SavedModel would have the devices of the training
-    in it, and the parts into which parameter servers divide a variable.
+    Reading the layers' variables needs no other worker (reading metrics would), so the chief does
+    this alone. They are copied into a model without a strategy: else the SavedModel would have
+    the devices of the training in it, and the parts into which parameter servers divide a
+    variable.
 
     Args:
         model: the trained one.
@@ -45,8 +46,6 @@ def export(model: Any, plain: Any, folder: Path) -> None:
     """
     import tensorflow as tf
 
-    for copy, variable in zip(plain.variables, model.variables, strict=True):
-        copy.assign(tf.convert_to_tensor(variable))
     served = tf.Module()
     served.model = plain
     served.__call__ = tf.function(
@@ -57,6 +56,8 @@ def export(model: Any, plain: Any, folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
             new, old = Path(scratch, "new"), Path(scratch, "old")
+            copied = tf.train.Checkpoint(layers=model.layers).write(str(Path(scratch, "layers")))
+            tf.train.Checkpoint(layers=plain.layers).read(copied).assert_consumed()
             tf.saved_model.save(served, str(new), signatures={"serving_default": served.__call__})
             umask = os.umask(0)
             os.umask(umask)

@@ -136,6 +136,8 @@ class SynchronousFit(SynchronousTraining):
 class AsynchronousFit(AsynchronousTraining):
     """Model.fit on ParameterServerStrategy: Keras schedules the steps, and shows epochs only."""
 
+    _preempted = False
+
     def _prepare(self) -> None:
         super()._prepare()
         compile_for_fit(self._strategy, self._state)
@@ -162,4 +164,10 @@ class AsynchronousFit(AsynchronousTraining):
         self._started = time.monotonic()
 
     def _end_at_once(self, *_: object) -> None:
+        # What was trained of this epoch is lost: no one knows which of its steps have been done.
+        self._preempted = True
         raise Preempted
+
+    def _finish(self) -> None:
+        if not self._preempted:
+            super()._finish()
