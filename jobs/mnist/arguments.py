@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from distribution import Distribution, DistributionError
@@ -69,7 +69,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Argume
     parser = Parser()
     options = vars(parser.parse_args(argv))
     if options["strategy"] is None and options["evaluate"] and task.trainers == 1:
-        options["strategy"] = "default"  # whatever the launcher trains with
+        # Whatever the launcher trains with, and by whichever options.
+        options.update(strategy="default", **asdict(Distribution()))
     if options["strategy"] is None:
         options["strategy"] = environ.get("DISTRUN_STRATEGY") or _fitting(task)
         if options["strategy"] not in STRATEGIES:

@@ -60,8 +60,9 @@ def test_how_often_it_saves_and_how_long_an_epoch_is():
 
 
 def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with():
-    chosen = arguments.parse(["--evaluate", "x"], {"DISTRUN_STRATEGY": "mirrored"}, Task())
-    assert chosen.strategy == "default"
+    argv = ["--replicas", "2", "--evaluate", "x"]
+    chosen = arguments.parse(argv, {"DISTRUN_STRATEGY": "mirrored"}, Task())
+    assert (chosen.strategy, chosen.distribution.replicas) == ("default", None)
     with pytest.raises(SystemExit):
         arguments.parse(["--evaluate", "x"], {}, read_task(environ()))
 
