@@ -113,11 +113,11 @@ def test_sigterm_in_an_epochs_loop_and_in_fit(small_mnist, tmp_path):
 SPEC = """\
 name: fit
 strategy: parameter_server
-cluster: {chief: 1, worker: 1, ps: 2}
+cluster: {chief: 1, worker: 1, ps: 1}
 program:
   script: mnist
   args: [--fit, --epochs, 2, --steps-per-epoch, all, --batch-size, 300, --checkpoint-dir, saved,
-    --export-dir, model, --variable-partitioner, fixed_shards]
+    --export-dir, model, --variable-partitioner, fixed_shards, --shards, 2]
 """
 
 
@@ -131,7 +131,7 @@ def test_fit_on_parameter_servers(distrun, small_mnist):
     states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
     told = {state["task"]: state["progress"] for state in states}
     assert (told["chief:0"]["STEP"], told["chief:0"]["EPOCH"]) == ("14", "2")
-    # What was trained in two parts on two ps is one model without them.
+    # What a ps held in two parts is one model without it.
     accuracy = re.search(r"test_(accuracy [\d.]+)", epoch_of(said, 2))
     assert accuracy
     loaded = subprocess.run(
