@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 import time
-from typing import Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Deque, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple
 
 from distrun.agent.filemessages import ExpectFiles, FileData
 from distrun.agent.store import Store
@@ -72,7 +72,7 @@ class Copy:
         self._wanted: Deque[int] = collections.deque()
         self._offset = 0
         self._arrival: Optional[_Arrival] = None
-        self._work: Optional[Iterator[None]] = None
+        self._work: Optional[Generator[None, None, None]] = None
         self._written: Dict[bytes, Tuple[int, int]] = {}
         """Size and time of each file as it was made."""
         self._is_listed = False
@@ -135,7 +135,7 @@ class Copy:
             self.give_up()
             raise
 
-    def _look_for_contents(self) -> Iterator[None]:
+    def _look_for_contents(self) -> Generator[None, None, None]:
         os.mkdir(self._top, 0o700)
         for path in self._folders:
             os.makedirs(os.path.join(self._top, path), mode=0o700, exist_ok=True)
@@ -143,17 +143,19 @@ class Copy:
             if file.digest in self._first:
                 continue
             self._first[file.digest] = file
-            source = None if self._store is None else self._store.open(file.digest, file.size)
-            if file.size and not (source and (yield from self._copy(source, file))):
-                self._wanted.append(number)
-            elif not file.size:
+            source = None
+            if self._store is not None and file.size:
+                source = self._store.open(file.digest, file.size)
+            if not file.size:
                 self._close(self._create(file), file)
+            elif source is None or not (yield from self._copy(source, file)):
+                self._wanted.append(number)
             yield
         self._is_listed = True
         if not self._wanted:
             self._work = self._complete()
 
-    def _copy(self, source: int, file: _File) -> Iterator[None]:
+    def _copy(self, source: int, file: _File) -> Generator[None, None, bool]:
         """Copy contents; returns whether they were what they should be."""
         target = self._create(file)
         digest = hashlib.sha256()
@@ -233,7 +235,7 @@ class Copy:
 
     # The end -------------------------------------------------------------------------------
 
-    def _complete(self) -> Iterator[None]:
+    def _complete(self) -> Generator[None, None, None]:
         for file in self._files:
             first = self._first[file.digest]
             if first is file:

@@ -7,8 +7,9 @@ import re
 import shutil
 import tempfile
 import time
-from typing import List
+from typing import List, Optional
 
+_AGENTS = "agents"
 _LONGEST_NAME = 48
 _OLD_SECONDS = 7 * 86400.0
 _TRIAL = b"\0" * 4096
@@ -50,7 +51,7 @@ def leave(folder: str) -> None:
     """Remove the folder, and what others have left there long ago."""
     shutil.rmtree(folder, ignore_errors=True)
     place = os.path.dirname(folder)
-    if os.path.basename(place) != "agents":
+    if not _lasts(place):
         return
     try:
         for name in os.listdir(place):
@@ -62,11 +63,31 @@ def leave(folder: str) -> None:
         return  # others are there, or it is being removed by one of them
 
 
+def store_of(folder: str) -> Optional[str]:
+    """Where what later jobs may use again is kept; None where nothing lasts."""
+    place = os.path.dirname(folder)
+    return os.path.join(os.path.dirname(place), "files") if _lasts(place) else None
+
+
+def keep(folder: str, path: str) -> str:
+    """Move what is the user's out of a folder that is going to be removed; returns where to."""
+    place, name = os.path.split(folder)
+    kept = os.path.join(os.path.dirname(place), "left") if _lasts(place) else place
+    os.makedirs(kept, mode=0o700, exist_ok=True)
+    target = os.path.join(kept, name if _lasts(place) else name + "-left")
+    os.rename(path, target)
+    return target
+
+
+def _lasts(place: str) -> bool:
+    return os.path.basename(place) == _AGENTS
+
+
 def _places() -> List[str]:
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    places = [os.path.join(state, "distrun", "agents")]
+    places = [os.path.join(state, "distrun", _AGENTS)]
     temporary = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - mkdtemp's
     places += [place for place in temporary if os.path.isdir(place)]
     return [place for place in dict.fromkeys(places) if os.path.isabs(place)]

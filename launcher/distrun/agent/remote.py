@@ -14,13 +14,15 @@ import socket
 import time
 from typing import List, NoReturn, Optional, Tuple
 
-from distrun.agent import family, quarters
+from distrun.agent import family, files, quarters
 from distrun.agent.door import Door, Presence, take_over
+from distrun.agent.filemessages import ExpectFiles, FileData
 from distrun.agent.lease import Lease
 from distrun.agent.logindex import LogIndexer, index_of
 from distrun.agent.loop import Agent
 from distrun.agent.main import serve, take_link
 from distrun.agent.shipper import Shipper
+from distrun.agent.taker import FileTaker
 from distrun.agent.task import LEFTOVER_GRACE
 from distrun.agent.wire import (
     Ack,
@@ -73,6 +75,7 @@ class RemoteAgent(Agent):
         self._door = Door(token)
         self._lease_left: Optional[Lease] = None
         self._shipper: Optional[Shipper] = None
+        self._taker: Optional[FileTaker] = None
         self._visitor: Optional[socket.socket] = None
         """Who handed over the present link; it waits for its end."""
         self._obeyed = 0
@@ -94,6 +97,8 @@ class RemoteAgent(Agent):
 
     def _say_last(self) -> None:
         kept = ""
+        if self._taker is not None:
+            self._taker.leave()
         if self._folder and (self._shipper is None or self._shipper.is_done):
             quarters.leave(self._folder)
         else:
@@ -108,6 +113,8 @@ class RemoteAgent(Agent):
         if self._leaving is not None and not family.children(os.getpid()):
             # Nothing is left to be killed; what is waited for are logs on their way.
             dues.remove(self._leaving)
+        if self._taker is not None and self._taker.has_work and self._leaving is None:
+            dues.append(self._clock())
         lease = self._lease_left
         if lease is not None:
             now = self._clock()
@@ -127,6 +134,8 @@ class RemoteAgent(Agent):
                 self._forsake(lease.grace)
             elif lease.until_beat <= 0 and self._is_linked:
                 self._channel.send(lease.beat())
+        if self._taker is not None and self._leaving is None:
+            self._taker.work(self._channel if self._is_linked else None)
         if self._shipper is not None and self._is_linked:
             self._shipper.send(self._channel)
 
@@ -170,6 +179,8 @@ class RemoteAgent(Agent):
             self._lease_left.forget_sent()
         if self._shipper is not None:
             self._shipper.pause()
+        if self._taker is not None:
+            self._taker.pause()
 
     def _on_knock(self) -> None:
         visitor = self._door.accept()
@@ -210,6 +221,8 @@ class RemoteAgent(Agent):
         elif isinstance(order, FollowLogs):
             if self._shipper is not None:
                 self._shipper.resume(order)
+        elif self._taker is not None and isinstance(order, (ExpectFiles, FileData)):
+            self._taker.obey(order, self._channel)
         elif isinstance(order, LogTaken):
             if self._shipper is not None:
                 self._shipper.taken(order.size)
@@ -228,6 +241,7 @@ class RemoteAgent(Agent):
             self._report(Fault(reason, time.time()))
             self._forsake()
             return
+        self._taker = FileTaker(self._folder, self._report)
         self._lease_left = Lease(order.lease, LEFTOVER_GRACE)
         super()._configure(order)
 
@@ -248,7 +262,13 @@ class RemoteAgent(Agent):
         return (
             super()
             ._hello(order)
-            ._replace(address=here, seen_from=there, door=self._door.token, folder=self._folder)
+            ._replace(
+                address=here,
+                seen_from=there,
+                door=self._door.token,
+                folder=self._folder,
+                files=files.place_of(self._folder),
+            )
         )
 
     def _start(self, order: StartTask) -> None:

@@ -14,8 +14,10 @@ from distrun.cli.options import overrides_option
 
 if TYPE_CHECKING:
     from distrun import events, lifecycle
+    from distrun.agent import filemessages
     from distrun.logs import Follower
     from distrun.spec.model import Spec
+    from distrun.sync.manifest import Manifest
 
 
 _TICK_SECONDS = 1.0
@@ -55,7 +57,10 @@ def command(
         from distrun.cli.plan import show_plan
 
         return show_plan(spec, as_json=False)
-    return _Launch(_without_missing_tensorboard(spec)).run(detach=detach)
+    from distrun.cli.sending import read_files
+
+    manifest = read_files(spec)
+    return _Launch(_without_missing_tensorboard(spec), manifest).run(detach=detach)
 
 
 def _without_missing_tensorboard(spec: Spec) -> Spec:
@@ -79,21 +84,28 @@ def tensorboard_is_installed() -> bool:
 class _Launch:
     """One launch: what is shown of it, and what it exits with."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, manifest: Manifest | None) -> None:
         from distrun.cli.screen import Screen
+        from distrun.cli.sending import SendingBar
         from distrun.jobstore import JobStore
         from distrun.session import Output, Session
 
         self._began = time.monotonic()
         self._output = Output(sys.stdout.fileno())
         self._screen = Screen(self._output, sys.stdout)
+        self._bar = SendingBar()
         self._follower: Follower | None = None
         self._asked_to_stop = False
         self._hung_up = False
         self._shows_output = False
         self._folder = JobStore.default().new_folder(spec.name)
         self._session = Session(
-            self._folder, spec, on_event=self._on_event, on_signal=self._on_signal
+            self._folder,
+            spec,
+            on_event=self._on_event,
+            on_signal=self._on_signal,
+            on_sending=self._on_sending,
+            manifest=manifest,
         )
 
     def run(self, *, detach: bool) -> int:
@@ -109,6 +121,7 @@ class _Launch:
             if self._follower is not None:
                 self._screen.write(self._follower.finish())
         finally:
+            self._bar.close()
             self._screen.clear()
             if self._follower is not None:
                 self._follower.close()
@@ -140,7 +153,10 @@ class _Launch:
         if follower is not None and follower.poll_interval is not None:
             self._screen.write(follower.read())
         elapsed = time.monotonic() - self._began
-        self._screen.show(live_text(self._session.state, self._session.progress, elapsed))
+        state = self._session.state
+        self._screen.show(
+            "" if self._bar.is_shown else live_text(state, self._session.progress, elapsed)
+        )
         if self._output.is_gone and not self._asked_to_stop:
             if self._output.is_terminal:
                 # Writing may fail a moment before the hang-up's signal is there.
@@ -163,10 +179,22 @@ class _Launch:
             self._say(f"the link to {event.host} is there again")
         if isinstance(event, kinds.LogsIncomplete):
             self._say(f"the logs of {event.host}'s tasks are not all here: {event.reason}")
+        if isinstance(event, kinds.FilesLeft):
+            what = f"{console.count(event.files, 'file')} ({console.size(event.size)})"
+            self._say(f"on {event.host} the tasks left {what}, now in {event.folder}")
         if isinstance(event, kinds.TensorBoardStarted):
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
             self._say(f"TensorBoard {event.how}; the job goes on")
+
+    def _on_sending(self, message: filemessages.Sending) -> None:
+        if self._session.state.outcome is not None:
+            self._bar.close()
+            return
+        hosts = console.count(message.hosts, "host")
+        self._bar.update(f"sending files to {hosts}", message.done, message.total)
+        if self._bar.is_shown:
+            self._screen.show("")
 
     def _follow(self, tasks: list[str]) -> None:
         from distrun.cli.logview import task_logs, view
@@ -189,6 +217,7 @@ class _Launch:
         self._stop(name, 128 + number)
 
     def _say(self, text: str) -> None:
+        self._bar.close()
         self._screen.clear()
         console.say(text)
 

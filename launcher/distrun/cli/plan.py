@@ -59,12 +59,25 @@ def show_plan(spec: Spec, *, as_json: bool) -> int:
 def _notes(spec: Spec) -> list[str]:
     from distrun.cli.launch import tensorboard_is_installed
 
+    notes = _files_notes(spec)
     if spec.tensorboard is None:
-        return []
+        return notes
     if not tensorboard_is_installed():
-        return ["TensorBoard is not installed: a launch goes on without it"]
+        return [*notes, "TensorBoard is not installed: a launch goes on without it"]
     port = f"port {spec.tensorboard.port}" if spec.tensorboard.port else "a free port"
-    return [f"TensorBoard beside it, of {spec.tensorboard.logdir}, at {port} of localhost"]
+    where = f"of {spec.tensorboard.logdir}, at {port} of localhost"
+    return [*notes, f"TensorBoard beside it, {where}"]
+
+
+def _files_notes(spec: Spec) -> list[str]:
+    from distrun.jobstore import JobStore
+    from distrun.sync.files import is_needed, survey
+
+    if not is_needed(spec):
+        return []
+    found = survey(spec, [str(JobStore.default().jobs)])
+    what = f"{console.count(found.count, 'file')} ({console.size(found.size)})"
+    return [f"sent to other hosts: {what} of {spec.program.sync_base}, to a folder made at launch"]
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:

@@ -191,6 +191,9 @@ def _(event: events.TaskReported, state: JobState) -> Result:
 
 
 @_step.register(events.LogsIncomplete)
+@_step.register(events.SyncStarted)
+@_step.register(events.Synced)
+@_step.register(events.FilesLeft)
 @_step.register(events.TensorBoardStarted)
 @_step.register(events.TensorBoardEnded)
 def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the job depends on it

@@ -136,9 +136,7 @@ def _sync_paths(section: Section, around: Surroundings, problems: Problems) -> t
     return tuple(around.resolve(at.value) for at in listed)
 
 
-def _sync_base(
-    sync: Sync, paths: tuple[str, ...], script: str, workdir: str, folder: str
-) -> str:
+def _sync_base(sync: Sync, paths: tuple[str, ...], script: str, workdir: str, folder: str) -> str:
     """The folder that, on another host, the copy stands for."""
     if sync is Sync.OFF:
         return ""

@@ -23,6 +23,7 @@ from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
+from distrun.supervisor.delivery import Delivery
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, refusal
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.sync.manifest import Manifest
     from distrun.transport.diagnosis import Diagnosis
 
 _FAREWELL_SECONDS = 2.0
@@ -49,6 +51,7 @@ class Supervisor:
 
     Args:
         launch: the launch command, whose end is the job's until it detaches.
+        manifest: the files that other hosts are sent; None: they see what is here.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Supervisor:
         folder: JobFolder,
         spec: Spec,
         launch: wire.Channel,
+        manifest: Manifest | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
@@ -82,6 +86,9 @@ class Supervisor:
             ),
         )
         self._preparation: Preparation | None = None
+        self._manifest = manifest
+        self._delivery: Delivery | None = None
+        self._plan: Plan | None = None
         self._tasks: dict[str, TaskPlan] = {}
         self._progress: dict[str, wire.Progress] = {}
         self._finish: events.Outcome | None = None
@@ -203,6 +210,14 @@ class Supervisor:
         except DistrunError as error:
             self._abort(error)
             return
+        if self._manifest is not None:
+            self._delivery = Delivery(
+                self._manifest,
+                self._preparation.remote,
+                self._hosts.deliver,
+                self.emit,
+                self._clients.tell,
+            )
         self._hosts.connect(self._preparation.hosts)
 
     def _abort(self, error: DistrunError) -> None:
@@ -212,6 +227,9 @@ class Supervisor:
     def _on_report(self, host: str, message: Message) -> None:
         if getattr(message, "task", None) == tensorboard.NAME:
             self._on_tensorboard(message)
+            return
+        if self._delivery is not None and self._delivery.takes(host, message):
+            self._begin_if_ready()
             return
         kind = _REPORTS.get(type(message))
         if kind is not None:
@@ -269,13 +287,30 @@ class Supervisor:
                 )
             )
             self._hosts.order(host, preparation.on_hello(host, message))
+            if self._delivery is not None:
+                self._delivery.begin(host)
         elif isinstance(message, wire.PortsRefused):
             self._abort(refusal(host, message))
         elif isinstance(message, wire.PortsHeld):
             try:
-                plan = preparation.on_ports(host, message)
-                if plan is not None:
-                    self._begin(plan)
+                self._plan = preparation.on_ports(host, message)
+            except DistrunError as error:
+                self._abort(error)
+            self._begin_if_ready()
+
+    def _begin_if_ready(self) -> None:
+        """Once everything is decided, and every host has its files."""
+        if self._state.outcome is not None or self._state.tasks:
+            return
+        if self._delivery is not None:
+            if not self._delivery.is_settled:
+                return
+            if self._delivery.error is not None:
+                self._abort(self._delivery.error)
+                return
+        if self._plan is not None:
+            try:
+                self._begin(self._plan)
             except DistrunError as error:
                 self._abort(error)
 

@@ -18,6 +18,7 @@ from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
 from distrun.supervisor.core import Supervisor
+from distrun.sync.manifest import Manifest
 
 _OPENING_SECONDS = 60.0
 
@@ -51,6 +52,7 @@ def main() -> NoReturn:
 def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
     spec = from_json(Spec, order.spec)
     folder = jobstore.JobFolder(Path(order.folder))
+    manifest = None if order.files is None else from_json(Manifest, order.files)
     source = order.source.encode("utf-8", "surrogateescape")
     try:
         jobstore.create(folder, source)
@@ -58,7 +60,7 @@ def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(folder, spec, launch)
+        return Supervisor(folder, spec, launch, manifest)
     except OSError as error:
         raise HostError(
             f"the job's folder {folder.path} cannot be made: {error.strerror}",
