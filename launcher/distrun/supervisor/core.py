@@ -377,6 +377,8 @@ class Supervisor:
                 exit_code=order.exit_code,
             )
         )
+        if self._state.killing:
+            self._hosts.give_up_lost()
 
     def _say_farewell(self) -> None:
         """Let the commands have the last event; one that does not read is not waited for long."""
