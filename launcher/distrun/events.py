@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrun.codec import from_json, to_json
+from distrun.spec.model import NO_RESTARTS, RestartSpec
 from distrun.strategies import Success
 
 
@@ -33,6 +34,7 @@ class JobCreated(Event):
     grace: float
     start_timeout: float | None = None
     run_timeout: float | None = None
+    restart: RestartSpec = NO_RESTARTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +105,13 @@ class TaskNotStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskExited(Event):
+    """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not."""
+
     task: str
     attempt: int
     code: int | None = None
     signal: int | None = None
+    lived: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +122,25 @@ class TaskEnded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskReported(Event):
-    """What a task had last said of itself through DISTRUN_NOTIFY, recorded when it exits."""
+    """What a task has last said of itself through DISTRUN_NOTIFY, recorded before its exit."""
 
     task: str
     values: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartPlanned(Event):
+    """What has been decided after a failure: these tasks start again, in `delay` seconds at least.
+
+    `left` is how many more restarts they may have; `is_free` where this one was not counted.
+    """
+
+    number: int
+    tasks: tuple[str, ...]
+    cause: str
+    delay: float
+    is_free: bool
+    left: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +169,11 @@ class StopRequested(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(Event):
-    """One of the job's timers ran out: `start`, `run` or `evaluator`."""
+    """One of the job's timers ran out.
+
+    They are `start`, `run`, `evaluator`, `restart:1` for which that restart waited, and
+    `health:job`, after which restarts are counted from 0 again.
+    """
 
     timer: str
 
@@ -174,8 +198,8 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, JobPlanned, Aborted, TaskStarted,
-        TaskNotStarted, TaskExited, TaskEnded, TaskReported, TensorBoardStarted, TensorBoardEnded,
-        StopRequested, TimedOut, JobEnded,
+        TaskNotStarted, TaskExited, TaskEnded, TaskReported, RestartPlanned, TensorBoardStarted,
+        TensorBoardEnded, StopRequested, TimedOut, JobEnded,
     )
 }  # fmt: skip
 

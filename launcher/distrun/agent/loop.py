@@ -214,6 +214,8 @@ class Agent:
         try:
             if self._logs is not None:
                 self._logs.add(log)
+            if order.marker:
+                program.write_marker(log, order.marker)
             if order.notify:
                 notify = NotifySocket(order.task)
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
@@ -222,7 +224,7 @@ class Agent:
             reason = "it cannot be started: {}".format(error)
             self._report(TaskNotStarted(order.task, order.attempt, reason, time.time()))
             return
-        task = Task(order, log, execution, notify)
+        task = Task(order, log, execution, notify, self._clock())
         self._tasks[order.task] = task
         self._selector.register(
             execution.verdict, selectors.EVENT_READ, lambda: self._on_verdict(task)
@@ -269,7 +271,8 @@ class Agent:
             # What it said last belongs before its exit, however soon that came after it.
             self._on_notify(task)
             self._send_progress()
-            self._report(TaskExited(task.name, task.attempt, code, signum, time.time()))
+            lived = self._clock() - task.began
+            self._report(TaskExited(task.name, task.attempt, code, signum, time.time(), lived))
         self._adopt()
         for task in executed:
             if task.exit is not None:

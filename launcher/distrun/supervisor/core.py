@@ -92,6 +92,7 @@ class Supervisor:
                 grace=spec.timeouts.grace,
                 start_timeout=spec.timeouts.start,
                 run_timeout=spec.timeouts.run,
+                restart=spec.restart,
             )
         )
         for message in early:
@@ -127,7 +128,7 @@ class Supervisor:
 
     def _perform(self, action: lifecycle.Action) -> None:
         if isinstance(action, lifecycle.StartTask):
-            self._start_task(self._tasks[action.task], action.attempt)
+            self._start_task(self._tasks[action.task], action.attempt, action.cause)
         elif isinstance(action, lifecycle.StopTask):
             host = self._state.tasks[action.task].host
             self._hosts.order(host, wire.StopTask(action.task, action.signal, action.grace))
@@ -136,11 +137,14 @@ class Supervisor:
         elif isinstance(action, lifecycle.CancelTimer):
             self._timers = [each for each in self._timers if each[1] != action.timer]
             heapq.heapify(self._timers)
+        elif isinstance(action, lifecycle.Announce):
+            self.emit(action.event)
         else:
             self._finish = action.outcome
             self._hosts.order_all(wire.Shutdown())
 
-    def _start_task(self, task: TaskPlan, attempt: int) -> None:
+    def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
+        self._progress.pop(task.name, None)
         env = {
             **task.env,
             "DISTRUN_JOB_ID": self._folder.job_id,
@@ -154,6 +158,7 @@ class Supervisor:
             log=task.log,
             env=env,
             unset=list(task.unset),
+            marker=_marker(attempt, cause) if attempt else "",
         )
         self._hosts.order(task.host, order)
 
@@ -192,10 +197,10 @@ class Supervisor:
             return
         kind = _REPORTS.get(type(message))
         if kind is not None:
-            self.emit(kind(**message._asdict()))
             if isinstance(message, wire.TaskExited) and message.task in self._progress:
                 last = self._progress[message.task]
                 self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
+            self.emit(kind(**message._asdict()))
         elif isinstance(message, wire.Progress):
             self._progress[message.task] = message
             self._clients.tell(message)
@@ -342,3 +347,9 @@ class Supervisor:
             self._clients.watch_writing()
             for key, _ in self._selector.select(deadline - self._clock()):
                 key.data()
+
+
+def _marker(attempt: int, cause: str) -> str:
+    """The line in a task's log behind which a new attempt's output begins."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"--- attempt {attempt}, {now}: restarted after {cause} ---"
