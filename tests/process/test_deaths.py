@@ -30,22 +30,6 @@ def family_of(pid: int) -> set[psutil.Process]:
     return {root, *root.children(recursive=True)}
 
 
-@pytest.fixture
-def victim_of(status):
-    """Find the process to kill: `launch`, `supervisor`, `agent` or its `guard`."""
-
-    def find(who: str, launch: subprocess.Popen | None) -> int:
-        job = status()
-        if who == "launch":
-            return launch.pid
-        if who == "supervisor":
-            return job["supervisor_pid"]
-        agent = job["hosts"][0]["agent_pid"]
-        return agent if who == "agent" else psutil.Process(agent).ppid()
-
-    return find
-
-
 def all_gone(processes, alive):
     return lambda: not [process for process in processes if alive(process)]
 

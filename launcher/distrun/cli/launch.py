@@ -194,6 +194,8 @@ class _Launch:
         outcome = state.outcome
         if outcome is None:
             return 0
+        if not self._folder.events_file.exists():
+            console.say(f"the job's record, {self._folder.path}, was removed while it ran")
         if outcome.result != "succeeded":
             console.say_lines(failure_report(self._folder, state))
         return outcome.exit_code
