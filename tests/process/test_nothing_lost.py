@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 SOON = {"max": 3, "backoff": "50ms"}
 
@@ -68,3 +75,53 @@ def test_a_home_that_vanishes_before_a_restart_is_the_stated_cause(
     assert launch.returncode == 69, said
     assert "could not be started" in said
     assert "Traceback" not in said
+
+
+@pytest.fixture
+def small_home(distrun_home, tmp_path) -> Iterator[Path]:
+    """A home on a disk of 4 MB, so that a task fills it at once."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+FULL = {
+    "a task that minds": "yes some output || exit 1; exit 1",
+    "a task that does not": "trap '' PIPE; while :; do echo some output; done 2>/dev/null",
+    "another program, and a task that fails of it": (
+        "cat /dev/zero > small/filler 2>/dev/null; echo lost || exit 9"
+    ),
+}
+
+
+@pytest.mark.parametrize("script", FULL.values(), ids=FULL)
+def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
+    distrun, write_spec, small_home, script
+):
+    env = {**os.environ, "DISTRUN_HOME": str(small_home)}
+    done = distrun("launch", write_spec(script, restart=SOON), env=env, timeout=60,
+                   stdout=subprocess.DEVNULL)  # fmt: skip
+    assert done.returncode == 69, done.stderr
+    assert re.search(r"is full|No space left", done.stderr.splitlines()[-1]), done.stderr
+    shown = distrun("status", "--json", env=env)
+    job = json.loads(shown.stdout)["job"]
+    assert job["state"] == "failed", "its record tells of its end"
+    assert job["outcome"]["exit_code"] == 69
+    assert re.search(r"is full|No space left", job["outcome"]["cause"])
+    assert distrun("wait", env=env).returncode == 69
+
+
+def test_a_launch_on_a_full_disk_is_refused(distrun, write_spec, small_home):
+    with contextlib.suppress(OSError), open(small_home / "filler", "wb") as filler:
+        while True:
+            filler.write(b"x" * 4096)
+            filler.flush()
+    done = distrun(
+        "launch", write_spec("exit 0"), env={**os.environ, "DISTRUN_HOME": str(small_home)}
+    )
+    assert done.returncode == 69
+    assert "Traceback" not in done.stderr

@@ -58,6 +58,7 @@ class Agent:
         self._logs: Optional[LogIndexer] = None
         self._job_id = ""
         self._folder = ""
+        self._disk_is_full = False
         self._lease: Optional[float] = 0.0
         self._lease_ends: Optional[float] = None
         self._leaving: Optional[float] = None
@@ -103,6 +104,7 @@ class Agent:
         if self._logs is not None and self._logs.next_look is not None:
             if self._logs.next_look <= now:
                 self._logs.look()
+                self._check_disk()
             self._watch_logs()
         if self._progress_due is not None and self._progress_due <= now:
             self._send_progress()
@@ -264,6 +266,8 @@ class Agent:
         # Started reports come before exits, so what is still being executed waits.
         executed = [task for task in self._tasks.values() if task.execution is None]
         exited = [task for task in executed if task.check_exit()]
+        if exited:
+            self._check_disk()
         for task in exited:
             code, signum = task.exit if task.exit is not None else (None, None)
             if self._logs is not None:
@@ -356,7 +360,15 @@ class Agent:
     def _on_growth(self) -> None:
         if self._logs is not None:
             self._logs.look()
+            self._check_disk()
             self._watch_logs()
+
+    def _check_disk(self) -> None:
+        """Say once that the disk is full, before anything that comes of it."""
+        if self._logs is not None and not self._disk_is_full and self._logs.is_disk_full():
+            self._disk_is_full = True
+            reason = "the disk of its tasks' logs, {!r}, is full".format(self._folder)
+            self._report(Fault(reason, time.time()))
 
     def _on_notify(self, task: Task) -> None:
         if task.notify is None:

@@ -14,7 +14,7 @@ import selectors
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun import events, lifecycle
 from distrun.agent import family, kernel, wire
@@ -105,20 +105,26 @@ class Supervisor:
             self._wait()
             self._fire_timers()
             self._finish_if_released()
+        self._record.let_go_of_room()
         self._folder.stop_listening()
         self._say_farewell()
 
     def emit(self, event: events.Event) -> None:
         """Record an event and do what follows from it."""
-        try:
-            record = self._record.append(event)
-        except OSError as error:
-            record = events.encode(event)
-            self._on_record_failure(error)
-        self._clients.tell(happened(record))
+        self._clients.tell(happened(self._write(event)))
         self._state, actions = lifecycle.step(self._state, event)
         for action in actions:
             self._perform(action)
+
+    def _write(self, event: events.Event) -> dict[str, Any]:
+        """Into the record, behind the job's end where that is what comes of it."""
+        with contextlib.suppress(OSError):
+            try:
+                return self._record.append(event)
+            except OSError as error:
+                self._on_record_failure(error)
+            return self._record.append(event)
+        return events.encode(event)
 
     def end_everything(self) -> None:
         """After a defect: leave nothing running, blocking until that is so."""
