@@ -90,7 +90,7 @@ def _notes(job: dict[str, Any]) -> list[str]:
         whose = outcome["task"] if outcome["origin"] == "task" else "distrun"
         notes.append(f"{outcome['cause']}; exit code {outcome['exit_code']}, {whose}'s")
     if job["state"] == "lost":
-        notes.append("its supervisor died, and its result with it; its tasks as last known:")
+        notes.append("its supervisor died, and its result with it")
     if job["restarts"]:
         times = console.count(job["restarts"], "time")
         left = f"; {console.count(job['restarts_left'], 'restart')} left" if job["running"] else ""
