@@ -21,7 +21,7 @@ from distrun.agent import family, kernel, wire
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.supervisor import tensorboard
-from distrun.supervisor.clients import Client, Clients, happened
+from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.hosts import Hosts
 from distrun.supervisor.preparation import Preparation, refusal
 
@@ -111,7 +111,7 @@ class Supervisor:
 
     def emit(self, event: events.Event) -> None:
         """Record an event and do what follows from it."""
-        self._clients.tell(happened(self._write(event)))
+        self._clients.tell(wire.Happened(self._write(event)))
         self._state, actions = lifecycle.step(self._state, event)
         for action in actions:
             self._perform(action)
