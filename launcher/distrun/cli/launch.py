@@ -157,6 +157,10 @@ class _Launch:
             where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
             self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
             self._follow(list(state.tasks))
+        if isinstance(event, kinds.RestartPlanned):
+            from distrun.cli.story import restart_words
+
+            self._say(restart_words(event))
         if isinstance(event, kinds.TensorBoardStarted):
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
@@ -198,6 +202,8 @@ class _Launch:
         outcome = state.outcome
         if outcome is None:
             return 0
+        if not self._folder.events_file.exists():
+            console.say(f"the job's record, {self._folder.path}, was removed while it ran")
         if outcome.result != "succeeded":
             console.say_lines(failure_report(self._folder, state), headline=1)
         return outcome.exit_code
@@ -209,4 +215,6 @@ def _never(_: lifecycle.JobState) -> bool:
 
 def _all_executed(state: lifecycle.JobState) -> bool:
     """Whether every task's program has been executed, whatever has come of it since."""
-    return bool(state.tasks) and all(task.started_at is not None for task in state.tasks.values())
+    return bool(state.tasks) and all(
+        task.started_at is not None or task.attempt > 0 for task in state.tasks.values()
+    )

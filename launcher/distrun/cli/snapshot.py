@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distrun import events
 from distrun.agent.kernel import signal_name
 from distrun.codec import to_json
-from distrun.lifecycle import TaskPhase
+from distrun.lifecycle import Account, TaskPhase
 
 if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
@@ -30,7 +30,7 @@ def describe(folder: JobFolder) -> dict[str, Any]:
     supervisor, state = _look(folder)
     lost = _is_lost(supervisor, state)
     tasks = list(state.tasks.values())
-    here = [task.pid for task in tasks if task.pid is not None and not task.phase.is_final]
+    here = [task.pid for task in tasks if task.pid is not None and not task.has_ended]
     progress = control.progress(folder) if supervisor is not None else {}
     used = usages(here) if supervisor is not None else {}
     return {
@@ -41,7 +41,8 @@ def describe(folder: JobFolder) -> dict[str, Any]:
         "tensorboard": None if lost or state.phase.is_final else _tensorboard(folder),
         "task_states": [
             {
-                **_describe_task(task, lost=lost and not task.phase.is_final),
+                **_describe_task(task, lost=lost and not task.has_ended),
+                "restarts_at": None if lost else _restarts_at(state, task),
                 "log": str(folder.log_of(task.name)),
                 "usage": to_json(used.get(task.pid or 0)),
                 "progress": progress.get(task.name, task.reported),
@@ -73,6 +74,8 @@ def _summary(folder: JobFolder, supervisor: int | None, state: JobState) -> dict
         "strategy": state.strategy,
         "tasks": len(state.tasks),
         "tasks_running": 0 if lost else len(running),
+        "restarts": state.budgets[Account.JOB].total,
+        "restarts_left": state.policy.max - state.budgets[Account.JOB].counted,
         "created_at": state.created_at,
         "ended_at": state.ended_at,
         "exit_code": outcome.exit_code if outcome else None,
@@ -92,10 +95,17 @@ def _tensorboard(folder: JobFolder) -> str | None:
     return address
 
 
+def _restarts_at(state: JobState, task: TaskState) -> float | None:
+    """When at the earliest it starts again (Unix seconds), where nothing of it is left."""
+    restart = state.restarts.get(task.restart or 0)
+    return restart.due_at if restart is not None and task.has_ended else None
+
+
 def _describe_task(task: TaskState, *, lost: bool) -> dict[str, Any]:
     return {
         "task": task.name,
         "state": LOST if lost else task.phase.value,
+        "last_state": task.phase.value,
         "host": task.host,
         "address": task.address,
         "pid": task.pid,
@@ -106,4 +116,5 @@ def _describe_task(task: TaskState, *, lost: bool) -> dict[str, Any]:
         "stopped_by_distrun": task.stopped_by_us,
         "started_at": task.started_at,
         "exited_at": task.exited_at,
+        "seconds": task.lived,
     }
