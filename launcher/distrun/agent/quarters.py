@@ -72,7 +72,9 @@ def _places() -> List[str]:
 
 
 def _plain(name: str) -> str:
-    return "".join(each if each.isascii() and each.isalnum() else "-" for each in name)[:_LONGEST_NAME]
+    return "".join(each if each.isascii() and each.isalnum() else "-" for each in name)[
+        :_LONGEST_NAME
+    ]
 
 
 def _remove(folder: str) -> None:
