@@ -182,6 +182,10 @@ class _Launch:
         if isinstance(event, kinds.FilesLeft):
             what = f"{console.count(event.files, 'file')} ({console.size(event.size)})"
             self._say(f"on {event.host} the tasks left {what}, now in {event.folder}")
+        if isinstance(event, kinds.RestartPlanned):
+            from distrun.cli.story import restart_words
+
+            self._say(restart_words(event))
         if isinstance(event, kinds.TensorBoardStarted):
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
@@ -233,6 +237,8 @@ class _Launch:
         outcome = state.outcome
         if outcome is None:
             return 0
+        if not self._folder.events_file.exists():
+            console.say(f"the job's record, {self._folder.path}, was removed while it ran")
         if outcome.result != "succeeded":
             console.say_lines(failure_report(self._folder, state), headline=1)
         return outcome.exit_code
@@ -244,4 +250,6 @@ def _never(_: lifecycle.JobState) -> bool:
 
 def _all_executed(state: lifecycle.JobState) -> bool:
     """Whether every task's program has been executed, whatever has come of it since."""
-    return bool(state.tasks) and all(task.started_at is not None for task in state.tasks.values())
+    return bool(state.tasks) and all(
+        task.started_at is not None or task.attempt > 0 for task in state.tasks.values()
+    )

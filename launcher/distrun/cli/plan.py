@@ -11,7 +11,7 @@ from distrun.cli.options import json_option, overrides_option
 
 if TYPE_CHECKING:
     from distrun.plan import Plan, TaskPlan
-    from distrun.spec.model import Spec
+    from distrun.spec.model import RestartSpec, Spec
 
 
 @click.command("plan", short_help="Show what would run.")
@@ -59,7 +59,7 @@ def show_plan(spec: Spec, *, as_json: bool) -> int:
 def _notes(spec: Spec) -> list[str]:
     from distrun.cli.launch import tensorboard_is_installed
 
-    notes = _files_notes(spec)
+    notes = [*_files_notes(spec), _restarts(spec.restart)]
     if spec.tensorboard is None:
         return notes
     if not tensorboard_is_installed():
@@ -80,6 +80,18 @@ def _files_notes(spec: Spec) -> list[str]:
     return [f"sent to other hosts: {what} of {spec.program.sync_base}, to a folder made at launch"]
 
 
+def _restarts(policy: RestartSpec) -> str:
+    if policy.max == 0:
+        return "no restarts: the first failure ends the job"
+    words = [f"at most {console.count(policy.max, 'restart')}"]
+    words.append(f"after {console.span(policy.backoff)} to {console.span(policy.backoff_max)}")
+    if policy.reset_after is not None:
+        words.append(f"counted from 0 again after {console.span(policy.reset_after)} of health")
+    if policy.never_on:
+        words.append(f"none after exit code {', '.join(map(str, policy.never_on))}")
+    return "; ".join(words)
+
+
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
     from distrun.cli.planview import AT_LAUNCH
     from distrun.codec import to_json
@@ -88,6 +100,7 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
         **to_json(plan),
         "tasks": [_task_as_json(task) for task in plan.tasks],
         "set_at_launch": list(AT_LAUNCH),
+        "restart": to_json(spec.restart),
         "tensorboard": to_json(spec.tensorboard),
     }
 

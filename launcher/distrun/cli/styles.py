@@ -16,11 +16,12 @@ _STYLES = {
     "failed": _BAD,
     "lost": _BAD,
     "stopping": _PASSING,
+    "restarting": _PASSING,
     "exited": _PASSING,
     "stopped": _PASSING,
 }
 
 
-def styled(state: str) -> Text:
-    """A job's or task's state in its colour."""
-    return Text(state, style=_STYLES.get(state, ""))
+def styled(state: str, more: str = "") -> Text:
+    """A job's or task's state in its colour, with what else there is to say of it."""
+    return Text(f"{state} {more}" if more else state, style=_STYLES.get(state, ""))

@@ -109,6 +109,11 @@ class Hosts:
         if remote is not None:
             remote.deliver(sender, listed)
 
+    def give_up_lost(self) -> None:
+        """Somebody who wants the job's end at once does not wait for hosts out of reach."""
+        for remote in list(self._remotes.values()):
+            remote.give_up()
+
     def watch_writing(self) -> None:
         for remote in list(self._remotes.values()):
             remote.send_files()
