@@ -79,3 +79,15 @@ class Sending(NamedTuple):
     total: int
     hosts: int
     """How many hosts are being sent any."""
+
+
+ALL = (
+    ExpectFiles,
+    FileData,
+    FilesWanted,
+    FilesTaken,
+    FilesReady,
+    FilesRefused,
+    FilesLeft,
+    Sending,
+)

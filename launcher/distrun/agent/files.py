@@ -25,7 +25,6 @@ _BLOCK = 1 << 20
 _SLICE_SECONDS = 0.02
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = b".files"
-_FINISHED = b"files"
 
 
 class RefusedError(Exception):
@@ -47,22 +46,17 @@ class _Arrival(NamedTuple):
     digest: "hashlib._Hash"
 
 
-def place_of(folder: str) -> str:
-    """Where the copy is, in an agent's folder, once it is whole."""
-    return os.path.join(folder, os.fsdecode(_FINISHED))
-
-
 class Copy:
     """A copy in the making.
 
     Args:
-        folder: where to make it.
+        place: where it is to be.
         store: where contents may be found, and are to be kept; None: nowhere.
     """
 
-    def __init__(self, folder: str, store: Optional[Store]) -> None:
-        self._top = os.path.join(os.fsencode(folder), _UNFINISHED)
-        self._place = os.path.join(os.fsencode(folder), _FINISHED)
+    def __init__(self, place: str, store: Optional[Store]) -> None:
+        self._place = os.fsencode(place)
+        self._top = os.path.join(os.path.dirname(self._place), _UNFINISHED)
         self._store = store
         self._files: List[_File] = []
         self._links: List[Tuple[bytes, bytes]] = []

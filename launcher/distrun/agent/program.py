@@ -51,7 +51,7 @@ def _become(
         stage = "log"
         _redirect(log)
         stage = "workdir"
-        os.chdir(os.fsencode(order.workdir))
+        _enter(order)
         stage = "program"
         argv = [_to_bytes(word) for word in order.argv]
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is meant
@@ -61,6 +61,15 @@ def _become(
         os.write(report, "defect {!r}".format(error).encode("utf-8", "replace")[:_ERROR_BYTES])
     finally:
         os._exit(_EXIT_NOT_EXECUTED)
+
+
+def _enter(order: StartTask) -> None:
+    try:
+        os.chdir(os.fsencode(order.workdir))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        if not order.or_home:
+            raise
+        os.chdir(os.path.expanduser("~"))
 
 
 def _default_signals() -> None:

@@ -62,6 +62,17 @@ def leave(folder: str) -> None:
         return  # others are there, or it is being removed by one of them
 
 
+def stay(folder: str) -> None:
+    """Say that the folder is in use: one that nobody has touched for long is removed."""
+    with contextlib.suppress(OSError):
+        os.utime(folder)
+
+
+def copy_of(folder: str) -> str:
+    """Where a copy of the program's files is in an agent's folder, once it is whole."""
+    return os.path.join(folder, "files")
+
+
 def store_of(folder: str) -> Optional[str]:
     """Where what later jobs may use again is kept; None where nothing lasts."""
     place = os.path.dirname(folder)
@@ -99,11 +110,15 @@ def _plain(name: str) -> str:
 
 
 def _remove(folder: str) -> None:
-    """It holds files only. Less than shutil has in it starts an agent faster."""
-    with contextlib.suppress(OSError):
+    """It mostly holds files only, and an agent starts faster without shutil."""
+    try:
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
         os.rmdir(folder)
+    except OSError:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _try_writing(folder: str) -> None:

@@ -52,7 +52,7 @@ class FileTaker:
 
     def _expect(self, part: ExpectFiles) -> None:
         if self._copy is None:
-            self._copy = files.Copy(self._folder, self._store)
+            self._copy = files.Copy(quarters.copy_of(self._folder), self._store)
         if not self._is_over:
             try:
                 self._copy.expect(part)
@@ -93,14 +93,26 @@ class FileTaker:
         """The link is gone; on the next one it is said anew what is wanted."""
         self._has_said_wanted = False
 
-    def leave(self) -> None:
-        """Once nothing of the job runs any more: remove the copy, keep what tasks made in it."""
+    def leave(self) -> bool:
+        """Once nothing of the job runs any more: remove the copy, keep what tasks made in it.
+
+        Returns whether nothing in the agent's folder is to be kept.
+        """
         copy, self._copy = self._copy, None
         if copy is None:
-            return
+            return True
         count, size = copy.remove()
+        kept = self._kept() if count else ""
         if count:
-            kept = quarters.keep(self._folder, files.place_of(self._folder))
             self._report(FilesLeft(kept, count, size, time.time()))
         if self._store is not None:
             self._store.trim(set(copy.digests))
+        return not kept.startswith(os.path.join(self._folder, ""))
+
+    def _kept(self) -> str:
+        """Where the rest of the copy is now; a full disk may have no room for another folder."""
+        place = quarters.copy_of(self._folder)
+        try:
+            return quarters.keep(self._folder, place)
+        except OSError:
+            return place

@@ -33,16 +33,7 @@ from typing import (
     Type,
 )
 
-from distrun.agent.filemessages import (
-    ExpectFiles,
-    FileData,
-    FilesLeft,
-    FilesReady,
-    FilesRefused,
-    FilesTaken,
-    FilesWanted,
-    Sending,
-)
+from distrun.agent import filemessages
 
 if TYPE_CHECKING:
     from typing import Deque
@@ -126,7 +117,8 @@ class StartTask(NamedTuple):
     """Execute one attempt of a task, its output appended to `log` in the agent's folder.
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
-    `marker` is a line for the log, before the attempt's output.
+    `marker` is a line for the log, before the attempt's output. `or_home`: where this host has no
+    `workdir`, the home folder will do.
     """
 
     task: str
@@ -138,6 +130,7 @@ class StartTask(NamedTuple):
     unset: List[str]
     notify: bool = True
     marker: str = ""
+    or_home: bool = False
 
 
 class StopTask(NamedTuple):
@@ -341,9 +334,8 @@ Message = Any
 _TYPES: Dict[str, Type[Any]] = {
     kind.__name__: kind
     for kind in (
-        Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, ExpectFiles, FileData,
-        StartTask, StopTask, FilesWanted, FilesTaken, FilesReady, FilesRefused,
-        FilesLeft, Sending,
+        *filemessages.ALL,
+        Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
         Watching, Happened, Refused,

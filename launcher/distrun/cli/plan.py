@@ -70,11 +70,11 @@ def _notes(spec: Spec) -> list[str]:
 
 
 def _files_notes(spec: Spec) -> list[str]:
-    from distrun.jobstore import JobStore
-    from distrun.sync.files import is_needed, survey
-
-    if not is_needed(spec):
+    if not spec.sends_files:
         return []
+    from distrun.jobstore import JobStore
+    from distrun.sync.files import survey
+
     found = survey(spec, [str(JobStore.default().jobs)])
     what = f"{console.count(found.count, 'file')} ({console.size(found.size)})"
     return [f"sent to other hosts: {what} of {spec.program.sync_base}, to a folder made at launch"]

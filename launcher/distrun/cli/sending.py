@@ -92,11 +92,10 @@ def read_files(spec: Spec) -> Manifest | None:
     Raises:
         InvalidSpecError: it is too much, or cannot be read.
     """
-    from distrun.sync.files import is_needed, survey
-
-    if not is_needed(spec):
+    if not spec.sends_files:
         return None
     from distrun.jobstore import JobStore
+    from distrun.sync.files import survey
 
     found = survey(spec, [str(JobStore.default().jobs)])
     total, done = found.size, 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distrun.spec.model import Sync
+
 if TYPE_CHECKING:
     from distrun.plan.facts import HostFacts
     from distrun.plan.placement import Placed
@@ -40,3 +42,13 @@ def workdir(program: ProgramSpec, placed: Placed, facts: HostFacts) -> str:
     if facts.files is None or program.is_workdir_chosen:
         return program.workdir
     return facts.files
+
+
+def may_be_home(program: ProgramSpec, placed: Placed) -> bool:
+    """Whether a task may run in its host's home folder where that has no such `workdir`.
+
+    So it is with a command that names no file: where it runs is by chance where launch was called.
+    """
+    is_chosen = program.is_workdir_chosen or placed.host.workdir is not None
+    needs_nothing = program.sync is Sync.SCRIPT and not program.sync_base
+    return needs_nothing and not is_chosen and not placed.host.is_local

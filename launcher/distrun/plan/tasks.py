@@ -36,6 +36,8 @@ class TaskPlan:
     port_is_provisional: bool
     argv: tuple[str, ...]
     workdir: str
+    or_home: bool = False
+    """Whether the host's home folder will do where it has no `workdir`."""
     env: dict[str, str]
     unset: tuple[str, ...] = ()
     log: str
@@ -179,6 +181,7 @@ def _plan_task(
         port_is_provisional=placed.address is None and placed.name in addresses,
         argv=_argv(spec, placed, facts),
         workdir=paths.workdir(spec.program, placed, facts),
+        or_home=paths.may_be_home(spec.program, placed),
         env=env,
         # A job of one process must not take up a cluster that the launching shell is part of.
         unset=() if strategy.tf_config else ("TF_CONFIG",),

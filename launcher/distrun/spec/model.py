@@ -163,3 +163,8 @@ class Spec:
     tensorboard: TensorBoardSpec | None = None
     source: str = field(default="", compare=False)
     """The file as it was written, for the record; two ways to write it mean the same job."""
+
+    @property
+    def sends_files(self) -> bool:
+        """Whether other hosts are sent any: there are some, and something to send."""
+        return bool(self.program.sync_base) and not all(host.is_local for host in self.hosts)

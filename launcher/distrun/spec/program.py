@@ -43,19 +43,24 @@ def build_program(section: Section, around: Surroundings, problems: Problems) ->
     paths = _sync_paths(section, around, problems)
     sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
     workdir = _workdir(section, around, problems)
-    script = target if kind is ProgramKind.SCRIPT else ""
+    args = (*(at.value for at in section.get("args", ())), *around.extra_args)
+    if kind is ProgramKind.SCRIPT:
+        base = os.path.dirname(target)
+    else:
+        # Where Python looks for a module, and a command for its files.
+        base = workdir if target or _names_a_file((*command, *args), workdir) else ""
     return ProgramSpec(
         kind=kind,
         target=target,
         argv=command,
         python=_python(section, around),
-        args=(*(at.value for at in section.get("args", ())), *around.extra_args),
+        args=args,
         workdir=workdir,
         env={name: at.value for name, at in section.get("env", {}).items()},
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
         sync=sync,
         sync_paths=paths,
-        sync_base=_sync_base(sync, paths, script, workdir, around.folder),
+        sync_base=_sync_base(sync, paths, base, around.folder),
         is_workdir_chosen=section.has("workdir"),
     )
 
@@ -136,15 +141,21 @@ def _sync_paths(section: Section, around: Surroundings, problems: Problems) -> t
     return tuple(around.resolve(at.value) for at in listed)
 
 
-def _sync_base(sync: Sync, paths: tuple[str, ...], script: str, workdir: str, folder: str) -> str:
+def _sync_base(sync: Sync, paths: tuple[str, ...], scripts_folder: str, folder: str) -> str:
     """The folder that, on another host, the copy stands for."""
-    if sync is Sync.OFF:
-        return ""
-    if sync is Sync.SCRIPT:
-        # Without a script it is where Python looks for a module, and a command for its files.
-        return os.path.dirname(script) if script else workdir
+    if sync is not Sync.PATHS:
+        return scripts_folder if sync is Sync.SCRIPT else ""
     # Laid out as they are here, also those that are not below the spec's folder.
-    return os.path.commonpath([folder, *paths, os.path.dirname(script) or folder])
+    return os.path.commonpath([folder, *paths, scripts_folder or folder])
+
+
+def _names_a_file(words: Iterable[str], folder: str) -> bool:
+    """Whether a command has to do with what is in a folder, as far as its words tell."""
+    inner = (os.path.normpath(word) for word in words if word and not os.path.isabs(word))
+    return any(
+        path.split("/")[0] not in (".", "..") and os.path.lexists(os.path.join(folder, path))
+        for path in inner
+    )
 
 
 def _check_pass_env(section: Section, around: Surroundings, problems: Problems) -> None:

@@ -23,7 +23,6 @@ from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
-from distrun.supervisor.delivery import Delivery
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, refusal
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.supervisor.delivery import Delivery
     from distrun.sync.manifest import Manifest
     from distrun.transport.diagnosis import Diagnosis
 
@@ -191,6 +191,7 @@ class Supervisor:
             log=task.log,
             env=env,
             unset=list(task.unset),
+            or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",
         )
         self._hosts.order(task.host, order)
@@ -222,6 +223,8 @@ class Supervisor:
             self._abort(error)
             return
         if self._manifest is not None:
+            from distrun.supervisor.delivery import Delivery
+
             self._delivery = Delivery(
                 self._manifest,
                 self._preparation.remote,
@@ -311,7 +314,7 @@ class Supervisor:
 
     def _begin_if_ready(self) -> None:
         """Once everything is decided, and every host has its files."""
-        if self._state.outcome is not None or self._state.tasks:
+        if self._state.outcome is not None or self._plan is None:
             return
         if self._delivery is not None:
             if not self._delivery.is_settled:
@@ -319,11 +322,11 @@ class Supervisor:
             if self._delivery.error is not None:
                 self._abort(self._delivery.error)
                 return
-        if self._plan is not None:
-            try:
-                self._begin(self._plan)
-            except DistrunError as error:
-                self._abort(error)
+        made, self._plan = self._plan, None
+        try:
+            self._begin(made)
+        except DistrunError as error:
+            self._abort(error)
 
     def _begin(self, plan: Plan) -> None:
         try:

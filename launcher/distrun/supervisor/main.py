@@ -18,7 +18,6 @@ from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
 from distrun.supervisor.core import Supervisor
-from distrun.sync.manifest import Manifest
 
 _OPENING_SECONDS = 60.0
 
@@ -52,7 +51,11 @@ def main() -> NoReturn:
 def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
     spec = from_json(Spec, order.spec)
     folder = jobstore.JobFolder(Path(order.folder))
-    manifest = None if order.files is None else from_json(Manifest, order.files)
+    manifest = None
+    if order.files is not None:
+        from distrun.sync.manifest import Manifest
+
+        manifest = from_json(Manifest, order.files)
     source = order.source.encode("utf-8", "surrogateescape")
     try:
         jobstore.create(folder, source)

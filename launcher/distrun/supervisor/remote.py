@@ -347,6 +347,8 @@ class RemoteHost:
                 self._sender.resume(message)
             elif isinstance(message, filemessages.FilesTaken) and self._sender is not None:
                 self._sender.have_taken(message.size)
+            elif isinstance(message, filemessages.FilesRefused):
+                self._sender = None
             self._listener.report(self, message)
 
     def _be_up(self) -> None:

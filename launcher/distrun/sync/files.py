@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -31,16 +32,11 @@ _INSTEAD = (
 )
 
 
-def is_needed(spec: Spec) -> bool:
-    """Whether anything is sent: there are other hosts, and it is not off."""
-    return bool(spec.program.sync_base) and not all(host.is_local for host in spec.hosts)
-
-
 def survey(spec: Spec, leave_out: Sequence[str] = ()) -> Survey:
     """Find the files that other hosts are sent; their contents are not read yet.
 
     Args:
-        spec: the job's, of which :func:`is_needed` is true.
+        spec: one that `sends_files`.
         leave_out: folders that are not sent, wherever they are.
 
     Raises:
@@ -112,9 +108,10 @@ class Survey:
         Raises:
             InvalidSpecError: a file cannot be read.
         """
-        files = [
+        read = [
             self._identify(path, status, on_read) for path, status in sorted(self._files.items())
         ]
+        files = [entry for entry in read if entry is not None]
         taken = {os.path.dirname(path) for path in [*self._files, *self._links]}
         alone = sorted(path for path in self._folders - taken if path != self._base)
         return Manifest(
@@ -129,8 +126,8 @@ class Survey:
 
     def _identify(
         self, path: bytes, status: os.stat_result, on_read: Callable[[int], None]
-    ) -> FileEntry:
-        """What grows meanwhile, a log for one, is taken as far as it had come."""
+    ) -> FileEntry | None:
+        """What grows meanwhile, a log for one, is taken as far as it had come; None: it is gone."""
         digest = hashlib.sha256()
         size = 0
         try:
@@ -139,6 +136,8 @@ class Survey:
                     digest.update(block)
                     size += len(block)
                     on_read(len(block))
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise self._unreadable(path, error) from error
         return FileEntry(
@@ -181,7 +180,8 @@ class Survey:
             elif is_folder:
                 self._walk(entry.path, rules.within(entry.path))
             else:
-                self._add_file(entry.path, entry.stat(follow_symlinks=False))
+                with contextlib.suppress(FileNotFoundError):  # an editor's, gone again by now
+                    self._add_file(entry.path, entry.stat(follow_symlinks=False))
         self._within.pop()
 
     def _add_file(self, path: bytes, status: os.stat_result) -> None:
