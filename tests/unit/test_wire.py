@@ -27,6 +27,8 @@ JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner
 def _values(kind: Any) -> st.SearchStrategy[Any]:
     if kind in VALUES:
         return VALUES[kind]
+    if kind is Any:
+        return JSON
     name = str(kind)
     if name.startswith(("typing.Optional", "typing.Union")):
         return st.none() | _values(kind.__args__[0])
@@ -34,8 +36,7 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(_values(kind.__args__[0]), max_size=4)
     if name == "bool" or kind is bool:
         return st.booleans()
-    value = JSON if kind.__args__[1] is Any else _values(kind.__args__[1])
-    return st.dictionaries(TEXT, value, max_size=4)
+    return st.dictionaries(TEXT, _values(kind.__args__[1]), max_size=4)
 
 
 MESSAGES = st.sampled_from(sorted(wire._TYPES)).flatmap(
