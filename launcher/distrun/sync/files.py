@@ -43,7 +43,13 @@ def survey(spec: Spec, leave_out: Sequence[str] = ()) -> Survey:
         InvalidSpecError: they are too many or too large, or cannot be read.
     """
     program = spec.program
-    found = Survey(program.sync_base, _roots(program), leave_out)
+    try:
+        found = Survey(program.sync_base, _roots(program), leave_out)
+    except RecursionError:
+        raise InvalidSpecError(
+            f"program.sync: folders in {program.sync_base} are too deep in each other to be sent",
+            hint=_INSTEAD,
+        ) from None
     if program.sync is Sync.SCRIPT and found.size > MOST_BYTES:
         raise InvalidSpecError(
             f"program.sync: the files of {program.sync_base} are {_size(found.size)}, and no more "
