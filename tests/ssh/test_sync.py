@@ -47,7 +47,7 @@ def record(distrun_home: Path) -> Callable[[], str]:
     """The newest job's record, as it is this moment."""
 
     def read() -> str:
-        found = sorted(distrun_home.glob("jobs/*/events.jsonl"), key=lambda path: path.stat().st_ctime)
+        found = sorted(distrun_home.glob("jobs/*/events.jsonl"), key=os.path.getctime)
         return found[-1].read_text() if found else ""
 
     return read

@@ -124,9 +124,7 @@ def test_what_other_hosts_are_sent(tmp_path: Path, program: str, base: str | Non
     for path in (here / "sub" / "train.py", here / "run.sh", here / "data", tmp_path / "train.py"):
         path.touch()
     for hosts, is_needed in (("[far]", base is not None), ("[localhost]", False)):
-        (here / "job.yaml").write_text(
-            f"strategy: mirrored\nprogram: {program}\nhosts: {hosts}\n"
-        )
+        (here / "job.yaml").write_text(f"strategy: mirrored\nprogram: {program}\nhosts: {hosts}\n")
         spec = load("job.yaml", cwd=str(here), unbuilt=True)
         assert spec.sends_files == is_needed
         found = "" if base is None else str((here / base).resolve())
