@@ -159,7 +159,7 @@ def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where
 ):  # fmt: skip
     (h1,) = hosts(1)
     hide(h1, tmp_path)
-    content = os.urandom(60_000_000)
+    content = os.urandom(40_000_000)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "weights").write_bytes(content)
     (tmp_path / "job" / "train.py").write_text(
