@@ -12,6 +12,7 @@ from distrun.cli import console
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+    from rich.table import Column
 
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
@@ -51,7 +52,7 @@ class SendingBar:
             return
         if self._bar is None:
             bar = _progress()
-            self._bar = bar, bar.add_task("", total=total)
+            self._bar = bar, bar.add_task(what, total=total, completed=done)
             bar.start()
         bar, task = self._bar
         bar.update(task, description=what, completed=done, total=total, refresh=True)
@@ -75,15 +76,23 @@ def _progress() -> Progress:
     )
 
     return Progress(
-        TextColumn("distrun: {task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("distrun: {task.description}", markup=False, table_column=_unbroken()),
+        BarColumn(bar_width=None),
+        DownloadColumn(table_column=_unbroken()),
+        TransferSpeedColumn(table_column=_unbroken()),
+        TimeRemainingColumn(table_column=_unbroken()),
         console=Console(stderr=True, no_color=not console.uses_colour(sys.stderr) or None),
         auto_refresh=False,  # no thread: what happens here happens in one
         transient=True,
+        expand=True,
     )
+
+
+def _unbroken() -> Column:
+    """A part that stays on its line: where there is little room, the bar itself is short."""
+    from rich.table import Column
+
+    return Column(no_wrap=True)
 
 
 def read_files(spec: Spec) -> Manifest | None:

@@ -26,6 +26,7 @@ MOST_BYTES = 100_000_000
 MOST_FILES = 100_000
 _BLOCK = 1 << 20
 _SHOWN_PARTS = 4
+_SHOWN_SHARE = 0.01
 _INSTEAD = (
     "list what the tasks need (sync: [train.py, src]), leave the rest out with a .gitignore, or "
     "write sync: off where the hosts see the same files as this machine"
@@ -101,7 +102,11 @@ class Survey:
         parts: Counter[bytes] = Counter()
         for path, status in self._files.items():
             parts[self._relative(path).partition(b"/")[0]] += status.st_size
-        largest = parts.most_common(_SHOWN_PARTS)
+        largest = [
+            (name, size)
+            for name, size in parts.most_common(_SHOWN_PARTS)
+            if size >= self.size * _SHOWN_SHARE
+        ]
         return ", ".join(f"{_shown(name)} {_size(size)}" for name, size in largest)
 
     def add_folder(self, path: bytes) -> None:
@@ -159,14 +164,14 @@ class Survey:
         try:
             status = os.stat(root)
             if stat.S_ISDIR(status.st_mode):
-                self._walk(root, Rules.of(root))
+                self._walk(root, Rules.of(root), os.path.realpath(root))
             else:
                 self._add_file(root, status)
         except OSError as error:
             raise self._unreadable(root, error) from error
 
-    def _walk(self, folder: bytes, rules: Rules) -> None:
-        real = os.path.realpath(folder)
+    def _walk(self, folder: bytes, rules: Rules, real: bytes) -> None:
+        """`real` is the folder's path without links."""
         if real in self._within or real in self._never:
             return
         self._within.append(real)
@@ -184,7 +189,8 @@ class Survey:
             if entry.is_symlink():
                 self._add_link(entry.path, rules)
             elif is_folder:
-                self._walk(entry.path, rules.within(entry.path))
+                inner = os.path.join(real, entry.name)
+                self._walk(entry.path, rules.within(entry.path), inner)
             else:
                 with contextlib.suppress(FileNotFoundError):  # an editor's, gone again by now
                     self._add_file(entry.path, entry.stat(follow_symlinks=False))
@@ -211,7 +217,7 @@ class Survey:
         except OSError:
             return  # it leads nowhere
         if stat.S_ISDIR(status.st_mode):
-            self._walk(path, rules.within(path))
+            self._walk(path, rules.within(path), os.path.realpath(path))
         else:
             self._add_file(path, status)
 
