@@ -17,6 +17,7 @@ from distrun.agent import kernel
 from distrun.codec import from_json, to_json
 from distrun.spec.model import NO_RESTARTS, RestartSpec
 from distrun.strategies import Success
+from distrun.verdict.model import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ class TaskRecord:
     index: int
     host: str
     address: str | None = None
+    proxy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +110,19 @@ class TaskNotStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskExited(Event):
-    """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not."""
+    """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not.
+
+    `oom` tells why it is thought that the kernel killed it for want of memory; `suspended`: it
+    stood still when it was told to stop.
+    """
 
     task: str
     attempt: int
     code: int | None = None
     signal: int | None = None
     lived: float | None = None
+    oom: str = ""
+    suspended: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,14 +190,26 @@ class TimedOut(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerdictReached(Event):
+    """What a failure was, once all it concerns has ended: before a restart, or a job's end."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. `origin` says whose exit code it is; `cause` is a sentence."""
+    """How a job ended. `origin` says whose exit code it is; `cause` is a sentence.
+
+    `task` is whose code it is, or whose failure; `verdict` is what is known of a failed job's
+    first cause.
+    """
 
     result: str
     exit_code: int
     origin: str
     cause: str
     task: str | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +222,7 @@ _KINDS: dict[str, type[Event]] = {
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, JobPlanned, Aborted, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, TaskReported, RestartPlanned, TensorBoardStarted,
-        TensorBoardEnded, StopRequested, TimedOut, JobEnded,
+        TensorBoardEnded, StopRequested, TimedOut, VerdictReached, JobEnded,
     )
 }  # fmt: skip
 

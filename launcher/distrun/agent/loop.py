@@ -16,6 +16,7 @@ from typing import Callable, Dict, List, Optional
 from distrun.agent import facts, family, kernel, program
 from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
+from distrun.agent.oom import OomWatch
 from distrun.agent.ports import PortHolder, PortTakenError
 from distrun.agent.task import LEFTOVER_GRACE, Task, owner_of
 from distrun.agent.wire import (
@@ -54,6 +55,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox()
         self._ports = PortHolder()
+        self._oom = OomWatch()
         self._tasks: Dict[str, Task] = {}
         self._logs: Optional[LogIndexer] = None
         self._job_id = ""
@@ -275,12 +277,28 @@ class Agent:
             # What it said last belongs before its exit, however soon that came after it.
             self._on_notify(task)
             self._send_progress()
-            lived = self._clock() - task.began
-            self._report(TaskExited(task.name, task.attempt, code, signum, time.time(), lived))
+            self._report(
+                TaskExited(
+                    task.name,
+                    task.attempt,
+                    code,
+                    signum,
+                    time.time(),
+                    lived=self._clock() - task.began,
+                    oom=self._out_of_memory(task),
+                    suspended=task.was_suspended,
+                )
+            )
         self._adopt()
         for task in executed:
             if task.exit is not None:
                 self._advance(task)
+
+    def _out_of_memory(self, task: Task) -> str:
+        """What shows that the kernel killed it for want of memory; a shell exits 137 then."""
+        exited = task.exit
+        killed = exited is not None and (exited.signal == signal.SIGKILL or exited.code == 137)
+        return self._oom.evidence(task.pid) if killed and not task.is_told_to_stop else ""
 
     def _adopt(self) -> None:
         """Reap orphans that have ended, and find out whose the others are."""

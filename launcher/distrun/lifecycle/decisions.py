@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from distrun.agent.kernel import signal_name
 from distrun.errors import InternalError, StartTimeoutError
@@ -19,6 +20,9 @@ from distrun.lifecycle.restarts import (
 )
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import STRATEGIES, Role, Scope, Success
+
+if TYPE_CHECKING:
+    from distrun.verdict.model import Verdict
 
 SIGKILL = 9
 
@@ -62,6 +66,22 @@ def _failure(state: JobState, task: TaskState) -> Outcome:
         cause=cause,
         task=task.name,
     )
+
+
+def revise(state: JobState, verdict: Verdict) -> JobState:
+    """The outcome, with what was found out since: the exit code is the first cause's own.
+
+    Where that has none of its own, having exited 0 or been stopped, it stays what it was.
+    """
+    outcome = state.outcome
+    if outcome is None or outcome.result != "failed":
+        return state
+    task = state.tasks.get(verdict.task or "")
+    if outcome.origin == "task" and task is not None and task.name != outcome.task:
+        own = None if task.stopped_by_us else task.exit_status
+        if own:
+            outcome = replace(outcome, exit_code=own, task=task.name, cause=how_it_ended(task))
+    return replace(state, outcome=replace(outcome, verdict=verdict))
 
 
 def check_success(state: JobState, at: float) -> Result:

@@ -18,6 +18,7 @@ from distrun.lifecycle.decisions import (
     is_spared,
     judge_exit,
     on_start_timeout,
+    revise,
     stop_tasks,
 )
 from distrun.lifecycle.restarts import (
@@ -96,6 +97,7 @@ def _(event: events.JobPlanned, state: JobState) -> Result:
             index=record.index,
             host=record.host,
             address=record.address,
+            proxy=record.proxy,
         )
         for record in event.tasks
     )
@@ -166,6 +168,8 @@ def _(event: events.TaskExited, state: JobState) -> Result:
         lived=event.lived,
         code=event.code,
         signal=event.signal,
+        oom=event.oom,
+        was_suspended=event.suspended,
         stopped_by_us=task.phase is TaskPhase.STOPPING,
     )
     state = state.with_tasks([exited])
@@ -288,6 +292,11 @@ def _(event: events.TimedOut, state: JobState) -> Result:
         cause=f"it ran longer than timeouts.run, {state.run_timeout:g} s",
     )
     return conclude(state, outcome, event.at, grace=state.grace)
+
+
+@_step.register
+def _(event: events.VerdictReached, state: JobState) -> Result:
+    return revise(state, event.verdict), []
 
 
 @_step.register

@@ -62,6 +62,8 @@ class TaskState:
     index: int
     host: str
     address: str | None = None
+    proxy: str = ""
+    """How its variables send gRPC to a proxy instead of its peers; empty where they do not."""
     phase: TaskPhase = TaskPhase.STARTING
     attempt: int = 0
     restart: int | None = None
@@ -76,6 +78,10 @@ class TaskState:
     signal: int | None = None
     reason: str | None = None
     """Why it could not be started or was lost, where that is so."""
+    oom: str = ""
+    """What shows that the kernel killed it for want of memory."""
+    was_suspended: bool = False
+    """Whether it stood still when it was told to stop."""
     stopped_by_us: bool = False
     reported: dict[str, str] = field(default_factory=dict)
     """What it last said of its progress, once it has exited."""
@@ -110,6 +116,7 @@ class TaskState:
             index=self.index,
             host=self.host,
             address=self.address,
+            proxy=self.proxy,
             attempt=self.attempt + 1,
         )
 
