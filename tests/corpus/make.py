@@ -68,6 +68,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
             **os.environ,
             "DISTRUN_HOME": str(folder / "home"),
             "PYTHONPATH": str(ROOT / "launcher"),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             **case.get("environ", {}),
         }
         distrun = [sys.executable, "-m", "distrun", "launch", "job.yaml"]

@@ -82,6 +82,31 @@ def test_a_lost_supervisor_is_told_by_ps_and_status(distrun, write_spec, status,
     assert distrun("kill", job_id).returncode == 0
 
 
+def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
+    distrun, write_spec, status, wait_until
+):
+    """What the agent had nobody to tell to; also of a task that was to start again."""
+    script = (
+        "touch up-$DISTRUN_TASK; case $DISTRUN_TASK in worker:0) exit 0;; "
+        "worker:1) trap 'exit 7' TERM;; esac; while :; do sleep 0.05; done"
+    )
+    distrun("launch", "-d", write_spec(script, workers=3, restart={"max": 3}))
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 3, timeout=30)
+    wait_until(lambda: status()["task_states"][0]["state"] == "succeeded")
+    os.kill(status()["supervisor_pid"], signal.SIGKILL)
+
+    def ends() -> list[tuple[str, int | None, str | None]] | None:
+        job = status()
+        tasks = [(t["state"], t["exit_code"], t["signal"]) for t in job["task_states"]]
+        return tasks if job["state"] == "lost" and "lost" not in str(tasks) else None
+
+    assert wait_until(ends, timeout=20) == [
+        ("succeeded", 0, None), ("stopped", 7, None), ("stopped", None, "SIGTERM"),
+    ]  # fmt: skip
+    assert "its supervisor died" in distrun("status").stdout
+    assert '"lost"' in distrun("ps", "-a", "--json").stdout
+
+
 def test_a_dead_agent_is_the_stated_cause(distrun, write_spec, victim_of, wait_until):
     launch = distrun.start(
         "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),

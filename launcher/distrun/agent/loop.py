@@ -13,7 +13,7 @@ import signal
 import time
 from typing import Callable, Dict, List, Optional
 
-from distrun.agent import facts, family, kernel, program
+from distrun.agent import facts, family, kernel, lastwords, program
 from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
 from distrun.agent.oom import OomWatch
@@ -83,6 +83,8 @@ class Agent:
                     key.data()
             self._on_time()
         self._say_last()
+        if self._channel.ended:
+            lastwords.leave(self._folder, [report for _, report in self._outbox.after(0)])
 
     def _say_last(self) -> None:
         """Let a slow supervisor have the last reports; one that never reads has not long."""

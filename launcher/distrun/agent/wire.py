@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 MAX_FRAME = 64 * 1024 * 1024
+LAST_WORDS = "last-words.jsonl"
+"""A file beside the logs: what an agent had to say when its supervisor was gone."""
 _LENGTH = struct.Struct(">I")
 
 

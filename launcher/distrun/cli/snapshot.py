@@ -41,7 +41,7 @@ def describe(folder: JobFolder) -> dict[str, Any]:
         "tensorboard": None if lost or state.phase.is_final else _tensorboard(folder),
         "task_states": [
             {
-                **_describe_task(task, lost=lost and not task.phase.is_final),
+                **_describe_task(task, lost=lost and not task.has_ended),
                 "restarts_at": None if lost else _restarts_at(state, task),
                 "log": str(folder.log_of(task.name)),
                 "usage": to_json(used.get(task.pid or 0)),

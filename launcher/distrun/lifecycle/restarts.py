@@ -48,38 +48,23 @@ def grace_after(state: JobState, failed: TaskState) -> float:
 def restart_after(state: JobState, failed: TaskState, cause: str, at: float) -> Result | None:
     """What a failure starts again; None where there is no restart for it."""
     before = state.budgets[failed.account]
-    budget = _spent(state, before, failed)
-    if budget is None:
+    spent = _spent(state, before, failed)
+    if spent is None:
         return None
-    number = sum(each.total for each in state.budgets.values()) + 1
-    scope = STRATEGIES[state.strategy].roles[failed.role].restarts
-    names = _members(state, failed, scope)
-    state, actions = drop_restarts(
-        state, {other for name in names if (other := state.tasks[name].restart) is not None}
-    )
-    delay = _backoff(state, budget, number)
-    waited_for = [name for name in names if not state.tasks[name].has_ended]
-    restart = Restart(
-        number=number,
-        account=failed.account,
-        scope=scope,
-        tasks=names,
-        cause=cause,
-        due_at=at + delay,
-        attempts_left=len(waited_for),
-    )
+    restart, delay = _decide(state, failed, spent, cause, at)
+    stopped = [name for name in restart.tasks if not state.tasks[name].has_ended]
+    state, actions = drop_restarts(state, _overtaken(state, restart))
     state = replace(
         state,
-        phase=JobPhase.RESTARTING if scope is Scope.GROUP else state.phase,
-        budgets={**state.budgets, failed.account: budget},
-        restarts={**state.restarts, number: restart},
-    ).with_tasks(_claimed(state.tasks[name], number) for name in names)
+        phase=JobPhase.RESTARTING if restart.scope is Scope.GROUP else state.phase,
+        budgets={**state.budgets, failed.account: spent},
+        restarts={**state.restarts, restart.number: restart},
+    ).with_tasks(_claimed(state.tasks[name], restart.number) for name in restart.tasks)
     if before.is_timed:
         actions.append(CancelTimer(f"{HEALTH}:{failed.account.value}"))
-    grace = grace_after(state, failed)
-    actions += [StopTask(name, SIGTERM, grace) for name in waited_for]
-    actions.append(SetTimer(f"{RESTART}:{number}", delay))
-    return state, [Announce(_as_event(state, restart, budget, delay, at)), *actions]
+    actions += [StopTask(name, SIGTERM, grace_after(state, failed)) for name in stopped]
+    actions.append(SetTimer(f"{RESTART}:{restart.number}", delay))
+    return state, [Announce(_as_event(state, restart, spent, delay, at)), *actions]
 
 
 def on_backoff_over(state: JobState, number: int) -> Result:
@@ -153,10 +138,34 @@ def _was_worth_it(task: TaskState) -> bool:
     return (task.lived or 0.0) >= LIVED_LONG or "STEP" in task.reported
 
 
-def _members(state: JobState, failed: TaskState, scope: Scope) -> tuple[str, ...]:
-    if scope is Scope.TASK:
-        return (failed.name,)
-    return tuple(task.name for task in state.tasks.values() if task.account is failed.account)
+def _decide(
+    state: JobState, failed: TaskState, spent: Budget, cause: str, at: float
+) -> tuple[Restart, float]:
+    """The restart, and how long it has to wait at least, in seconds."""
+    number = sum(each.total for each in state.budgets.values()) + 1
+    scope = STRATEGIES[state.strategy].roles[failed.role].restarts
+    members = [failed] if scope is Scope.TASK else _group(state, failed.account)
+    delay = _backoff(state, spent, number)
+    restart = Restart(
+        number=number,
+        account=failed.account,
+        scope=scope,
+        tasks=tuple(task.name for task in members),
+        cause=cause,
+        due_at=at + delay,
+        attempts_left=sum(not task.has_ended for task in members),
+    )
+    return restart, delay
+
+
+def _group(state: JobState, account: Account) -> list[TaskState]:
+    return [task for task in state.tasks.values() if task.account is account]
+
+
+def _overtaken(state: JobState, restart: Restart) -> set[int]:
+    """Restarts to come whose tasks start again with that one instead."""
+    numbers = (state.tasks[name].restart for name in restart.tasks)
+    return {number for number in numbers if number is not None}
 
 
 def _backoff(state: JobState, budget: Budget, number: int) -> float:

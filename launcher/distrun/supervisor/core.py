@@ -21,7 +21,7 @@ from distrun.agent import family, kernel, wire
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.supervisor import tensorboard
-from distrun.supervisor.clients import Client, Clients, happened
+from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.court import Court
 from distrun.supervisor.hosts import Hosts
 from distrun.supervisor.preparation import Preparation, refusal
@@ -113,7 +113,7 @@ class Supervisor:
 
     def emit(self, event: events.Event) -> None:
         """Record an event and do what follows from it."""
-        self._clients.tell(happened(self._write(event)))
+        self._clients.tell(wire.Happened(self._write(event)))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
         verdict = self._court.on_event(before, event, self._state)
