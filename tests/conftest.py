@@ -209,6 +209,15 @@ def _describe(process: psutil.Process) -> str:
         return f"{process.pid} ended just now"
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the tables that tests have made, also where pytest-xdist ran them."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, lines in report.user_properties:
+            if name == "table" and report.when == "call":
+                terminalreporter.write_sep("-", report.nodeid)
+                terminalreporter.write_line(lines)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Show a failed test's records: they are gone when one looks."""

@@ -43,7 +43,11 @@ class JobCreated(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class HostReady(Event):
-    """An agent runs there. `agent_pid` is its process id on its own host."""
+    """An agent runs there. `agent_pid` is its process id on its own host.
+
+    `behind`: the seconds by which that host's clock, which `at` goes by in what it reports, is
+    behind the supervisor's.
+    """
 
     host: str
     agent_pid: int
@@ -51,6 +55,7 @@ class HostReady(Event):
     python: str
     cores: float
     gpus: tuple[int, ...]
+    behind: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +118,7 @@ class TaskExited(Event):
     """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not.
 
     `oom` tells why it is thought that the kernel killed it for want of memory; `suspended`: it
-    stood still when it was told to stop.
+    stood still when it was told to stop; `was_told`: that had reached it before it exited.
     """
 
     task: str
@@ -123,6 +128,7 @@ class TaskExited(Event):
     lived: float | None = None
     oom: str = ""
     suspended: bool = False
+    was_told: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

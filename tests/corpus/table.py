@@ -51,15 +51,25 @@ def row(path: Path) -> Row:
     return Row(path.stem, tasks, label["kind"], verdict)
 
 
+def shares(part: str, judged: list[Row]) -> list[str]:
+    """How many are right, of each kind and of all."""
+    by_kind: dict[str, list[bool]] = {}
+    for each in judged:
+        by_kind.setdefault(each.kind, []).append(each.is_right)
+    kinds = [f"{kind} {sum(found)}/{len(found)}" for kind, found in sorted(by_kind.items())]
+    right = sum(each.is_right for each in judged)
+    share = 100 * right / max(1, len(judged))
+    return [", ".join(kinds), f"{part}: {right} of {len(judged)} right ({share:.0f}%)"]
+
+
 def main() -> None:
-    for part in sys.argv[1:]:
+    for part in (each for each in sys.argv[1:] if each != "-v"):
         judged = rows(part)
         for each in judged:
             print(each)
             if "-v" in sys.argv or not each.is_right:
                 print("        ", each.verdict)
-        right = sum(each.is_right for each in judged)
-        print(f"{part}: {right} of {len(judged)}")
+        print("\n".join(shares(part, judged)))
 
 
 if __name__ == "__main__":

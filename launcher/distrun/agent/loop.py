@@ -289,6 +289,7 @@ class Agent:
                     lived=self._clock() - task.began,
                     oom=self._out_of_memory(task),
                     suspended=task.was_suspended,
+                    was_told=task.is_told_to_stop,
                 )
             )
         self._adopt()
@@ -299,8 +300,11 @@ class Agent:
     def _out_of_memory(self, task: Task) -> str:
         """What shows that the kernel killed it for want of memory; a shell exits 137 then."""
         exited = task.exit
-        killed = exited is not None and (exited.signal == signal.SIGKILL or exited.code == 137)
-        return self._oom.evidence(task.pid) if killed and not task.is_told_to_stop else ""
+        if exited is None or task.is_told_to_stop:
+            return ""
+        of_child = exited.code == 128 + signal.SIGKILL
+        killed = of_child or exited.signal == signal.SIGKILL
+        return self._oom.evidence(task.pid, of_child) if killed else ""
 
     def _adopt(self) -> None:
         """Reap orphans that have ended, and find out whose the others are."""

@@ -36,12 +36,15 @@ class OomWatch:
         for path in self._counters(os.getpid()):
             self._accounted[path] = _count(path)
 
-    def evidence(self, pid: int) -> str:
+    def evidence(self, pid: int, of_child: bool) -> str:
         """Why it is thought that this killed process ran out of memory; empty where it is not.
 
-        To be called once for a process that SIGKILL has ended, before it is reaped.
+        To be called once for a process that SIGKILL has ended, before it is reaped; or for a
+        shell whose exit code says that of a child of its own.
         """
         self._read_log()
+        if of_child and self._killed:
+            pid = next(reversed(self._killed))
         logged = self._killed.pop(pid, "")
         counted = ""
         for path in dict.fromkeys([*self._accounted, *self._counters(pid)]):

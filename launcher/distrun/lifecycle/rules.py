@@ -82,7 +82,12 @@ def _(event: events.JobCreated, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.HostReady, state: JobState) -> Result:
-    host = HostState(name=event.host, agent_pid=event.agent_pid, hostname=event.hostname)
+    host = HostState(
+        name=event.host,
+        agent_pid=event.agent_pid,
+        hostname=event.hostname,
+        behind=event.behind,
+    )
     return replace(state, hosts={**state.hosts, event.host: host}), []
 
 
@@ -170,7 +175,7 @@ def _(event: events.TaskExited, state: JobState) -> Result:
         signal=event.signal,
         oom=event.oom,
         was_suspended=event.suspended,
-        stopped_by_us=task.phase is TaskPhase.STOPPING,
+        stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_told,
     )
     state = state.with_tasks([exited])
     if state.outcome is not None or exited.restart is not None:
@@ -296,7 +301,7 @@ def _(event: events.TimedOut, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.VerdictReached, state: JobState) -> Result:
-    return revise(state, event.verdict), []
+    return revise(replace(state, verdict=event.verdict), event.verdict), []
 
 
 @_step.register

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from distrun.events import Outcome
+    from distrun.verdict.model import Verdict
 
 
 class TaskPhase(str, Enum):
@@ -127,6 +128,8 @@ class HostState:
     agent_pid: int
     hostname: str
     lost: str | None = None
+    behind: float = 0.0
+    """Seconds by which its clock is behind the supervisor's: its times plus this compare."""
 
 
 class Account(str, Enum):
@@ -203,6 +206,8 @@ class JobState:
     budgets: dict[Account, Budget] = field(
         default_factory=lambda: {account: Budget() for account in Account}
     )
+    verdict: Verdict | None = None
+    """What the last failure was: of a restart, or the one that ended the job."""
     outcome: Outcome | None = None
     """Decided with the first thing that ends the job; final once `phase` is."""
     decided_at: float | None = None

@@ -154,9 +154,8 @@ class Supervisor:
         else:
             self._is_finishing = True
             self._hosts.order_all(wire.Shutdown())
-            verdict = self._court.on_end(self._state)  # while the agents take their leave
-            if verdict is not None:
-                self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
+            if all(host.is_local for host in self._spec.hosts):
+                self._judge()  # while the agent takes its leave
 
     def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
         self._progress.pop(task.name, None)
@@ -179,10 +178,18 @@ class Supervisor:
 
     def _finish_if_released(self) -> None:
         """The job has ended once its agents have: they leave nothing behind."""
-        outcome = self._state.outcome
-        if outcome is None or not self._is_finishing or self._hosts.connected:
+        if self._state.outcome is None or not self._is_finishing or self._hosts.connected:
             return
-        self.emit(events.JobEnded(at=time.time(), outcome=outcome))
+        self._judge()  # the logs of other hosts are all here now
+        self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))
+
+    def _judge(self) -> None:
+        """Find out why the job failed, where it did and that is not known yet."""
+        outcome = self._state.outcome
+        if outcome is not None and outcome.verdict is None:
+            verdict = self._court.on_end(self._state)
+            if verdict is not None:
+                self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
 
     def _on_record_failure(self, error: OSError) -> None:
         with contextlib.suppress(OSError):  # its log is on the same disk
@@ -262,6 +269,7 @@ class Supervisor:
                     python=message.python,
                     cores=message.cores,
                     gpus=tuple(message.gpus),
+                    behind=round(time.time() - message.at, 3),
                 )
             )
             self._hosts.order(host, preparation.on_hello(host, message))

@@ -20,12 +20,13 @@ class Case:
 
     `trigger` is the event that was taken for a failure; `tasks` are all of the job's as they
     were in the end, `members` the names of those that failed together or may have caused it, in
-    the order in which their exits were reported.
+    the order of their exits. `lost_hosts` tells why, by host.
     """
 
     trigger: events.Event
     tasks: dict[str, TaskState]
     members: tuple[str, ...]
+    lost_hosts: dict[str, str]
     start_timeout: float | None = None
     run_timeout: float | None = None
 
@@ -49,15 +50,15 @@ class Docket:
     """
 
     def __init__(self) -> None:
-        self._exits: dict[str, int] = {}
+        self._exits: dict[str, float] = {}
         self._triggers: dict[int, events.Event] = {}
         self._final: events.Event | None = None
 
     def note(self, before: JobState, event: events.Event, after: JobState) -> Case | None:
         """One event and what it changed. A case where it begins a restart."""
         if isinstance(event, events.TaskExited) and event.task in before.tasks:
-            self._exits.pop(event.task, None)
-            self._exits[event.task] = len(self._exits)
+            host = before.hosts.get(before.tasks[event.task].host)
+            self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
         for number in after.restarts.keys() - before.restarts.keys():
             self._triggers[number] = event
         if before.outcome is None and after.outcome is not None:
@@ -83,11 +84,13 @@ class Docket:
         return self._case(state, self._final, names)
 
     def _case(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Case:
-        order = {name: number for number, name in enumerate(self._exits)}
         return Case(
             trigger=trigger,
             tasks=state.tasks,
-            members=tuple(sorted(names, key=lambda name: order.get(name, len(order)))),
+            members=tuple(sorted(names, key=lambda name: self._exits.get(name, float("inf")))),
+            lost_hosts={
+                host.name: host.lost for host in state.hosts.values() if host.lost is not None
+            },
             start_timeout=state.start_timeout,
             run_timeout=state.run_timeout,
         )

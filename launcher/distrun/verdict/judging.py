@@ -23,6 +23,11 @@ _MOST_LOGS = 96
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _SERVING = re.compile(r"Started server with target: grpc://(\S+)")
 _MOST_ECHOES_OF_INTEREST = 16
+_MOST_NAMED = 8
+_HOST_ADVICE = (
+    "see whether the host is up and can be reached, and whether somebody ended distrun's agent "
+    "there; a link that is slow to come back needs more than `timeouts.link`"
+)
 
 
 def judge(case: Case, read: Callable[[str], Tail]) -> Verdict:
@@ -52,6 +57,9 @@ class _Judge:
         found = [finding.find(task, self._reading(task.name)) for task in by_themselves]
         failed = {each.task for each in found}
         causes = [each for each in found if not self._is_echo(each, failed)]
+        lost = self._host_lost(ended, found)
+        if lost is not None and (not causes or isinstance(trigger, events.HostLost)):
+            return lost
         root = (
             _first_preempted(causes)
             or self._early_server()
@@ -83,6 +91,26 @@ class _Judge:
     def _is_echo(self, each: Finding, failed: set[str]) -> bool:
         """An error of TensorFlow's that names another task that failed is that one's."""
         return each.is_echo or bool(failed.intersection(each.names))
+
+    def _host_lost(self, ended: list[TaskState], found: list[Finding]) -> Verdict | None:
+        """Tasks whose host was lost; what others say of its silence is an echo."""
+        lost = [task for task in ended if task.host in self._case.lost_hosts and task.code is None]
+        lost = [task for task in lost if task.signal is None]
+        if not lost:
+            return None
+        host, why = lost[0].host, self._case.lost_hosts[lost[0].host]
+        names = ", ".join(task.name for task in lost[:_MOST_NAMED])
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        were = "was" if len(lost) == 1 else "were"
+        return Verdict(
+            task=lost[0].name if len(lost) == 1 else None,
+            attempt=lost[0].attempt,
+            kind=Kind.HOST_LOST,
+            cause=f"{names}{more} {were} lost with {host}: {why}",
+            evidence=(Evidence(task=None, place=f"the link to {host}", text=why),),
+            advice=_HOST_ADVICE,
+            echoes=tuple(each.task for each in found),
+        )
 
     def _early_server(self) -> Finding | None:
         """A server that exited 0 although it is to serve to the end."""
@@ -221,7 +249,7 @@ class _Judge:
         if "is full" in reason or "No space left" in reason or "quota" in reason:
             kind, advice = Kind.DISK_FULL, "make room there, or set DISTRUN_HOME to another disk"
         elif isinstance(trigger, (events.HostLost, events.HostFault)):
-            kind, advice = Kind.HOST_LOST, "see whether the host and its agent still live"
+            kind, advice = Kind.HOST_LOST, _HOST_ADVICE
         elif "is taken" in reason:
             kind = Kind.PORT_TAKEN
             advice = "end what holds the port, or give counts instead of addresses in `cluster`"

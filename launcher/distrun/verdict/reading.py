@@ -12,6 +12,10 @@ _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
+_SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
+"""Python prints these without a traceback where they are in the program itself."""
+_GROUP = re.compile(r"^ +[|+] ?(?!-)")
+"""What stands before each line of an ExceptionGroup."""
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)(?:,)? in (.+)')
 _LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 """How a line of TensorFlow's own log begins: such may stand in the midst of a traceback."""
@@ -63,7 +67,8 @@ class Reading:
             skipped = raw.count(b"\n", 0, behind)
             raw = raw[behind:]
         text = raw.decode("utf-8", "replace").rstrip("\n")
-        self.lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        self.lines = [_GROUP.sub("", line, count=1) for line in lines]
         self._first = skipped + 1 if tail.is_whole else None
 
     def place(self, index: int) -> str:
@@ -89,12 +94,17 @@ class Reading:
     def exception(self) -> int | None:
         """The index of the line that names the exception."""
         if self.traceback is None:
-            return None
+            return self._syntax_error
         for index in range(self.traceback + 1, len(self.lines)):
             line = self.lines[index]
             if line and not line[0].isspace() and not _LOGGED.match(line):
                 return index
         return None
+
+    @property
+    def _syntax_error(self) -> int | None:
+        found = self.find_last(_SYNTAX)
+        return None if found is None or found[1].start() > 0 else found[0]
 
     @cached_property
     def crash(self) -> int | None:
@@ -109,7 +119,7 @@ class Reading:
         """The lines of the last error: tracebacks that belong together, or the last lines."""
         if self.exception is None:
             return range(max(0, len(self.lines) - _LAST_LINES), len(self.lines))
-        first = self.traceback or 0
+        first = self.exception if self.traceback is None else self.traceback
         for index in range(first - 1, -1, -1):
             if any(each in self.lines[index] for each in _CHAINED):
                 first = index

@@ -89,6 +89,9 @@ RULES = (
             ": error: unrecognized arguments",
             ": error: argument ",
             ": error: the following arguments are required",
+            "(see --help)",
+            "--help' for help",  # click
+            "Flags parsing error",  # absl
         ),
     ),
 )
