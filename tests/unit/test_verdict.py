@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from histories import MWM, PS, Job, running
-
 from distrun import events
 from distrun.verdict.case import cases
 from distrun.verdict.judging import judge
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.reading import Tail
+
+from .histories import MWM, PS, Job, running
 
 ECHO = (
     "Traceback (most recent call last):\n"
