@@ -270,6 +270,9 @@ class _Judge:
             index = reading.last_said()
             if index is not None:
                 evidence.append(finding.line_of(name, reading, index))
+        if not evidence:
+            silence = "the tasks looked at had printed nothing"
+            evidence.append(Evidence(task=None, place="their logs", text=silence))
         return Verdict(
             task=None,
             kind=Kind.TIMEOUT,
