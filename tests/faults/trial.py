@@ -16,9 +16,8 @@ from pathlib import Path
 
 import psutil
 import yaml
-
-from faults.cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, promise
-from faults.desk import Caller, Desk
+from cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, promise
+from desk import Caller, Desk
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
