@@ -112,6 +112,7 @@ class Training:
                 self.save(step)
         DESK.at("shutting_down")
         print("done", flush=True)
+        os._exit(0)  # TensorFlow may hang in its own clean-up once a worker has been replaced
 
 
 def synchronous():
