@@ -168,8 +168,14 @@ def _subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
+@pytest.fixture(scope="session")
+def kept_processes() -> set[int]:
+    """Ids of processes that outlive the test they were started in: the hosts of tests/ssh."""
+    return set()
+
+
 @pytest.fixture(autouse=True)
-def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def _nothing_left(request: pytest.FixtureRequest, kept_processes: set[int]) -> Iterator[None]:
     if "unit" in request.path.relative_to(ROOT).parts:
         yield
         return
@@ -178,7 +184,7 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     before = set(me.children(recursive=True))
     yield
     deadline = time.monotonic() + LEFT_BEHIND_AFTER
-    while left := _living(set(me.children(recursive=True)) - before):
+    while left := _living(set(me.children(recursive=True)) - before, kept_processes):
         if time.monotonic() > deadline:
             names = [_describe(process) for process in left]
             for process in left:
@@ -188,10 +194,12 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         time.sleep(0.01)
 
 
-def _living(processes: set[psutil.Process]) -> list[psutil.Process]:
+def _living(processes: set[psutil.Process], kept: set[int]) -> list[psutil.Process]:
     """Return those that still run, reaping the zombies that this process has adopted."""
     living = []
     for process in processes:
+        if process.pid in kept:
+            continue
         if _alive(process):
             living.append(process)
             continue
@@ -207,6 +215,29 @@ def _describe(process: psutil.Process) -> str:
         return f"{process.pid} {process.status()} {' '.join(process.cmdline())}"
     except psutil.NoSuchProcess:
         return f"{process.pid} ended just now"
+
+
+@pytest.fixture(scope="session")
+def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small mnist.npz of drawn digits.
+
+    Small, so that loading and evaluating take no time; 101 test images, so that they divide
+    evenly among nothing.
+    """
+    import numpy as np
+
+    import synthetic
+
+    folder = tmp_path_factory.mktemp("small-mnist")
+    digits = synthetic.draw(2000, 101)
+    np.savez(
+        folder / "mnist.npz",
+        x_train=digits.train_images,
+        y_train=digits.train_labels,
+        x_test=digits.test_images,
+        y_test=digits.test_labels,
+    )
+    return folder
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -55,12 +55,38 @@ class HostReady(Event):
     python: str
     cores: float
     gpus: tuple[int, ...]
+    is_local: bool = True
+    address: str | None = None
+    """By which address of it ssh came there."""
     behind: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostLost(Event):
     """The host's agent is gone, and nothing of its tasks is left there."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkLost(Event):
+    """The way to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkRestored(Event):
+    """The way is there again; what happened meanwhile follows."""
+
+    host: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogsIncomplete(Event):
+    """The logs of a host's tasks are not all on this machine."""
 
     host: str
     reason: str
@@ -226,9 +252,10 @@ class JobEnded(Event):
 _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
-        JobCreated, HostReady, HostFault, HostLost, JobPlanned, Aborted, TaskStarted,
-        TaskNotStarted, TaskExited, TaskEnded, TaskReported, RestartPlanned, TensorBoardStarted,
-        TensorBoardEnded, StopRequested, TimedOut, VerdictReached, JobEnded,
+        JobCreated, HostReady, HostFault, HostLost, LinkLost, LinkRestored, LogsIncomplete,
+        JobPlanned, Aborted, TaskStarted, TaskNotStarted, TaskExited, TaskEnded, TaskReported,
+        RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut,
+        VerdictReached, JobEnded,
     )
 }  # fmt: skip
 

@@ -171,9 +171,9 @@ WITH_FAKE_AGENT = """
     import sys
     sources, fake = sys.argv.pop(1), sys.argv.pop(1)
     sys.path.insert(0, sources)
-    from distrun import transport
     from distrun.supervisor.main import main
-    transport.isolated_python = lambda *args: [sys.executable, "-I", "-S", fake, sources]
+    from distrun.transport import local
+    local.isolated_python = lambda *args: [sys.executable, "-I", "-S", fake, sources]
     main()
 """
 

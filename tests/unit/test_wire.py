@@ -19,6 +19,7 @@ from distrun.agent import wire
 # What Python makes of any bytes in argv, environ and paths.
 TEXT = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 VALUES: dict[Any, st.SearchStrategy[Any]] = {str: TEXT, int: st.integers(-(2**53), 2**53)}
+VALUES[bytes] = st.binary(max_size=40)
 VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
 
@@ -29,7 +30,7 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
     name = str(kind)
     if name.startswith(("typing.Optional", "typing.Union")):
         return st.none() | _values(kind.__args__[0])
-    if name.startswith("typing.List"):
+    if name.startswith(("typing.List", "typing.Sequence")):
         return st.lists(_values(kind.__args__[0]), max_size=4)
     if name == "bool" or kind is bool:
         return st.booleans()

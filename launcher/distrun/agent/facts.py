@@ -6,15 +6,15 @@ import os
 import socket
 import sys
 import time
-from typing import List
+from typing import List, Sequence
 
 from distrun.agent.wire import PROTOCOL, Hello
 
 _NVIDIA_SMI_SECONDS = 20
 
 
-def hello() -> Hello:
-    """This host's facts as the agent reports them."""
+def hello(variables: Sequence[str] = ()) -> Hello:
+    """This host's facts as the agent reports them, and those variables that are set here."""
     return Hello(
         protocol=PROTOCOL,
         pid=os.getpid(),
@@ -23,6 +23,7 @@ def hello() -> Hello:
         cores=usable_cores(),
         gpus=gpus(),
         at=time.time(),
+        environ={name: os.environ[name] for name in variables if name in os.environ},
     )
 
 

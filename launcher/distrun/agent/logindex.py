@@ -23,6 +23,11 @@ _PROBE = 4096  # bytes: a block
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+def index_of(path: str) -> str:
+    """Where the index of a log is."""
+    return os.path.splitext(path)[0] + ".idx"
+
+
 class _Log:
     def __init__(self, path: str, index: int) -> None:
         self.path = path
@@ -33,11 +38,17 @@ class _Log:
 class LogIndexer:
     """Keeps the indexes of the logs given to :meth:`add`.
 
-    Where inotify is used up, the logs are looked at from time to time instead.
+    Where inotify is used up, the logs are looked at from time to time instead. `on_growth` is
+    called with the path of each log that has grown, once its index says so.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        on_growth: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._clock = clock
+        self._on_growth = on_growth
         self._logs: Dict[str, _Log] = {}
         self._inotify: Optional[Inotify] = None
         with contextlib.suppress(OSError):
@@ -61,7 +72,7 @@ class LogIndexer:
         os.close(os.open(path, flags, 0o600))
         if path in self._logs:
             return
-        index = os.open(os.path.splitext(path)[0] + ".idx", flags, 0o600)
+        index = os.open(index_of(path), flags, 0o600)
         _cut_torn_record(index)
         self._logs[path] = _Log(path, index)
         if self._inotify is not None:
@@ -97,6 +108,7 @@ class LogIndexer:
         with contextlib.suppress(OSError):
             if os.write(log.index, RECORD.pack(time.time(), size)) < RECORD.size:
                 _cut_torn_record(log.index)
+        self._on_growth(path)
         return True
 
     def is_disk_full(self) -> bool:

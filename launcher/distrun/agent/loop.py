@@ -11,7 +11,7 @@ import select
 import selectors
 import signal
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Tuple
 
 from distrun.agent import facts, family, kernel, lastwords, program
 from distrun.agent.logindex import LogIndexer
@@ -26,6 +26,7 @@ from distrun.agent.wire import (
     Channel,
     Configure,
     Fault,
+    Hello,
     HoldPorts,
     Message,
     Outbox,
@@ -75,7 +76,7 @@ class Agent:
         """Serve until told to stop or nobody is there to serve; leaves no process behind."""
         self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_link)
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_signal)
-        while self._leaving is None or self._tasks or family.reap():
+        while self._has_work():
             self._channel.watch_writing(self._selector)
             for key, _ in self._selector.select(self._timeout()):
                 # What came before it in this round may have closed it.
@@ -85,6 +86,9 @@ class Agent:
         self._say_last()
         if self._channel.ended:
             lastwords.leave(self._folder, [report for _, report in self._outbox.after(0)])
+
+    def _has_work(self) -> bool:
+        return self._leaving is None or bool(self._tasks) or family.reap()
 
     def _say_last(self) -> None:
         """Let a slow supervisor have the last reports; one that never reads has not long."""
@@ -96,12 +100,15 @@ class Agent:
     # Waiting -------------------------------------------------------------------------------
 
     def _timeout(self) -> Optional[float]:
+        known = [due for due in self._dues() if due is not None]
+        return max(0.0, min(known) - self._clock()) if known else None
+
+    def _dues(self) -> List[Optional[float]]:
         dues = [task.next_look for task in self._tasks.values()]
         dues += [self._progress_due, self._lease_ends, self._leaving]
         if self._logs is not None:
             dues.append(self._logs.next_look)
-        known = [due for due in dues if due is not None]
-        return max(0.0, min(known) - self._clock()) if known else None
+        return dues
 
     def _on_time(self) -> None:
         now = self._clock()
@@ -132,11 +139,14 @@ class Agent:
             self._report(Fault(str(error), time.time()))
             self._leave()
             return
-        for _, order in orders:
-            self._obey(order)
+        self._obey_all(orders)
         if self._channel.ended:
             self._selector.unregister(self._channel.reader)
             self._on_link_lost()
+
+    def _obey_all(self, orders: List[Tuple[int, Message]]) -> None:
+        for _, order in orders:
+            self._obey(order)
 
     def _on_link_lost(self) -> None:
         if self._lease is None:
@@ -173,17 +183,23 @@ class Agent:
             self._leave()
             return
         self._job_id = order.job_id
-        self._folder = order.folder
         self._lease = order.lease
         try:
-            os.makedirs(order.folder, mode=0o700, exist_ok=True)
-            self._logs = LogIndexer(self._clock)
+            self._logs = self._open_logs(order)
         except OSError as error:
             reason = "the folder {!r} for logs cannot be made: {}"
             self._report(Fault(reason.format(order.folder, error.strerror), time.time()))
             return
         self._watch_logs()
-        self._report(facts.hello())
+        self._report(self._hello(order))
+
+    def _open_logs(self, order: Configure) -> LogIndexer:
+        self._folder = order.folder
+        os.makedirs(order.folder, mode=0o700, exist_ok=True)
+        return LogIndexer(self._clock)
+
+    def _hello(self, order: Configure) -> Hello:
+        return facts.hello(order.variables)
 
     def _hold_ports(self, order: HoldPorts) -> None:
         taken: Dict[str, str] = {}
@@ -349,14 +365,14 @@ class Agent:
         task.reap()
         del self._tasks[task.name]
 
-    def _leave(self) -> None:
+    def _leave(self, grace: float = LEFTOVER_GRACE) -> None:
         """End everything: SIGTERM now, SIGKILL within a second."""
         if self._leaving is not None:
             return
-        self._leaving = self._clock() + LEFTOVER_GRACE
+        self._leaving = self._clock() + grace
         self._lease_ends = None
         for task in list(self._tasks.values()):
-            task.stop(signal.SIGTERM, LEFTOVER_GRACE, self._clock())
+            task.stop(signal.SIGTERM, grace, self._clock())
             self._advance(task)
         self._adopt()
         self._end_strays(signal.SIGTERM)

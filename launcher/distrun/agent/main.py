@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import NoReturn
+from typing import Callable, NoReturn
 
 from distrun.agent import family, kernel, program
 from distrun.agent.loop import Agent
@@ -18,7 +18,12 @@ def main() -> NoReturn:
     Two processes: a guard, whose only work begins when the agent below it dies, and the agent.
     Each notices the other's death, whatever kills it.
     """
-    reader, writer = _take_link()
+    reader, writer = take_link()
+    serve(reader, writer, Agent)
+
+
+def serve(reader: int, writer: int, make: Callable[[Channel], Agent]) -> NoReturn:
+    """Part into the guard and the agent that `make` makes; never returns."""
     kernel.become_subreaper()
     guard = os.getpid()
     agent = os.fork()
@@ -29,11 +34,11 @@ def main() -> NoReturn:
     kernel.die_with_parent(guard, signal.SIGTERM)
     kernel.become_subreaper()
     program.raise_descriptor_limit()
-    Agent(Channel(reader, writer)).run()
+    make(Channel(reader, writer)).run()
     os._exit(0)
 
 
-def _take_link() -> "tuple[int, int]":
+def take_link() -> "tuple[int, int]":
     """Move the link away from 0 and 1 before anything can print on it; nothing is inherited."""
     reader, writer = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)

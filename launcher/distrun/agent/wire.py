@@ -8,7 +8,10 @@ are no UTF-8, as Python's `surrogateescape` keeps them.
 Reports are numbered from 1 and kept by the agent until the supervisor has them in its record
 (:class:`Ack`). A supervisor that comes back after a lost link says which it has (:class:`Attach`)
 and gets the rest again, so none is lost or doubled. Without a supervisor the agent carries on
-for the lease that :class:`Configure` gave it, then ends its tasks.
+for the lease that :class:`Configure` gave it, then ends its tasks. The other way round, orders to
+an agent on another host are numbered too, and sent again after a lost link.
+
+A message with bytes in it (`data`) has them behind its JSON and a newline, as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +21,17 @@ import json
 import os
 import selectors
 import struct
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple, Type
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+)
 
 if TYPE_CHECKING:
     from typing import Deque
@@ -38,13 +51,19 @@ class WireError(Exception):
 
 
 class Configure(NamedTuple):
-    """First message on a link. `folder` is made if need be; `lease` is in seconds."""
+    """First message on a link. `folder` is made if need be; `lease` is in seconds.
+
+    On another host `folder` is empty: the agent makes a private one, named for job and `host`.
+    """
 
     protocol: int
     job_id: str
     folder: str
     lease: Optional[float]
     """How long to carry on without a supervisor: 0 not at all, None for ever."""
+    host: str = ""
+    variables: Sequence[str] = ()
+    """Whose values :class:`Hello` is to tell."""
 
 
 class Attach(NamedTuple):
@@ -56,9 +75,31 @@ class Attach(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """Every report up to number `last` is in the record; the agent may forget them."""
+    """Every message up to number `last` is in the record, or obeyed; it may be forgotten."""
 
     last: int
+
+
+class Echo(NamedTuple):
+    """Answers a :class:`Beat`: the lease begins anew at the moment that one was sent."""
+
+    number: int
+
+
+class FollowLogs(NamedTuple):
+    """Send what the tasks' logs have and the launching side has not.
+
+    `have` are bytes by name of file; at most `window` bytes are to be under way.
+    """
+
+    have: Dict[str, int]
+    window: int
+
+
+class LogTaken(NamedTuple):
+    """So many bytes of logs have been written down; as many more may come."""
+
+    size: int
 
 
 class HoldPorts(NamedTuple):
@@ -100,7 +141,12 @@ class StopTask(NamedTuple):
 
 
 class Shutdown(NamedTuple):
-    """End every task at once and exit."""
+    """End every task at once and exit; on another host, once the logs have been sent.
+
+    `keep`: nobody takes the logs any more; leave them where they are.
+    """
+
+    keep: bool = False
 
 
 # From agent to supervisor ------------------------------------------------------------------
@@ -117,6 +163,41 @@ class Hello(NamedTuple):
     """Cores usable by this process: affinity and cgroup quota counted."""
     gpus: List[int]
     at: float
+    environ: Dict[str, str] = {}  # noqa: RUF012 - nobody changes a message
+    """Those of the variables asked for that are set."""
+    address: str = ""
+    """By which address of this host ssh came here; empty where it did not come by ssh."""
+    seen_from: str = ""
+    """From which address."""
+    door: str = ""
+    """The socket by which to come back after a lost link, see :mod:`distrun.agent.door`."""
+    folder: str = ""
+
+
+class Attached(NamedTuple):
+    """Answers Attach: orders up to number `last` have been obeyed. Reports follow."""
+
+    last: int
+
+
+class Beat(NamedTuple):
+    """A sign of life, now and then; the supervisor echoes it."""
+
+    number: int
+
+
+class LogData(NamedTuple):
+    """A part of a file in the agent's folder of logs, from `offset` on."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+class Farewell(NamedTuple):
+    """The agent exits, and nothing of its tasks is left. `kept`: a folder it leaves, or ''."""
+
+    kept: str
 
 
 class PortsHeld(NamedTuple):
@@ -250,9 +331,10 @@ Message = Any
 _TYPES: Dict[str, Type[Any]] = {
     kind.__name__: kind
     for kind in (
-        Configure, Attach, Ack, HoldPorts, StartTask, StopTask, Shutdown,
-        Hello, PortsHeld, PortsRefused, TaskStarted, TaskNotStarted, TaskExited, TaskEnded,
-        Progress, Fault, OpenJob, Detach, StopJob, Watch, Watching, Happened, Refused,
+        Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
+        Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
+        TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
+        Watching, Happened, Refused,
     )
 }  # fmt: skip
 
@@ -263,7 +345,10 @@ def encode(message: Message, seq: int = 0) -> bytes:
     fields["type"] = type(message).__name__
     if seq:
         fields["seq"] = seq
+    attached = fields.pop("data", None)
     body = json.dumps(fields, separators=(",", ":")).encode("ascii")
+    if attached is not None:
+        body += b"\n" + attached
     if len(body) > MAX_FRAME:
         raise WireError("a message of {} bytes is over the limit".format(len(body)))
     return _LENGTH.pack(len(body)) + body
@@ -271,7 +356,10 @@ def encode(message: Message, seq: int = 0) -> bytes:
 
 def _decode(body: bytes) -> Tuple[int, Message]:
     try:
-        fields = json.loads(body)
+        text, newline, attached = body.partition(b"\n")
+        fields = json.loads(text)
+        if newline:
+            fields["data"] = attached
         kind = _TYPES[fields.pop("type")]
         seq = int(fields.pop("seq", 0))
         known = {name: fields[name] for name in kind._fields if name in fields}
@@ -307,8 +395,12 @@ class Channel:
     def send(self, message: Message, seq: int = 0) -> None:
         """Queue a message and write as much as the link takes now."""
         if not self.broken:
-            self._outgoing.append(encode(message, seq))
-            self.flush()
+            self.send_bytes(encode(message, seq))
+
+    def send_bytes(self, block: bytes) -> None:
+        """The same with bytes that are no message."""
+        self._outgoing.append(block)
+        self.flush()
 
     def flush(self) -> None:
         while self._outgoing and not self.broken:
@@ -343,6 +435,10 @@ class Channel:
         Raises:
             WireError: what came is no frame of this protocol.
         """
+        self._fill()
+        return self._frames()
+
+    def _fill(self) -> None:
         while not self.ended:
             try:
                 block = os.read(self.reader, 1 << 18)
@@ -353,7 +449,6 @@ class Channel:
             if not block:
                 self.ended = True
             self._incoming += block
-        return self._frames()
 
     def _frames(self) -> List[Tuple[int, Message]]:
         messages = []
@@ -377,15 +472,15 @@ class Channel:
 
 
 class Outbox:
-    """An agent's reports, numbered and kept until the supervisor has recorded them."""
+    """A side's numbered messages, kept until the other has them for good."""
 
     def __init__(self) -> None:
         self._unacknowledged: Deque[Tuple[int, Message]] = collections.deque()
         self._last = 0
 
-    def add(self, report: Message) -> int:
+    def add(self, message: Message) -> int:
         self._last += 1
-        self._unacknowledged.append((self._last, report))
+        self._unacknowledged.append((self._last, message))
         return self._last
 
     def acknowledge(self, seq: int) -> None:

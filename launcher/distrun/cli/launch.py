@@ -157,6 +157,12 @@ class _Launch:
             where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
             self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
             self._follow(list(state.tasks))
+        if isinstance(event, kinds.LinkLost):
+            self._say(f"the link to {event.host} is lost: {event.reason}; trying to reach it")
+        if isinstance(event, kinds.LinkRestored):
+            self._say(f"the link to {event.host} is there again")
+        if isinstance(event, kinds.LogsIncomplete):
+            self._say(f"the logs of {event.host}'s tasks are not all here: {event.reason}")
         if isinstance(event, kinds.RestartPlanned):
             from distrun.cli.story import restart_words
 

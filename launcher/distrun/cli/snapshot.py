@@ -30,7 +30,11 @@ def describe(folder: JobFolder) -> dict[str, Any]:
     supervisor, state = _look(folder)
     lost = _is_lost(supervisor, state)
     tasks = list(state.tasks.values())
-    here = [task.pid for task in tasks if task.pid is not None and not task.has_ended]
+    here = [
+        task.pid
+        for task in tasks
+        if task.pid is not None and not task.has_ended and _is_local(task, state)
+    ]
     progress = control.progress(folder) if supervisor is not None else {}
     used = usages(here) if supervisor is not None else {}
     return {
@@ -45,7 +49,7 @@ def describe(folder: JobFolder) -> dict[str, Any]:
                 **_describe_task(task, lost=lost and not task.has_ended),
                 "restarts_at": None if lost else _restarts_at(state, task),
                 "log": str(folder.log_of(task.name)),
-                "usage": to_json(used.get(task.pid or 0)),
+                "usage": to_json(used.get(task.pid or 0)) if _is_local(task, state) else None,
                 "progress": progress.get(task.name, task.reported),
             }
             for task in tasks
@@ -94,6 +98,12 @@ def _tensorboard(folder: JobFolder) -> str | None:
         elif isinstance(event, events.TensorBoardEnded):
             address = None
     return address
+
+
+def _is_local(task: TaskState, state: JobState) -> bool:
+    """Whether its process id is one of this machine."""
+    host = state.hosts.get(task.host)
+    return host is None or host.is_local
 
 
 def _restarts_at(state: JobState, task: TaskState) -> float | None:

@@ -99,6 +99,8 @@ def _notes(job: dict[str, Any]) -> list[str]:
         notes.append(f"{outcome['cause']}; exit code {outcome['exit_code']}, {whose}'s")
     if job["state"] == "lost":
         notes.append("its supervisor died, and its result with it")
+    if job["running"]:
+        notes += [_lost_link(host) for host in job["hosts"] if host["link_lost"] is not None]
     if job["verdict"]:
         notes += verdict_lines(from_json(Verdict, job["verdict"]))
     if job["restarts"]:
@@ -108,6 +110,11 @@ def _notes(job: dict[str, Any]) -> list[str]:
     if job["tensorboard"]:
         notes.append(f"TensorBoard: {job['tensorboard']}")
     return notes
+
+
+def _lost_link(host: dict[str, Any]) -> str:
+    since = console.span(max(0.0, time.time() - host["link_lost_at"]))
+    return f"{host['name']}: the link is lost since {since} ({host['link_lost']})"
 
 
 def _most_telling(tasks: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:

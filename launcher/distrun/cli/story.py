@@ -77,6 +77,18 @@ class Story:
         return f"{event.host} is lost: {event.reason}"
 
     @_say.register
+    def _(self, event: events.LinkLost) -> str:
+        return f"the link to {event.host} is lost: {event.reason}"
+
+    @_say.register
+    def _(self, event: events.LinkRestored) -> str:
+        return f"the link to {event.host} is there again"
+
+    @_say.register
+    def _(self, event: events.LogsIncomplete) -> str:
+        return f"the logs of {event.host}'s tasks are not all here: {event.reason}"
+
+    @_say.register
     def _(self, event: events.JobPlanned) -> str:
         return f"planned: {', '.join(task.name for task in event.tasks)}"
 

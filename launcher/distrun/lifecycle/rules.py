@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import singledispatch
+from typing import Any
 
 from distrun import events
 from distrun.errors import HostError, StartTimeoutError
@@ -86,6 +87,7 @@ def _(event: events.HostReady, state: JobState) -> Result:
         name=event.host,
         agent_pid=event.agent_pid,
         hostname=event.hostname,
+        is_local=event.is_local,
         behind=event.behind,
     )
     return replace(state, hosts={**state.hosts, event.host: host}), []
@@ -210,6 +212,7 @@ def _of_this_attempt(
     return None if event.attempt < task.attempt or task.has_ended else task
 
 
+@_step.register(events.LogsIncomplete)
 @_step.register(events.RestartPlanned)
 @_step.register(events.TensorBoardStarted)
 @_step.register(events.TensorBoardEnded)
@@ -219,10 +222,7 @@ def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the
 
 @_step.register
 def _(event: events.HostLost, state: JobState) -> Result:
-    host = state.hosts.get(event.host)
-    if host is not None:
-        lost = replace(host, lost=event.reason)
-        state = replace(state, hosts={**state.hosts, event.host: lost})
+    state = _change_host(state, event.host, lost=event.reason, link_lost=None, link_lost_at=None)
     state = state.with_tasks(
         _lost_with_its_host(task, event)
         for task in state.tasks.values()
@@ -247,6 +247,23 @@ def _lost_with_its_host(task: TaskState, event: events.HostLost) -> TaskState:
         ended_at=event.at,
         reason=f"lost with its host: {event.reason}",
     )
+
+
+@_step.register
+def _(event: events.LinkLost, state: JobState) -> Result:
+    return _change_host(state, event.host, link_lost=event.reason, link_lost_at=event.at), []
+
+
+@_step.register
+def _(event: events.LinkRestored, state: JobState) -> Result:
+    return _change_host(state, event.host, link_lost=None, link_lost_at=None), []
+
+
+def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
+    host = state.hosts.get(name)
+    if host is None:
+        return state
+    return replace(state, hosts={**state.hosts, name: replace(host, **changes)})
 
 
 @_step.register

@@ -128,6 +128,10 @@ class HostState:
     agent_pid: int
     hostname: str
     lost: str | None = None
+    is_local: bool = True
+    link_lost: str | None = None
+    """Why there is no link to its agent just now."""
+    link_lost_at: float | None = None
     behind: float = 0.0
     """Seconds by which its clock is behind the supervisor's: its times plus this compare."""
 

@@ -5,12 +5,13 @@ Pure: it is given what the hosts said and which ports are held, and does no I/O.
 decides the rest. `distrun plan` shows the very object that `distrun launch` runs.
 """
 
-from distrun.plan.facts import HostFacts
+from distrun.plan.facts import READ, HostFacts
 from distrun.plan.placement import Placed, PortNeed, place, ports_needed, split_address
 from distrun.plan.tasks import LARGEST_VARIABLE, Plan, TaskPlan, make
 
 __all__ = [
     "LARGEST_VARIABLE",
+    "READ",
     "HostFacts",
     "Placed",
     "Plan",

@@ -19,4 +19,17 @@ class HostFacts:
     python: str
     """The interpreter to run scripts with where the spec names none."""
     environ: Mapping[str, str]
-    """The environment that its tasks inherit."""
+    """Of the environment that its tasks inherit, at least the variables that are READ here."""
+    address: str | None = None
+    """What the other hosts dial; None: its name."""
+
+
+READ = (
+    "CUDA_VISIBLE_DEVICES",
+    "NO_PROXY",
+    "OMP_NUM_THREADS",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_NUM_INTRAOP_THREADS",
+    "no_proxy",
+)
+"""Variables of a host that a plan depends on."""

@@ -70,11 +70,11 @@ def make(
         InvalidSpecError: GPUs or threads cannot be divided as asked, or TF_CONFIG is too large.
     """
     strategy = STRATEGIES[spec.strategy]
-    addresses = _addresses(placement, strategy, free_ports)
+    addresses = _addresses(placement, strategy, facts, free_ports)
     cluster = _cluster(placement, addresses)
     # Written once: every task has the whole of it.
     cluster_text = json.dumps(cluster)
-    machines = _machines(cluster)
+    machines = _machines(cluster, placement)
     gpus: dict[str, str] = {}
     sharing: set[str] = set()
     threads: dict[str, int] = {}
@@ -101,6 +101,7 @@ def make(
 def _addresses(
     placement: Sequence[Placed],
     strategy: Strategy,
+    facts: Mapping[str, HostFacts],
     free_ports: Mapping[str, Sequence[int]],
 ) -> dict[str, str]:
     """Each task's address by its name, for those that have one."""
@@ -112,7 +113,8 @@ def _addresses(
         if placed.address is not None:
             addresses[placed.name] = placed.address
         else:
-            machine = placed.host.address or placed.host.name
+            host = placed.host
+            machine = host.address or facts[host.name].address or host.machine
             machine = f"[{machine}]" if ":" in machine else machine
             addresses[placed.name] = f"{machine}:{next(free[placed.host.name])}"
     return addresses
@@ -210,8 +212,10 @@ def _tf_config(cluster_text: str, placed: Placed) -> str:
     return text
 
 
-def _machines(cluster: Mapping[str, list[str]]) -> list[str]:
+def _machines(cluster: Mapping[str, list[str]], placement: Sequence[Placed]) -> list[str]:
+    """What the hosts are called: where their tasks are reached, and in the spec."""
     names = [split_address(each)[0] for addresses in cluster.values() for each in addresses]
+    names += [placed.host.machine for placed in placement if not placed.host.is_local]
     return list(dict.fromkeys(names))
 
 

@@ -64,6 +64,11 @@ class HostSpec:
     """Whether `name` is one of this machine's own; `localhost` always is."""
 
     @property
+    def machine(self) -> str:
+        """Its name without the user's."""
+        return self.name.rpartition("@")[2]
+
+    @property
     def is_local(self) -> bool:
         return self.local or self.name in ("localhost", "127.0.0.1", "::1")
 

@@ -20,10 +20,11 @@ from distrun import events, lifecycle
 from distrun.agent import family, kernel, wire
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
+from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.court import Court
-from distrun.supervisor.hosts import Hosts
+from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, refusal
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.transport.diagnosis import Diagnosis
 
 _FAREWELL_SECONDS = 2.0
 _REPORTS: dict[type, type[events.Event]] = {
@@ -65,7 +67,21 @@ class Supervisor:
         self._record_failed = False
         self._state = lifecycle.JobState()
         self._timers: list[tuple[float, str]] = []
-        self._hosts = Hosts(self._selector, folder, self._on_report, self._on_host_gone)
+        self._hosts = Hosts(
+            self._selector,
+            spec,
+            folder.job_id,
+            folder.logs,
+            READ,
+            Callbacks(
+                report=self._on_report,
+                gone=self._on_host_gone,
+                unreachable=self._on_unreachable,
+                link_lost=self._on_link_lost,
+                link_restored=self._on_link_restored,
+                logs_incomplete=self._on_logs_incomplete,
+            ),
+        )
         self._preparation: Preparation | None = None
         self._tasks: dict[str, TaskPlan] = {}
         self._progress: dict[str, wire.Progress] = {}
@@ -164,6 +180,10 @@ class Supervisor:
             "DISTRUN_JOB_ID": self._folder.job_id,
             "DISTRUN_ATTEMPT": str(attempt),
         }
+        if not self._is_local(task.host):
+            # Here they are inherited; there they come over the link, and stand nowhere else.
+            passed = (name for name in self._spec.program.pass_env if name in os.environ)
+            env = {**env, **{name: os.environ[name] for name in passed}}
         order = wire.StartTask(
             task=task.name,
             attempt=attempt,
@@ -175,6 +195,9 @@ class Supervisor:
             marker=_marker(attempt, cause) if attempt else "",
         )
         self._hosts.order(task.host, order)
+
+    def _is_local(self, host: str) -> bool:
+        return any(each.is_local for each in self._spec.hosts if each.name == host)
 
     def _finish_if_released(self) -> None:
         """The job has ended once its agents have: they leave nothing behind."""
@@ -235,8 +258,11 @@ class Supervisor:
     def _start_tensorboard(self) -> None:
         """Beside the job, below this machine's agent where it has one."""
         spec = self._spec.tensorboard
-        local = next((host.name for host in self._spec.hosts if host.is_local), None)
-        if spec is None or local not in self._hosts.connected:
+        local = next((host.name for host in self._spec.hosts if host.is_local), "")
+        if spec is None:
+            return
+        if local not in self._hosts.connected:
+            self._say_tensorboard_ended("is not started: no task runs on this machine")
             return
         try:
             port = tensorboard.choose_port(spec)
@@ -269,6 +295,8 @@ class Supervisor:
                     python=message.python,
                     cores=message.cores,
                     gpus=tuple(message.gpus),
+                    is_local=self._is_local(host),
+                    address=message.address or None,
                     behind=round(time.time() - message.at, 3),
                 )
             )
@@ -307,12 +335,29 @@ class Supervisor:
         if not self._is_finishing:
             self.emit(events.HostLost(at=time.time(), host=host, reason=how))
 
+    def _on_unreachable(self, found: dict[str, Diagnosis]) -> None:
+        count = 0 if self._preparation is None else len(self._preparation.hosts)
+        if self._state.outcome is None:
+            self._abort(unreachable_error(found, count))
+
+    def _on_link_lost(self, host: str, why: str) -> None:
+        self.emit(events.LinkLost(at=time.time(), host=host, reason=why))
+
+    def _on_link_restored(self, host: str) -> None:
+        self.emit(events.LinkRestored(at=time.time(), host=host))
+
+    def _on_logs_incomplete(self, host: str, why: str) -> None:
+        self.emit(events.LogsIncomplete(at=time.time(), host=host, reason=why))
+
     # Waiting -------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        due = self._timers[0][0] - self._clock() if self._timers else None
+        dues = [self._timers[0][0]] if self._timers else []
+        if self._hosts.next_due is not None:
+            dues.append(self._hosts.next_due)
+        due = min(dues) - self._clock() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
             if key.fileobj in self._selector.get_map():
                 key.data()
@@ -321,6 +366,7 @@ class Supervisor:
         while self._timers and self._timers[0][0] <= self._clock():
             _, timer = heapq.heappop(self._timers)
             self.emit(events.TimedOut(at=time.time(), timer=timer))
+        self._hosts.on_time()
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)
@@ -364,6 +410,8 @@ class Supervisor:
                 exit_code=order.exit_code,
             )
         )
+        if self._state.killing:
+            self._hosts.give_up_lost()
 
     def _say_farewell(self) -> None:
         """Let the commands have the last event; one that does not read is not waited for long."""

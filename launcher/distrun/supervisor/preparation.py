@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING
 from distrun import plan
 from distrun.agent import wire
 from distrun.errors import HostError
+from distrun.supervisor.addresses import addresses
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from distrun.spec.model import Spec
+
+_REMOTE_PYTHON = "python3"
 
 
 class Preparation:
@@ -23,20 +28,15 @@ class Preparation:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._placement = plan.place(spec)
-        self.hosts = tuple(dict.fromkeys(placed.host.name for placed in self._placement))
-        self._facts: dict[str, plan.HostFacts] = {}
+        self.hosts = tuple({placed.host.name: placed.host for placed in self._placement}.values())
+        self._remote = {host.name for host in self.hosts if not host.is_local}
+        self._hellos: dict[str, wire.Hello] = {}
         self._needs = plan.ports_needed(spec, self._placement)
         self._free: dict[str, list[int]] = {}
 
     def on_hello(self, host: str, hello: wire.Hello) -> wire.HoldPorts:
         """What a host has; answers with the ports it is to hold."""
-        environ = dict(os.environ)
-        self._facts[host] = plan.HostFacts(
-            cores=hello.cores,
-            gpus=_visible_gpus(environ, hello.gpus),
-            python=sys.executable,
-            environ=environ,
-        )
+        self._hellos[host] = hello
         need = self._needs.get(host, plan.PortNeed())
         first, last = self._spec.port_range or (0, 0)
         return wire.HoldPorts(need.free, list(need.wanted), first, last)
@@ -48,9 +48,24 @@ class Preparation:
             InvalidSpecError: the plan cannot be, see :func:`distrun.plan.make`.
         """
         self._free[host] = held.chosen
-        if set(self._free) != set(self.hosts):
+        if len(self._free) < len(self.hosts):
             return None
-        return plan.make(self._spec, self._placement, self._facts, self._free)
+        dialled = addresses(self._hellos, self._remote)
+        facts = {name: self._facts(name, dialled[name]) for name in self._hellos}
+        return plan.make(self._spec, self._placement, facts, self._free)
+
+    def _facts(self, host: str, address: str | None) -> plan.HostFacts:
+        """What a host said, as a plan needs it. What runs here has this command's environment."""
+        hello = self._hellos[host]
+        is_remote = host in self._remote
+        environ = hello.environ if is_remote else dict(os.environ)
+        return plan.HostFacts(
+            cores=hello.cores,
+            gpus=_visible_gpus(environ, hello.gpus),
+            python=_REMOTE_PYTHON if is_remote else sys.executable,
+            environ=environ,
+            address=address,
+        )
 
 
 def refusal(host: str, refused: wire.PortsRefused) -> HostError:
@@ -66,7 +81,7 @@ def refusal(host: str, refused: wire.PortsRefused) -> HostError:
     )
 
 
-def _visible_gpus(environ: dict[str, str], indices: list[int]) -> tuple[str, ...]:
+def _visible_gpus(environ: Mapping[str, str], indices: list[int]) -> tuple[str, ...]:
     """The GPUs that tasks may use: the launching shell's CUDA_VISIBLE_DEVICES bounds them."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

@@ -1,7 +1,4 @@
-"""How an agent is reached. For this machine, a process below the supervisor.
-
-Whatever reaches it, the bytes on the link are the same: :mod:`distrun.agent.wire`.
-"""
+"""This machine's agent: a process below the supervisor."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from pathlib import Path
 from distrun.agent.kernel import signal_name
 from distrun.agent.wire import Channel
 
-_SOURCES = str(Path(__file__).resolve().parent.parent)
+_SOURCES = str(Path(__file__).resolve().parents[2])
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
 
 

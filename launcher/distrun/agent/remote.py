@@ -1,0 +1,266 @@
+"""The agent on a host that is reached by ssh: it outlives a lost link, and sends its logs.
+
+What tells the two deaths apart: when the launching side is gone, ssh ends this side's standard
+input and leaves standard output open; when the link is gone, sshd ends both.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+import signal
+import socket
+import time
+from typing import List, NoReturn, Optional, Tuple
+
+from distrun.agent import family, quarters
+from distrun.agent.door import Door, Presence, take_over
+from distrun.agent.lease import Lease
+from distrun.agent.logindex import LogIndexer, index_of
+from distrun.agent.loop import Agent
+from distrun.agent.main import serve, take_link
+from distrun.agent.shipper import Shipper
+from distrun.agent.task import LEFTOVER_GRACE
+from distrun.agent.wire import (
+    Ack,
+    Attach,
+    Attached,
+    Channel,
+    Configure,
+    Echo,
+    Farewell,
+    Fault,
+    FollowLogs,
+    Hello,
+    LogTaken,
+    Message,
+    Shutdown,
+    StartTask,
+)
+
+_SETTLING = 0.2
+"""Seconds after the end of standard input in which standard output may end as well."""
+
+
+def main(mark: bytes) -> NoReturn:
+    """Leave sshd's session and serve the link; the process sshd knows waits for the end."""
+    front = os.fork()
+    if front:
+        _stand_for(front)
+    os.setsid()
+    presence = Presence()
+    reader, writer = take_link()
+    os.write(writer, mark)
+    serve(reader, writer, lambda channel: RemoteAgent(channel, presence.token))
+
+
+def _stand_for(guard: int) -> NoReturn:
+    """Be what sshd takes for the command: it would close the link if that ended."""
+    os.close(0)
+    os.close(1)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _, status = os.waitpid(guard, 0)
+    os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+
+class RemoteAgent(Agent):
+    """An agent whose link may be lost and come back."""
+
+    def __init__(self, channel: Channel, token: str) -> None:
+        super().__init__(channel)
+        self._door = Door(token)
+        self._lease_left: Optional[Lease] = None
+        self._shipper: Optional[Shipper] = None
+        self._visitor: Optional[socket.socket] = None
+        """Who handed over the present link; it waits for its end."""
+        self._obeyed = 0
+        self._settled: Optional[float] = None
+        """When it is to be decided what the end of standard input means."""
+        self._is_forsaken = False
+        """Whether nobody will take the logs any more."""
+        self._selector.register(self._door, selectors.EVENT_READ, self._on_knock)
+
+    def run(self) -> None:
+        super().run()
+        if self._visitor is not None:
+            self._visitor.close()
+
+    def _has_work(self) -> bool:
+        if super()._has_work():
+            return True
+        return not self._is_forsaken and self._shipper is not None and not self._shipper.is_done
+
+    def _say_last(self) -> None:
+        kept = ""
+        if self._folder and (self._shipper is None or self._shipper.is_done):
+            quarters.leave(self._folder)
+        else:
+            kept = self._folder
+        self._channel.send(Farewell(kept))
+        super()._say_last()
+
+    # Time ----------------------------------------------------------------------------------
+
+    def _dues(self) -> List[Optional[float]]:
+        dues = [*super()._dues(), self._settled]
+        if self._leaving is not None and not family.children(os.getpid()):
+            # Nothing is left to be killed; what is waited for are logs on their way.
+            dues.remove(self._leaving)
+        lease = self._lease_left
+        if lease is not None:
+            now = self._clock()
+            if self._is_linked:
+                dues.append(now + lease.until_beat)
+            if lease.remaining is not None:
+                dues.append(now + lease.remaining)
+        return dues
+
+    def _on_time(self) -> None:
+        super()._on_time()
+        lease = self._lease_left
+        if self._settled is not None and self._settled <= self._clock():
+            self._settle()
+        if lease is not None:
+            if lease.remaining is not None and lease.remaining <= 0:
+                self._forsake(lease.grace)
+            elif lease.until_beat <= 0 and self._is_linked:
+                self._channel.send(lease.beat())
+        if self._shipper is not None and self._is_linked:
+            self._shipper.send(self._channel)
+
+    @property
+    def _is_linked(self) -> bool:
+        """Whether there is a link that may be written to."""
+        return not self._channel.broken and self._settled is None
+
+    def _forsake(self, grace: float = LEFTOVER_GRACE) -> None:
+        """Nobody will come back: end everything."""
+        self._is_forsaken = True
+        self._leave(grace)
+
+    # The link ------------------------------------------------------------------------------
+
+    def _on_link_lost(self) -> None:
+        self._settled = self._clock() + _SETTLING
+
+    def _settle(self) -> None:
+        self._settled = None
+        is_lost = self._channel.broken or _is_broken(self._channel.writer)
+        if is_lost and self._lease_left is not None:
+            self._let_go()
+        else:
+            # Somebody hears it only where sshd's end of this host's link was killed.
+            self._report(Fault("its link to the launching side was closed there", time.time()))
+            self._forsake()
+
+    def _let_go(self) -> None:
+        """Forget the present link; the lease goes on."""
+        channel, self._settled = self._channel, None
+        for descriptor in {channel.reader, channel.writer}:
+            if descriptor in self._selector.get_map():
+                self._selector.unregister(descriptor)
+        if not (channel.ended and channel.broken):
+            channel.close()
+        if self._visitor is not None:
+            self._visitor.close()
+            self._visitor = None
+        if self._lease_left is not None:
+            self._lease_left.forget_sent()
+        if self._shipper is not None:
+            self._shipper.pause()
+
+    def _on_knock(self) -> None:
+        visitor = self._door.accept()
+        if visitor is not None:
+            self._selector.register(
+                visitor, selectors.EVENT_READ, lambda: self._on_visitor(visitor)
+            )
+
+    def _on_visitor(self, visitor: socket.socket) -> None:
+        self._selector.unregister(visitor)
+        link = take_over(visitor)
+        if link is None:
+            visitor.close()
+            return
+        self._let_go()
+        self._visitor = visitor
+        self._channel = Channel(*link)
+        self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_link)
+
+    def _obey_all(self, orders: List[Tuple[int, Message]]) -> None:
+        last = 0
+        for number, order in orders:
+            # An order may come twice: before a link was lost, and after it.
+            if number and number <= self._obeyed:
+                continue
+            if number:
+                self._obeyed = last = number
+            self._obey(order)
+        if last:
+            self._channel.send(Ack(last))
+
+    def _obey(self, order: Message) -> None:
+        if isinstance(order, Attach):
+            self._channel.send(Attached(self._obeyed))
+        if isinstance(order, Echo):
+            if self._lease_left is not None:
+                self._lease_left.echoed(order.number)
+        elif isinstance(order, FollowLogs):
+            if self._shipper is not None:
+                self._shipper.resume(order)
+        elif isinstance(order, LogTaken):
+            if self._shipper is not None:
+                self._shipper.taken(order.size)
+        else:
+            if isinstance(order, Shutdown) and order.keep:
+                self._is_forsaken = True
+            super()._obey(order)
+
+    # The job -------------------------------------------------------------------------------
+
+    def _configure(self, order: Configure) -> None:
+        try:
+            self._folder = quarters.settle(order.job_id, order.host)
+        except quarters.NoRoomError as error:
+            reason = "there is no place for logs on it: {}".format(error)
+            self._report(Fault(reason, time.time()))
+            self._forsake()
+            return
+        self._lease_left = Lease(order.lease, LEFTOVER_GRACE)
+        super()._configure(order)
+
+    def _open_logs(self, order: Configure) -> LogIndexer:  # noqa: ARG002 - the folder is chosen here
+        self._shipper = Shipper(self._folder)
+        return LogIndexer(self._clock, self._on_log_growth)
+
+    def _on_log_growth(self, path: str) -> None:
+        if self._shipper is not None:
+            self._shipper.has_grown(path)
+            self._shipper.has_grown(index_of(path))
+
+    def _hello(self, order: Configure) -> Hello:
+        # As sshd says it: client's address, its port, this host's address, its port.
+        connection = os.environ.get("SSH_CONNECTION", "").split()
+        here = connection[2] if len(connection) == 4 else ""
+        there = connection[0] if len(connection) == 4 else ""
+        return (
+            super()
+            ._hello(order)
+            ._replace(address=here, seen_from=there, door=self._door.token, folder=self._folder)
+        )
+
+    def _start(self, order: StartTask) -> None:
+        if self._shipper is not None:
+            log = os.path.join(self._folder, order.log)
+            self._shipper.add(log)
+            self._shipper.add(index_of(log))
+        super()._start(order)
+
+
+def _is_broken(descriptor: int) -> bool:
+    """Whether nobody reads any more what is written there."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return bool(poll.poll(0))

@@ -1,0 +1,60 @@
+"""The launching side's copies of the logs that another host's tasks write."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distrun.agent.wire import LogData
+
+
+class LogCopies:
+    """Copies of one host's logs and their indexes, each as far as it has come.
+
+    Args:
+        folder: where the copies are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sizes: dict[str, int] = {}
+        self.failure: str | None = None
+        """Why the copies are not complete, once they cannot be."""
+
+    def expect(self, log: str) -> None:
+        """Take what comes of this log, and of its index. Anything else is left out."""
+        self._sizes.setdefault(log, 0)
+        self._sizes.setdefault(f"{os.path.splitext(log)[0]}.idx", 0)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return dict(self._sizes)
+
+    def write(self, part: LogData) -> None:
+        """Add a part to its copy, unless it is there already."""
+        size = self._sizes.get(part.name)
+        if size is None or self.failure is not None:
+            return
+        if part.offset > size:
+            self.failure = f"a part of {part.name} is missing"
+            return
+        fresh = part.data[size - part.offset :]
+        try:
+            self._append(part.name, fresh)
+        except OSError as error:
+            self.failure = f"the copy of {part.name} cannot be written: {error.strerror}"
+            return
+        self._sizes[part.name] = size + len(fresh)
+
+    def _append(self, name: str, fresh: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._folder / name, flags, 0o600)
+        try:
+            view = memoryview(fresh)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,447 @@
+"""One host that is reached by ssh: its link, lost and come back, until its agent is gone.
+
+    WAITING <-> CONNECTING -> UP <-> LOST <-> REJOINING        and from each to GONE
+
+An agent that did not say farewell is gone only when somebody on its host says so, or when its
+lease has run out: then nothing of its tasks is left.
+"""
+
+from __future__ import annotations
+
+import random
+import selectors
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from distrun.agent import wire
+from distrun.agent.kernel import signal_name
+from distrun.supervisor.copies import LogCopies
+from distrun.transport import payload, ssh
+from distrun.transport.diagnosis import Diagnosis, diagnose, may_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from distrun.agent.wire import Message
+    from distrun.spec.model import HostSpec, Spec
+
+EXIT_NO_AGENT = 66  # as distrun.agent.knock has it
+_LOGIN_SECONDS = 30.0
+_MOST_TRIES = 4
+_PAUSE_BEFORE_A_TRY = 0.5
+_FIRST_BACKOFF = 0.25
+_LONGEST_BACKOFF = 5.0
+_BEATS_A_LEASE = 8  # as distrun.agent.lease has it
+_LONGEST_PAUSE = 10.0
+_SILENT_BEATS = 2.5
+_EXIT_SECONDS = 5.0
+_SSH_FAILED = 255
+
+
+class LinkPhase(Enum):
+    """Where a link is."""
+
+    WAITING = "waiting"
+    CONNECTING = "connecting"
+    UP = "up"
+    LOST = "lost"
+    REJOINING = "rejoining"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """Whom a host tells what happens to it; each is given the host."""
+
+    report: Callable[[RemoteHost, Message], None]
+    """A message of the agent."""
+    unreachable: Callable[[RemoteHost, Diagnosis], None]
+    """The first connection failed; the host is GONE."""
+    lost: Callable[[RemoteHost, str], None]
+    restored: Callable[[RemoteHost], None]
+    gone: Callable[[RemoteHost, str], None]
+    """The agent is no more, and nothing of its tasks is left."""
+
+
+class RemoteHost:
+    """A host by its name in the spec.
+
+    Args:
+        folder: where copies of its logs go.
+        variables: those whose values there are asked for.
+    """
+
+    def __init__(
+        self,
+        host: HostSpec,
+        spec: Spec,
+        job_id: str,
+        folder: Path,
+        variables: tuple[str, ...],
+        selector: selectors.BaseSelector,
+        listener: Listener,
+    ) -> None:
+        self.name = host.name
+        self.phase = LinkPhase.WAITING
+        self.copies = LogCopies(folder)
+        self.kept = ""
+        """The folder on the host that its agent left there, where it did."""
+        self._settings = spec.ssh
+        self._lease = spec.timeouts.link
+        self._job_id = job_id
+        self._variables = variables
+        self._selector = selector
+        self._listener = listener
+        self._client: ssh.SshClient | None = None
+        self._outbox = wire.Outbox()
+        self._last_report = 0
+        self._door = ""
+        self._has_said_farewell = False
+        self._is_needless = False
+        self._heard = 0.0
+        """When the last beat came: from then on the lease is counted."""
+        self._due: float | None = None
+        """When the present phase is to end, see :meth:`on_time`."""
+        self._tries = 0
+        self._backoff = _FIRST_BACKOFF
+        self._why = ""
+        """Why the link is lost, or could not be taken up again."""
+        self._death = ""
+        """How the agent ended, where it did so without a farewell."""
+
+    # What others want of it ----------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Begin to reach it."""
+        self._tries += 1
+        try:
+            mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
+        except OSError as error:
+            self._give_up(Diagnosis(f"ssh cannot be started: {error}", "install OpenSSH's client"))
+            return
+        channel = self._channel
+        if channel is None:
+            return
+        channel.send_bytes(payload.agent(mark))
+        channel.send(
+            wire.Configure(wire.PROTOCOL, self._job_id, "", self._lease, self.name, self._variables)
+        )
+
+    def order(self, message: Message) -> None:
+        """Send an order; while the link is lost it waits, and none is ever obeyed twice."""
+        if isinstance(message, wire.StartTask):
+            self.copies.expect(message.log)
+        elif isinstance(message, wire.Shutdown):
+            message = wire.Shutdown(keep=self.copies.failure is not None)
+        number = self._outbox.add(message)
+        if self.phase in (LinkPhase.CONNECTING, LinkPhase.UP) and self._channel is not None:
+            self._channel.send(message, number)
+        if isinstance(message, wire.Shutdown):
+            self._on_shutdown()
+
+    def _on_shutdown(self) -> None:
+        """Where no agent has answered yet, nothing was started, and little is waited for."""
+        if self.phase is LinkPhase.WAITING:
+            self._go("it is not needed any more")
+        elif self.phase is LinkPhase.CONNECTING:
+            self._is_needless = True
+            self._due = now() + _EXIT_SECONDS
+
+    def give_up(self) -> None:
+        """Wait no longer for one that is out of reach and would go on for ever."""
+        if self._lease is None and self.phase in (LinkPhase.LOST, LinkPhase.REJOINING):
+            self._go("it is out of reach, and its tasks go on (timeouts.link: off): end them there")
+
+    @property
+    def has_said_farewell(self) -> bool:
+        """Whether its agent ended in order, all that it had to say being said."""
+        return self._has_said_farewell
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._client is None else self._client.process.pid
+
+    @property
+    def is_connecting(self) -> bool:
+        return self.phase in (LinkPhase.CONNECTING, LinkPhase.REJOINING)
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether it is not known yet if it can be reached."""
+        return self.is_connecting or self.phase is LinkPhase.WAITING
+
+    @property
+    def wants_to_connect(self) -> bool:
+        """Whether :meth:`connect` is to be called as soon as there is a slot for it."""
+        return self.phase is LinkPhase.WAITING and (self._due is None or self._due <= now())
+
+    @property
+    def wants_to_rejoin(self) -> bool:
+        """Whether :meth:`rejoin` is."""
+        return self.phase is LinkPhase.LOST and self._due is not None and self._due <= now()
+
+    @property
+    def next_due(self) -> float | None:
+        """When :meth:`on_time` is to be called."""
+        if self.phase is LinkPhase.GONE:
+            return None
+        # One that waits for a slot has to wait for something else to happen.
+        dues = [] if self.wants_to_connect or self.wants_to_rejoin else [self._due]
+        if self.phase is LinkPhase.UP:
+            dues.append(self._heard + self._silence)
+        if self.phase in (LinkPhase.UP, LinkPhase.LOST, LinkPhase.REJOINING):
+            dues.append(self._deadline)
+        return min((due for due in dues if due is not None), default=None)
+
+    def on_time(self) -> None:
+        """Do what is due; a lost link is taken up again by :meth:`rejoin`."""
+        time_is = now()
+        if self.phase is LinkPhase.GONE:
+            return
+        if self._deadline is not None and self._deadline <= time_is and self._heard:
+            self._go(f"no sign of life for {self._lease:g} s (timeouts.link){self._because}")
+        elif self.phase is LinkPhase.UP and self._heard + self._silence <= time_is:
+            self._lose("no sign of life")
+        elif self._due is not None and self._due <= time_is:
+            if self.phase is LinkPhase.CONNECTING:
+                self._fail(None)
+            elif self.phase is LinkPhase.REJOINING:
+                self._try_later("no answer to ssh")
+            elif self.phase is LinkPhase.UP:
+                self._lose("ssh does not end")
+
+    def rejoin(self) -> None:
+        """Try to take the lost link up again."""
+        patience = self._settings.connect_timeout
+        if self._lease is not None:
+            patience = max(1.0, min(patience, self._lease / 3))
+        try:
+            mark = self._open(patience, LinkPhase.REJOINING)
+        except OSError as error:
+            self._try_later(f"ssh cannot be started: {error}")
+            return
+        if self._channel is not None:
+            self._channel.send_bytes(payload.knock(mark, self._door))
+            self._channel.send(wire.Attach(wire.PROTOCOL, self._job_id, self._last_report))
+
+    def watch_writing(self) -> None:
+        if self._channel is not None:
+            self._channel.watch_writing(self._selector)
+
+    def look_for_exit(self) -> None:
+        """To be called when a child of this process has ended."""
+        client = self._client
+        if client is not None and client.channel.ended and client.has_exited:
+            self._on_exit(client)
+
+    # The client ----------------------------------------------------------------------------
+
+    @property
+    def _channel(self) -> wire.Channel | None:
+        return None if self._client is None else self._client.channel
+
+    def _open(self, patience: float, phase: LinkPhase) -> bytes:
+        mark = ssh.new_mark()
+        alive = max(1, round((self._lease or _LONGEST_PAUSE * 4) / 4))
+        argv = ssh.ssh_argv(self.name, self._settings, alive, patience)
+        client = ssh.open_link(argv, mark, self._job_id)
+        self._client = client
+        self.phase = phase
+        self._due = now() + patience + _LOGIN_SECONDS
+        self._selector.register(
+            client.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
+        )
+        self._selector.register(
+            client.complaints, selectors.EVENT_READ, lambda: self._on_complaint(client)
+        )
+        return mark
+
+    def _close_client(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        client.kill()
+        for descriptor in (client.channel.reader, client.channel.writer, client.complaints):
+            if descriptor in self._selector.get_map():
+                self._selector.unregister(descriptor)
+        client.close()
+
+    def _on_complaint(self, client: ssh.SshClient) -> None:
+        if not client.read_complaints():
+            self._selector.unregister(client.complaints)
+
+    def _on_readable(self, client: ssh.SshClient) -> None:
+        try:
+            messages = client.channel.receive()
+        except wire.WireError as error:
+            self._listener.report(self, wire.Fault(str(error), time.time()))
+            self._lose(str(error))
+            return
+        self._take(client, messages)
+        if client is self._client and client.channel.ended:
+            self._selector.unregister(client.channel.reader)
+            self._due = now() + _EXIT_SECONDS
+            self.look_for_exit()
+
+    def _on_exit(self, client: ssh.SshClient) -> None:
+        client.read_complaints()
+        status = client.process.returncode
+        if self._has_said_farewell:
+            self._go("its agent ended")
+        elif self.phase is LinkPhase.CONNECTING:
+            if self._tries < _MOST_TRIES and may_pass(status, client.said):
+                self._wait_to_try_again()
+            else:
+                self._fail(status)
+        elif self.phase is LinkPhase.UP:
+            if 0 <= status != _SSH_FAILED:
+                self._death = _how_the_agent_ended(status, client.said)
+            self._lose(self._death or _how_ssh_ended(status, client.said))
+        elif status == EXIT_NO_AGENT:
+            self._go(self._death or f"its agent is gone{self._because}: the host was restarted, "
+                     "or out of reach for longer than timeouts.link")  # fmt: skip
+        else:
+            self._try_later(_how_ssh_ended(status, client.said))
+
+    # Messages ------------------------------------------------------------------------------
+
+    def _take(self, client: ssh.SshClient, messages: list[tuple[int, Message]]) -> None:
+        last = written = 0
+        for number, message in messages:
+            if isinstance(message, wire.LogData):
+                self.copies.write(message)
+                written += len(message.data)
+            elif number == 0 or number > self._last_report:
+                self._last_report = max(self._last_report, number)
+                self._take_one(client, message)
+            last = max(last, number)
+            if client is not self._client:
+                return
+        if last:
+            client.channel.send(wire.Ack(last))
+        if written:
+            client.channel.send(wire.LogTaken(written))
+
+    def _take_one(self, client: ssh.SshClient, message: Message) -> None:
+        if isinstance(message, wire.Beat):
+            self._heard = now()
+            client.channel.send(wire.Echo(message.number))
+        elif isinstance(message, wire.Ack):
+            self._outbox.acknowledge(message.last)
+        elif isinstance(message, wire.Attached):
+            self._on_attached(client, message)
+        elif isinstance(message, wire.Farewell):
+            self._has_said_farewell = True
+            self.kept = message.kept
+        elif isinstance(message, wire.Fault) and self.phase is LinkPhase.CONNECTING:
+            self._give_up(Diagnosis(message.reason, "make room there, or set TMPDIR for its login"))
+        else:
+            if isinstance(message, wire.Hello):
+                self._door = message.door
+                self._be_up()
+                self._follow_logs()
+            self._listener.report(self, message)
+
+    def _be_up(self) -> None:
+        self.phase = LinkPhase.UP
+        self._heard = now()
+        self._due = None
+        self._backoff = _FIRST_BACKOFF
+        self._why = ""
+
+    def _on_attached(self, client: ssh.SshClient, message: wire.Attached) -> None:
+        self._be_up()
+        self._outbox.acknowledge(message.last)
+        self._follow_logs()
+        for number, order in self._outbox.after(message.last):
+            client.channel.send(order, number)
+        self._listener.restored(self)
+
+    def _follow_logs(self) -> None:
+        if self.phase is LinkPhase.UP and self._client is not None:
+            have, window = self.copies.sizes, self._client.window
+            self._client.channel.send(wire.FollowLogs(have, window))
+
+    # Ends ----------------------------------------------------------------------------------
+
+    @property
+    def _deadline(self) -> float | None:
+        return None if self._lease is None else self._heard + self._lease
+
+    @property
+    def _silence(self) -> float:
+        """Seconds without a beat after which the link counts as lost."""
+        lease = self._lease
+        interval = _LONGEST_PAUSE if lease is None else min(_LONGEST_PAUSE, lease / _BEATS_A_LEASE)
+        return interval * _SILENT_BEATS
+
+    @property
+    def _because(self) -> str:
+        return f"; {self._why}" if self._why else ""
+
+    def _lose(self, why: str) -> None:
+        self._close_client()
+        self._why = why
+        self.phase = LinkPhase.LOST
+        self._due = now()
+        self._listener.lost(self, why)
+
+    def _try_later(self, why: str) -> None:
+        self._close_client()
+        self._why = why
+        self.phase = LinkPhase.LOST
+        self._due = now() + self._backoff
+        self._backoff = min(2 * self._backoff, _LONGEST_BACKOFF)
+
+    def _wait_to_try_again(self) -> None:
+        if self._is_needless:
+            self._go("it is not needed any more")
+            return
+        self._close_client()
+        self.phase = LinkPhase.WAITING
+        # Those that were turned away together are not to come back together.
+        pause = _PAUSE_BEFORE_A_TRY * 2 ** (self._tries - 1)
+        self._due = now() + random.uniform(pause / 2, pause * 3 / 2)  # noqa: S311 - no secret
+
+    def _fail(self, status: int | None) -> None:
+        if self._is_needless:
+            self._go("it is not needed any more")
+            return
+        client = self._client
+        said = client.said if client is not None else ""
+        noise = client.channel.noise if client is not None else b""
+        seconds = self._settings.connect_timeout + _LOGIN_SECONDS
+        self._give_up(diagnose(self.name, status, said, noise, seconds))
+
+    def _give_up(self, found: Diagnosis) -> None:
+        self._close_client()
+        self.phase = LinkPhase.GONE
+        self._listener.unreachable(self, found)
+
+    def _go(self, how: str) -> None:
+        self._close_client()
+        self.phase = LinkPhase.GONE
+        self._listener.gone(self, how)
+
+
+def now() -> float:
+    """Seconds of the clock that all deadlines here are of."""
+    return time.monotonic()
+
+
+def _how_ssh_ended(status: int, said: str) -> str:
+    if status < 0:
+        return f"ssh was killed by {signal_name(-status)}"
+    return f"ssh: {_last_line(said)}" if said else f"ssh exited with {status}"
+
+
+def _how_the_agent_ended(status: int, said: str) -> str:
+    how = f"was killed by {signal_name(status - 128)}" if status > 128 else f"exited with {status}"
+    return f"its agent {how}" + (f" ({_last_line(said)})" if said else "")
+
+
+def _last_line(said: str) -> str:
+    return said.splitlines()[-1].strip() if said else ""

@@ -1,0 +1,89 @@
+"""Hosts with a real sshd each, and specs that run jobs on them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import network as networks
+import psutil
+import pytest
+import yaml
+
+Launch = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def network(kept_processes: set[int]) -> Iterator[networks.Network]:
+    why_not = networks.why_not()
+    if why_not is not None:
+        if os.environ.get("CI") or os.environ.get("REQUIRE_SSH_TESTS"):
+            pytest.fail(f"no hosts for the tests of ssh: {why_not}")
+        pytest.skip(why_not)
+    made = networks.Network(kept_processes)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hosts(network: networks.Network) -> Iterator[Callable[[int], list[networks.Host]]]:
+    """So many hosts, as new; a test may cut, change or switch them off."""
+    yield network.hosts
+    network.mend()
+
+
+@pytest.fixture
+def remote_spec(network: networks.Network, tmp_path: Path) -> Launch:
+    """Write a spec whose workers, one a host, run a shell script; more keys as keywords."""
+
+    def write(script: str, on: list[networks.Host], name: str = "job", **keys: Any) -> Path:
+        document = {
+            "name": name,
+            "strategy": "multi_worker_mirrored",
+            "cluster": {"worker": len(on)},
+            "hosts": [host.name for host in on],
+            "ssh": {"config_file": str(network.ssh_config)},
+            "program": {"command": ["sh", "-c", script], "sync": "off"},
+            **keys,
+        }
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def status(distrun: Any) -> Callable[..., dict[str, Any]]:
+    """What `status --json` says of a job, the newest by default."""
+
+    def ask(*job: str) -> dict[str, Any]:
+        done = distrun("status", "--json", *job)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["job"]
+
+    return ask
+
+
+@pytest.fixture
+def processes_of() -> Callable[[networks.Host], list[psutil.Process]]:
+    """What runs on a host beside its sshd's listener, sshd's own sessions left out."""
+
+    def find(host: networks.Host) -> list[psutil.Process]:
+        try:
+            below = psutil.Process(host.pid).children(recursive=True)
+            return [each for each in below if _counts(each)]
+        except psutil.NoSuchProcess:
+            return []
+
+    return find
+
+
+def _counts(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and not process.name().startswith("sshd")
+    except psutil.NoSuchProcess:
+        return False

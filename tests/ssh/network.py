@@ -1,0 +1,305 @@
+"""Hosts made of namespaces: each with its own network, processes, name, home folder and sshd.
+
+    launching side (the machine's own network) --- switch --- h1, h2, h3, ...
+
+Everything lives in namespaces that nothing but a process holds: when those processes end, however
+the tests end, the kernel takes the interfaces, bridges and mounts away with them. The file system
+is shared, as on a cluster with one; a host's home folder, `/run`, `/etc/passwd` and
+`/etc/hosts` are its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+NEEDED = ("ip", "nsenter", "ssh", "ssh-keygen", "sshd", "unshare", "mount")
+_PR_SET_PDEATHSIG = 1
+_DEADLINE = 20.0
+_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+_SSHD = """\
+ListenAddress 0.0.0.0:22
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+StrictModes no
+UsePAM no
+UseDNS no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin yes
+PrintMotd no
+MaxStartups 200
+LogLevel VERBOSE
+AcceptEnv LANG
+"""
+# The key exchange that costs least: the tests open hundreds of connections on two cores.
+_CLIENT = """\
+Host *
+  IdentityFile {folder}/client_key
+  IdentitiesOnly yes
+  IdentityAgent none
+  UserKnownHostsFile {folder}/known_hosts
+  GlobalKnownHostsFile /dev/null
+  KexAlgorithms curve25519-sha256
+"""
+_BOOT = """\
+set -e
+hostname "$1"
+mount -t tmpfs tmpfs /run
+mkdir -p /run/sshd
+mount --bind "$2/passwd" /etc/passwd
+mount --bind "$2/hosts" /etc/hosts
+mount --bind "$2/home" "$2/home"
+exec "$3" -D -f "$2/sshd_config" -E "$2/sshd.log"
+"""
+
+
+def why_not() -> str | None:
+    """Why such hosts cannot be made here; None where they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [name for name in NEEDED if shutil.which(name, path=_PATH) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    trial = _run("unshare", "--net", "--uts", "--mount", "--pid", "--fork", "true", check=False)
+    return None if trial.returncode == 0 else f"no namespaces: {trial.stderr.strip()}"
+
+
+def _run(*argv: str, check: bool = True, given: str = "") -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        argv,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PATH": _PATH},
+    )
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(argv)}: {done.stdout}{done.stderr}")
+    return done
+
+
+def _die_with_the_tests() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _hold(*command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PATH": _PATH},
+        preexec_fn=_die_with_the_tests,  # noqa: PLW1509 - the tests have one thread
+        start_new_session=True,
+    )
+
+
+def _child(pid: int) -> int:
+    """The first process in the namespaces that `unshare --fork` made, as seen from here."""
+    deadline = time.monotonic() + _DEADLINE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            if found:
+                return int(found[0])
+        time.sleep(0.005)
+    raise RuntimeError(f"process {pid} made no namespace")
+
+
+class Host:
+    """One host. `pid` is that of its sshd, the first of its processes, as seen from outside."""
+
+    def __init__(self, network: Network, number: int) -> None:
+        self.name = f"h{number}"
+        self.address = f"{network.prefix}.{number}"
+        # The same after each start: others remember which card an address belongs to.
+        self.card = f"02:00:00:00:00:{number:02x}"
+        self.folder = network.folder / self.name
+        self.home = self.folder / "home"
+        self._network = network
+        self._holder: subprocess.Popen[bytes] | None = None
+        self.is_changed = False
+        self.pid = 0
+        self.home.mkdir(parents=True)
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key"))
+        shutil.copy(network.folder / "client_key.pub", self.folder / "authorized_keys")
+        self._configure()
+
+    def change(self, *, shell: str = "/bin/sh", sshd: str = "") -> None:
+        """Start it anew with another login shell, or with lines before the usual ones of sshd."""
+        self._configure(shell, sshd)
+        self.restart()
+        self.is_changed = True
+
+    def _configure(self, shell: str = "/bin/sh", sshd: str = "") -> None:
+        self._write("passwd", f"root:x:0:0:root:{self.home}:{shell}\n" + _other_users())
+        self._write("hosts", f"127.0.0.1 localhost\n{self.address} {self.name}\n")
+        self._write("sshd_config", sshd + _SSHD.format(folder=self.folder))
+
+    def _write(self, name: str, text: str) -> None:
+        self.folder.joinpath(name).write_text(text)
+
+    def start(self) -> None:
+        self.folder.joinpath("sshd.log").unlink(missing_ok=True)
+        sshd = shutil.which("sshd", path=_PATH) or "sshd"
+        self._holder = _hold(
+            "unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child",
+            "--mount-proc", "sh", "-c", _BOOT, "boot", self.name, str(self.folder), sshd,
+        )  # fmt: skip
+        self.pid = _child(self._holder.pid)
+        self._network.processes.update((self._holder.pid, self.pid))
+        self._network.plug(self)
+
+    def run(self, *argv: str, check: bool = True, given: str = "") -> str:
+        """Run a command as root on this host, beside sshd; its output."""
+        spaces = ("-n", "-u", "-m", "-p")
+        return _run(
+            "nsenter", "-t", str(self.pid), *spaces, "--", *argv, check=check, given=given
+        ).stdout
+
+    def cut(self) -> None:
+        """Pull its cable: nothing is told to anybody."""
+        self.is_changed = True  # its sshd may never hear of the other side's end
+        self._network.at_switch("ip", "link", "set", self.name, "down")
+
+    def mend(self) -> None:
+        """Plug it in again."""
+        self._network.at_switch("ip", "link", "set", self.name, "up")
+
+    def reset(self) -> None:
+        """Undo what a test has done to it."""
+        if self.is_changed or self._holder is None:
+            self.is_changed = False
+            self._configure()
+            self.restart()
+        for each in self.home.iterdir():
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+        self.mend()
+
+    def power_off(self) -> None:
+        """Everything on it ends at once, and nobody hears a word."""
+        if self._holder is None:
+            return
+        with contextlib.suppress(RuntimeError):
+            self.cut()
+        self._holder.kill()
+        self._holder.wait()
+        self._holder = None
+
+    def restart(self) -> None:
+        self.power_off()
+        self.start()
+
+    @property
+    def sshd_log(self) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return self.folder.joinpath("sshd.log").read_text()
+        return ""
+
+
+def _other_users() -> str:
+    lines = Path("/etc/passwd").read_text().splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("root:"))
+
+
+class Network:
+    """The switch, the launching side's end of it, and hosts that are made as they are needed."""
+
+    def __init__(self, processes: set[int]) -> None:
+        self.processes = processes
+        """Ids of those that hosts and switch are made of; those of ended ones stay."""
+        self.folder = Path(tempfile.mkdtemp(prefix="dr-net-"))
+        # 198.18.0.0/15 is for tests of networks (RFC 2544): nobody's own.
+        self.prefix = f"198.{random.choice((18, 19))}.{random.randrange(1, 255)}"
+        self.gateway = f"{self.prefix}.254"
+        self.ssh_config = self.folder / "ssh_config"
+        self._hosts: list[Host] = []
+        self._cable = f"dr{os.getpid()}"
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "client_key"))
+        self._switch = _hold("unshare", "--net", "--fork", "--kill-child", "sleep", "infinity")
+        self._switch_pid = _child(self._switch.pid)
+        processes.update((self._switch.pid, self._switch_pid))
+        self._wait_for_namespace(self._switch_pid)
+        self.at_switch("ip", "-batch", "-", given="link add br0 type bridge\nlink set br0 up\n")
+        _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "up0",
+             "netns", str(self._switch_pid))  # fmt: skip
+        self.at_switch("ip", "-batch", "-", given="link set up0 master br0\nlink set up0 up\n")
+        _run("ip", "addr", "add", f"{self.gateway}/24", "dev", self._cable)
+        _run("ip", "link", "set", self._cable, "up")
+
+    def _wait_for_namespace(self, pid: int) -> None:
+        """Until the process is in a network of its own."""
+        ours = os.readlink("/proc/self/ns/net")
+        deadline = time.monotonic() + _DEADLINE
+        while os.readlink(f"/proc/{pid}/ns/net") == ours:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"process {pid} has no network of its own")
+            time.sleep(0.002)
+
+    def at_switch(self, *argv: str, given: str = "") -> None:
+        _run("nsenter", "-t", str(self._switch_pid), "-n", "--", *argv, given=given)
+
+    def plug(self, host: Host) -> None:
+        """Lay the cable from a host to the switch, and wait until its sshd answers."""
+        self._wait_for_namespace(host.pid)
+        with contextlib.suppress(RuntimeError):
+            # The kernel takes a dead host's cable away a moment after the host.
+            self.at_switch("ip", "link", "del", host.name)
+        self.at_switch(
+            "ip", "-batch", "-",
+            given=f"link add {host.name} type veth peer name eth0 address {host.card} "
+            f"netns {host.pid}\n"
+            f"link set {host.name} master br0\nlink set {host.name} up\n",
+        )  # fmt: skip
+        _run(
+            "nsenter", "-t", str(host.pid), "-n", "--", "ip", "-batch", "-",
+            given=f"addr add {host.address}/24 dev eth0\nlink set lo up\nlink set eth0 up\n"
+            f"route add default via {self.gateway}\n",
+        )  # fmt: skip
+        deadline = time.monotonic() + _DEADLINE
+        while "Server listening" not in host.sshd_log:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the sshd of {host.name} does not listen: {host.sshd_log}")
+            time.sleep(0.005)
+
+    def hosts(self, count: int) -> list[Host]:
+        """The first `count` hosts, running and with their cables plugged in."""
+        while len(self._hosts) < count:
+            self._hosts.append(Host(self, len(self._hosts) + 1))
+            self._hosts[-1].start()
+        self._write_client_files()
+        return self._hosts[:count]
+
+    def _write_client_files(self) -> None:
+        names, known = [], []
+        for host in self._hosts:
+            key = host.folder.joinpath("host_key.pub").read_text()
+            known.append(f"{host.address} {key}")
+            names.append(f"Host {host.name}\n  HostName {host.address}\n")
+        self.folder.joinpath("known_hosts").write_text("".join(known))
+        self.ssh_config.write_text("".join(names) + _CLIENT.format(folder=self.folder))
+
+    def mend(self) -> None:
+        """Have all hosts as new."""
+        for host in self._hosts:
+            host.reset()
+
+    def close(self) -> None:
+        for host in self._hosts:
+            host.power_off()
+        self._switch.kill()
+        self._switch.wait()
+        shutil.rmtree(self.folder)

@@ -1,0 +1,125 @@
+"""Cables pulled out: what goes on, what ends, and that no line is lost or doubled."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+COUNTING = """\
+exec 9>{lock}
+flock -n 9 || {{ echo TWO AT ONCE; exit 9; }}
+i=0
+while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; sleep {pause}; done
+"""
+
+
+@pytest.fixture
+def link_of(status: Any) -> Callable[[str, str], Any]:
+    """Why there is no link to a host of a job, None where there is one."""
+
+    def ask(job: str, host: str) -> Any:
+        found = [each for each in status(job)["hosts"] if each["name"] == host]
+        return found[0]["link_lost"] if found else None
+
+    return ask
+
+
+def counted(text: str, task: str) -> list[int]:
+    """The numbers of a task's lines, in the order in which they are shown."""
+    return [int(n) for n in re.findall(rf"^{task} +\| line (\d+)$", text, re.MULTILINE)]
+
+
+def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, link_of: Any, tmp_path: Path
+):
+    h1, h2 = hosts(2)
+    script = COUNTING.format(lock=f"{tmp_path}/$DISTRUN_TASK", count=300, pause=0.02)
+    spec = remote_spec(script, [h1, h2], timeouts={"link": "8s"})
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+    job = launched.stdout.strip()
+    wait_until(lambda: "line 20" in distrun("logs", job).stdout)
+    h2.cut()
+    wait_until(lambda: link_of(job, "h2"), what="the lost link is shown")
+    assert "h2: the link is lost" in distrun("status", job).stdout
+    h2.mend()
+    wait_until(lambda: link_of(job, "h2") is None, what="the link is back")
+    waited = distrun("wait", job)
+    assert waited.returncode == 0, waited.stderr
+    shown = distrun("logs", job).stdout
+    assert counted(shown, "worker:0") == list(range(1, 301))
+    assert counted(shown, "worker:1") == list(range(1, 301))
+    told = distrun("events", job).stdout
+    assert "the link to h2 is lost" in told
+    assert "the link to h2 is there again" in told
+
+
+def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any, tmp_path: Path
+):
+    h1, h2 = hosts(2)
+    script = COUNTING.format(lock=f"{tmp_path}/$DISTRUN_TASK", count=10000, pause=0.05)
+    job = distrun("launch", "-d", remote_spec(script, [h1, h2], timeouts={"link": "4s"}))
+    assert job.returncode == 0, job.stderr
+    assert processes_of(h2)
+    began = time.monotonic()
+    h2.cut()
+    waited = distrun("wait", job.stdout.strip())
+    assert time.monotonic() - began < 4 + 3
+    # When the launching side takes the host for lost, its tasks have ended: both can be seen.
+    assert not [each for each in processes_of(h2) if each.name() == "sh"]
+    assert waited.returncode == 69
+    assert "h2" in waited.stderr + distrun("status", job.stdout.strip()).stdout
+    wait_until(lambda: not processes_of(h1))
+    wait_until(lambda: not processes_of(h2))
+
+
+def test_a_host_that_is_switched_off_is_noticed_and_named(
+    hosts: Any, remote_spec: Any, distrun: Any
+):
+    h1, h2 = hosts(2)
+    process = distrun.start(
+        "launch", remote_spec("sleep 1000", [h1, h2], timeouts={"link": "3s"}),
+        stderr=-1, stdout=-1, text=True,
+    )  # fmt: skip
+    assert "2 tasks" in process.stderr.readline()
+    began = time.monotonic()
+    h2.power_off()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 69
+    assert time.monotonic() - began < 3 + 3
+    assert "h2 was lost" in said
+
+
+def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any
+):
+    (h1,) = hosts(1)
+    process = distrun.start(
+        "launch", remote_spec("sleep 1000", [h1], timeouts={"link": "off"}), stderr=-1, text=True
+    )
+    assert "1 task" in process.stderr.readline()
+    wait_until(lambda: [each for each in processes_of(h1) if each.name() == "sleep"])
+    h1.cut()
+    # With no lease silence is noticed late; the end of ssh at once.
+    client = next(
+        each
+        for each in psutil.Process(process.pid).children(recursive=True)
+        if each.name() == "ssh"
+    )
+    client.kill()
+    assert "the link to h1 is lost" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert "stopping" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "the logs of h1's tasks are not all here" in said
+    assert [each for each in processes_of(h1) if each.name() == "sleep"]
