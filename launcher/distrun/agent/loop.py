@@ -17,6 +17,8 @@ from distrun.agent import facts, family, kernel, program
 from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
 from distrun.agent.ports import PortHolder, PortTakenError
+from distrun.agent.preflight import Preflight
+from distrun.agent.questions import ORDERS as QUESTIONS
 from distrun.agent.task import LEFTOVER_GRACE, Task, owner_of
 from distrun.agent.wire import (
     PROTOCOL,
@@ -55,6 +57,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox()
         self._ports = PortHolder()
+        self._preflight = Preflight(self._selector, self._ports, self._report, clock)
         self._tasks: Dict[str, Task] = {}
         self._logs: Optional[LogIndexer] = None
         self._job_id = ""
@@ -100,7 +103,7 @@ class Agent:
 
     def _dues(self) -> List[Optional[float]]:
         dues = [task.next_look for task in self._tasks.values()]
-        dues += [self._progress_due, self._lease_ends, self._leaving]
+        dues += [self._progress_due, self._lease_ends, self._leaving, *self._preflight.dues]
         if self._logs is not None:
             dues.append(self._logs.next_look)
         return dues
@@ -113,6 +116,7 @@ class Agent:
             self._watch_logs()
         if self._progress_due is not None and self._progress_due <= now:
             self._send_progress()
+        self._preflight.on_time(now)
         if self._lease_ends is not None and self._lease_ends <= now:
             self._leave()
         due = [each for each in self._tasks.values() if each.next_look is not None]
@@ -160,6 +164,8 @@ class Agent:
             self._outbox.acknowledge(order.last)
         elif isinstance(order, HoldPorts):
             self._hold_ports(order)
+        elif isinstance(order, QUESTIONS):
+            self._preflight.obey(order, self._folder)
         elif isinstance(order, StartTask):
             self._start(order)
         elif isinstance(order, StopTask):

@@ -33,6 +33,8 @@ from typing import (
     Type,
 )
 
+from distrun.agent import questions
+
 if TYPE_CHECKING:
     from typing import Deque
 
@@ -272,6 +274,8 @@ class OpenJob(NamedTuple):
     folder: str
     spec: Dict[str, Any]
     source: str
+    preflight: bool = True
+    """Whether the hosts are tried out before the first task starts, where there are several."""
 
 
 class Detach(NamedTuple):
@@ -321,7 +325,7 @@ _TYPES: Dict[str, Type[Any]] = {
         Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
-        Watching, Happened, Refused,
+        Watching, Happened, Refused, *questions.ORDERS, *questions.ANSWERS,
     )
 }  # fmt: skip
 

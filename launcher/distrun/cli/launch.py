@@ -28,6 +28,7 @@ _TICK_SECONDS = 1.0
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running.")
 @click.option("--name", help="Call the job this, instead of what the spec says.")
 @overrides_option
+@click.option("--no-preflight", is_flag=True, help="Start without trying out the hosts first.")
 @click.option("--dry-run", is_flag=True, help="Show what would run: the same as `distrun plan`.")
 def command(
     spec_path: str,
@@ -35,6 +36,7 @@ def command(
     detach: bool,
     name: str | None,
     overrides: tuple[str, ...],
+    no_preflight: bool,
     dry_run: bool,
 ) -> int:
     """Run the job that the YAML file SPEC describes.
@@ -55,7 +57,8 @@ def command(
         from distrun.cli.plan import show_plan
 
         return show_plan(spec, as_json=False)
-    return _Launch(_without_missing_tensorboard(spec)).run(detach=detach)
+    launch = _Launch(_without_missing_tensorboard(spec), preflight=not no_preflight)
+    return launch.run(detach=detach)
 
 
 def _without_missing_tensorboard(spec: Spec) -> Spec:
@@ -79,7 +82,7 @@ def tensorboard_is_installed() -> bool:
 class _Launch:
     """One launch: what is shown of it, and what it exits with."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, *, preflight: bool) -> None:
         from distrun.cli.screen import Screen
         from distrun.jobstore import JobStore
         from distrun.session import Output, Session
@@ -90,9 +93,14 @@ class _Launch:
         self._follower: Follower | None = None
         self._asked_to_stop = False
         self._shows_output = False
+        self._given_advice: set[str] = set()
         self._folder = JobStore.default().new_folder(spec.name)
         self._session = Session(
-            self._folder, spec, on_event=self._on_event, on_signal=self._on_signal
+            self._folder,
+            spec,
+            preflight=preflight,
+            on_event=self._on_event,
+            on_signal=self._on_signal,
         )
 
     def run(self, *, detach: bool) -> int:
@@ -152,6 +160,8 @@ class _Launch:
             where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
             self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
             self._follow(list(state.tasks))
+        if isinstance(event, kinds.PreflightFound):
+            self._say_finding(event)
         if isinstance(event, kinds.LinkLost):
             self._say(f"the link to {event.host} is lost: {event.reason}; trying to reach it")
         if isinstance(event, kinds.LinkRestored):
@@ -162,6 +172,13 @@ class _Launch:
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
             self._say(f"TensorBoard {event.how}; the job goes on")
+
+    def _say_finding(self, event: events.PreflightFound) -> None:
+        """What is not well with a host; the same advice is given once for all."""
+        self._say(f"{event.grade}: {event.text}")
+        if event.advice is not None and event.advice not in self._given_advice:
+            self._given_advice.add(event.advice)
+            console.say_lines([f"  {event.advice}"])
 
     def _follow(self, tasks: list[str]) -> None:
         from distrun.cli.logview import task_logs, view

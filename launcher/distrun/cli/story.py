@@ -6,7 +6,7 @@ from functools import singledispatchmethod
 
 from distrun import events
 from distrun.agent.kernel import signal_name
-from distrun.cli.console import clock_time, printable, span
+from distrun.cli.console import clock_time, count, printable, span
 from distrun.cli.progress import progress_words
 
 _WORTH_TELLING = 1.0  # seconds
@@ -69,6 +69,21 @@ class Story:
     @_say.register
     def _(self, event: events.LogsIncomplete) -> str:
         return f"the logs of {event.host}'s tasks are not all here: {event.reason}"
+
+    @_say.register
+    def _(self, event: events.PreflightSkipped) -> str:  # noqa: ARG002 - told by its kind
+        return "the preflight was skipped (--no-preflight)"
+
+    @_say.register
+    def _(self, event: events.PreflightFound) -> str:
+        advice = f" ({event.advice})" if event.advice else ""
+        return f"preflight {event.grade}: {event.text}{advice}"
+
+    @_say.register
+    def _(self, event: events.PreflightEnded) -> str:
+        found = [f"{event.failed} failed"] if event.failed else []
+        found += [count(event.warnings, "warning")] if event.warnings else []
+        return f"preflight: {count(event.checks, 'check')}, {', '.join(found) or 'all well'}"
 
     @_say.register
     def _(self, event: events.JobPlanned) -> str:

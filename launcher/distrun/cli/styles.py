@@ -11,10 +11,12 @@ from rich.text import Text
 
 _GOOD, _BAD, _PASSING = "color(28)", "color(161)", "color(163)"
 _STYLES = {
+    "ok": _GOOD,
     "running": _GOOD,
     "succeeded": _GOOD,
     "failed": _BAD,
     "lost": _BAD,
+    "warning": _PASSING,
     "stopping": _PASSING,
     "exited": _PASSING,
     "stopped": _PASSING,
@@ -22,5 +24,5 @@ _STYLES = {
 
 
 def styled(state: str) -> Text:
-    """A job's or task's state in its colour."""
+    """The state of a job, task or check in its colour."""
     return Text(state, style=_STYLES.get(state, ""))

@@ -190,6 +190,9 @@ def _(event: events.TaskReported, state: JobState) -> Result:
     return change(state, event.task, reported=dict(event.values)), []
 
 
+@_step.register(events.PreflightSkipped)
+@_step.register(events.PreflightFound)
+@_step.register(events.PreflightEnded)
 @_step.register(events.LogsIncomplete)
 @_step.register(events.TensorBoardStarted)
 @_step.register(events.TensorBoardEnded)
