@@ -1,7 +1,7 @@
 # Every target makes the virtual environment it needs and nothing outside this folder.
 #   PYTHON=python3.12   which Python to use (default: the first fit one that is found)
 #   VENV=.venv          where its virtual environment is made
-#   DATA_DIR=/path      demo: a folder that has mnist.npz or MNIST's four idx files
+#   DATA_DIR=/path      demo, results: a folder that has mnist.npz or MNIST's four idx files
 #   ARGS="-k ports"     test: more arguments for pytest
 
 PYTHON ?=
@@ -16,7 +16,7 @@ export DATA_DIR
 endif
 export PYTHON
 
-.PHONY: help demo test lint smoke docs clean distclean venv
+.PHONY: help demo test lint smoke results docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this
@@ -42,6 +42,10 @@ lint: venv ## ruff and mypy
 
 smoke: venv ## train, follow, detach and kill once, with the command as it is installed
 	@"$(VENV)/bin/python" tests/smoke.py
+
+results: venv ## measure the bundled job and write docs/results.md (a quarter of an hour)
+	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'
+	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 
 docs: venv ## write docs/cli.md and docs/spec.md anew, from the code
 	@PYTHONPATH=launcher "$(VENV)/bin/python" scripts/docs.py

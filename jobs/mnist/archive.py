@@ -1,4 +1,4 @@
-"""MNIST as it lies on a disk: mnist.npz, or the four idx files of its publication."""
+"""A data set as it lies on a disk: one .npz, or the four idx files of its publication."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from digits import Bytes, DataError, Digits, check, missing
+from digits import TITLES, Bytes, DataError, Digits, check, missing, tell_apart
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NPZ = "mnist.npz"
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 _IDX_STEMS = (
     ("train-images", "idx3-ubyte"),
@@ -29,22 +28,23 @@ _BROKEN = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.er
 """What numpy raises for a file that is no archive of arrays (TypeError: a single array)."""
 
 
-def read_folder(folder: Path) -> Digits:
-    """Reads MNIST from a folder that the user named.
+def read_folder(folder: Path, dataset: str = "mnist") -> Digits:
+    """Reads a data set from a folder that the user named.
 
     Its files are checked by shape, type and range, not by hash: MNIST is repacked in many ways.
 
     Raises:
-        DataError: there is none, or it is broken.
+        DataError: there is none, it is broken, or it is the other data set.
     """
     if not folder.is_dir():
         raise DataError(f"--data-dir {folder} is not a folder")
-    if (folder / NPZ).exists():
-        return read_npz(folder / NPZ)
-    return _read_idx_files(folder)
+    npz = folder / f"{dataset}.npz"
+    if npz.exists():
+        return read_npz(npz, dataset)
+    return read_idx_files(folder, dataset)
 
 
-def read_npz(path: Path) -> Digits:
+def read_npz(path: Path, dataset: str = "mnist") -> Digits:
     """Reads an archive with the keys of Keras's: x_train, y_train, x_test, y_test.
 
     Raises:
@@ -57,20 +57,25 @@ def read_npz(path: Path) -> Digits:
             absent = [key for key in _KEYS if key not in archive]
             if absent:
                 raise DataError(
-                    f"{path} is not Keras's mnist.npz: it has no {', '.join(absent)} "
+                    f"{path} is not as Keras's mnist.npz: it has no {', '.join(absent)} "
                     f"(it has {', '.join(archive.files)})"
                 )
             arrays = [archive[key] for key in _KEYS]
     except _BROKEN as error:
         raise DataError(f"{path} cannot be read ({error}): copy or download it again") from error
-    return _digits(path, *arrays)
+    return _digits(path, dataset, *arrays)
 
 
-def _read_idx_files(folder: Path) -> Digits:
+def read_idx_files(folder: Path, dataset: str = "mnist") -> Digits:
+    """Reads the four files of a data set.
+
+    Raises:
+        DataError: not all are there, or one is broken.
+    """
     paths = [_find_idx(folder, stem, kind) for stem, kind in _IDX_STEMS]
     found = [path for path in paths if path is not None]
     if not found:
-        raise missing(folder)
+        raise missing(dataset, folder)
     if len(found) < len(paths):
         absent = [
             f"{stem}-{kind}"
@@ -78,7 +83,7 @@ def _read_idx_files(folder: Path) -> Digits:
             if path is None
         ]
         raise DataError(f"{folder} lacks {' and '.join(absent)} (plain or .gz)")
-    return _digits(folder, *(read_idx(path) for path in found))
+    return _digits(folder, dataset, *(read_idx(path) for path in found))
 
 
 def _find_idx(folder: Path, stem: str, kind: str) -> Path | None:
@@ -119,6 +124,7 @@ def read_idx(path: Path) -> Bytes:
 
 def _digits(
     place: Path,
+    dataset: str,
     train_images: npt.NDArray[np.generic],
     train_labels: npt.NDArray[np.generic],
     test_images: npt.NDArray[np.generic],
@@ -127,10 +133,11 @@ def _digits(
     try:
         check("training", train_images, train_labels)
         check("test", test_images, test_labels)
+        tell_apart(dataset, train_labels)
     except DataError as error:
-        raise DataError(f"{place} is no MNIST: {error}") from None
+        raise DataError(f"{place} is no {TITLES[dataset]}: {error}") from None
     return Digits(
-        source=f"mnist from {place}",
+        source=f"{dataset} from {place}",
         train_images=train_images.astype(np.uint8, copy=False),
         train_labels=train_labels.astype(np.uint8, copy=False),
         test_images=test_images.astype(np.uint8, copy=False),

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import handout
 import inputs
+import order
 from preemption import Preempted
 from training import Training, count
 
@@ -83,43 +84,46 @@ class AsynchronousTraining(Training):
         """Nothing to do: steps are the chief's alone, and workers check their data themselves."""
 
     def _prepare(self) -> None:
-        state, workers = self._state, self._task.count("worker")
-        images, fingerprint = len(self._digits.train_images), self._digits.fingerprint
-        seed, start = self._arguments.seed, int(state.images_seen)
-
-        def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            # All workers run the same graph: which of the batches are its own, each finds out
-            # there, as it finds its images.
-            mine = handout.task_index(fingerprint)
-            pixels, labels = handout.training_images(images)
-            batches = (
-                inputs.endless_order(images, seed, start)
-                .batch(self._global_batch, drop_remainder=True)
-                .shard(workers, mine)
-            )
-            per_replica = context.get_per_replica_batch_size(self._global_batch)
-            if per_replica != self._global_batch:
-                batches = batches.unbatch().batch(per_replica, drop_remainder=True)
-            return inputs.training_batches(batches, pixels, labels)
-
-        self._images = iter(
-            self._coordinator.create_per_worker_dataset(
-                lambda: self._strategy.distribute_datasets_from_function(pipeline)
-            )
-        )
+        distributed = self._distributed_dataset
+        self._images = iter(self._coordinator.create_per_worker_dataset(distributed))
         self._test_images, self._test_steps = inputs.test_iterator(
             tf.distribute.get_strategy(), self._digits
         )
-        self._before = int(state.optimizer.iterations)
+        self._before = int(self._state.optimizer.iterations)
+
+    def _distributed_dataset(self) -> Any:
+        """Called in a graph of the chief's that runs on each worker."""
+        if self._arguments.input == "distribute":
+            return inputs.distribute(self._strategy, self._looked_up(self._worker_batches()))
+        return self._strategy.distribute_datasets_from_function(self._pipeline)
+
+    def _pipeline(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return self._looked_up(inputs.part(self._worker_batches(), context, self._global_batch))
+
+    def _worker_batches(self) -> tf.data.Dataset:
+        # All workers run the same graph: which of the batches are its own, each finds out
+        # there, as it finds its images.
+        mine = handout.task_index(self._digits.fingerprint)
+        return self._batches().shard(self._task.count("worker"), mine)
+
+    def _looked_up(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        pixels, labels = handout.training_images(len(self._digits.train_images))
+        return inputs.looked_up(batches, pixels, labels)
+
+    def _batches(self) -> tf.data.Dataset:
+        """Full ones, also where an epoch is a pass: no worker knows which the last will be."""
+        return order.endless(
+            len(self._digits.train_images),
+            seed=self._arguments.seed,
+            start=self._state.position.images_seen,
+            global_batch=self._global_batch,
+        )
 
     def _train_epoch(self, epoch: int) -> float:
-        state, every = self._state, self._arguments.checkpoint_every
-        steps = self._arguments.steps_per_epoch
         self._meter = _Meter(self._scheduled)
-        while (step := int(state.step)) < steps:
-            until = min((step // every + 1) * every, steps) if every else steps
-            self._train_steps(until - step, epoch)
-            if until < steps:
+        while stretch := self._next_stretch:
+            self._train_steps(stretch, epoch)
+            if self._steps_left:
                 self._save()
         return self._meter.steps_per_second(self._scheduled) * self._global_batch
 
@@ -141,7 +145,7 @@ class AsynchronousTraining(Training):
             if self._told_to_end.wait(_LOOK_SECONDS):
                 self._end_early(begun)
         self._check_updates()
-        self._state.count_steps(steps)
+        self._count_steps(steps)
 
     @property
     def _done(self) -> int:
@@ -152,14 +156,14 @@ class AsynchronousTraining(Training):
         """Tells the progress, and asks the ps whether they have to leave."""
         state = self._state
         self._meter.look(done)
+        step = state.position.total_steps + done - begun
         if self._progress.due and done:
-            new = done - begun
+            speed = self._meter.steps_per_second(done) * self._global_batch
             self._progress.send(
-                step=int(state.total_steps) + new,
-                epoch=epoch,
-                loss=float(state.loss.result()) / max(int(state.step) + new, 1),
-                examples_per_sec=self._meter.steps_per_second(done) * self._global_batch,
+                step=step, epoch=epoch, loss=float(state.loss.result()), examples_per_sec=speed
             )
+        if done > begun and self._summaries.is_due(step):
+            self._summaries.write_step(step, float(state.loss.result()))
         if time.monotonic() > self._ask_at:
             self._ask_at = time.monotonic() + _ASK_SECONDS
             for index in range(self._task.count("ps")):
@@ -172,7 +176,7 @@ class AsynchronousTraining(Training):
         while not self._coordinator.done() and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
         # A step whose worker is gone is waiting for another: it has not been trained.
-        self._state.count_steps(min(self._done, self._scheduled) - begun)
+        self._count_steps(min(self._done, self._scheduled) - begun)
         self._save()
         raise Preempted
 
@@ -185,7 +189,7 @@ class AsynchronousTraining(Training):
 
     def _finish(self) -> None:
         state = self._state
-        iterations, scheduled = int(state.optimizer.iterations), int(state.total_steps)
+        iterations, scheduled = int(state.optimizer.iterations), state.position.total_steps
         again = iterations - scheduled
         self._say(
             f"{scheduled} steps scheduled, optimizer.iterations {iterations}: no update lost"
@@ -195,9 +199,7 @@ class AsynchronousTraining(Training):
     def _worker_train_step(self, images: Any) -> None:
         self._strategy.run(self._state.train_on, args=(next(images),))
 
-    def _evaluate(self) -> float:
+    def _test(self) -> None:
         """On the chief, which reads the variables from the ps; the workers have nothing to do."""
-        self._state.test_accuracy.reset_state()
         for _ in range(self._test_steps):
             self._test_step(next(self._test_images))
-        return float(self._state.test_accuracy.result())

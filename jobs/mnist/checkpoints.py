@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+import origin
 import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from arguments import Arguments
     from cluster import Task
 
 
@@ -30,6 +32,11 @@ class CheckpointError(Exception):
     """The checkpoints cannot be resumed from: the text says which, where and what to do."""
 
 
+def problem_of(error: Exception) -> str:
+    """The first line of what is wrong, short enough for a message."""
+    return str(error).strip().partition("\n")[0][:200]
+
+
 class Checkpoints:
     """Saves and restores; only what the chief saves stays.
 
@@ -38,15 +45,15 @@ class Checkpoints:
     """
 
     def __init__(
-        self, checkpoint: tf.train.Checkpoint, folder: Path, task: Task, max_to_keep: int
+        self, checkpoint: tf.train.Checkpoint, folder: Path, task: Task, arguments: Arguments
     ) -> None:
         self.folder = folder
-        self._checkpoint = checkpoint
+        self._checkpoint, self._arguments = checkpoint, arguments
         self._scratch = None if task.is_chief else scratch.folder_of(task, folder)
         self._manager = tf.train.CheckpointManager(
             checkpoint,
             str(self._scratch or folder),
-            max_to_keep=max_to_keep if task.is_chief else 1,
+            max_to_keep=arguments.max_to_keep if task.is_chief else 1,
         )
 
     def restore(self, say: Callable[[str], None]) -> str | None:
@@ -57,13 +64,17 @@ class Checkpoints:
         """
         state = tf.train.get_checkpoint_state(str(self.folder))
         paths = list(reversed(state.all_model_checkpoint_paths)) if state else []
-        problem = ""
         for path in paths:
             try:
+                origin.check(path, self._arguments, origin.TRAINING)
                 self._checkpoint.restore(path).assert_existing_objects_matched()
+            except origin.ForeignError as error:
+                raise CheckpointError(
+                    f"{path} cannot be resumed from: {error}; ask for the same, or name another "
+                    "--checkpoint-dir"
+                ) from error
             except UNUSABLE as error:
-                problem = str(error).strip().partition("\n")[0][:200]
-                say(f"{path} cannot be restored: {problem}")
+                say(f"{path} cannot be restored: {problem_of(error)}")
             else:
                 return Path(path).name
         if paths:

@@ -1,4 +1,4 @@
-"""The images and labels of one run, and what is wrong with them where they are no MNIST."""
+"""The images and labels of one run, and what is wrong where they are not what was asked for."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 SIDE = 28
 CLASSES = 10
+TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+"""The data sets by their names on the command line."""
+
+_FIRST_LABELS = {
+    "mnist": bytes((5, 0, 4, 1, 9, 2, 1, 3, 1, 4)),
+    "fashion_mnist": bytes((9, 0, 0, 3, 0, 2, 7, 2, 5, 5)),
+}
+"""Of the training half as published: both sets come in files of the same names and shapes."""
 
 
 class DataError(Exception):
@@ -24,7 +32,7 @@ class DataError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
-    """Grey images of digits, 0 (background) to 255, and the digits they show.
+    """Grey images of digits (or clothes), 0 (background) to 255, and the classes they show.
 
     Kept as bytes until a batch is made: as floats the training images alone take 188 MB.
     """
@@ -74,9 +82,21 @@ def check(name: str, images: npt.NDArray[np.generic], labels: npt.NDArray[np.gen
         raise DataError(f"the {name} images are all black")
 
 
-def missing(folder: Path) -> DataError:
+def tell_apart(dataset: str, train_labels: npt.NDArray[np.generic]) -> None:
+    """Refuses one data set in the place of the other.
+
+    Raises:
+        DataError: these are the labels of another data set than the one asked for.
+    """
+    first = train_labels[:10].astype(np.uint8).tobytes()
+    for name, labels in _FIRST_LABELS.items():
+        if name != dataset and first == labels:
+            raise DataError(f"it is {TITLES[name]}: ask for it with --dataset {name}")
+
+
+def missing(dataset: str, folder: Path) -> DataError:
     return DataError(
-        f"no MNIST in {folder}: put mnist.npz there, or the four files "
+        f"no {TITLES[dataset]} in {folder}: put {dataset}.npz there, or the four files "
         "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
         "t10k-labels-idx1-ubyte (plain or .gz)"
     )

@@ -1,4 +1,4 @@
-"""The images as tf.data pipelines, one for each worker, each with its part of every batch."""
+"""The images as tf.data pipelines, distributed: each replica gets its part of every batch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+import order
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from digits import Bytes, Digits
 
-_FOREVER = np.iinfo(np.int64).max
 _TEST_BATCH = 500
 
 
@@ -33,53 +36,59 @@ def global_batch_size(strategy: tf.distribute.Strategy, workers: int, per_worker
     return batch
 
 
-def training_iterator(
-    strategy: tf.distribute.Strategy, digits: Digits, *, global_batch: int, seed: int, start: int
+def training_dataset(
+    strategy: tf.distribute.Strategy,
+    digits: Digits,
+    batches: Callable[[], tf.data.Dataset],
+    *,
+    global_batch: int,
+    how: str,
 ) -> Any:
-    """Returns the one iterator of the whole run: (images (b, 28, 28, 1) in 0..1, labels (b,)).
+    """Returns the one distributed dataset of the whole run; it has no end.
 
-    The order of the images is a function of the seed alone: a new permutation of all of them
-    each time round, from which each step takes the next global batch and each worker its part of
-    it. So the same global batch gives the same training on any number of workers, and a resumed
-    run goes on where the stopped one was.
+    Its elements are (images (b, 28, 28, 1) in 0..1, labels (b,), weights (b,)). Which images are
+    in a global batch is `batches`'s alone, so the same global batch gives the same training on
+    any number of workers, by either way of distributing; a resumed run goes on where the stopped
+    one was.
 
     Args:
-        strategy: asks for one pipeline on each worker.
+        strategy: distributes them.
         digits: the training half is used.
+        batches: makes the order of the run, as `order` has it; the same on every worker.
         global_batch: images in a step over all replicas.
-        seed: of the permutations.
-        start: how many images the run has seen before.
+        how: `from_function` or `distribute`.
     """
+    if how == "distribute":
+        pixels, labels = _constants(digits.train_images, digits.train_labels)
+        return distribute(strategy, looked_up(batches(), pixels, labels))
 
     def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        order = endless_order(len(digits.train_images), seed, start)
         pixels, labels = _constants(digits.train_images, digits.train_labels)
-        return training_batches(_part(order, context, global_batch), pixels, labels)
+        return looked_up(part(batches(), context, global_batch), pixels, labels)
 
-    return iter(strategy.distribute_datasets_from_function(pipeline))
-
-
-def endless_order(count: int, seed: int, start: int) -> tf.data.Dataset:
-    """The images' indices in the order of a run: a new permutation of all each time round."""
-    first_round, offset = divmod(start, count)
-
-    def shuffled(time_round: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(
-            tf.random.experimental.stateless_shuffle(
-                tf.range(count, dtype=tf.int64),
-                seed=tf.stack([tf.constant(seed, tf.int64), time_round]),
-            )
-        )
-
-    return tf.data.Dataset.range(first_round, _FOREVER).flat_map(shuffled).skip(offset)
+    return strategy.distribute_datasets_from_function(pipeline)
 
 
-def training_batches(
-    batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor
-) -> tf.data.Dataset:
-    """The images and labels that each batch of indices names."""
+def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> Any:
+    """Distributes a dataset of global batches.
+
+    TensorFlow cuts each batch into one piece for each replica, and with the policy DATA each
+    worker takes of the pieces those that are its own: together the replicas have just the global
+    batch. With OFF each worker would take all pieces, one after the other: every image on every
+    worker, and a step of two workers twice the same half of a batch. FILE needs files, and AUTO
+    would come to DATA by failing to find any.
+    """
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return strategy.experimental_distribute_dataset(dataset.with_options(options))
+
+
+def looked_up(batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
+    """The images and labels that each batch of indices names, with their weights."""
     return (
-        batches.map(lambda at: (_floats(tf.gather(pixels, at)), tf.gather(labels, at)))
+        batches.map(
+            lambda at, weights: (_floats(tf.gather(pixels, at)), tf.gather(labels, at), weights)
+        )
         # Known to be endless, it needs no agreement between the workers at each step on
         # whether anyone has a batch left.
         .apply(tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY))
@@ -91,8 +100,7 @@ def test_iterator(strategy: tf.distribute.Strategy, digits: Digits) -> tuple[Any
     """Returns (iterator, steps of one round): (images, labels, weights) of the whole test set.
 
     The same iterator serves every evaluation. What is missing to fill the last step on every
-    replica is padded with images of weight 0, so that each image counts once on any number of
-    replicas.
+    replica is padded with images of weight 0.
     """
     count = len(digits.test_images)
     replicas = strategy.num_replicas_in_sync
@@ -103,30 +111,27 @@ def test_iterator(strategy: tf.distribute.Strategy, digits: Digits) -> tuple[Any
     def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
         pixels, labels = _constants(digits.test_images, digits.test_labels)
 
-        def batch(at: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            inside = tf.minimum(at, count - 1)
-            weights = tf.cast(at < count, tf.float32)
-            return _floats(tf.gather(pixels, inside)), tf.gather(labels, inside), weights
-
-        order = tf.data.Dataset.range(steps * global_batch)
-        return _part(order, context, global_batch).map(batch).repeat().prefetch(1)
+        rounds = tf.data.Dataset.range(count).batch(global_batch).repeat()
+        batches = rounds.map(lambda at: order.padded(at, global_batch))
+        return looked_up(part(batches, context, global_batch), pixels, labels)
 
     return iter(strategy.distribute_datasets_from_function(pipeline)), steps
 
 
-def _part(
-    order: tf.data.Dataset, context: tf.distribute.InputContext, global_batch: int
+def part(
+    batches: tf.data.Dataset, context: tf.distribute.InputContext, global_batch: int
 ) -> tf.data.Dataset:
-    """Of each global batch of indices the worker's own, in pieces of one replica each."""
+    """Of each global batch the worker's own part, in pieces of one replica each."""
     per_worker = global_batch // context.num_input_pipelines
     first = context.input_pipeline_id * per_worker
-    parts = order.batch(global_batch, drop_remainder=True).map(
-        lambda indices: indices[first : first + per_worker]
-    )
     per_replica = context.get_per_replica_batch_size(global_batch)
-    if per_replica == per_worker:
-        return parts
-    return parts.unbatch().batch(per_replica, drop_remainder=True)
+
+    def pieces(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(
+            tf.reshape(values[first : first + per_worker], [-1, per_replica]) for values in batch
+        )
+
+    return batches.map(pieces).unbatch()
 
 
 def _constants(images: Bytes, labels: Bytes) -> tuple[tf.Tensor, tf.Tensor]:

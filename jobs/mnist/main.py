@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from digits import Digits
+    from training import Training
 
 EXIT_CLUSTER = 1
 EXIT_USAGE = 2
@@ -50,10 +51,16 @@ def main(argv: Sequence[str]) -> int:
     guard = StartUpGuard()
 
     from digits import DataError
+    from export import ExportError
+    from export import check as check_export
     from mnist import load_digits
 
     try:
-        digits = load_digits(chosen.data, chosen.data_dir, _say)
+        if chosen.export_dir and task.is_chief:
+            check_export(chosen.export_dir)
+        digits = load_digits(chosen.data, chosen.dataset, chosen.data_dir, _say)
+    except ExportError as error:
+        return _fail(EXIT_USAGE, error)
     except DataError as error:
         return _fail(EXIT_DATA, error)
     if chosen.checkpoint_dir:
@@ -83,8 +90,10 @@ def _misplaced(chosen: arguments.Arguments, task: Task) -> str | None:
 
 
 def _take_part(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
+    if chosen.evaluate:
+        return _evaluate(chosen, chosen.evaluate, digits, guard)
     if task.role == "evaluator" and chosen.checkpoint_dir:
-        return _evaluate(chosen, chosen.checkpoint_dir, digits, guard)
+        return _follow(chosen, chosen.checkpoint_dir, digits, guard)
     if chosen.strategy == "parameter_server" and task.role != "chief":
         return _serve(digits, task, guard)
     return _train(chosen, digits, task, guard)
@@ -101,14 +110,29 @@ def _serve(digits: Digits, task: Task, guard: StartUpGuard) -> int:
 
 
 def _evaluate(
-    chosen: arguments.Arguments, folder: Path, digits: Digits, guard: StartUpGuard
+    chosen: arguments.Arguments, checkpoint: Path, digits: Digits, guard: StartUpGuard
 ) -> int:
+    import tensorflow as tf
+
+    from checkpoints import CheckpointError
+    from evaluation import Evaluation, found
+
+    tf.get_logger().setLevel("ERROR")
+    guard.end()
+    try:
+        _say(str(Evaluation(digits, chosen).of(found(checkpoint))))
+    except CheckpointError as error:
+        return _fail(EXIT_DATA, error)
+    return 0
+
+
+def _follow(chosen: arguments.Arguments, folder: Path, digits: Digits, guard: StartUpGuard) -> int:
     import tensorflow as tf
 
     from evaluator import Evaluator
 
     tf.get_logger().setLevel("ERROR")
-    evaluator = Evaluator(digits, folder, chosen.epochs, _say)
+    evaluator = Evaluator(digits, folder, chosen, _say)
     guard.end()
     _say(evaluator.headline)
     evaluator.run()
@@ -122,6 +146,8 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
     from asynchronous import AsynchronousTraining, LostUpdateError
     from checkpoints import CheckpointError
     from distribution import DistributionError
+    from export import ExportError
+    from fitting import AsynchronousFit, SynchronousFit
     from inputs import BatchSizeError
     from preemption import EXIT_CODE, Preempted
     from strategies import FACTORIES
@@ -131,12 +157,17 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
 
     tf.get_logger().setLevel("ERROR")
     tf_keras.utils.set_random_seed(chosen.seed)
-    kind = AsynchronousTraining if chosen.strategy == "parameter_server" else SynchronousTraining
+    kind: type[Training]
+    if chosen.strategy == "parameter_server":
+        kind = AsynchronousFit if chosen.fit else AsynchronousTraining
+    else:
+        kind = SynchronousFit if chosen.fit else SynchronousTraining
     exit_codes = {
         BatchSizeError: EXIT_USAGE,
         DistributionError: EXIT_USAGE,
         CheckpointError: EXIT_DATA,
         DisagreementError: EXIT_DATA,
+        ExportError: EXIT_DATA,
         NoTpuError: EXIT_NO_TPU,
         LostUpdateError: EXIT_CLUSTER,
     }

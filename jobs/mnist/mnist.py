@@ -1,4 +1,4 @@
-"""The data set and the model: what the job trains, and on what."""
+"""The data set and the models: what the job trains, and on what."""
 
 from __future__ import annotations
 
@@ -14,43 +14,69 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def load_digits(data: str, data_dir: Path | None, say: Callable[[str], None]) -> Digits:
+def load_digits(
+    data: str, dataset: str, data_dir: Path | None, say: Callable[[str], None]
+) -> Digits:
     """Returns the images to train and test on.
 
     Args:
-        data: `mnist`, `synthetic`, or `auto`: MNIST where it can be had, else synthetic.
-        data_dir: a folder that must hold MNIST, or None for Keras's cache.
+        data: `mnist`, `synthetic`, or `auto`: the data set where it can be had, else, in MNIST's
+            place, synthetic digits.
+        dataset: `mnist` or `fashion_mnist`; nothing takes the place of the latter.
+        data_dir: a folder that must hold the data set, or None for Keras's cache.
         say: told in one line when `auto` falls back.
 
     Raises:
-        DataError: what was asked for cannot be had. A folder that the user named must hold MNIST
+        DataError: what was asked for cannot be had. A folder that the user named must hold it
             also under `auto`: training on something else would not be noticed.
     """
     if data == "synthetic":
         return synthetic.load()
     if data_dir is not None:
-        return read_folder(data_dir)
+        return read_folder(data_dir, dataset)
     try:
-        return keras_cache.read_or_download(keras_cache.cache_folder())
+        return keras_cache.read_or_download(keras_cache.cache_folder(dataset), dataset)
     except DataError as error:
-        if data == "mnist":
-            raise DataError(
-                f"{error}; name a folder that has it with --data-dir, or use --data synthetic"
-            ) from error
-        say(f"{error}: training on synthetic digits instead")
-        return synthetic.load()
+        if dataset == "mnist" and data == "auto":
+            say(f"{error}: training on synthetic digits instead")
+            return synthetic.load()
+        remedy = "name a folder that has it with --data-dir"
+        if dataset == "mnist":
+            remedy += ", or use --data synthetic"
+        raise DataError(f"{error}; {remedy}") from error
 
 
-def build_model() -> Any:
-    """Returns the tutorials' CNN, untrained: images (n, 28, 28, 1) in 0..1 to logits (n, 10)."""
+def build_model(name: str = "small_cnn", l2: float = 0.0) -> Any:
+    """Returns one of the tutorials' models, untrained.
+
+    It takes images (n, 28, 28, 1) in 0..1 to logits (n, 10). `small_cnn` is that of multi-worker
+    training, `cnn` that of custom training.
+
+    Args:
+        name: the model's.
+        l2: the factor of the squared kernels that each layer adds to `model.losses`.
+    """
     import tf_keras
 
-    return tf_keras.Sequential(
-        [
-            tf_keras.layers.InputLayer(input_shape=(SIDE, SIDE, 1)),
-            tf_keras.layers.Conv2D(32, 3, activation="relu"),
-            tf_keras.layers.Flatten(),
-            tf_keras.layers.Dense(128, activation="relu"),
-            tf_keras.layers.Dense(CLASSES),
-        ]
-    )
+    layers = tf_keras.layers
+    penalty = tf_keras.regularizers.L2(l2) if l2 else None
+
+    def convolution(filters: int) -> Any:
+        return layers.Conv2D(filters, 3, activation="relu", kernel_regularizer=penalty)
+
+    def dense(units: int, activation: str | None = "relu") -> Any:
+        return layers.Dense(units, activation=activation, kernel_regularizer=penalty)
+
+    bodies = {
+        "small_cnn": lambda: [convolution(32), layers.Flatten(), dense(128)],
+        "cnn": lambda: [
+            convolution(32),
+            layers.MaxPooling2D(),
+            convolution(64),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            dense(64),
+        ],
+    }
+    images = layers.InputLayer(input_shape=(SIDE, SIDE, 1), name="images")
+    return tf_keras.Sequential([images, *bodies[name](), dense(CLASSES, activation=None)])

@@ -2,82 +2,101 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import tensorflow as tf
 import tf_keras
 
+import origin
 from mnist import build_model
+from position import Position
+
+if TYPE_CHECKING:
+    from arguments import Arguments
+
+Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+"""Images, labels, and each image's weight in the mean loss: see `order`."""
+
+_OPTIMIZERS = {"rmsprop": tf_keras.optimizers.RMSprop, "adam": tf_keras.optimizers.Adam}
+
+
+class Objective(NamedTuple):
+    """What is minimized, as one replica has it."""
+
+    part: tf.Tensor
+    """Its part of the mean over the global batch: the sum over the replicas is that mean."""
+    of_each: tf.Tensor
+    """(b,): the same for each image alone."""
+    logits: tf.Tensor
 
 
 class State:
     """The model, its optimizer, its metrics, and how far the run is."""
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, learning_rate: float, global_batch: int
+        self, strategy: tf.distribute.Strategy, arguments: Arguments, global_batch: int
     ) -> None:
         self._global_batch = global_batch
         with strategy.scope():
-            self.model = build_model()
-            self.optimizer = tf_keras.optimizers.RMSprop(learning_rate)
+            self.model = build_model(arguments.model, arguments.l2)
+            self.optimizer = _OPTIMIZERS[arguments.optimizer](arguments.learning_rate)
             # Before the first step: where steps are traced on workers it would be too late.
             self.optimizer.build(self.model.trainable_variables)
             # Each replica adds to its own copy; reading one sums over all replicas.
-            self.accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
-            self.loss = tf_keras.metrics.Sum()
+            self.accuracy = tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+            self.loss = tf_keras.metrics.Mean()
             self.test_accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
-        self.epoch = tf.Variable(0, dtype=tf.int64)
-        """Epochs finished."""
-        self.step = tf.Variable(0, dtype=tf.int64)
-        """Steps done of the epoch after them."""
-        self.total_steps = tf.Variable(0, dtype=tf.int64)
-        self.images_seen = tf.Variable(0, dtype=tf.int64)
+            self.test_loss = tf_keras.metrics.Mean()
+        self.position = Position()
         self.checkpoint = tf.train.Checkpoint(
             model=self.model,
             optimizer=self.optimizer,
             accuracy=self.accuracy,
             loss=self.loss,
-            epoch=self.epoch,
-            step=self.step,
-            total_steps=self.total_steps,
-            images_seen=self.images_seen,
+            position=self.position,
+            origin=origin.variable(arguments),
         )
-
-    @property
-    def position(self) -> str:
-        """How far the run is, in words."""
-        return f"epoch {int(self.epoch) + 1}, after step {int(self.step)}"
-
-    def count_steps(self, steps: int) -> None:
-        """Takes note of steps that have been trained."""
-        self.step.assign_add(steps)
-        self.total_steps.assign_add(steps)
-        self.images_seen.assign_add(steps * self._global_batch)
 
     def begin_epoch(self) -> None:
         """Takes note that an epoch is over, and forgets its metrics."""
-        self.epoch.assign_add(1)
-        self.step.assign(0)
+        self.position.begin_epoch()
         self.accuracy.reset_state()
         self.loss.reset_state()
 
-    def train_on(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """One replica's part of a step; returns its part of the mean loss."""
-        images, labels = batch
-        with tf.GradientTape() as tape:
-            logits = self.model(images, training=True)
-            # Divided by the global batch, so that the sum over the replicas, which is what
-            # apply_gradients makes of the gradients, is their mean over all images.
-            loss = tf.nn.compute_average_loss(
-                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits),
-                global_batch_size=self._global_batch,
-            )
-        gradients = tape.gradient(loss, self.model.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
-        self.accuracy.update_state(labels, logits)
-        self.loss.update_state(loss)
-        return loss
+    def objective(self, batch: Batch) -> Objective:
+        """What one replica's part of the global batch adds to what is minimized."""
+        images, labels, weights = batch
+        logits = self.model(images, training=True)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        # Divided by the global batch and not by the replica's own (as reduce_mean would): the
+        # gradients of the replicas are summed, and the sum is to be their mean over all images.
+        part = tf.nn.compute_average_loss(
+            losses, sample_weight=weights, global_batch_size=self._global_batch
+        )
+        if penalties := self.model.losses:
+            # The penalty does not depend on the images: each replica adds its share, once in all.
+            part += tf.nn.scale_regularization_loss(tf.add_n(penalties))
+            losses += tf.add_n(penalties)
+        return Objective(part, losses, logits)
 
-    def test_on(self, batch: tuple[tf.Tensor, tf.Tensor, tf.Tensor]) -> None:
+    def train_on(self, batch: Batch) -> tf.Tensor:
+        """One replica's part of a step; returns its part of the mean loss."""
+        with tf.GradientTape() as tape:
+            objective = self.objective(batch)
+        gradients = tape.gradient(objective.part, self.model.trainable_variables)
+        # Here the gradients are summed over the replicas.
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
+        _, labels, weights = batch
+        once = tf.sign(weights)  # in the epoch's metrics every image counts the same
+        self.accuracy.update_state(labels, objective.logits, sample_weight=once)
+        self.loss.update_state(objective.of_each, sample_weight=once)
+        return objective.part
+
+    def test_on(self, batch: Batch) -> None:
         """One replica's part of an evaluation step."""
         images, labels, weights = batch
         logits = self.model(images, training=False)
-        self.test_accuracy.update_state(labels, logits, sample_weight=weights)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        once = tf.sign(weights)
+        self.test_accuracy.update_state(labels, logits, sample_weight=once)
+        self.test_loss.update_state(losses, sample_weight=once)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 import inputs
+from loops import EpochLoop, ForLoop, IteratorLoop
 from preemption import Preemption
 from training import Training, count
 from workers import agree, meet
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from arguments import Arguments
     from cluster import Task
     from digits import Digits
+    from loops import Batch, Loop
 
 
 class SynchronousTraining(Training):
@@ -34,7 +36,6 @@ class SynchronousTraining(Training):
     ) -> None:
         super().__init__(strategy, digits, arguments, task, say)
         self._preemption = Preemption(strategy, self._save, unused=os.devnull)
-        self._train_step = tf.function(self._distributed_train_step)
         self._test_step = tf.function(self._distributed_test_step)
         self._tracing = True
 
@@ -56,58 +57,78 @@ class SynchronousTraining(Training):
             steps_per_epoch=self._arguments.steps_per_epoch,
             batch_size=self._arguments.batch_size,
             seed=self._arguments.seed,
-            checkpoint_every=self._arguments.checkpoint_every,
-            steps_resumed_from=int(self._state.total_steps),
+            checkpoint_every=self._arguments.checkpoint_every.steps,
+            checkpoint_every_epochs=self._arguments.checkpoint_every.epochs,
+            steps_per_call=self._arguments.steps_per_call,
+            steps_resumed_from=self._state.position.total_steps,
         )
 
     def _finish(self) -> None:
         meet(self._strategy, self._task)
 
     def _prepare(self) -> None:
-        # Kept until the process ends: deleting a distributed iterator stalls for up to 40 s.
-        self._images = inputs.training_iterator(
+        self._make_pipelines()
+        self._loop = self._chosen_loop()
+
+    def _make_pipelines(self) -> None:
+        self._dataset = inputs.training_dataset(
             self._strategy,
             self._digits,
+            self._batches,
             global_batch=self._global_batch,
-            seed=self._arguments.seed,
-            start=int(self._state.images_seen),
+            how=self._arguments.input,
         )
+        # Kept until the process ends: deleting a distributed iterator stalls for up to 40 s.
         self._test_images, self._test_steps = inputs.test_iterator(self._strategy, self._digits)
 
+    def _chosen_loop(self) -> Loop:
+        step, preemption = self._distributed_train_step, self._preemption
+        if self._arguments.loop == "for":
+            return ForLoop(self._dataset, step, preemption)
+        if self._arguments.loop == "epoch":
+            return EpochLoop(self._dataset, step, preemption, self._arguments.steps_per_call)
+        return IteratorLoop(self._dataset, step, preemption)
+
     def _train_epoch(self, epoch: int) -> float:
-        state, every = self._state, self._arguments.checkpoint_every
-        done, total = int(state.step), int(state.total_steps)
-        started, counted = time.monotonic(), 0
-        for step in range(done + 1, self._arguments.steps_per_epoch + 1):
-            losses = self._preemption.run(self._train_step, self._images)
-            counted += 1
-            state.count_steps(1)
-            now = time.monotonic()
-            if self._progress.due and now > started:
-                # This worker's part, scaled up: the sum over all would be a collective more.
-                local = self._strategy.experimental_local_results(losses)
-                share = self._strategy.num_replicas_in_sync / len(local)
-                self._progress.send(
-                    step=total + step - done,
-                    epoch=epoch,
-                    loss=float(tf.add_n(local)) * share,
-                    examples_per_sec=counted * self._global_batch / (now - started),
-                )
-            if counted == 1 and self._tracing:
-                self._tracing, counted, started = False, 0, time.monotonic()
-            if every and step % every == 0 and step < self._arguments.steps_per_epoch:
+        position = self._state.position
+        started, first_image = time.monotonic(), position.images_seen
+        while stretch := self._next_stretch:
+            for steps, loss in self._loop.run(stretch):
+                self._count_steps(steps)
+                self._tell(epoch, loss, self._speed(started, first_image))
+                if self._tracing and steps == 1:
+                    started, first_image = time.monotonic(), position.images_seen
+                self._tracing = False
+            if self._steps_left:
                 self._save()
-        return counted * self._global_batch / max(time.monotonic() - started, 1e-9)
+        return self._speed(started, first_image)
 
-    def _distributed_train_step(self, images: Any) -> Any:
-        """One step on the next global batch; returns each replica's part of its mean loss."""
-        return self._strategy.run(self._state.train_on, args=(next(images),))
+    def _speed(self, started: float, first_image: int) -> float:
+        """Images a second since then, over all workers."""
+        images = self._state.position.images_seen - first_image
+        return images / max(time.monotonic() - started, 1e-9)
 
-    def _evaluate(self) -> float:
-        self._state.test_accuracy.reset_state()
+    def _tell(self, epoch: int, loss: tf.Tensor, speed: float) -> None:
+        """Tells of the last step, where it is time: to read its loss, it has to be waited for."""
+        step = self._state.position.total_steps
+        summary_due = self._summaries.is_due(step)
+        if not (summary_due or (self._progress.due and speed > 0)):
+            return
+        # This worker's part, scaled up: the sum over all would be a collective more.
+        mean = float(loss) * self._task.trainers
+        if self._progress.due:
+            self._progress.send(step=step, epoch=epoch, loss=mean, examples_per_sec=speed)
+        if summary_due:
+            self._summaries.write_step(step, mean)
+
+    def _distributed_train_step(self, batch: Batch) -> tf.Tensor:
+        """One step on one global batch; returns this worker's part of its mean loss."""
+        parts = self._strategy.run(self._state.train_on, args=(batch,))
+        return tf.add_n(self._strategy.experimental_local_results(parts))
+
+    def _test(self) -> None:
         for _ in range(self._test_steps):
             self._test_step(self._test_images)
-        return float(self._state.test_accuracy.result())
 
     def _distributed_test_step(self, images: Any) -> None:
         self._strategy.run(self._state.test_on, args=(next(images),))

@@ -12,10 +12,15 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import inputs
+import order
 from checkpoints import Checkpoints
+from export import export
+from mnist import build_model
+from options import WHOLE_PASS
 from preemption import Preempted
 from progress import Progress
 from state import State
+from summaries import Summaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,15 +48,15 @@ class Training(ABC):
         self._global_batch = inputs.global_batch_size(
             strategy, self._workers_in_step, arguments.batch_size
         )
-        self._state = State(strategy, arguments.learning_rate, self._global_batch)
+        self._state = State(strategy, arguments, self._global_batch)
         self._checkpoints = (
-            Checkpoints(
-                self._state.checkpoint, arguments.checkpoint_dir, task, arguments.max_to_keep
-            )
+            Checkpoints(self._state.checkpoint, arguments.checkpoint_dir, task, arguments)
             if arguments.checkpoint_dir
             else None
         )
+        self._began = time.monotonic()
         self._progress = Progress(os.environ)
+        self._summaries = Summaries(arguments.summary_dir if task.is_chief else None)
 
     @property
     @abstractmethod
@@ -80,8 +85,8 @@ class Training(ABC):
         """
 
     @abstractmethod
-    def _evaluate(self) -> float:
-        """Returns the accuracy on the whole test set, the same on all workers."""
+    def _test(self) -> None:
+        """Has the state's test metrics see the whole test set once."""
 
     @abstractmethod
     def _finish(self) -> None:
@@ -99,7 +104,7 @@ class Training(ABC):
     @property
     def position(self) -> str:
         """How far the run is, in words."""
-        return self._state.position
+        return str(self._state.position)
 
     def run(self) -> None:
         """Trains, from the newest checkpoint on where there is one.
@@ -107,11 +112,16 @@ class Training(ABC):
         Raises:
             Preempted: a worker got SIGTERM; all have saved.
             CheckpointError: the checkpoints cannot be used.
+            ExportError: the model cannot be written.
             DisagreementError: the workers were started for different runs.
         """
         try:
             self._resume()
-            self._train_epochs()
+            if self._has_more():
+                self._began = time.monotonic()
+                self._prepare()
+                self._train()
+            self._export()
             self._finish()
         except Preempted:
             self._finish()
@@ -130,33 +140,102 @@ class Training(ABC):
             )
             self._state.optimizer.learning_rate.assign(self._arguments.learning_rate)
 
-    def _train_epochs(self) -> None:
-        state, arguments = self._state, self._arguments
-        epochs = arguments.epochs
-        if int(state.epoch) >= epochs:
-            self._say(
-                f"{arguments.checkpoint_dir} already holds {int(state.epoch)} epochs: nothing "
-                "left to train (ask for more --epochs, or another --checkpoint-dir)"
-            )
-            return
-        began = time.monotonic()
-        self._prepare()
-        while (epoch := int(state.epoch) + 1) <= epochs:
+    def _has_more(self) -> bool:
+        arguments, epochs = self._arguments, self._state.position.epoch
+        if epochs < arguments.epochs:
+            return True
+        self._say(
+            f"{arguments.checkpoint_dir} already holds {epochs} epochs: nothing left to train "
+            "(ask for more --epochs, or another --checkpoint-dir)"
+        )
+        return False
+
+    def _train(self) -> None:
+        """Trains the epochs that are left."""
+        while (epoch := self._state.position.epoch + 1) <= self._arguments.epochs:
             speed = self._train_epoch(epoch)
-            test_accuracy = self._evaluate()
-            accuracy = float(state.accuracy.result())
-            steps = int(state.step)
-            loss = float(state.loss.result()) / max(steps, 1)
-            began, took = time.monotonic(), time.monotonic() - began
-            self._say(
-                f"epoch {epoch}/{epochs}  step {steps}  accuracy {accuracy:.3f}  loss {loss:.3f}  "
-                f"test_accuracy {test_accuracy:.3f}  images/s {speed:.0f}  seconds {took:.1f}"
-            )
-            self._progress.send(
-                step=int(state.total_steps), epoch=epoch, loss=loss, examples_per_sec=speed
-            )
-            state.begin_epoch()
+            state = self._state
+            self._end_epoch(float(state.loss.result()), float(state.accuracy.result()), speed)
+
+    def _end_epoch(self, loss: float, accuracy: float, speed: float) -> None:
+        """Tests, tells and saves an epoch whose steps have been trained.
+
+        Args:
+            loss: over the epoch's images.
+            accuracy: over the epoch's images.
+            speed: images a second, over all workers.
+        """
+        state, epochs = self._state, self._arguments.epochs
+        epoch, steps = state.position.epoch + 1, state.position.step
+        state.test_accuracy.reset_state()
+        state.test_loss.reset_state()
+        self._test()
+        test_accuracy = float(state.test_accuracy.result())
+        test_loss = float(state.test_loss.result())
+        self._began, took = time.monotonic(), time.monotonic() - self._began
+        self._say(
+            f"epoch {epoch}/{epochs}  step {steps}  accuracy {accuracy:.3f}  loss {loss:.3f}  "
+            f"test_accuracy {test_accuracy:.3f}  images/s {speed:.0f}  seconds {took:.1f}  "
+            f"test_loss {test_loss:.3f}"
+        )
+        self._progress.send(
+            step=state.position.total_steps, epoch=epoch, loss=loss, examples_per_sec=speed
+        )
+        self._summaries.write_epoch(
+            epoch,
+            train=(loss, accuracy),
+            test=(test_loss, test_accuracy),
+            images_per_second=speed,
+        )
+        state.begin_epoch()
+        if epoch % self._arguments.checkpoint_every.epochs == 0 or epoch == epochs:
             self._save()
+
+    @property
+    def _passes(self) -> bool:
+        """Whether an epoch is a pass over the images, rather than a number of steps."""
+        return self._arguments.steps_per_epoch == WHOLE_PASS
+
+    @property
+    def _images_left(self) -> int:
+        """Of an epoch that is a pass over the images."""
+        return len(self._digits.train_images) - self._state.position.epoch_images
+
+    @property
+    def _steps_left(self) -> int:
+        """Of the epoch."""
+        if self._passes:
+            return max(-(-self._images_left // self._global_batch), 0)
+        return max(self._arguments.steps_per_epoch - self._state.position.step, 0)
+
+    @property
+    def _next_stretch(self) -> int:
+        """Steps to train until the next checkpoint, or until the end of the epoch."""
+        left, every = self._steps_left, self._arguments.checkpoint_every.steps
+        return min(left, every - self._state.position.step % every) if every else left
+
+    def _count_steps(self, steps: int) -> None:
+        """Takes note of steps that have been trained."""
+        images = steps * self._global_batch
+        if self._passes:
+            images = min(images, self._images_left)
+        self._state.position.count_steps(steps, images)
+
+    def _batches(self) -> tf.data.Dataset:
+        """The run's batches of indices, from where it is now."""
+        position, images = self._state.position, len(self._digits.train_images)
+        seed, batch = self._arguments.seed, self._global_batch
+        if self._passes:
+            epoch, seen = position.epoch, position.epoch_images
+            return order.passes(images, seed=seed, epoch=epoch, start=seen, global_batch=batch)
+        seen = position.images_seen
+        return order.endless(images, seed=seed, start=seen, global_batch=batch)
+
+    def _export(self) -> None:
+        arguments = self._arguments
+        if arguments.export_dir and self._task.is_chief:
+            export(self._state.model, build_model(arguments.model), arguments.export_dir)
+            self._say(f"exported to {arguments.export_dir}")
 
     def _save(self) -> None:
         if self._checkpoints:

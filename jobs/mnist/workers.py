@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -33,9 +34,16 @@ def agree(strategy: tf.distribute.Strategy, task: Task, **values: int) -> None:
 
 
 def meet(strategy: tf.distribute.Strategy, task: Task) -> None:
-    """Waits until all workers are here: none may leave while another still needs it."""
+    """Waits until all workers are here: none may leave while another still needs it.
+
+    Twice: who has the others' numbers may leave before they have its own. Who comes to the end
+    of the second meeting knows that all came to the end of the first, which is what counts; the
+    second may break off because somebody has left.
+    """
     if task.trainers > 1:
         _gather(strategy, [0])
+        with contextlib.suppress(tf.errors.OpError):
+            _gather(strategy, [0])
 
 
 def _gather(strategy: tf.distribute.Strategy, mine: list[int]) -> list[list[int]]:

@@ -33,6 +33,7 @@ class Output:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self.is_terminal = os.isatty(descriptor)
         self.is_gone = False
 
     def write(self, blocks: Iterable[bytes]) -> None:

@@ -26,7 +26,7 @@ DEADLINE = 240.0
 EPOCH_LINE = re.compile(
     r"epoch (?P<epoch>\d+)/\d+  step (?P<step>\d+)  accuracy (?P<accuracy>[\d.]+)  "
     r"loss (?P<loss>[\d.]+)  test_accuracy (?P<test_accuracy>[\d.]+)  images/s (?P<speed>\d+)  "
-    r"seconds (?P<seconds>[\d.]+)"
+    r"seconds (?P<seconds>[\d.]+)  test_loss (?P<test_loss>[\d.]+)"
 )
 
 

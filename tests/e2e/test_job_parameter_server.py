@@ -68,7 +68,8 @@ import tensorflow as tf
 
 import handout
 from digits import Digits
-from inputs import endless_order, training_batches
+from inputs import looked_up
+from order import endless
 
 images = np.arange(20 * 28 * 28, dtype=np.uint8).reshape(20, 28, 28)
 labels = np.arange(20, dtype=np.uint8) % 10
@@ -81,8 +82,9 @@ handed = handout.Handout(1, digits)
 @tf.function
 def first_batch():
     pixels, labels = handout.training_images(20)
-    mine = endless_order(20, 0, 0).batch(5).shard(2, handout.task_index(digits.fingerprint))
-    return next(iter(training_batches(mine, pixels, labels)))
+    batches = endless(20, seed=0, start=0, global_batch=5)
+    mine = batches.shard(2, handout.task_index(digits.fingerprint))
+    return next(iter(looked_up(mine, pixels, labels)))
 
 
 graph = first_batch.get_concrete_function().graph.as_graph_def()
@@ -93,8 +95,10 @@ largest = max(
 )
 assert largest < 200, largest  # one image has 784 bytes
 
-order = [int(at) for at in endless_order(20, 0, 0).take(10)]
-pixels, labels = first_batch()
+batches = endless(20, seed=0, start=0, global_batch=5).take(2)
+order = [int(at) for indices, _ in batches for at in indices]
+pixels, labels, weights = first_batch()
+assert weights.numpy().tolist() == [1.0] * 5
 assert labels.numpy().tolist() == [at % 10 for at in order[5:]]
 assert np.array_equal(np.rint(pixels.numpy()[..., 0] * 255).astype(np.uint8), images[order[5:]])
 

@@ -35,5 +35,12 @@ def test_keras_fit_with_model_checkpoint(distrun):
 
 
 def test_coordinator_with_servers_that_join(distrun):
-    output = launch(distrun, "coordinator.py", "parameter_server", "{chief: 1, worker: 1, ps: 1}")
+    output = launch(distrun, "coordinator.py", "parameter_server", "{chief: 1, worker: 2, ps: 2}")
     assert "chief:0  | coordinator: steps 31 shards 2" in output
+
+
+def test_run_and_reduce_with_a_chief(distrun):
+    # Workers alone: `distrun init script` has them, in test_templates.py.
+    output = launch(distrun, "replicas.py", "multi_worker_mirrored", "{chief: 1, worker: 2}")
+    for task in ("chief:0 ", "worker:0", "worker:1"):
+        assert f"{task} | replicas: the sum over 3 replicas is 6" in output

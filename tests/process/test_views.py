@@ -217,3 +217,39 @@ def test_the_usage_is_that_of_the_whole_tree(distrun, detached, status, tmp_path
     assert "GPU MEM" in shown
     assert "1.6 GB" in shown
     assert distrun("kill", job_id).returncode == 0
+
+
+def test_a_story_is_folded_between_words_on_a_narrow_terminal(
+    distrun, write_spec, terminal, wait_until
+):
+    distrun("launch", write_spec("true", name="a-name-that-makes-the-line-long"))
+    windows = {columns: terminal("events", columns=columns) for columns in (60, 160)}
+    for window in windows.values():
+        wait_until(window.ended, timeout=30)
+    wide = windows[160].text().splitlines()
+    assert re.match(
+        r"\d\d:\d\d:\d\d +\+0.0 s  job a-name\S+ created: multi_worker_mirrored", wide[0]
+    )
+    narrow = windows[60].text().splitlines()
+    assert max(map(len, narrow)) <= 60
+    assert narrow[1].startswith(" " * wide[0].index("job "))
+    assert " ".join(windows[60].text().split()) == " ".join(windows[160].text().split())
+
+
+def test_the_report_begins_with_what_is_to_be_seen_first(distrun, write_spec, terminal, wait_until):
+    window = terminal("launch", write_spec("exit 3"))
+    wait_until(window.ended, timeout=30)
+    assert re.search("\x1b\\[1mjob job-\\w+ failed\x1b\\[0m", window.seen)
+    assert "\x1b" not in distrun("launch", write_spec("exit 3")).stderr
+
+
+def test_the_headline_of_status_is_one_row(distrun, write_spec, terminal, wait_until):
+    distrun("launch", write_spec("true", name="a-name-of-thirty-two-characters-"))
+    windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
+    for columns, window in windows.items():
+        wait_until(window.ended, timeout=30)
+        first, second = window.text().splitlines()[:2]
+        assert "2 succeeded" in first
+        assert re.search(r"[\d.]+ s$", first)
+        assert second.startswith("TASK")
+        assert ("multi_worker_mirrored" in first) == (columns == 160)

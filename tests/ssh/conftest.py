@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,6 +54,18 @@ def remote_spec(network: networks.Network, tmp_path: Path) -> Launch:
         return path
 
     return write
+
+
+@pytest.fixture
+def status(distrun: Any) -> Callable[..., dict[str, Any]]:
+    """What `status --json` says of a job, the newest by default."""
+
+    def ask(*job: str) -> dict[str, Any]:
+        done = distrun("status", "--json", *job)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["job"]
+
+    return ask
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ class Host:
         self.home = self.folder / "home"
         self._network = network
         self._holder: subprocess.Popen[bytes] | None = None
-        self._is_changed = False
+        self.is_changed = False
         self.pid = 0
         self.home.mkdir(parents=True)
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key"))
@@ -139,7 +139,7 @@ class Host:
         """Start it anew with another login shell, or with lines before the usual ones of sshd."""
         self._configure(shell, sshd)
         self.restart()
-        self._is_changed = True
+        self.is_changed = True
 
     def _configure(self, shell: str = "/bin/sh", sshd: str = "") -> None:
         self._write("passwd", f"root:x:0:0:root:{self.home}:{shell}\n" + _other_users())
@@ -169,7 +169,7 @@ class Host:
 
     def cut(self) -> None:
         """Pull its cable: nothing is told to anybody."""
-        self._is_changed = True  # its sshd may never hear of the other side's end
+        self.is_changed = True  # its sshd may never hear of the other side's end
         self._network.at_switch("ip", "link", "set", self.name, "down")
 
     def mend(self) -> None:
@@ -178,8 +178,8 @@ class Host:
 
     def reset(self) -> None:
         """Undo what a test has done to it."""
-        if self._is_changed or self._holder is None:
-            self._is_changed = False
+        if self.is_changed or self._holder is None:
+            self.is_changed = False
             self._configure()
             self.restart()
         for each in self.home.iterdir():

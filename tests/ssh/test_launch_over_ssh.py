@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 
 def test_a_job_runs_on_two_hosts_and_leaves_nothing_there(
@@ -42,3 +45,89 @@ def test_each_task_gets_addresses_that_the_others_can_dial(
     machines = [address.rpartition(":")[0] for address in cluster]
     assert machines == [h1._network.gateway, h1.address, h2.address]
     assert {*machines, "h1", "h2"} <= set(no_proxy.partition("| ")[2].split(","))
+
+
+def test_sixteen_hosts_at_once(
+    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any
+):
+    sixteen = hosts(16)
+    spec = remote_spec("hostname", sixteen, hosts=["h[1-16]"], timeouts={"link": "30s"})
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    shown = {line.partition(" | ")[2] for line in done.stdout.splitlines()}
+    assert shown == {host.name for host in sixteen}
+    for host in sixteen:
+        wait_until(lambda host=host: not processes_of(host))
+
+
+def test_hosts_of_a_hostfile_with_slots_users_and_a_jump(
+    hosts: Any, remote_spec: Any, distrun: Any, network: Any, tmp_path: Path
+):
+    h1, h2 = hosts(2)
+    config = tmp_path / "config"
+    config.write_text(f"Host h2\n  ProxyJump h1\n{network.ssh_config.read_text()}")
+    tmp_path.joinpath("hosts.txt").write_text("# ours\nroot@h1 slots=1\n\nh2 slots=2  # twice\n")
+    spec = remote_spec("hostname; echo $TF_CONFIG", [h1, h2], cluster={"worker": 3},
+                       ssh={"config_file": str(config)}, placement="pack")  # fmt: skip
+    document = spec.read_text().replace("hosts:\n- h1\n- h2\n", "hostfile: hosts.txt\n")
+    spec.write_text(document)
+    # The client that jumps has to find the same configuration.
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    named = [line for line in done.stdout.splitlines() if "{" not in line]
+    assert sorted(named) == ["worker:0 | h1", "worker:1 | h2", "worker:2 | h2"]
+    config_line = next(line for line in done.stdout.splitlines() if "{" in line)
+    cluster = json.loads(config_line.partition("| ")[2])["cluster"]["worker"]
+    # Behind a jump it is still its own address.
+    assert [each.rpartition(":")[0] for each in cluster] == [h1.address, h2.address, h2.address]
+
+
+def test_a_held_port_is_held_on_the_host_it_is_for(hosts: Any, remote_spec: Any, distrun: Any):
+    h1, h2 = hosts(2)
+    script = (
+        "python3 -c \"import json, os, socket; c = json.loads(os.environ['TF_CONFIG']);"
+        " p = int(c['cluster']['worker'][c['task']['index']].rpartition(':')[2]);"
+        " s = socket.socket();"
+        " s.bind(('', p))\" 2>&1 | grep -c 'in use'"
+    )
+    done = distrun("launch", remote_spec(script, [h1, h2]))
+    assert sorted(done.stdout.splitlines()) == ["worker:0 | 1", "worker:1 | 1"]
+
+
+def test_addresses_of_the_spec_are_used_as_they_are(hosts: Any, remote_spec: Any, distrun: Any):
+    h1, h2 = hosts(2)
+    workers = [f"{h1.address}:20001", "h2:20002"]
+    spec = remote_spec("hostname", [h1, h2], cluster={"worker": workers},
+                       hosts=[{"name": "h1", "address": h1.address}, "h2"])  # fmt: skip
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["worker:0 | h1", "worker:1 | h2"]
+
+
+def test_status_shows_where_tasks_are_and_no_strangers_usage(
+    hosts: Any, remote_spec: Any, distrun: Any, status: Any
+):
+    h1, _ = hosts(2)
+    launched = distrun("launch", "-d", remote_spec("sleep 1000", [h1]))
+    assert launched.returncode == 0, launched.stderr
+    job = status()
+    assert job["task_states"][0]["host"] == "h1"
+    assert job["task_states"][0]["usage"] is None  # a process id there is another one here
+    assert job["hosts"][0]["link_lost"] is None
+    assert distrun("kill").returncode == 0
+
+
+@pytest.mark.e2e
+def test_the_bundled_job_trains_across_two_hosts(
+    hosts: Any, remote_spec: Any, distrun: Any, tmp_path: Path
+):
+    h1, h2 = hosts(2)
+    spec = remote_spec(
+        "", [h1, h2],
+        program={"script": "mnist", "sync": "off", "python": sys.executable,
+                 "args": ["--data", "synthetic", "--epochs", "1", "--steps-per-epoch", "10"]},
+    )  # fmt: skip
+    done = distrun("launch", spec, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "worker:0" in done.stdout
+    assert "accuracy" in done.stdout

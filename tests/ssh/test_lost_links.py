@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -26,16 +25,6 @@ def link_of(status: Any) -> Callable[[str, str], Any]:
     def ask(job: str, host: str) -> Any:
         found = [each for each in status(job)["hosts"] if each["name"] == host]
         return found[0]["link_lost"] if found else None
-
-    return ask
-
-
-@pytest.fixture
-def status(distrun: Any) -> Callable[..., dict[str, Any]]:
-    def ask(*job: str) -> dict[str, Any]:
-        done = distrun("status", "--json", *job)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)["job"]
 
     return ask
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import archive
+import download
 import keras_cache
-from digits import DataError
+from digits import DataError, Digits
 
 TRAIN, TEST = 30, 10
 
@@ -156,38 +157,91 @@ def test_something_else_than_digits(tmp_path, arrays, change, says):
         archive.read_folder(tmp_path)
 
 
-def test_a_download_is_checked_and_kept(tmp_path, arrays):
-    origin, cache = tmp_path / "origin", tmp_path / "cache"
-    origin.mkdir()
-    np.savez(origin / "mnist.npz", **arrays)
-    url = (origin / "mnist.npz").as_uri()
-    right = keras_cache._sha256(origin / "mnist.npz")
-    digits = keras_cache.read_or_download(cache, url, right)
+def write_either(folder: Path, arrays: dict[str, np.ndarray], form: str, dataset: str) -> None:
+    if form == "npz":
+        np.savez(folder / f"{dataset}.npz", **arrays)
+    else:
+        write_idx(folder, arrays, ".gz")
+
+
+@pytest.mark.parametrize("form", ["npz", "idx"])
+@pytest.mark.parametrize(
+    ("asked", "found", "first_labels"),
+    [
+        ("fashion_mnist", "mnist", [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]),
+        ("mnist", "fashion_mnist", [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]),
+    ],
+)
+def test_one_data_set_is_not_taken_for_the_other(
+    tmp_path, arrays, form, asked, found, first_labels
+):
+    arrays["y_train"][:10] = first_labels
+    write_either(tmp_path, arrays, form, asked)
+    with pytest.raises(DataError, match=f"ask for it with --dataset {found}"):
+        archive.read_folder(tmp_path, asked)
+    write_either(tmp_path, arrays, form, found)
+    digits = archive.read_folder(tmp_path, found)
+    assert digits.source == f"{found} from {tmp_path if form == 'idx' else tmp_path / found}" + (
+        ".npz" if form == "npz" else ""
+    )
+
+
+def test_the_archive_of_one_data_set_does_not_serve_the_other(tmp_path, arrays):
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    with pytest.raises(DataError, match=r"no Fashion-MNIST in .*put fashion_mnist\.npz there"):
+        archive.read_folder(tmp_path, "fashion_mnist")
+
+
+class Origin:
+    """An address that has the files of a data set, and what they should be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.base = folder.as_uri() + "/"
+        self.files = {path.name: download.digest(path) for path in folder.iterdir()}
+
+    def read(self, cache: Path, dataset: str = "mnist") -> Digits:
+        return keras_cache.read_or_download(cache, dataset, self.base, self.files)
+
+
+@pytest.mark.parametrize(("dataset", "form"), [("mnist", "npz"), ("fashion_mnist", "idx")])
+def test_a_download_is_checked_and_kept(tmp_path, arrays, dataset, form):
+    folder, cache = tmp_path / "origin", tmp_path / "cache"
+    folder.mkdir()
+    write_either(folder, arrays, form, dataset)
+    origin = Origin(folder)
+    digits = origin.read(cache, dataset)
     assert np.array_equal(digits.train_images, arrays["x_train"])
-    assert [path.name for path in cache.iterdir()] == ["mnist.npz"]
-    (origin / "mnist.npz").unlink()
-    assert keras_cache.read_or_download(cache, url, right).fingerprint == digits.fingerprint
+    assert digits.source.startswith(dataset)
+    assert {path.name for path in cache.iterdir()} == set(origin.files)
+    for path in folder.iterdir():
+        path.unlink()
+    assert origin.read(cache, dataset).fingerprint == digits.fingerprint
 
 
 def test_a_wrong_download_is_not_kept(tmp_path, arrays):
     np.savez(tmp_path / "mnist.npz", **arrays)
     cache = tmp_path / "cache"
     with pytest.raises(DataError, match="its hash differs"):
-        keras_cache.read_or_download(cache, (tmp_path / "mnist.npz").as_uri(), "0" * 64)
+        keras_cache.read_or_download(
+            cache, "mnist", tmp_path.as_uri() + "/", {"mnist.npz": "0" * 64}
+        )
     assert list(cache.iterdir()) == []
 
 
-def test_a_damaged_cache_is_not_used(tmp_path, arrays):
-    np.savez(tmp_path / "mnist.npz", **arrays)  # a fine archive, but not Keras's
+@pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
+def test_a_damaged_cache_is_not_used(tmp_path, arrays, dataset):
+    for form in ("npz", "idx"):  # fine files, but not Keras's
+        write_either(tmp_path, arrays, form, dataset)
     with pytest.raises(DataError, match="cannot be downloaded"):
-        keras_cache.read_or_download(tmp_path, (tmp_path / "none").as_uri())
+        keras_cache.read_or_download(tmp_path, dataset, (tmp_path / "none").as_uri() + "/")
 
 
 def test_a_silent_server_does_not_hang(tmp_path, monkeypatch):
-    monkeypatch.setattr(keras_cache, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(download, "CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("no_proxy", "*")
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/mnist.npz"
+        base = f"http://127.0.0.1:{server.getsockname()[1]}/"
         with pytest.raises(DataError, match="cannot be downloaded"):
-            keras_cache.read_or_download(tmp_path, url)
+            keras_cache.read_or_download(tmp_path, "mnist", base)
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 
 import arguments
 from cluster import ClusterError, Task, read_task
+from options import WHOLE_PASS, Interval
 
 MAIN = Path(arguments.__file__).with_name("main.py")
 CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
@@ -46,6 +47,41 @@ def test_what_is_said_of_the_distribution():
     assert chosen.devices == ("GPU:0", "GPU:1")
     assert chosen.cross_device_ops == "nccl"
     assert chosen.replicas is None
+
+
+def test_how_often_it_saves_and_how_long_an_epoch_is():
+    def parsed(*argv: str):
+        return arguments.parse(["--checkpoint-dir", "x", *argv], {}, Task())
+
+    assert parsed().checkpoint_every == Interval(steps=0, epochs=1)
+    assert parsed("--checkpoint-every", "50").checkpoint_every == Interval(steps=50, epochs=1)
+    assert parsed("--checkpoint-every", "2e").checkpoint_every == Interval(steps=0, epochs=2)
+    assert parsed("--steps-per-epoch", "all").steps_per_epoch == WHOLE_PASS
+
+
+def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with():
+    argv = ["--replicas", "2", "--evaluate", "x"]
+    chosen = arguments.parse(argv, {"DISTRUN_STRATEGY": "mirrored"}, Task())
+    assert (chosen.strategy, chosen.distribution.replicas) == ("default", None)
+    with pytest.raises(SystemExit):
+        arguments.parse(["--evaluate", "x"], {}, read_task(environ()))
+
+
+@pytest.mark.parametrize("there", ["file", "other"])
+def test_an_export_replaces_nothing_but_a_model(there, tmp_path):
+    folder = tmp_path / "model"
+    if there == "file":
+        folder.write_text("mine")
+    else:
+        folder.mkdir()
+        (folder / "mine").touch()
+    done = subprocess.run(
+        [sys.executable, str(MAIN), "--export-dir", str(folder)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: --export-dir {folder} ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -99,6 +135,31 @@ def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy, says):
             "--shards needs --variable-partitioner",
         ),
         (["--step", "3"], "unrecognized arguments: --step"),
+        (["--steps-per-epoch", "0"], "'0' is not a whole number of 1 or more, and not 'all'"),
+        (["--l2", "-1"], "--l2: '-1' is not a number of 0 or more"),
+        (["--loop", "while"], "--loop: invalid choice: 'while'"),
+        (["--loop", "for", "--fit"], "--fit has a loop of its own"),
+        (["--steps-per-call", "5"], "--steps-per-call is for --loop epoch"),
+        (
+            ["--loop", "epoch", "--strategy", "parameter_server"],
+            "--loop epoch is not for parameter_server",
+        ),
+        (
+            ["--fit", "--input", "distribute", "--strategy", "parameter_server"],
+            "takes no --input distribute",
+        ),
+        (
+            ["--fit", "--strategy=parameter_server", "--checkpoint-dir=x", "--checkpoint-every=5"],
+            "saves every N epochs",
+        ),
+        (["--dataset", "fashion_mnist", "--data", "synthetic"], "synthetic is no Fashion-MNIST"),
+        (["--dataset", "fashion_mnist", "--data", "mnist"], "mnist is no Fashion-MNIST"),
+        (["--checkpoint-every", "5"], "--checkpoint-every needs a --checkpoint-dir"),
+        (["--max-to-keep", "5"], "--max-to-keep needs a --checkpoint-dir"),
+        (["--checkpoint-every", "0e", "--checkpoint-dir", "x"], "'0e' is neither a number of"),
+        (["--evaluate", "x", "--fit"], "it takes no --fit"),
+        (["--evaluate", "x", "--export-dir", "y"], "it takes no --export-dir"),
+        (["--evaluate", "x", "--strategy", "mirrored"], "needs no strategy, and one process"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_2(argv, says, capsys):

@@ -151,6 +151,8 @@ class RemoteAgent(Agent):
         if is_lost and self._lease_left is not None:
             self._let_go()
         else:
+            # Somebody hears it only where sshd's end of this host's link was killed.
+            self._report(Fault("its link to the launching side was closed there", time.time()))
             self._forsake()
 
     def _let_go(self) -> None:

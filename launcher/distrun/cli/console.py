@@ -23,9 +23,15 @@ def say(text: str) -> None:
     say_lines([f"distrun: {text}"])
 
 
-def say_lines(lines: list[str]) -> None:
-    """Lines on stderr. They may hold any file's or task's name, but do nothing to a terminal."""
-    text = "\n".join(map(printable, lines))
+def say_lines(lines: list[str], headline: int | None = None) -> None:
+    """Lines on stderr. They may hold any file's or task's name, but do nothing to a terminal.
+
+    The line at `headline` is to be seen first: bold, where there is colour.
+    """
+    safe = list(map(printable, lines))
+    if headline is not None and uses_colour(sys.stderr):
+        safe[headline] = f"\x1b[1m{safe[headline]}\x1b[0m"
+    text = "\n".join(safe)
     try:
         print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is its voice
     except (OSError, ValueError):
@@ -48,8 +54,14 @@ def put_json(fields: dict[str, Any]) -> None:
     print(json.dumps({"version": JSON_VERSION, **fields}, indent=2))  # noqa: T201
 
 
-def put(text: str) -> None:
-    """A line of a command's result."""
+def put(text: str, indent: int = 0) -> None:
+    """A line of a command's result; on a terminal its later rows are indented so far."""
+    if indent and sys.stdout.isatty():
+        import shutil
+        import textwrap
+
+        columns = max(shutil.get_terminal_size().columns, indent + 20)
+        text = textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False)
     print(text)  # noqa: T201
 
 

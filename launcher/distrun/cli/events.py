@@ -57,7 +57,7 @@ def _put(record: EventReader, story: Story | None) -> None:
     for event in found:
         text = _as_json(event) if story is None else story.tell(event)
         if text is not None:
-            console.put(text)
+            console.put(text, indent=0 if story is None else story.indent)
     sys.stdout.flush()
 
 

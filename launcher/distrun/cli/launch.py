@@ -92,6 +92,7 @@ class _Launch:
         self._screen = Screen(self._output, sys.stdout)
         self._follower: Follower | None = None
         self._asked_to_stop = False
+        self._hung_up = False
         self._shows_output = False
         self._given_advice: set[str] = set()
         self._folder = JobStore.default().new_folder(spec.name)
@@ -149,8 +150,12 @@ class _Launch:
         elapsed = time.monotonic() - self._began
         self._screen.show(live_text(self._session.state, self._session.progress, elapsed))
         if self._output.is_gone and not self._asked_to_stop:
-            # As any program in a pipe: when nobody reads any more, end.
-            self._stop("the end of its output's reader", SIGPIPE_EXIT)
+            if self._output.is_terminal:
+                # Writing may fail a moment before the hang-up's signal is there.
+                self._on_signal(signal.SIGHUP)
+            else:
+                # As any program in a pipe: when nobody reads any more, end.
+                self._stop("the end of its output's reader", SIGPIPE_EXIT)
 
     def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
         from distrun import events as kinds
@@ -190,6 +195,9 @@ class _Launch:
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
+        if number == signal.SIGHUP and self._hung_up:
+            return  # noticed before it came
+        self._hung_up = self._hung_up or (number == signal.SIGHUP and self._output.is_gone)
         if self._asked_to_stop:
             self._say("killing it at once")
         else:
@@ -214,7 +222,7 @@ class _Launch:
         if outcome is None:
             return 0
         if outcome.result != "succeeded":
-            console.say_lines(failure_report(self._folder, state))
+            console.say_lines(failure_report(self._folder, state), headline=1)
         return outcome.exit_code
 
 

@@ -45,7 +45,7 @@ def status_view(job: dict[str, Any], width: int, height: int | None = None) -> G
     """
     from rich.console import Group
 
-    parts: list[Any] = [_headline(job), *map(_plain, _notes(job))]
+    parts: list[Any] = [_headline(job, width), *map(_plain, _notes(job))]
     tasks = job["task_states"]
     if tasks:
         above = sum(1 + max(0, each.cell_len - 1) // width for each in parts)
@@ -58,17 +58,22 @@ def status_view(job: dict[str, Any], width: int, height: int | None = None) -> G
     return Group(*parts)
 
 
-def _headline(job: dict[str, Any]) -> Text:
+def _headline(job: dict[str, Any], width: int) -> Text:
+    """The job in one row, if need be without its strategy, which everyone knows."""
     from rich.text import Text
 
     end = job["ended_at"] or (time.time() if job["running"] else job["created_at"])
     tasks = job["task_states"]
     words = [job["strategy"], _counted(tasks) if len(tasks) > 1 else ""]
     words.append(console.span(end - job["created_at"]) if end > job["created_at"] else "")
-    return Text.assemble(
-        (job["job_id"], "bold"), "  ", styled(job["state"]),
-        *(f"  {console.printable(word)}" for word in words if word),
-    )  # fmt: skip
+    lines = [
+        Text.assemble(
+            (job["job_id"], "bold"), "  ", styled(job["state"]),
+            *(f"  {console.printable(word)}" for word in said if word),
+        )
+        for said in (words, words[1:])
+    ]  # fmt: skip
+    return lines[0] if lines[0].cell_len <= width else lines[1]
 
 
 def _counted(tasks: Sequence[dict[str, Any]]) -> str:

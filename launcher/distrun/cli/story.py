@@ -19,6 +19,8 @@ class Story:
         self._began: float | None = None
         self._last = 0.0
         self._exited: dict[str, float] = {}
+        self.indent = 0
+        """Columns before the words of what was told last."""
 
     def tell(self, event: events.Event) -> str | None:
         """One line: when, how long after the beginning, and what; None for what is no news."""
@@ -32,7 +34,9 @@ class Story:
         if said is None:
             return None
         after = f"+{span(self._last - self._began)}"
-        return f"{clock_time(self._last)}  {after:>10}  {printable(said)}"
+        when = f"{clock_time(self._last)}  {after:>10}  "
+        self.indent = len(when)
+        return f"{when}{printable(said)}"
 
     @singledispatchmethod
     def _say(self, event: events.Event) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import selectors
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distrun.agent import wire
 
@@ -87,8 +87,3 @@ class Clients:
     @property
     def channels_to_flush(self) -> list[wire.Channel]:
         return [client.channel for client in self._clients if client.channel.pending]
-
-
-def happened(record: dict[str, Any]) -> wire.Happened:
-    """An event of the record as the commands get it."""
-    return wire.Happened(record)

@@ -23,7 +23,7 @@ from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
-from distrun.supervisor.clients import Client, Clients, happened
+from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preflight import Preflight, failure, record
 from distrun.supervisor.preparation import Preparation, environment, refusal
@@ -137,7 +137,7 @@ class Supervisor:
         except OSError as error:
             record = events.encode(event)
             self._on_record_failure(error)
-        self._clients.tell(happened(record))
+        self._clients.tell(wire.Happened(record))
         self._state, actions = lifecycle.step(self._state, event)
         for action in actions:
             self._perform(action)

@@ -19,9 +19,13 @@ class MarkedChannel(Channel):
         super().__init__(reader, writer)
         self.met = False
         """Whether the mark has come."""
-        self.noise = b""
-        """The end of what came before it."""
+        self._noise = b""
         self._mark = mark
+
+    @property
+    def noise(self) -> bytes:
+        """The end of what came before the mark."""
+        return self._noise if self.met else self._noise + bytes(self._incoming)
 
     def receive(self) -> list[tuple[int, Message]]:
         self._fill()
@@ -30,6 +34,6 @@ class MarkedChannel(Channel):
             self.met = at >= 0
             # Of the mark itself all but the last byte may have come.
             noise = at if self.met else max(0, len(self._incoming) - len(self._mark) + 1)
-            self.noise = (self.noise + self._incoming[:noise])[-_NOISE_BYTES:]
+            self._noise = (self._noise + self._incoming[:noise])[-_NOISE_BYTES:]
             del self._incoming[: noise + len(self._mark) if self.met else noise]
         return self._frames() if self.met else []

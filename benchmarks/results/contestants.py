@@ -1,0 +1,70 @@
+"""Who trains what: each strategy by distrun's job, and as the tutorials write it, by hand."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import runs
+from runs import Run
+
+TUTORIAL = Path(__file__).parent / "tutorial_form.py"
+EPOCHS, STEPS, BATCH = 3, 70, 64
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One strategy of tf.distribute as both sides run it."""
+
+    name: str
+    cluster: dict[str, int] = field(default_factory=lambda: {"worker": 1})
+    args: tuple[str, ...] = ()
+    """Of distrun's job."""
+
+    @property
+    def is_one_process(self) -> bool:
+        return sum(self.cluster.values()) == 1
+
+    def spec(self, script: str, *args: str) -> dict[str, object]:
+        return {
+            "name": self.name.replace("_", "-"),
+            "strategy": self.name,
+            "cluster": self.cluster,
+            "program": {"script": script, "args": list(args)},
+        }
+
+    def job(self, data: Path, folder: Path, *more: str) -> Run:
+        """Distrun's job by `distrun launch`."""
+        shape = ("--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS))
+        where = ("--data-dir", str(data.parent), "--checkpoint-dir", str(folder / "checkpoints"))
+        return runs.with_distrun(
+            self.name, self.spec("mnist", *shape, *self.args), folder, *where, *more
+        )
+
+    def tutorial(self, data: Path, folder: Path) -> Run:
+        """The tutorials' form, started by hand."""
+        argv = [sys.executable, str(TUTORIAL), *self._tutorial_args(data, folder)]
+        if self.is_one_process:
+            return runs.by_hand(self.name, [runs.Process(argv)])
+        return runs.by_hand(self.name, runs.cluster(argv, **self.cluster))
+
+    def tutorial_with_distrun(self, data: Path, folder: Path) -> Run:
+        """The same script, by `distrun launch`."""
+        spec = self.spec(str(TUTORIAL), *self._tutorial_args(data, folder))
+        return runs.with_distrun(self.name, spec, folder)
+
+    def _tutorial_args(self, data: Path, folder: Path) -> list[str]:
+        shape = ["--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS)]
+        checkpoints = ["--checkpoint-dir", str(folder / "checkpoints")]
+        return [self.name, str(data), *shape, *checkpoints]
+
+
+STRATEGIES = (
+    Strategy("default"),
+    Strategy("one_device"),
+    Strategy("mirrored", args=("--replicas", "2")),
+    Strategy("central_storage", args=("--replicas", "2")),
+    Strategy("multi_worker_mirrored", {"worker": 2}),
+    Strategy("parameter_server", {"chief": 1, "worker": 2, "ps": 1}),
+)

@@ -1,0 +1,103 @@
+"""What a checkpoint is worth on the test images, found without any strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+import inputs
+import origin
+from checkpoints import UNUSABLE, CheckpointError, problem_of
+from state import State
+
+if TYPE_CHECKING:
+    from arguments import Arguments
+    from digits import Digits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Of one checkpoint."""
+
+    name: str
+    epoch: int
+    """Epochs finished."""
+    step: int
+    """Steps done of the epoch after them."""
+    total_steps: int
+    accuracy: float
+    loss: float
+
+    def __str__(self) -> str:
+        at = f"epoch {self.epoch}"
+        if self.step:
+            at = f"epoch {self.epoch + 1}, after step {self.step}"
+        return f"{self.name} ({at}): test_accuracy {self.accuracy:.3f}  test_loss {self.loss:.3f}"
+
+
+class Evaluation:
+    """Evaluates checkpoints, whichever strategy saved them."""
+
+    def __init__(self, digits: Digits, arguments: Arguments) -> None:
+        """Makes a model to restore into.
+
+        Args:
+            digits: the test half is used.
+            arguments: name the model and the data set.
+        """
+        strategy = tf.distribute.get_strategy()
+        self._arguments = arguments
+        self._state = State(strategy, arguments, arguments.batch_size)
+        self._checkpoint = tf.train.Checkpoint(
+            model=self._state.model, position=self._state.position
+        )
+        self._test_step = tf.function(lambda images: self._state.test_on(next(images)))
+        self._images, self._steps = inputs.test_iterator(strategy, digits)
+
+    def of(self, path: str) -> Result:
+        """Restores a checkpoint and evaluates it.
+
+        Raises:
+            CheckpointError: it is damaged, or was trained with another model or data set.
+        """
+        state = self._state
+        try:
+            origin.check(path, self._arguments, origin.EVALUATION)
+            # Its optimizer and its training metrics are not wanted, its model is, wholly.
+            self._checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+        except (*UNUSABLE, origin.ForeignError) as error:
+            raise CheckpointError(f"{path} cannot be restored: {problem_of(error)}") from error
+        state.test_accuracy.reset_state()
+        state.test_loss.reset_state()
+        for _ in range(self._steps):
+            self._test_step(self._images)
+        return Result(
+            name=Path(path).name,
+            epoch=state.position.epoch,
+            step=state.position.step,
+            total_steps=state.position.total_steps,
+            accuracy=float(state.test_accuracy.result()),
+            loss=float(state.test_loss.result()),
+        )
+
+
+def found(asked: Path) -> str:
+    """The checkpoint that is meant by its own path, or by that of its folder: there the newest.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if asked.is_dir():
+        newest: str | None = tf.train.latest_checkpoint(str(asked))
+        if newest is None:
+            raise CheckpointError(f"there is no checkpoint in {asked}")
+        return newest
+    path = str(asked).removesuffix(".index")
+    if not Path(f"{path}.index").exists():
+        raise CheckpointError(
+            f"there is no checkpoint {path}: name a folder, or a checkpoint such as run1/ckpt-3"
+        )
+    return path

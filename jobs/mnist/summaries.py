@@ -1,0 +1,66 @@
+"""What TensorBoard shows of a run, written by the chief alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVERY = 10
+"""Steps between two losses, at least: to read a loss, the step has to be waited for."""
+
+
+class Summaries:
+    """Writes to DIR/train and DIR/test, which TensorBoard draws as two lines of one chart.
+
+    The names are those that Keras's own callback uses.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """Takes None where nothing is to be written: not asked for, or not the chief."""
+        self._train: Any = None
+        self._test: Any = None
+        if folder is not None:
+            self._train = tf.summary.create_file_writer(str(folder / "train"))
+            self._test = tf.summary.create_file_writer(str(folder / "test"))
+        self._due = 0
+
+    def is_due(self, step: int) -> bool:
+        """Whether to write the loss of this step, counted over all epochs."""
+        return self._train is not None and step >= self._due
+
+    def write_step(self, step: int, loss: float) -> None:
+        """Writes the loss of one step, counted over all epochs."""
+        if self._train is None:
+            return
+        self._due = step + EVERY
+        with self._train.as_default():
+            tf.summary.scalar("batch_loss", loss, step=step)
+
+    def write_epoch(
+        self,
+        epoch: int,
+        *,
+        train: tuple[float, float],
+        test: tuple[float, float],
+        images_per_second: float,
+    ) -> None:
+        """Writes an epoch, and sees to it that it can be read at once.
+
+        Args:
+            epoch: from 1.
+            train: loss and accuracy over the epoch's training images.
+            test: loss and accuracy over the test images.
+            images_per_second: of all workers together.
+        """
+        for writer, (loss, accuracy) in ((self._train, train), (self._test, test)):
+            if writer is not None:
+                with writer.as_default():
+                    tf.summary.scalar("epoch_loss", loss, step=epoch)
+                    tf.summary.scalar("epoch_accuracy", accuracy, step=epoch)
+                    if writer is self._train:
+                        tf.summary.scalar("images_per_second", images_per_second, step=epoch)
+                writer.flush()

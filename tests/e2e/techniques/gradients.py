@@ -1,0 +1,110 @@
+"""Checks that any number of replicas has the gradients of the mean over the global batch.
+
+Run with jobs/mnist as the working folder. What is right is computed here by itself, without a
+strategy: the mean over a batch's images, and the penalty once.
+"""
+
+import os
+import sys
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+sys.path.insert(0, os.getcwd())
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+import arguments
+import inputs
+import order
+import synthetic
+from cluster import Task
+from state import State
+
+IMAGES, GLOBAL_BATCH = 70, 32
+LAST = 6
+"""Images in the last batch: fewer than four replicas have places, so one has none at all."""
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+digits = synthetic.draw(IMAGES, 10)
+
+
+def batches():
+    return order.passes(IMAGES, seed=3, epoch=0, start=0, global_batch=GLOBAL_BATCH)
+
+
+def images_of(indices):
+    images = tf.constant(digits.train_images[indices][..., None] / 255.0, tf.float32)
+    return images, tf.constant(digits.train_labels[indices].astype(np.int32))
+
+
+def right_gradients(model, indices, l2):
+    images, labels = images_of(indices)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(
+            tf_keras.losses.sparse_categorical_crossentropy(labels, model(images), from_logits=True)
+        )
+        kernels = [v for v in model.trainable_variables if "kernel" in v.name]
+        loss += l2 * tf.add_n([tf.reduce_sum(kernel**2) for kernel in kernels])
+    return tape.gradient(loss, model.trainable_variables), float(loss)
+
+
+def check(replicas, l2, how):
+    asked = arguments.parse(
+        # So slow that nothing changes: the metrics are of the first weights.
+        ["--model", "cnn", "--l2", str(l2), "--learning-rate", "1e-30"], {}, Task()
+    )  # fmt: skip
+    strategy = tf.distribute.MirroredStrategy(
+        [f"CPU:{index}" for index in range(replicas)],
+        # The default has groups of devices, which must not overlap within a process.
+        tf.distribute.ReductionToOneDevice(),
+    )
+    tf_keras.utils.set_random_seed(1)
+    state = State(strategy, asked, GLOBAL_BATCH)
+    dataset = inputs.training_dataset(strategy, digits, batches, global_batch=GLOBAL_BATCH, how=how)
+
+    def of_replica(batch):
+        with tf.GradientTape() as tape:
+            part = state.objective(batch).part
+        gradients = tape.gradient(part, state.model.trainable_variables)
+        state.train_on(batch)
+        return [part, *gradients]
+
+    @tf.function
+    def step(batch):
+        parts = strategy.run(of_replica, args=(batch,))
+        return [strategy.reduce("SUM", part, axis=None) for part in parts]
+
+    losses, sizes = [], []
+    for (indices, weights), batch in zip(batches().take(3), dataset, strict=False):
+        chosen = indices.numpy()[weights.numpy() > 0]
+        right, right_loss = right_gradients(state.model, chosen, l2)
+        loss, *found = step(batch)
+        for gradient, wanted in zip(found, right, strict=True):
+            np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(loss, right_loss, rtol=1e-5)
+        losses.append(right_loss)
+        sizes.append(len(chosen))
+    assert sizes == [GLOBAL_BATCH, GLOBAL_BATCH, LAST], sizes
+    # Over the epoch each image counts once, whichever batch it was in.
+    np.testing.assert_allclose(state.loss.result(), np.average(losses, weights=sizes), rtol=1e-5)
+    images, labels = images_of(np.arange(IMAGES))
+    accuracy = np.mean(np.argmax(state.model(images), 1) == labels.numpy())
+    np.testing.assert_allclose(state.accuracy.result(), accuracy, rtol=1e-6)
+    print(f"right with {replicas} replicas, l2 {l2}, {how}")
+
+
+seen = [set(), set()]
+for round_of, (indices, weights) in zip((0, 0, 0, 1, 1, 1), batches(), strict=False):
+    seen[round_of] |= set(indices.numpy()[weights.numpy() > 0].tolist())
+assert seen == [set(range(IMAGES))] * 2, "a pass has every image"
+
+for replicas, l2, how in (
+    (1, 0.01, "from_function"),
+    (2, 0.01, "distribute"),
+    (4, 0.01, "from_function"),
+    (4, 0.0, "distribute"),
+):
+    check(replicas, l2, how)
+print("all is as it must be")

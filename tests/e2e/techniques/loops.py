@@ -1,0 +1,216 @@
+"""Trains the same run in every way that one process has, and compares what comes out.
+
+Run with jobs/mnist as the working folder, and a data folder and a folder for results as arguments.
+"""
+
+import os
+import shutil
+import socket
+import sys
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, os.getcwd())
+DATA, RESULTS = sys.argv[1:]
+NOTIFY = f"@distrun-loops-{os.getpid()}"
+TOLERANCE = 1e-3
+"""How far apart two runs may end, as a share of the way that they have gone together (lengths of
+vectors of all weights). On one replica nothing differs. Sums over replicas differ in their last
+bit: 1e-6 of the way was measured, and more where a ReLU or a pooling near a tie makes more of it.
+"""
+
+import main  # noqa: E402
+
+COMMON = ["--data-dir", DATA, "--steps-per-epoch", "8", "--model", "cnn"]
+COMMON += ["--l2", "0.001", "--learning-rate", "1e-4"]
+TWO = ["--strategy", "mirrored", "--replicas", "2"]
+EPOCHS = ["--epochs", "2"]
+
+
+KEPT = []
+"""Every run's iterators: deleting those of several replicas takes seconds."""
+
+
+def keep_pipelines():
+    from synchronous import SynchronousTraining
+
+    make = SynchronousTraining._make_pipelines
+
+    def make_and_keep(training):
+        make(training)
+        KEPT.append(training)
+
+    SynchronousTraining._make_pipelines = make_and_keep
+
+
+def run(*argv):
+    """Returns (exit code, the lines said, those of errors)."""
+    said, errors = StringIO(), StringIO()
+    with redirect_stdout(said), redirect_stderr(errors):
+        code = main.main(argv)
+    return code, said.getvalue().splitlines(), errors.getvalue().splitlines()
+
+
+def train(name, *argv):
+    """Trains into a folder of its own; returns the epochs' lines."""
+    told.settimeout(0)
+    code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
+    assert code == 0, (name, said, errors)
+    steps = []
+    while True:
+        try:
+            steps.append(dict(field.split("=") for field in told.recv(4096).decode().split()))
+        except BlockingIOError:
+            break
+    assert steps, f"{name} told no progress"
+    assert (steps[-1]["STEP"], steps[-1]["EPOCH"]) == ("16", "2"), (name, steps)
+    return [line for line in said if line.startswith("epoch ")]
+
+
+def numbers(line):
+    """An epoch's line without its times."""
+    words = line.split()
+    return [words[words.index(key) + 1] for key in ("step", "accuracy", "loss", "test_accuracy")]
+
+
+def weights(name):
+    reader = tf.train.load_checkpoint(f"{RESULTS}/{name}")
+    found = {
+        key: reader.get_tensor(key)
+        for key in reader.get_variable_to_shape_map()
+        if key.startswith("model/layer_with_weights") and "OPTIMIZER_SLOT" not in key
+    }
+    assert len(found) == 8, sorted(found)
+    return found
+
+
+def way(one, other):
+    return np.sqrt(sum(float(np.sum((one[key] - other[key]) ** 2)) for key in one))
+
+
+def apart(name, reference="reference"):
+    """How far a run has ended from the reference, as a share of the reference's way."""
+    return way(weights(name), weights(reference)) / way(weights("start"), weights(reference))
+
+
+told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+told.bind("\0" + NOTIFY[1:])
+os.environ["DISTRUN_NOTIFY"] = NOTIFY
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+import tensorflow as tf  # noqa: E402
+
+keep_pipelines()
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+code, _, errors = run(
+    *COMMON[:-1], "1e-30", "--epochs", "1", "--checkpoint-dir", f"{RESULTS}/start"
+)
+assert code == 0, errors
+told.settimeout(0)
+with suppress(BlockingIOError):
+    while told.recv(4096):
+        pass
+reference = train("reference", *EPOCHS, "--summary-dir", f"{RESULTS}/logs")
+assert apart("reference", "reference") == 0.0
+assert way(weights("start"), weights("reference")) > 0.1
+for name, argv in {
+    "for": ["--loop", "for"],
+    "epoch": ["--loop", "epoch", "--input", "distribute"],
+    "fit": ["--fit"],
+    "one-device-fit": ["--fit", "--strategy", "one_device"],
+    "two-for": [*TWO, "--loop", "for", "--input", "distribute"],
+    "two-fit": [*TWO, "--fit", "--input", "distribute"],
+    "central-fit": ["--strategy", "central_storage", "--replicas", "2", "--fit"],
+}.items():
+    said = train(name, *EPOCHS, *argv)
+    print(f"{name}: {apart(name):.1e} of the way apart", flush=True)
+    assert apart(name) <= TOLERANCE
+    for line, right in zip(said, reference, strict=True):
+        found, wanted = numbers(line), numbers(right)
+        assert np.allclose([float(x) for x in found], [float(x) for x in wanted], atol=2e-3), line
+
+# Saved by two replicas, in the middle of the second epoch by another loop than goes on.
+code, _, errors = run(
+    *COMMON, *TWO, "--epochs", "1", "--max-to-keep", "2", "--checkpoint-every", "3",
+    "--loop", "epoch", "--checkpoint-dir", f"{RESULTS}/saved",
+)  # fmt: skip
+assert code == 0, errors
+kept = sorted(path.name for path in Path(RESULTS, "saved").glob("*.index"))
+assert kept == ["ckpt-2.index", "ckpt-3.index"], kept
+for name, argv in {"by-one": [], "by-two": TWO, "by-fit": ["--fit"]}.items():
+    shutil.copytree(f"{RESULTS}/saved", f"{RESULTS}/{name}")
+    train(name, *EPOCHS, *argv)
+    print(f"resumed {name}: {apart(name):.1e} of the way apart", flush=True)
+    assert apart(name) <= TOLERANCE
+
+# A pass, with the last batch smaller: the same by two replicas and by fit.
+PASS = ["--steps-per-epoch", "all", "--epochs", "1", "--batch-size", "300"]
+for name, argv in {"pass": [], "pass-two": TWO, "pass-fit": ["--fit"]}.items():
+    code, said, errors = run(*COMMON, *argv, *PASS, "--checkpoint-dir", f"{RESULTS}/{name}")
+    assert code == 0, errors
+    assert "step 7 " in said[-1], said  # of 2000 images: six full batches, and one of 200
+    print(f"{name}: {apart(name, 'pass'):.1e} of the way apart", flush=True)
+    assert apart(name, "pass") <= TOLERANCE
+
+
+# Without any strategy: what the run said is what its checkpoint is worth.
+def evaluate(*argv):
+    return run("--data-dir", DATA, "--evaluate", *argv)
+
+
+wanted = f"test_accuracy {numbers(reference[-1])[-1]}"
+for path in ("two-for", "two-for/ckpt-2", "two-for/ckpt-2.index"):
+    code, said, errors = evaluate(f"{RESULTS}/{path}", "--model", "cnn")
+    assert code == 0, errors
+    assert said[-1].startswith("ckpt-2 (epoch 2): test_accuracy 0."), said
+    assert float(said[-1].split()[4]) == float(wanted.split()[1]), (said, wanted)
+tf.train.Checkpoint(model=tf.Variable(1.0)).save(f"{RESULTS}/foreign/ckpt")
+shutil.copytree(f"{RESULTS}/two-for", f"{RESULTS}/damaged")
+Path(f"{RESULTS}/damaged/ckpt-2.data-00000-of-00001").write_bytes(b"x" * 100)
+Path(f"{RESULTS}/empty").mkdir()
+for path, model, says in (
+    ("two-for", "small_cnn", "it was trained with --model cnn, not small_cnn"),
+    ("foreign", "cnn", "it is no checkpoint of this program"),
+    ("damaged", "cnn", "ckpt-2 cannot be restored"),
+    ("empty", "cnn", "there is no checkpoint in"),
+    ("nowhere", "cnn", "there is no checkpoint"),
+):
+    code, said, errors = evaluate(f"{RESULTS}/{path}", "--model", model)
+    assert code == 65, (path, said, errors)
+    assert errors[-1].startswith("error: "), errors
+    assert says in errors[-1], errors
+for more, says in (
+    (["--model", "small_cnn"], "cannot be resumed from: it was trained with --model cnn"),
+    (["--optimizer", "adam"], "cannot be resumed from: it was trained with --optimizer rmsprop"),
+):
+    code, _, errors = run(*COMMON, *more, "--checkpoint-dir", f"{RESULTS}/two-for")
+    assert code == 65
+    assert says in errors[-1], errors
+
+
+def summaries(folder):
+    """(tag, step) -> number, of the one file of events in a folder."""
+    (path,) = Path(folder).iterdir()
+    return {
+        (value.tag, event.step): float(tf.make_ndarray(value.tensor))
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    }
+
+
+trained, tested = summaries(f"{RESULTS}/logs/train"), summaries(f"{RESULTS}/logs/test")
+assert {key for key in trained if key[0] == "batch_loss"} == {("batch_loss", 1), ("batch_loss", 11)}
+for epoch, line in enumerate(reference, 1):
+    _, accuracy, loss, test_accuracy = map(float, numbers(line))
+    assert abs(trained["epoch_accuracy", epoch] - accuracy) < 1e-3
+    assert abs(trained["epoch_loss", epoch] - loss) < 1e-3
+    assert abs(tested["epoch_accuracy", epoch] - test_accuracy) < 1e-3
+    assert f"test_loss {tested['epoch_loss', epoch]:.3f}" in line
+    assert trained["images_per_second", epoch] > 0
+print("all is as it must be", flush=True)
+os._exit(0)  # without deleting them

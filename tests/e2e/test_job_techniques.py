@@ -1,0 +1,141 @@
+"""The techniques of the tutorials: in one process by scripts, on clusters by launches."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from job_harness import MAIN, alone, environment, workers
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+TECHNIQUES = Path(__file__).parent / "techniques"
+LOADED = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+archive = np.load(sys.argv[1])
+images = (archive["x_test"][..., None] / 255).astype(np.float32)
+model = tf.saved_model.load(sys.argv[2])
+for logits in (model(images), model.signatures["serving_default"](images=tf.constant(images))):
+    found = np.argmax(logits["logits"], axis=1)
+    print(f"accuracy {np.mean(found == archive['y_test']):.3f}")
+"""
+
+
+def script(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(TECHNIQUES / name), *arguments], cwd=MAIN.parent,
+        capture_output=True, text=True, timeout=390, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_replicas_have_the_gradients_of_the_mean_over_the_global_batch():
+    assert "all is as it must be" in script("gradients.py")
+
+
+def test_every_way_to_train_comes_to_the_same(small_mnist, tmp_path):
+    assert "all is as it must be" in script("loops.py", str(small_mnist), str(tmp_path))
+
+
+def epoch_of(lines: list[str], number: int) -> str:
+    """An epoch's line without its times."""
+    (line,) = (line for line in lines if line.startswith(f"epoch {number}/"))
+    return re.sub(r"(images/s|seconds) [\d.]+ *", "", line)
+
+
+def test_two_workers_export_summarize_and_save_by_one_of_them(small_mnist, tmp_path):
+    saved, model, logs = tmp_path / "saved", tmp_path / "model", tmp_path / "logs"
+    (model / "variables").mkdir(parents=True)
+    (model / "saved_model.pb").write_text("an older one")
+    common = ["--data-dir", str(small_mnist), "--steps-per-epoch", "8", "--learning-rate", "1e-4"]
+    with workers(
+        2, *common, "--epochs", "1", "--batch-size", "32", "--loop", "epoch", "--input",
+        "distribute", "--checkpoint-dir", str(saved), "--summary-dir", str(logs),
+    ) as pair:  # fmt: skip
+        assert [process.finish() for process in pair] == [0, 0]
+    assert epoch_of(pair[0].lines, 1) == epoch_of(pair[1].lines, 1)
+    assert [len(list((logs / part).iterdir())) for part in ("train", "test")] == [1, 1]
+
+    # One process with the same global batch has the same first epoch.
+    with alone(*common, "--epochs", "1") as job:
+        assert job.finish() == 0
+    assert epoch_of(job.lines, 1) == epoch_of(pair[0].lines, 1)
+
+    # Model.fit goes on where the loop stopped, and a model is exported.
+    with workers(
+        2, *common, "--epochs", "2", "--batch-size", "32", "--fit", "--checkpoint-dir", str(saved),
+        "--export-dir", str(model),
+    ) as pair:  # fmt: skip
+        assert [process.finish() for process in pair] == [0, 0]
+    assert all("resumed from ckpt-1" in process.output for process in pair)
+    assert [f"exported to {model}" in process.output for process in pair] == [True, False]
+    assert {path.name for path in tmp_path.iterdir()} == {"saved", "model", "logs"}
+
+    said = re.search(r"test_(accuracy [\d.]+)", epoch_of(pair[0].lines, 2))
+    assert said
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, str(small_mnist / "mnist.npz"), str(model)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [said[1]] * 2, done.stderr
+    with alone("--data-dir", str(small_mnist), "--evaluate", str(saved)) as job:
+        assert job.finish() == 0
+    assert f"ckpt-2 (epoch 2): test_{said[1]}" in job.lines[-1]
+
+
+def test_sigterm_in_an_epochs_loop_and_in_fit(small_mnist, tmp_path):
+    arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path)]
+    endless = ["--steps-per-epoch", "100000"]
+    steps = [0]
+    for more in (["--loop", "epoch", "--steps-per-call", "5"], ["--fit"]):
+        with alone(*arguments, *endless, *more) as job:
+            job.wait_for(r"resumed from .*, after step \d+" if steps[-1] else "images a step")
+            job.send(signal.SIGTERM)
+            saved = job.wait_for(r"preempted at epoch 1, after step (\d+): saved in")
+            assert job.finish() == 42
+        steps.append(int(saved[1]))
+    assert steps[1] % 5 == 0  # between two calls
+    assert steps[2] >= steps[1]
+    with alone(*arguments, "--steps-per-epoch", str(steps[2] + 2), "--epochs", "1") as job:
+        resumed = job.wait_for(r"resumed from .*: epoch 1, after step (\d+)")
+        assert job.finish() == 0
+    assert int(resumed[1]) == steps[2]
+    assert job.epochs[0]["step"] == steps[2] + 2
+
+
+SPEC = """\
+name: fit
+strategy: parameter_server
+cluster: {chief: 1, worker: 1, ps: 1}
+program:
+  script: mnist
+  args: [--fit, --epochs, 2, --steps-per-epoch, all, --batch-size, 300, --checkpoint-dir, saved,
+    --export-dir, model, --variable-partitioner, fixed_shards, --shards, 2]
+"""
+
+
+def test_fit_on_parameter_servers(distrun, small_mnist):
+    (distrun.cwd / "job.yaml").write_text(SPEC)
+    done = distrun("launch", "job.yaml", "--", "--data-dir", str(small_mnist), timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [line.partition("| ")[2] for line in done.stdout.splitlines() if "chief:0" in line]
+    assert "epoch 2/2  step 7  accuracy" in done.stdout
+    assert said[-1] == "14 steps scheduled, optimizer.iterations 14: no update lost"
+    states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    told = {state["task"]: state["progress"] for state in states}
+    assert (told["chief:0"]["STEP"], told["chief:0"]["EPOCH"]) == ("14", "2")
+    # What a ps held in two parts is one model without it.
+    accuracy = re.search(r"test_(accuracy [\d.]+)", epoch_of(said, 2))
+    assert accuracy
+    loaded = subprocess.run(
+        [sys.executable, "-c", LOADED, str(small_mnist / "mnist.npz"), "model"],
+        cwd=distrun.cwd, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert loaded.stdout.splitlines() == [accuracy[1]] * 2, loaded.stderr

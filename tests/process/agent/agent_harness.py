@@ -1,0 +1,212 @@
+"""The real agent as a process, driven over its protocol by what a supervisor uses."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from distrun import transport
+from distrun.agent import wire
+
+TIMEOUT = 20.0
+PLAIN_PYTHON = [sys.executable, "-I", "-S"]
+
+
+def python38() -> str | None:
+    choices = [*Path.home().glob(".pyenv/versions/3.8.*/bin/python3"), shutil.which("python3.8")]
+    for each in choices:  # a shim of pyenv's need not have any Python behind it
+        if (
+            each
+            and subprocess.run([each, "--version"], capture_output=True, check=False).returncode
+            == 0
+        ):
+            return str(each)
+    return None
+
+
+class Host:
+    """An agent and what it has said; `job_id` is in its tasks' environment."""
+
+    def __init__(self, folder: Path, job_id: str) -> None:
+        self.folder = folder
+        self.job_id = job_id
+        self.link = transport.start_local_agent("localhost", job_id)
+        self.said: list[Any] = []
+        self.seqs: list[int] = []
+        self._unseen: collections.deque[Any] = collections.deque()
+        self.pid = 0
+
+    @property
+    def guard(self) -> int:
+        return self.link.process.pid
+
+    def configure(self, lease: float | None = 0.0) -> wire.Hello:
+        self.send(wire.Configure(wire.PROTOCOL, self.job_id, str(self.folder), lease))
+        hello = self.expect(wire.Hello)
+        self.pid = hello.pid
+        return hello
+
+    def send(self, message: Any) -> None:
+        self.link.channel.send(message)
+        deadline = time.monotonic() + TIMEOUT
+        while self.link.channel.pending and time.monotonic() < deadline:
+            self._wait(0.01)
+            self.link.channel.flush()
+
+    def start(self, task: str, *argv: str, **options: Any) -> None:
+        """Start `argv`; `env` and wire.StartTask's other fields as options."""
+        given = options.pop("env", {})
+        fields = {
+            "attempt": 0,
+            "workdir": str(self.folder),
+            "log": f"{task.replace(':', '-')}.log",
+            "unset": [],
+            **options,
+        }
+        env = {"DISTRUN_JOB_ID": self.job_id, "DISTRUN_TASK": task, **given}
+        self.send(wire.StartTask(task=task, argv=list(argv), env=env, **fields))
+
+    def run(self, task: str, *argv: str, **options: Any) -> wire.TaskStarted:
+        self.start(task, *argv, **options)
+        return self.expect(wire.TaskStarted, task)
+
+    def stop(self, task: str, signum: int = signal.SIGTERM, grace: float = 10.0) -> None:
+        self.send(wire.StopTask(task, signum, grace))
+
+    def expect(self, kind: type[Any], task: str | None = None, timeout: float = TIMEOUT) -> Any:
+        """The next report of that kind (and task); what else came stays for later calls."""
+        deadline = time.monotonic() + timeout
+        passed: list[Any] = []
+        while True:
+            while self._unseen:
+                message = self._unseen.popleft()
+                if isinstance(message, kind) and task in (None, getattr(message, "task", None)):
+                    self._unseen.extendleft(reversed(passed))
+                    return message
+                passed.append(message)
+            if self.link.channel.ended or time.monotonic() > deadline:
+                pytest.fail(f"no {kind.__name__} of {task}; it said {self.said}")
+            self._wait(deadline - time.monotonic())
+
+    def _wait(self, timeout: float) -> None:
+        import select
+
+        select.select([self.link.channel.reader], [], [], max(0.0, timeout))
+        for seq, message in self.link.channel.receive():
+            self.said.append(message)
+            self.seqs.append(seq)
+            self._unseen.append(message)
+
+    def expect_end(self, timeout: float = TIMEOUT) -> int:
+        """The guard's exit status, once the link has ended and all it said is read."""
+        deadline = time.monotonic() + timeout
+        while not self.link.channel.ended and time.monotonic() < deadline:
+            self._wait(deadline - time.monotonic())
+        return self.link.process.wait(max(0.1, deadline - time.monotonic()))
+
+    def all(self, kind: type[Any]) -> list[Any]:
+        return [message for message in self.said if isinstance(message, kind)]
+
+    def log(self, task: str) -> bytes:
+        return (self.folder / f"{task.replace(':', '-')}.log").read_bytes()
+
+    def lines(self, task: str) -> list[str]:
+        return self.log(task).decode().splitlines()
+
+    def hang_up(self) -> None:
+        if not (self.link.channel.broken and self.link.channel.ended):
+            self.link.channel.close()
+
+    def close(self) -> None:
+        if self.link.process.poll() is None:
+            for pid in (self.pid, self.guard):
+                with contextlib.suppress(ProcessLookupError):
+                    if pid:
+                        os.kill(pid, signal.SIGCONT)
+        self.hang_up()
+        try:
+            self.link.process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.link.process.kill()
+            self.link.process.wait()
+            raise
+
+
+class MakeHost:
+    """Starts agents, and sees that they are gone at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.hosts: list[Host] = []
+
+    def __call__(self, *, configured: bool = True, job_id: str = "job-a") -> Host:
+        host = Host(self._folder / f"logs {len(self.hosts)} 'of' it\n", job_id)
+        self.hosts.append(host)
+        if configured:
+            host.configure()
+        return host
+
+
+def script(folder: Path, name: str, text: str) -> list[str]:
+    path = folder / name
+    path.write_text(text)
+    return [*PLAIN_PYTHON, str(path)]
+
+
+# Catches SIGTERM and says so; argv: its name, and how its child is to leave it.
+CATCHER = """
+import os, signal, sys, time
+name = sys.argv[1]
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, f"{name} told\\n".encode()))
+os.write(1, f"{name} ready {os.getpid()}\\n".encode())
+while True:  # not pause(): the signal may come just before it
+    time.sleep(0.05)
+"""
+
+# Starts `sys.argv[1:]` by a double fork in a session of its own, with an empty environment, and
+# every descriptor closed where the first argument is "closed".
+DAEMON = """
+import os, sys
+how, *argv = sys.argv[1:]
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        if how == "closed":
+            os.closerange(0, 64)
+        os.execve(argv[0], argv, {})
+    os._exit(0)
+os.wait()
+"""
+
+SLEEP = shutil.which("sleep") or "/bin/sleep"
+
+
+def pids_of(host: Host, task: str, count: int, wait_until: Any) -> list[int]:
+    """The process ids that `ready PID` lines of a log name, once there are `count`."""
+    found = wait_until(
+        lambda: (
+            [line.split() for line in host.lines(task) if " ready " in line][:count][count - 1 :]
+            and [int(line.split()[2]) for line in host.lines(task) if " ready " in line]
+        ),
+        timeout=TIMEOUT,
+        what=f"{count} processes of {task} ready",
+    )
+    return list(found)
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []

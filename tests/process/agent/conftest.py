@@ -1,0 +1,47 @@
+"""Agents for the tests, gone at their end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_harness import (
+    Host,
+    MakeHost,
+    python38,
+)
+
+from distrun import transport
+
+
+@pytest.fixture
+def make_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeHost]:
+    for name in list(os.environ):
+        if name.startswith("DISTRUN_"):
+            monkeypatch.delenv(name)
+    make = MakeHost(tmp_path)
+    yield make
+    for host in make.hosts:
+        host.close()
+
+
+@pytest.fixture
+def host(make_host: MakeHost) -> Host:
+    return make_host()
+
+
+@pytest.fixture(params=["this python", "python 3.8"])
+def any_host(
+    request: pytest.FixtureRequest, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> Host:
+    """The agent on this Python, and on the oldest that remote hosts may have."""
+    if request.param == "python 3.8":
+        python = python38()
+        if python is None:
+            pytest.skip("no python3.8 here")
+        monkeypatch.setattr(transport.sys, "executable", python)
+    host = make_host()
+    monkeypatch.undo()
+    return host

@@ -1,0 +1,146 @@
+"""How the agent executes a program, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_harness import (
+    Host,
+    MakeHost,
+    script,
+)
+
+from distrun.agent import wire
+
+
+def refusal(host: Host, *argv: str, **options: Any) -> str:
+    host.start("worker:0", *argv, **options)
+    return str(host.expect(wire.TaskNotStarted).reason)
+
+
+def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path):
+    plain = tmp_path / "plain"
+    plain.write_text("echo hello\n")
+    assert "there is no program 'no-such' in PATH" in refusal(any_host, "no-such")
+    assert "there is no program './no-such'" in refusal(any_host, "./no-such")
+    assert "may not be executed" in refusal(any_host, str(plain))
+    assert "may not be executed" in refusal(any_host, str(tmp_path))
+    plain.chmod(0o755)
+    assert "its first line should be like #!/bin/sh" in refusal(any_host, str(plain))
+    gone = str(tmp_path / "gone")
+    assert f"working folder '{gone}'" in refusal(any_host, "true", workdir=gone)
+    assert f"working folder '{plain}'" in refusal(any_host, "true", workdir=str(plain))
+    assert "128 KiB" in refusal(any_host, "true", env={"TF_CONFIG": "x" * (128 * 1024)})
+    assert "null byte" in refusal(any_host, "true", "a\0b")
+    assert not any_host.all(wire.TaskStarted)
+    any_host.run("worker:0", "true")  # and the agent is none the worse
+    any_host.expect(wire.TaskEnded)
+
+
+def test_a_script_whose_interpreter_is_missing_is_not_called_missing(host: Host, tmp_path: Path):
+    path = tmp_path / "job.py"
+    path.write_text("#!/opt/no/python\n")
+    path.chmod(0o755)
+    assert "/opt/no/python" in refusal(host, str(path))
+    assert "/opt/no/python" in refusal(host, "./job.py", workdir=str(tmp_path))
+
+
+def test_a_log_that_cannot_be_opened_is_said(host: Host, tmp_path: Path):
+    (host.folder / "link.log").symlink_to(tmp_path / "elsewhere")
+    assert "cannot be started" in refusal(host, "true", log="link.log")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_tasks_environment(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setitem(os.environb, b"RAW", b"caf\xe9")  # type: ignore[misc]
+    monkeypatch.setenv("TF_CONFIG", "from the shell")
+    monkeypatch.setenv("DISTRUN_HOME", "/nowhere")
+    monkeypatch.setenv("KEPT", "kept")
+    monkeypatch.setenv("OVERWRITTEN", "old")
+    host = make_host()
+    show = script(tmp_path, "show.py", "import os; os.write(1, repr(dict(os.environb)).encode())")
+    env = {"OVERWRITTEN": "new", "BYTES": b"\xff\n'".decode("utf-8", "surrogateescape")}
+    host.run("worker:0", *show, env=env, unset=["TF_CONFIG"])
+    host.expect(wire.TaskEnded)
+    shown = eval(host.log("worker:0"))
+    assert shown[b"RAW"] == b"caf\xe9"
+    assert shown[b"BYTES"] == b"\xff\n'"
+    assert shown[b"KEPT"] == b"kept"
+    assert shown[b"OVERWRITTEN"] == b"new"
+    assert b"TF_CONFIG" not in shown
+    assert {name for name in shown if name.startswith(b"DISTRUN_")} == {
+        b"DISTRUN_JOB_ID",
+        b"DISTRUN_TASK",
+        b"DISTRUN_NOTIFY",
+    }
+
+
+INSPECT = """
+import os, signal
+state = {line.split(":")[0]: line.split(":")[1].strip() for line in open("/proc/self/status")}
+print("stdin", repr(os.read(0, 10)))
+print("ignored", state["SigIgn"])
+print("blocked", state["SigBlk"])
+print("umask", state["Umask"])
+print("session", os.getsid(0) == os.getpid() == os.getpgid(0))
+print("descriptors", sorted(os.listdir("/proc/self/fd")))
+"""
+
+
+def test_a_task_starts_with_nothing_of_the_agents(
+    make_host: MakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # As a shell script with `trap '' ...` or nohup would leave them.
+    ignored = [signal.SIGUSR1, signal.SIGTTOU, signal.SIGALRM, signal.SIGHUP, signal.SIGRTMIN]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    try:
+        host = make_host()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    host.send(wire.HoldPorts(3, []))
+    host.run("worker:1", "sleep", "60")
+    # Python ignores SIGPIPE and SIGXFSZ itself; the shell shows what it was given.
+    host.run("worker:2", "sh", "-c", "exec cat /proc/self/status")
+    host.expect(wire.TaskEnded, "worker:2")
+    status = {line.partition(":")[0]: line.partition(":")[2] for line in host.lines("worker:2")}
+    for mask in (int(status["SigIgn"], 16), int(status["SigBlk"], 16)):
+        # Not 32 and 33: they are the C library's own, and posix_spawn, as make uses it, ignores
+        # them for its children; no program can tell or change it.
+        assert [number for number in signal.valid_signals() if mask >> (number - 1) & 1] == []
+    host.run("worker:0", *script(tmp_path, "inspect.py", INSPECT))
+    host.expect(wire.TaskEnded, "worker:0")
+    shown = dict(line.split(" ", 1) for line in host.lines("worker:0"))
+    umask = os.umask(0)
+    os.umask(umask)
+    assert shown["stdin"] == "b''"
+    assert int(shown["umask"], 8) == umask
+    assert shown["session"] == "True"
+    assert shown["descriptors"] == "['0', '1', '2', '3']", "3 is the listing's"
+
+
+def test_exits_are_told_apart(any_host: Host):
+    for code in (0, 1, 3, 42, 255):
+        any_host.run("worker:0", "sh", "-c", f"exit {code}")
+        exited = any_host.expect(wire.TaskExited)
+        assert (exited.code, exited.signal) == (code, None)
+        any_host.expect(wire.TaskEnded)
+    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+        any_host.run("worker:0", "sh", "-c", f"kill -{number.value} $$")
+        exited = any_host.expect(wire.TaskExited)
+        assert (exited.code, exited.signal) == (None, number)
+        any_host.expect(wire.TaskEnded)
+
+
+def test_many_that_end_at_once_are_all_reported(host: Host):
+    names = [f"worker:{index}" for index in range(60)]
+    for name in names:
+        host.start(name, "sh", "-c", "exit 3")
+    for name in names:
+        host.expect(wire.TaskStarted, name)
+        assert host.expect(wire.TaskExited, name).code == 3
+        host.expect(wire.TaskEnded, name)

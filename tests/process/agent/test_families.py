@@ -1,0 +1,110 @@
+"""All that a task has started ends with it, and nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_harness import (
+    DAEMON,
+    SLEEP,
+    TIMEOUT,
+    Host,
+    children_of,
+    pids_of,
+    script,
+)
+
+from distrun.agent import wire
+
+
+def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(
+    any_host: Host, wait_until: Any, alive: Any
+):
+    child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'
+    leader = f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done"
+    any_host.run("worker:0", "sh", "-c", leader)
+    (pid,) = pids_of(any_host, "worker:0", 1, wait_until)
+    assert any_host.expect(wire.TaskExited).code is not None
+    assert alive(pid)
+    assert not any_host.all(wire.TaskEnded)
+    any_host.expect(wire.TaskEnded)
+    assert not alive(pid)
+
+
+@pytest.mark.parametrize(
+    "daemon",
+    [
+        "setsid sleep 600 &",
+        "timeout 600 sleep 600 &",
+        "env -i sleep 600 &",
+        "env -i setsid sleep 600 &",
+        "(setsid sleep 600 &);",
+        "(env -i setsid sh -c 'sleep 600 & sleep 601' &);",
+        "(setsid env -i sleep 600 >/dev/null 2>&1 &);",
+    ],
+)
+@pytest.mark.parametrize("end", ["exit 0", "exec sleep 600"])
+def test_no_relative_of_a_task_outlives_it(
+    host: Host, wait_until: Any, alive: Any, daemon: str, end: str
+):
+    task = host.run("worker:0", "sh", "-c", f"{daemon} echo done; {end}")
+    if end == "exit 0":
+        host.expect(wire.TaskExited)
+    else:
+        wait_until(lambda: host.lines("worker:0"), timeout=TIMEOUT)
+        wait_until(lambda: len(children_of(host.pid)) >= 2, timeout=TIMEOUT)
+        before = children_of(host.pid)
+        assert alive(task.pid)
+        host.stop("worker:0")
+    host.expect(wire.TaskEnded)
+    wait_until(lambda: not [each for each in children_of(host.pid) if alive(each)])
+    if end != "exit 0":
+        assert not any(alive(each) for each in before)
+
+
+@pytest.mark.parametrize("how", ["open", "closed"])
+def test_a_task_that_ends_leaves_anothers_daemons_alone(
+    host: Host, tmp_path: Path, wait_until: Any, alive: Any, how: str
+):
+    daemon = " ".join(f"'{word}'" for word in script(tmp_path, "daemon.py", DAEMON))
+    host.run("worker:0", "sh", "-c", f"{daemon} {how} {SLEEP} 600; echo done; exec sleep 601")
+    host.run("worker:1", "sleep", "602")
+    wait_until(lambda: host.log("worker:0"), timeout=TIMEOUT)
+    (pid,) = wait_until(
+        lambda: [each.pid for each in children_of(host.pid) if "600" in each.cmdline()],
+        timeout=TIMEOUT,
+    )
+    host.stop("worker:1")
+    host.expect(wire.TaskEnded, "worker:1")
+    host.run("worker:2", "true")
+    host.expect(wire.TaskEnded, "worker:2")
+    assert alive(pid)
+    host.stop("worker:0")
+    host.expect(wire.TaskEnded, "worker:0")
+    assert how == "closed" or not alive(pid)
+
+
+# Each link starts the next one and exits; SIGTERM is ignored, so only patience ends it.
+RELAY = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork():
+    os._exit(0)
+until = time.monotonic() + 0.5
+while time.monotonic() < until:
+    time.sleep(0.001)
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_a_task_has_not_ended_while_orphans_follow_one_another(
+    host: Host, tmp_path: Path, alive: Any
+):
+    relay = script(tmp_path, "relay.py", RELAY)
+    for attempt in range(3):
+        host.run("worker:0", *relay, attempt=attempt)
+        host.expect(wire.TaskEnded)
+        assert not [each for each in children_of(host.pid) if alive(each)]

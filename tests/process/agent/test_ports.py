@@ -1,0 +1,120 @@
+"""Ports that the agent holds for its tasks."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+
+import pytest
+from agent_harness import (
+    TIMEOUT,
+    Host,
+    MakeHost,
+)
+
+from distrun.agent import wire
+
+
+def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.socket:
+    taker = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        for option in options:
+            taker.setsockopt(socket.SOL_SOCKET, option, 1)
+        if family == socket.AF_INET6:
+            taker.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6only)
+        taker.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))
+        taker.listen()
+    except OSError:
+        taker.close()
+        raise
+    return taker
+
+
+def test_a_held_port_cannot_be_taken(any_host: Host):
+    any_host.send(wire.HoldPorts(2, []))
+    ports = any_host.expect(wire.PortsHeld).chosen
+    assert len(set(ports)) == 2
+    for port in ports:
+        for family, v6only in (
+            (socket.AF_INET, False),
+            (socket.AF_INET6, False),
+            (socket.AF_INET6, True),
+        ):
+            for options in ((), (socket.SO_REUSEADDR,)):
+                with pytest.raises(OSError, match="in use"):
+                    bind(port, family, *options, v6only=v6only).close()
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_task_that_shares_a_held_port_is_reached_on_it(host: Host, family: int):
+    host.send(wire.HoldPorts(1, []))
+    (port,) = host.expect(wire.PortsHeld).chosen
+    with bind(port, family, socket.SO_REUSEPORT) as server:
+        for _ in range(20):
+            address = "127.0.0.1" if family == socket.AF_INET else "::1"
+            with (
+                socket.create_connection((address, port), timeout=TIMEOUT),
+                server.accept()[0],
+            ):
+                pass
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+@pytest.mark.parametrize("option", [socket.SO_REUSEPORT, socket.SO_REUSEADDR])
+def test_a_wanted_port_with_a_stale_server_is_refused_and_named(
+    host: Host, family: int, option: int
+):
+    with bind(0, family, option) as stale:
+        port = stale.getsockname()[1]
+        host.send(wire.HoldPorts(0, [port]))
+        refused = host.expect(wire.PortsRefused)
+    assert str(os.getpid()) in refused.taken[str(port)]
+    host.send(wire.HoldPorts(0, [port]))
+    assert host.expect(wire.PortsHeld).wanted == [port], "it can be had once the server is gone"
+
+
+def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost):
+    first, second = make_host(), make_host()
+    first.send(wire.HoldPorts(1, []))
+    ports = first.expect(wire.PortsHeld).chosen
+    second.send(wire.HoldPorts(0, ports))
+    assert "another distrun job" in second.expect(wire.PortsRefused).taken[str(ports[0])]
+    first.send(wire.Shutdown())
+    first.expect_end()
+    second.send(wire.HoldPorts(0, ports))
+    assert second.expect(wire.PortsHeld).wanted == ports
+
+
+def test_of_several_wanted_ports_none_is_held_if_one_is_taken(make_host: MakeHost):
+    host, other = make_host(), make_host()
+    host.send(wire.HoldPorts(1, []))
+    (free,) = host.expect(wire.PortsHeld).chosen
+    with bind(0, socket.AF_INET) as server:
+        other.send(wire.HoldPorts(1, [server.getsockname()[1]]))
+        refused = other.expect(wire.PortsRefused)
+        assert list(refused.taken) == [str(server.getsockname()[1])]
+    other.send(wire.HoldPorts(0, [free]))
+    other.expect(wire.PortsRefused)
+
+
+def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost):
+    host, other = make_host(), make_host()
+    host.send(wire.HoldPorts(20, []))
+    held = sorted(host.expect(wire.PortsHeld).chosen)
+    first, last = held[0], held[-1]
+    other.send(wire.HoldPorts(1, [], first, last))
+    answer = other.expect(wire.PortsHeld if last - first > 19 else wire.PortsRefused)
+    if isinstance(answer, wire.PortsHeld):
+        assert first < answer.chosen[0] < last
+        assert answer.chosen[0] not in held
+    other.send(wire.HoldPorts(1, [], first, first))
+    assert f"from {first} to {first}" in other.expect(wire.PortsRefused).reason
+
+
+def test_too_many_ports_for_its_descriptors_are_refused(host: Host):
+    resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (64, 64))
+    host.send(wire.HoldPorts(100, []))
+    assert "Too many open files" in host.expect(wire.PortsRefused).reason
+    host.run("worker:0", "true")
+    host.expect(wire.TaskEnded)

@@ -1,0 +1,91 @@
+"""What the agent says of itself, and how it keeps to the protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+
+import psutil
+from agent_harness import (
+    TIMEOUT,
+    Host,
+    MakeHost,
+)
+
+from distrun.agent import wire
+
+
+def test_it_says_what_it_is(any_host: Host):
+    hello = any_host.all(wire.Hello)[0]
+    assert hello.protocol == wire.PROTOCOL
+    assert hello.hostname == socket.gethostname()
+    assert 0 < hello.cores <= (os.cpu_count() or 1)
+    assert psutil.Process(hello.pid).ppid() == any_host.guard
+    assert any_host.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_it_refuses_another_protocol(make_host: MakeHost):
+    host = make_host(configured=False)
+    host.send(wire.Configure(999, "job", str(host.folder), 0.0))
+    assert "protocol 999" in host.expect(wire.Fault).reason
+    assert host.expect_end() == 0
+
+
+def test_its_reports_are_numbered_without_a_gap(host: Host):
+    for index in range(3):
+        host.start(f"worker:{index}", "true", notify=False)
+    for index in range(3):
+        host.expect(wire.TaskEnded, f"worker:{index}")
+    assert host.seqs == list(range(1, 11))
+
+
+def test_it_sends_again_what_was_not_acknowledged(host: Host):
+    host.run("worker:0", "true")
+    host.expect(wire.TaskEnded)
+    host.send(wire.Ack(2))
+    host.send(wire.Attach(wire.PROTOCOL, host.job_id, 0))
+    host.send(wire.HoldPorts(0, []))
+    host.expect(wire.PortsHeld)
+    assert host.seqs == [1, 2, 3, 4, 3, 4, 5]
+
+
+def test_noise_on_the_link_ends_it_with_one_fault(any_host: Host):
+    any_host.run("worker:0", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    os.write(any_host.link.channel.writer, b"Welcome to Linux!\n" * 3)
+    with socket.socket(fileno=os.dup(any_host.link.channel.writer)) as link:
+        link.shutdown(socket.SHUT_WR)
+    any_host.expect_end()
+    assert len(any_host.all(wire.Fault)) == 1
+    assert any_host.all(wire.TaskEnded)
+
+
+def test_the_last_reports_reach_a_reader_that_was_slow(host: Host):
+    # An empty range: each is refused at once.
+    orders = wire.encode(wire.HoldPorts(1, [], 2, 1)) * 2000 + wire.encode(wire.Shutdown())
+    with socket.socket(fileno=os.dup(host.link.channel.writer)) as link:
+        link.setblocking(True)
+        link.sendall(orders)
+    os.set_blocking(host.link.channel.reader, False)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # nobody reads meanwhile
+        host.link.process.wait(0.5)
+    host.expect_end()
+    assert len(host.all(wire.PortsRefused)) == 2000
+
+
+def test_it_costs_nothing_while_its_tasks_sleep(host: Host):
+    for index in range(16):
+        host.run(f"worker:{index}", "sleep", "600")
+    agent = psutil.Process(host.pid)
+    deadline = time.monotonic() + TIMEOUT
+
+    def used_in_two_seconds() -> float:
+        before = agent.cpu_times()
+        host._wait(2.0)
+        after = agent.cpu_times()
+        return (after.user + after.system) - (before.user + before.system)
+
+    while used_in_two_seconds() > 0.02:
+        assert time.monotonic() < deadline

@@ -1,0 +1,130 @@
+"""How the agent stops tasks, each process of them told once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from agent_harness import (
+    CATCHER,
+    TIMEOUT,
+    Host,
+    pids_of,
+    script,
+)
+
+from distrun.agent import wire
+
+
+def test_a_child_that_ignores_sigterm_is_killed_at_the_grace(any_host: Host, wait_until: Any):
+    loop = "trap '' TERM; echo it ready $$; while :; do sleep 0.1; done"
+    any_host.run("worker:0", "sh", "-c", loop)
+    pids_of(any_host, "worker:0", 1, wait_until)
+    begun = time.monotonic()
+    any_host.stop("worker:0", grace=0.5)
+    assert any_host.expect(wire.TaskExited).signal == signal.SIGKILL
+    assert 0.45 < time.monotonic() - begun < 5
+    any_host.expect(wire.TaskEnded)
+
+
+def test_a_second_stop_shortens_the_grace_and_never_extends_it(host: Host, wait_until: Any):
+    loop = "trap '' TERM; echo it ready $$; while :; do sleep 0.1; done"
+    for name in ("worker:0", "worker:1"):
+        host.run(name, "sh", "-c", loop)
+        pids_of(host, name, 1, wait_until)
+    begun = time.monotonic()
+    host.stop("worker:0", grace=3600)
+    host.stop("worker:0", signal.SIGKILL, grace=0.0)
+    host.expect(wire.TaskEnded, "worker:0")
+    host.stop("worker:1", grace=0.5)
+    host.stop("worker:1", grace=3600)
+    host.expect(wire.TaskEnded, "worker:1")
+    assert time.monotonic() - begun < TIMEOUT
+
+
+def test_a_stopped_task_can_be_ended(any_host: Host, wait_until: Any):
+    started = any_host.run("worker:0", "sleep", "60")
+    os.kill(started.pid, signal.SIGSTOP)
+    stopped = psutil.Process(started.pid)
+    wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, timeout=TIMEOUT)
+    any_host.stop("worker:0", grace=60)
+    assert any_host.expect(wire.TaskExited).signal == signal.SIGTERM
+    any_host.expect(wire.TaskEnded)
+
+
+def test_a_stop_that_comes_with_the_start(host: Host):
+    for attempt in range(10):
+        host.start("worker:0", "sleep", "60", attempt=attempt)
+        host.stop("worker:0", grace=60)
+        exited = host.expect(wire.TaskExited)
+        assert (exited.attempt, exited.signal) == (attempt, signal.SIGTERM)
+        host.expect(wire.TaskEnded)
+        host.start("worker:0", "sleep", "60", attempt=attempt)
+        host.stop("worker:0", signal.SIGKILL, grace=0.0)
+        assert host.expect(wire.TaskExited).signal == signal.SIGKILL
+        host.expect(wire.TaskEnded)
+
+
+def test_any_signal_can_be_asked_for(host: Host):
+    number = signal.SIGRTMIN + 2
+    host.run("worker:0", "sleep", "60")
+    host.stop("worker:0", number)
+    assert host.expect(wire.TaskExited).signal == number
+
+
+def test_stopping_what_is_not_there_does_nothing(host: Host):
+    host.stop("worker:7")
+    host.run("worker:0", "true")
+    host.expect(wire.TaskEnded)
+
+
+def family_of_catchers(host: Host, tmp_path: Path, wait_until: Any) -> list[int]:
+    """A task of four processes that catch SIGTERM: leader, child, group of its own, session."""
+    catcher = " ".join(f"'{word}'" for word in script(tmp_path, "catcher.py", CATCHER))
+    # A process group of its own within the session: what an interactive shell or timeout makes.
+    regroup = "import os, sys; os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    grouped = f"exec {sys.executable} -c '{regroup}' {catcher} grouped"
+    shell = f"{catcher} child & ({grouped}) & setsid {catcher} setsid & exec {catcher} leader"
+    host.run("worker:0", "sh", "-c", shell)
+    return pids_of(host, "worker:0", 4, wait_until)
+
+
+def test_each_process_gets_sigterm_exactly_once(
+    any_host: Host, tmp_path: Path, wait_until: Any, alive: Any
+):
+    pids = family_of_catchers(any_host, tmp_path, wait_until)
+    any_host.stop("worker:0", grace=1.0)
+    any_host.stop("worker:0", grace=1.0)
+    any_host.expect(wire.TaskEnded)
+    told = [line for line in any_host.lines("worker:0") if line.endswith("told")]
+    assert sorted(told) == ["child told", "grouped told", "leader told", "setsid told"]
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_what_is_being_stopped_is_not_told_again_when_all_ends(
+    host: Host, tmp_path: Path, wait_until: Any
+):
+    family_of_catchers(host, tmp_path, wait_until)
+    host.stop("worker:0", grace=60.0)
+    wait_until(lambda: len([x for x in host.lines("worker:0") if x.endswith("told")]) == 4)
+    host.send(wire.Shutdown())
+    host.expect_end()
+    assert len([line for line in host.lines("worker:0") if line.endswith("told")]) == 4
+
+
+def test_what_a_leader_leaves_is_told_once_though_its_failure_stops_the_group(
+    host: Host, tmp_path: Path, wait_until: Any
+):
+    catcher = " ".join(f"'{word}'" for word in script(tmp_path, "catcher.py", CATCHER))
+    start = host.run("worker:0", "sh", "-c", f"{catcher} child & exec sleep 60")
+    pids_of(host, "worker:0", 1, wait_until)
+    os.kill(start.pid, signal.SIGKILL)
+    host.expect(wire.TaskExited)
+    host.stop("worker:0", grace=1.0)
+    host.expect(wire.TaskEnded)
+    assert host.lines("worker:0").count("child told") == 1

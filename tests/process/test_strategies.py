@@ -1,0 +1,126 @@
+"""What each strategy means to a launch: environment, success, who is stopped then."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+ONE_PROCESS = ("default", "one_device", "mirrored", "central_storage", "tpu")
+PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
+
+
+def states(status) -> dict[str, str]:
+    return {task["task"]: task["state"] for task in status()["task_states"]}
+
+
+@pytest.mark.parametrize("strategy", ONE_PROCESS)
+def test_a_strategy_of_one_process_gets_no_tf_config(distrun, write_spec, strategy, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["elsewhere:1"]}}))
+    spec = write_spec(
+        "echo ${TF_CONFIG-none} $DISTRUN_STRATEGY $DISTRUN_TASK",
+        strategy=strategy,
+        cluster={"worker": 1},
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"worker:0 | none {strategy} worker:0\n"
+
+
+@pytest.mark.parametrize("strategy", ONE_PROCESS)
+def test_a_strategy_of_one_process_takes_one_task(distrun, write_spec, strategy):
+    done = distrun("launch", write_spec("true", strategy=strategy, cluster={"worker": 2}))
+    assert done.returncode == 65
+    assert "exactly 1" in done.stderr
+    assert done.stdout == ""
+
+
+def test_ps_and_evaluator_get_no_gpu(distrun, write_spec):
+    spec = write_spec(
+        "echo gpus=$CUDA_VISIBLE_DEVICES; [ ${DISTRUN_TASK%:*} = chief ] || exec sleep 600",
+        strategy="parameter_server",
+        cluster={**PARAMETER_SERVER, "evaluator": 1},
+        hosts=[{"name": "localhost", "gpus": [3, 5, 6]}],
+        timeouts={"grace": "100ms"},
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    shown = dict(line.replace(" ", "").split("|gpus=") for line in done.stdout.splitlines())
+    assert shown["ps:0"] == shown["evaluator:0"] == "-1"
+    given = [shown[name] for name in ("chief:0", "worker:0", "worker:1")]
+    assert sorted(given) == ["3", "5", "6"]
+
+
+def test_the_chiefs_success_is_the_jobs_and_stops_its_servers(distrun, write_spec, status):
+    spec = write_spec(
+        "[ ${DISTRUN_TASK%:*} = chief ] && exit 0; exec sleep 600",
+        strategy="parameter_server",
+        cluster=PARAMETER_SERVER,
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert states(status) == {
+        "chief:0": "succeeded",
+        "worker:0": "stopped",
+        "worker:1": "stopped",
+        "ps:0": "stopped",
+    }
+
+
+def test_a_server_that_ends_before_the_chief_has_failed(distrun, write_spec):
+    spec = write_spec(
+        "[ $DISTRUN_TASK = ps:0 ] && exit 0; exec sleep 600",
+        strategy="parameter_server",
+        cluster=PARAMETER_SERVER,
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 1
+    assert "ps:0 exited 0 before the chief had finished" in done.stderr
+
+
+FIRST_ENDS = """
+case $DISTRUN_TASK in
+    {ends}) exit 0 ;;
+    *) trap 'echo told; exit 9' TERM; while :; do sleep 0.05; done ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("success", "ends", "cluster"),
+    [
+        ("worker0", "worker:0", {"worker": 3}),
+        ("worker0", "worker:0", {"chief": 1, "worker": 2}),
+        ("chief", "chief:0", {"chief": 1, "worker": 2}),
+    ],
+)
+def test_success_of_one_is_enough_where_the_spec_says_so(
+    distrun, write_spec, status, success, ends, cluster
+):
+    spec = write_spec(FIRST_ENDS.format(ends=ends), cluster=cluster, success=success)
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    found = states(status)
+    assert found.pop(ends) == "succeeded"
+    assert set(found.values()) == {"stopped"}  # their errors are no failures any more
+
+
+def test_success_of_all_waits_for_servers_and_evaluator(distrun, write_spec, status):
+    spec = write_spec(
+        "case $DISTRUN_TASK in chief:0) exit 0;; *) sleep 0.3; echo done;; esac",
+        strategy="parameter_server",
+        cluster={**PARAMETER_SERVER, "evaluator": 1},
+        success="all",
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == 4
+    assert set(states(status).values()) == {"succeeded"}
+
+
+def test_an_evaluators_failure_fails_only_a_job_that_needs_all(distrun, write_spec):
+    script = "[ $DISTRUN_TASK = evaluator:0 ] && exit 7; sleep 0.5"
+    cluster = {"worker": 2, "evaluator": 1}
+    assert distrun("launch", write_spec(script, cluster=cluster)).returncode == 0
+    needs_all = write_spec(script, cluster=cluster, success="all", name="all")
+    assert distrun("launch", needs_all).returncode == 7

@@ -1,0 +1,119 @@
+"""Whatever dies on either side, nothing is left on any host."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+# Prints without end, and has a child that has left its session.
+BUSY = "setsid sleep 1000 & while :; do echo 0123456789012345678901234567890123456789; done"
+IDLE = "setsid sleep 1000 & sleep 1000"
+
+
+@pytest.fixture
+def running(
+    distrun: Any, remote_spec: Any, hosts: Any, wait_until: Any, processes_of: Any
+) -> Callable[..., Any]:
+    """Launch a job on two hosts; the launch command, once tasks run on both."""
+
+    def start(script: str, *args: str, **keys: Any) -> Any:
+        two = hosts(2)
+        keys = {"timeouts": {"link": "30s", "grace": "2s"}, **keys}
+        process = distrun.start(
+            "launch", *args, remote_spec(script, two, **keys), stdout=-3, stderr=-3
+        )
+        for host in two:
+            wait_until(lambda host=host: named(processes_of(host), "sleep"), 20, "tasks run")
+        return process
+
+    return start
+
+
+def named(processes: list[psutil.Process], name: str) -> list[psutil.Process]:
+    return [each for each in processes if each.name() == name]
+
+
+def supervisor_of(launch: Any) -> psutil.Process:
+    return psutil.Process(launch.pid).children()[0]
+
+
+@pytest.mark.parametrize("script", [IDLE, BUSY], ids=["idle", "busy"])
+@pytest.mark.parametrize("who", ["launch", "supervisor", "both"])
+def test_a_death_of_the_launching_side_leaves_nothing_on_any_host(
+    who: str, script: str, running: Any, hosts: Any, processes_of: Any, wait_until: Any
+):
+    launch = running(script)
+    supervisor = supervisor_of(launch)
+    # Both at once: neither is there to clean up after the other.
+    victims = {"launch": [launch.pid], "supervisor": [supervisor.pid]}
+    for pid in victims.get(who, [launch.pid, supervisor.pid]):
+        os.kill(pid, signal.SIGKILL)
+    for host in hosts(2):
+        # Far sooner than the lease of 30 s.
+        wait_until(lambda host=host: not processes_of(host), 10, f"{host.name} is clean")
+    launch.wait(10)
+    wait_until(lambda: not supervisor.is_running() or supervisor.status() == "zombie")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_launch_ends_the_tasks_on_all_hosts(
+    number: int, running: Any, hosts: Any, processes_of: Any, wait_until: Any
+):
+    launch = running(IDLE)
+    launch.send_signal(number)
+    assert launch.wait(20) == 128 + number
+    for host in hosts(2):
+        assert not named(processes_of(host), "sleep")
+        wait_until(lambda host=host: not processes_of(host))
+
+
+def test_kill_returns_when_nothing_is_left_on_any_host(
+    running: Any, hosts: Any, processes_of: Any, distrun: Any
+):
+    launch = running(IDLE)
+    killed = distrun("kill")
+    assert killed.returncode == 0, killed.stderr
+    for host in hosts(2):
+        assert not named(processes_of(host), "sleep")
+    assert launch.wait(10) == 137
+
+
+def test_a_killed_ssh_is_replaced_and_the_job_goes_on(
+    running: Any, hosts: Any, processes_of: Any, distrun: Any, wait_until: Any
+):
+    launch = running(IDLE)
+    clients = [each for each in supervisor_of(launch).children() if each.name() == "ssh"]
+    assert len(clients) == 2
+    for each in clients:
+        each.kill()
+    wait_until(lambda: distrun("events").stdout.count("is there again") == 2)
+    for host in hosts(2):
+        assert len(named(processes_of(host), "sleep")) == 2
+    assert distrun("kill").returncode == 0
+    for host in hosts(2):
+        wait_until(lambda host=host: not processes_of(host))
+
+
+@pytest.mark.parametrize("who", ["agent", "guard", "front"])
+def test_a_death_on_a_host_ends_the_job_and_leaves_nothing(
+    who: str, running: Any, hosts: Any, processes_of: Any, wait_until: Any, distrun: Any
+):
+    launch = running(IDLE)
+    h1, h2 = hosts(2)
+    # sshd -> front -> guard -> agent -> tasks
+    task = named(processes_of(h2), "sh")[0]
+    agent = task.parent()
+    guard = agent.parent()
+    {"agent": agent, "guard": guard, "front": guard.parent()}[who].kill()
+    assert launch.wait(20) == 69
+    assert "h2" in distrun("events").stdout
+    for host in (h1, h2):
+        wait_until(lambda host=host: not processes_of(host), 5)
+    outcome = json.loads(distrun("status", "--json").stdout)["job"]["outcome"]
+    assert "h2" in outcome["cause"]

@@ -1,0 +1,119 @@
+"""Output of tasks on other hosts, as the launching machine has it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def test_much_output_comes_whole_and_starves_no_other_host(
+    hosts: Any, remote_spec: Any, distrun: Any, status: Any
+):
+    h1, h2 = hosts(2)
+    noisy = "seq -f 'line %.0f of the many that this task prints' 300000"
+    script = f"if [ $DISTRUN_TASK = worker:0 ]; then {noisy}; else echo one; fi"
+    launched = distrun("launch", remote_spec(script, [h1, h2]), text=False)
+    assert launched.returncode == 0, launched.stderr
+    logs = status()["task_states"][0]["log"]
+    with open(logs, "rb") as file:
+        numbers = [int(line.split()[1]) for line in file]
+    assert numbers == list(range(1, 300001))
+    assert launched.stdout.count(b"\n") == 300001
+
+
+def test_times_are_those_of_the_writing_and_follow_and_since_work(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Any
+):
+    h1, h2 = hosts(2)
+    go = tmp_path / "go"
+    script = f"echo early; while [ ! -e {go} ]; do sleep 0.05; done; echo late"
+    launched = distrun("launch", "-d", remote_spec(script, [h1, h2]))
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: distrun("logs").stdout.count("early") == 2)
+    follow = distrun.start("logs", "-f", stdout=-1, stderr=-1, text=True)
+    h2.cut()
+    go.touch()
+    wait_until(lambda: "worker:0 | late" in distrun("logs").stdout)
+    h2.mend()
+    out, _ = follow.communicate(timeout=60)
+    assert sorted(out.splitlines()) == [
+        "worker:0 | early", "worker:0 | late", "worker:1 | early", "worker:1 | late",
+    ]  # fmt: skip
+    stamped = distrun("logs", "--timestamps", "--grep", "late").stdout.splitlines()
+    # Of both the time they were written, not the time they came here.
+    seconds = [re.match(r"\S+T\d\d:(\d\d):(\d\d\.\d+)", line).groups() for line in stamped]
+    at = [60 * int(minute) + float(second) for minute, second in seconds]
+    assert abs(at[0] - at[1]) % 3600 < 1.5
+
+
+def test_secrets_travel_over_the_link_alone(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, network: Any, monkeypatch: Any
+):
+    h1, h2 = hosts(2)
+    secret = "geheim" + "0123456789" * 3
+    monkeypatch.setenv("A_TOKEN", secret)
+    script = '[ -n "$A_TOKEN" ] && echo it has ${#A_TOKEN} letters; sleep 2'
+    spec = remote_spec(
+        script, [h1, h2],
+        program={"command": ["sh", "-c", script], "sync": "off", "pass_env": ["A_TOKEN"]},
+    )  # fmt: skip
+    launch = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
+    seen: set[str] = set()
+    while launch.poll() is None:
+        seen |= command_lines()
+    assert launch.returncode == 0, launch.stderr.read()
+    assert launch.stdout.read().count("it has 36 letters") == 2
+    assert any("exec python3" in each for each in seen), "nothing was looked at"
+    assert not [each for each in seen if secret in each]
+    for folder in (distrun.home, network.folder):
+        held = [path for path in folder.rglob("*") if path.is_file()]
+        assert held
+        assert not [path for path in held if secret.encode() in path.read_bytes()]
+
+
+def command_lines() -> set[str]:
+    import os
+
+    found = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                found.add(file.read().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return found
+
+
+def test_the_environment_is_that_of_the_remote_login(
+    hosts: Any, remote_spec: Any, distrun: Any, monkeypatch: Any
+):
+    (h1,) = hosts(1)
+    h1.change(sshd="SetEnv LANG=de_DE.UTF-8 http_proxy=http://p:1 no_proxy=inner DISTRUN_X=1\n")
+    monkeypatch.setenv("ONLY_HERE", "x")
+    script = 'echo "$LANG,$http_proxy,$no_proxy,${ONLY_HERE-unset},${DISTRUN_X-unset}"; pwd'
+    spec = remote_spec(script, [h1], hosts=[{"name": "h1", "workdir": "/", "env": {"LANG": "C"}}])
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == f"worker:0 | C,http://p:1,inner,{h1.address},h1,unset,unset"
+    assert second == "worker:0 | /"
+
+
+def test_hostile_names_of_folders_are_names(
+    hosts: Any, remote_spec: Any, distrun: Any, tmp_path: Any
+):
+    (h1,) = hosts(1)
+    folder = tmp_path / "a $(touch x) 'b\"\n;`id`\\ &é"
+    folder.mkdir()
+    script = folder / "it's a $HOME script.py"
+    script.write_text("import os, sys; print(sys.argv[1:], os.getcwd() == sys.argv[1])")
+    spec = remote_spec(
+        "", [h1],
+        program={"script": str(script), "sync": "off", "workdir": str(folder),
+                 "args": [str(folder), "$HOME", "a'b", "*"]},
+    )  # fmt: skip
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("True")
+    assert "'$HOME', \"a'b\", '*'" in done.stdout
+    assert not list(tmp_path.rglob("x"))

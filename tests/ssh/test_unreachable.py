@@ -1,0 +1,198 @@
+"""Hosts that cannot be used: which, why in ssh's own words, and what to try, all at once."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Disks without room at $2, /var/tmp and /tmp; what the network's folder $1 holds stays.
+FULL = """\
+set -e
+mkdir /run/kept && mount --rbind "$1" /run/kept
+for place in /tmp /var/tmp "$2"; do
+    mount -t tmpfs -o size=64k none "$place"
+    if [ "$place" = /tmp ]; then mkdir "$1" && mount --rbind /run/kept "$1"; fi
+    head -c 1000000 /dev/zero > "$place/full" 2>/dev/null || :
+done
+"""
+
+
+def refused(distrun: Any, spec: Path, **options: Any) -> str:
+    """What a launch says that ends for a host's sake."""
+    done = distrun("launch", spec, timeout=60, **options)
+    assert done.returncode == 69, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def a_python3(host: Any, text: str) -> None:
+    """Have a login on the host find this as its python3."""
+    folder = host.folder / "bin"
+    folder.mkdir(exist_ok=True)
+    program = folder / "python3"
+    program.write_text(text)
+    program.chmod(0o755)
+    host.change(sshd=f"SetEnv PATH={folder}:/bin\n")
+
+
+def test_a_wrong_host_key_is_refused(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+    h1, h2 = hosts(2)
+    known = network.folder / "known_hosts"
+    keys = known.read_text()
+    other = keys.splitlines()[0].partition(" ")[2]
+    known.write_text(keys.splitlines()[0] + f"\n{h2.address} {other}\n")
+    try:
+        said = refused(distrun, remote_spec("true", [h1, h2]))
+    finally:
+        known.write_text(keys)
+    assert "h2 cannot be used: its host key is not the one in known_hosts" in said
+    assert "ssh-keygen -R h2" in said
+    assert "exit code 255" in said
+
+
+def test_an_unknown_host_key_is_refused(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    known = network.folder / "known_hosts"
+    keys = known.read_text()
+    known.write_text("")
+    try:
+        said = refused(distrun, remote_spec("true", [h1]))
+    finally:
+        known.write_text(keys)
+    assert "h1 cannot be used: its host key is not known" in said
+
+
+def test_a_password_is_never_waited_for(hosts: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    h1.change(sshd="PasswordAuthentication yes\nPubkeyAuthentication no\n")
+    began = time.monotonic()
+    said = refused(distrun, remote_spec("true", [h1]))
+    assert time.monotonic() - began < 10
+    assert "h1 cannot be used: the login is refused" in said
+    assert "Permission denied" in said
+    assert "ssh-copy-id" in said
+
+
+def test_all_hosts_that_cannot_be_reached_are_named_at_once(
+    hosts: Any, network: Any, remote_spec: Any, distrun: Any
+):
+    (h1,) = hosts(1)
+    others = [f"{network.prefix}.200", f"{network.gateway}", "no-such-host.invalid"]
+    spec = remote_spec(
+        "true", [h1], hosts=["h1", *others], cluster={"worker": 4},
+        ssh={"config_file": str(network.ssh_config), "connect_timeout": "2s",
+             "options": {"NumberOfPasswordPrompts": 0}},
+    )  # fmt: skip
+    said = refused(distrun, spec)
+    assert "hosts cannot be used" in said
+    assert f"{others[0]}: " in said
+    assert "no-such-host.invalid: its name cannot be resolved" in said
+
+
+def test_sshd_that_refuses_is_told(hosts: Any, remote_spec: Any, distrun: Any):
+    h1, h2 = hosts(2)
+    h2.run("pkill", "-STOP", "-x", "sshd", check=False)
+    h2.change(sshd="AllowUsers nobody\n")
+    said = refused(distrun, remote_spec("true", [h1, h2]))
+    assert "h2 cannot be used: the login is refused" in said
+
+
+def test_nothing_at_the_port_is_told(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    ssh = {"config_file": str(network.ssh_config), "port": 2222}
+    said = refused(distrun, remote_spec("true", [h1], ssh=ssh))
+    assert "h1 cannot be used: nothing listens at its ssh port" in said
+    assert "Connection refused" in said
+
+
+def test_a_host_without_python3_is_told(hosts: Any, remote_spec: Any, distrun: Any, tmp_path: Path):
+    (h1,) = hosts(1)
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    h1.change(sshd=f"SetEnv PATH={empty}\n")
+    said = refused(distrun, remote_spec("true", [h1]))
+    assert "h1 cannot be used: there is no python3 on it" in said
+    assert "install Python 3.8 or newer" in said
+
+
+def test_a_python3_that_is_too_old_is_told(hosts: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    a_python3(
+        h1,
+        "#!/bin/sh\nshift 3\n"
+        'exec /usr/bin/python3 -I -S -c "import sys; sys.version_info = (3, 6, 9)\n$1"\n',
+    )
+    said = refused(distrun, remote_spec("true", [h1]))
+    assert "h1 cannot be used: python3 is 3.6, too old" in said
+    assert "3.8" in said
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "tcsh"])
+def test_a_profile_that_prints_disturbs_nothing(
+    shell: str, hosts: Any, remote_spec: Any, distrun: Any
+):
+    path = shutil.which(shell)
+    if path is None:
+        pytest.skip(f"{shell} is not installed")
+    (h1,) = hosts(1)
+    h1.change(shell=path)
+    profiles = {"bash": ".bashrc", "fish": ".config/fish/config.fish", "tcsh": ".cshrc"}
+    profile = h1.home / profiles[shell]
+    profile.parent.mkdir(parents=True, exist_ok=True)
+    profile.write_text(
+        'echo "Welcome to the {}"\nprintf "\\\\000\\\\000\\\\000\\\\020no frame"\necho oops >&2\n'
+    )
+    done = distrun("launch", remote_spec("echo fine", [h1], cluster={"worker": 1}))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "worker:0 | fine\n"
+
+
+def test_what_a_profile_that_gives_up_has_printed_is_told(
+    hosts: Any, remote_spec: Any, distrun: Any
+):
+    (h1,) = hosts(1)
+    h1.change(shell="/bin/bash")
+    h1.home.joinpath(".bashrc").write_text("echo asking for the way; exit 3\n")
+    said = refused(distrun, remote_spec("true", [h1]))
+    assert "h1 cannot be used" in said
+    assert "asking for the way" in said
+    assert "exit code 3" in said
+
+
+def test_a_read_only_home_will_do(hosts: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    h1.run("mount", "-o", "remount,bind,ro", str(h1.home))
+    try:
+        done = distrun("launch", remote_spec('touch "$HOME/x" || echo ro', [h1]))
+    finally:
+        h1.run("mount", "-o", "remount,bind,rw", str(h1.home))
+    assert done.returncode == 0, done.stderr
+    assert "worker:0 | ro" in done.stdout.splitlines()
+
+
+def test_a_host_without_a_disk_is_told(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    h1.run("sh", "-c", FULL, "-", str(network.folder), str(h1.home))
+    h1.is_changed = True
+    said = refused(distrun, remote_spec("true", [h1]))
+    assert "h1 cannot be used: there is no place for logs on it" in said
+    assert "No space left on device" in said
+
+
+def test_a_dry_run_asks_the_hosts_too(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+    h1, h2 = hosts(2)
+    spec = remote_spec("true", [h1, h2])
+    done = distrun("launch", "--dry-run", spec)
+    assert done.returncode == 0, done.stderr
+    assert f"{h2.address}:" in done.stdout
+    network.folder.joinpath("ssh_config").rename(network.folder / "gone")
+    try:
+        failed = distrun("plan", spec)
+    finally:
+        network.folder.joinpath("gone").rename(network.folder / "ssh_config")
+    assert failed.returncode in (65, 69)

@@ -1,0 +1,49 @@
+"""A folder of logs as the agent writes them, and a reader of it."""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+from pathlib import Path
+
+from distrun.logs import Follower, TaskLog, View, merged
+
+T0 = 1_700_000_000.0
+PLAIN = View(("worker:0", "worker:1", "ps:0"))
+
+
+class Job:
+    """A folder of logs, written as the agent would."""
+
+    def __init__(self, folder: Path, tasks=PLAIN.tasks):
+        self.folder = folder
+        self.logs = [self._log(task) for task in tasks]
+
+    def _log(self, task: str) -> TaskLog:
+        base = str(self.folder / task.replace(":", "-"))
+        return TaskLog(task, base + ".log", base + ".idx")
+
+    def write(self, task: str, text: bytes, at: float | None = None) -> None:
+        log = self._log(task)
+        with open(log.path, "ab") as file:
+            file.write(text)
+            size = file.tell()
+        if at is not None:
+            with open(log.index_path, "ab") as file:
+                file.write(struct.pack("<dQ", T0 + at, size))
+            os.utime(log.path, (T0 + at, T0 + at))
+
+    def shown(self, view: View = PLAIN, **which) -> bytes:
+        return b"".join(merged(self.logs, view, **which))
+
+
+def readable(follower: Follower, seconds: float = 5) -> bool:
+    return bool(select.select([follower], [], [], seconds)[0])
+
+
+def caught_up(follower: Follower) -> bytes:
+    shown = b""
+    while readable(follower, 0):
+        shown += b"".join(follower.read())
+    return shown

@@ -1,0 +1,256 @@
+"""Following logs, on real files: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from log_harness import PLAIN, T0, Job, caught_up, readable
+
+from distrun.agent.kernel import Inotify
+from distrun.logs import Follower, View, line_ends
+from distrun.logs.lines import LONGEST_LINE, Lines
+
+
+class TestFollower:
+    def test_silent_until_something_is_written(self, job, follow):
+        follower = follow(job.logs)
+        assert caught_up(follower) == b""
+        assert not readable(follower, 0)
+        job.write("worker:0", b"a\n")
+        assert readable(follower)
+        assert caught_up(follower) == b"worker:0 | a\n"
+        assert not readable(follower, 0)
+
+    def test_a_log_that_comes_later(self, job, follow):
+        follower = follow(job.logs)
+        caught_up(follower)
+        job.write("ps:0", b"later\n")
+        assert readable(follower)
+        assert caught_up(follower) == b"ps:0     | later\n"
+
+    def test_an_unfinished_line_waits_for_its_end(self, job, follow):
+        follower = follow(job.logs)
+        job.write("worker:0", b"be")
+        assert caught_up(follower) == b""
+        job.write("worker:1", b"x\n")
+        assert caught_up(follower) == b"worker:1 | x\n"
+        job.write("worker:0", b"gun\nnext")
+        assert caught_up(follower) == b"worker:0 | begun\n"
+        assert b"".join(follower.finish()) == b"worker:0 | next\n"
+
+    def test_finish_reads_what_nobody_has_read(self, job, follow):
+        follower = follow(job.logs)
+        job.write("worker:0", b"a\n" * 200_000 + b"b")
+        shown = b"".join(follower.finish())
+        assert shown == b"worker:0 | a\n" * 200_000 + b"worker:0 | b\n"
+
+    def test_one_task_s_raw_bytes_come_as_they_are_written(self, job, follow):
+        follower = follow(job.logs[:1], replace(PLAIN, raw=True))
+        job.write("worker:0", b"50%\r")
+        assert caught_up(follower) == b"50%\r"
+        job.write("worker:0", b"100%")
+        assert caught_up(follower) == b"100%"
+        assert b"".join(follower.finish()) == b""
+
+    @pytest.mark.parametrize("last", [None, 0, 2])
+    def test_continues_where_the_tail_ended(self, job, follow, last):
+        job.write("worker:0", b"a\nb\nc\nunfin", at=1)
+        job.write("worker:1", b"x", at=1)
+        ends = line_ends(job.logs)
+        job.write("worker:0", b"ished\nd\n", at=2)
+        tail = job.shown(ends=ends, last=last)
+        assert tail == b"".join(
+            b"worker:0 | %c\n" % c for c in b"abc"[3 if last == 0 else last and -last :]
+        )
+        follower = follow(job.logs, starts=ends)
+        assert caught_up(follower) == b"worker:0 | unfinished\nworker:0 | d\n"
+        assert b"".join(follower.finish()) == b"worker:1 | x\n"
+
+    def test_a_flood_does_not_starve_the_others(self, job, follow):
+        job.write("worker:0", b"flood\n" * 500_000)
+        job.write("worker:1", b"here\n")
+        follower = follow(job.logs)
+        first = b"".join(follower.read())
+        assert b"worker:1 | here\n" in first
+        assert len(first) < 1_000_000
+        assert readable(follower, 0)
+        assert (first + caught_up(follower)).count(b"flood\n") == 500_000
+
+    def test_a_log_that_was_cut_off_is_read_from_its_beginning(self, job, follow):
+        follower = follow(job.logs)
+        job.write("worker:0", b"a\nb\n")
+        caught_up(follower)
+        os.truncate(job.logs[0].path, 0)
+        caught_up(follower)
+        job.write("worker:0", b"c\n")
+        assert caught_up(follower) == b"worker:0 | c\n"
+
+    def test_a_task_that_writes_all_the_time_does_not_wake_us_for_each_line(self, job, follow):
+        follower = follow(job.logs)
+        caught_up(follower)
+        begun = time.monotonic()
+        for number in range(41):
+            job.write("worker:0", b"%d\n" % number)
+            assert readable(follower)
+            assert follower.read() == [b"worker:0 | %d\n" % number]
+        assert time.monotonic() - begun >= 40 * 0.005
+
+    def test_what_is_written_while_watching_begins_is_seen(self, job, follow, monkeypatch):
+        class Late(Inotify):
+            def watch_folder(self, path: str) -> int:
+                job.write("worker:0", b"b\n")
+                return super().watch_folder(path)
+
+        monkeypatch.setattr("distrun.logs.follow.Inotify", Late)
+        job.write("worker:0", b"a\n")
+        assert caught_up(follow(job.logs)) == b"worker:0 | a\nworker:0 | b\n"
+
+    def test_without_inotify_it_is_to_be_polled(self, job, follow, monkeypatch):
+        def used_up() -> None:
+            raise OSError(24, "inotify_init1: Too many open files")
+
+        monkeypatch.setattr("distrun.logs.follow.Inotify", used_up)
+        follower = follow(job.logs)
+        assert follower.poll_interval == 0.1
+        assert follower.read() == []
+        job.write("worker:0", b"a\n")
+        assert follower.read() == [b"worker:0 | a\n"]
+        job.write("worker:0", b"b\n")
+        asked = iter([False, False, True])
+        assert list(follower.until(lambda: next(asked))) == [b"worker:0 | b\n"]
+
+    def test_a_folder_that_is_not_there_yet_is_polled(self, tmp_path, follow):
+        job = Job(tmp_path / "later")
+        follower = follow(job.logs)
+        assert follower.poll_interval is not None
+        job.folder.mkdir()
+        job.write("worker:0", b"a\n")
+        assert follower.read() == [b"worker:0 | a\n"]
+
+    def test_until_asks_when_it_is_woken(self, job, follow):
+        reading, writing = os.pipe()
+        follower = follow(job.logs)
+        job.write("worker:0", b"a\n")
+
+        def ended() -> bool:
+            return bool(select.select([reading], [], [], 0)[0]) and bool(os.read(reading, 1))
+
+        shown = []
+        for block in follower.until(ended, wake=reading):
+            shown.append(block)
+            job.write("worker:0", b"unfinished")
+            os.write(writing, b".")
+        os.close(reading)
+        os.close(writing)
+        assert shown[0] == b"worker:0 | a\n"
+        assert b"".join(shown).count(b"worker:0 | ") == 2
+
+    def test_leaves_no_descriptor_open(self, job):
+        before = os.listdir("/proc/self/fd")
+        Follower(job.logs, PLAIN).close()
+        assert os.listdir("/proc/self/fd") == before
+
+
+class TestLines:
+    @given(st.lists(st.binary(max_size=20)))
+    def test_whatever_the_chunks_the_lines_are_the_same(self, chunks):
+        lines = Lines()
+        out = b"".join(map(lines.feed, chunks)) + lines.flush()
+        whole = b"".join(chunks)
+        assert out == whole + (b"\n" if whole and not whole.endswith(b"\n") else b"")
+
+    def test_a_long_line_is_cut_between_characters(self):
+        lines = Lines()
+        text = "x" + "\N{EURO SIGN}" * LONGEST_LINE
+        out = b"".join(
+            lines.feed(text.encode()[i : i + 100_000]) for i in range(0, len(text) * 3, 100_000)
+        )
+        out += lines.flush()
+        pieces = out.split(b"\n")
+        assert "".join(piece.decode() for piece in pieces) == text
+        assert max(map(len, pieces)) <= LONGEST_LINE
+
+
+texts = st.binary(max_size=40).map(lambda text: text.replace(b"~", b"\n")) | st.sampled_from(
+    [b"\n", b"a\n", b"a", b"\xff\xfe\n", b"\n\n", b"tail"]
+)
+writes = st.lists(st.tuples(st.sampled_from(PLAIN.tasks), texts, st.integers(0, 30)), max_size=30)
+FOLDERS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+def lines_of(task: str, shown: bytes) -> list[bytes]:
+    prefix = b"%-8s | " % task.encode()
+    return [line.removeprefix(prefix) for line in shown.split(b"\n") if line.startswith(prefix)]
+
+
+def lines_written(text: bytes) -> list[bytes]:
+    kept = text.split(b"\n")
+    return kept if kept[-1] else kept[:-1]
+
+
+class TestNothingLost:
+    """For any writes of several tasks, in raw terms: the bytes of each task, in order."""
+
+    @FOLDERS
+    @given(writes, st.data())
+    def test_followed_in_any_chunks(self, tmp_path_factory, written, data):
+        written = [
+            (t, re.sub(rb"[\r\x1b\x08\x0b-\x0f]", b"?", text), at) for t, text, at in written
+        ]
+        job = Job(tmp_path_factory.mktemp("job"))
+        texts = dict.fromkeys(PLAIN.tasks, b"")
+        half = data.draw(st.integers(0, len(written)))
+        for task, text, at in written[:half]:
+            job.write(task, text, at=at)
+            texts[task] += text
+        ends = line_ends(job.logs)
+        shown = job.shown(ends=ends)
+        with contextlib.closing(Follower(job.logs, PLAIN, starts=ends)) as follower:
+            for task, text, at in written[half:]:
+                job.write(task, text, at=at)
+                texts[task] += text
+                if data.draw(st.booleans()):
+                    shown += b"".join(follower.read())
+            shown += b"".join(follower.finish())
+        everything = job.shown()
+        for task, text in texts.items():
+            assert lines_of(task, shown) == lines_written(text)
+            assert lines_of(task, everything) == lines_written(text)
+        assert sorted(shown.split(b"\n")) == sorted(everything.split(b"\n"))
+
+    @FOLDERS
+    @given(writes, st.integers(0, 20), st.none() | st.integers(-1, 31))
+    def test_the_tail_is_the_end_of_the_whole(self, tmp_path_factory, written, last, since):
+        job = Job(tmp_path_factory.mktemp("job"))
+        for task, text, at in sorted(written, key=lambda write: write[2]):
+            job.write(task, text, at=at)
+        when = None if since is None else T0 + since
+        whole = job.shown(since=when).split(b"\n")[:-1]
+        assert (
+            job.shown(since=when, last=last).split(b"\n")[:-1]
+            == whole[len(whole) - min(last, len(whole)) :]
+        )
+
+    @FOLDERS
+    @given(st.binary())
+    def test_one_task_raw(self, tmp_path_factory, text):
+        job = Job(tmp_path_factory.mktemp("job"), tasks=("worker:0",))
+        job.write("worker:0", text)
+        assert job.shown(replace(PLAIN, raw=True)) == text
+
+    @FOLDERS
+    @given(st.binary(), st.booleans())
+    def test_whatever_is_written_the_cursor_stays(self, tmp_path_factory, text, colour):
+        job = Job(tmp_path_factory.mktemp("job"), tasks=("worker:0",))
+        job.write("worker:0", text)
+        shown = job.shown(View((), colour=colour))
+        assert not re.search(rb"\x1b(?!\[[0-9;:]*m)|[\r\x08\x0b\x0c\x0e\x0f]", shown)
+        assert shown.count(b"\n") == len(lines_written(text))
