@@ -34,14 +34,13 @@ _Address = Tuple[int, Any]
 
 def dial(order: Dial) -> Dialled:
     """Call all ports, many at a time."""
-    targets = [Target(*each) for each in order.targets]
-    found = _look_up({target.machine for target in targets}, order.seconds)
-    return Dialled(_Round(targets, found, order.seconds).run())
+    found = _look_up({target.machine for target in order.targets}, order.seconds)
+    return Dialled(_Round(order.targets, found, order.seconds).run())
 
 
 def longest(order: Dial) -> float:
     """How many seconds it takes at most, where each name has no more than two addresses."""
-    count = sum(len(Target(*each).ports) for each in order.targets)
+    count = sum(len(target.ports) for target in order.targets)
     rounds = -(-count // _AT_ONCE)
     return order.seconds * (2 * rounds + 1)
 

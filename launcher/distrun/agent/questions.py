@@ -6,7 +6,7 @@ holds; when all do, each dials those of the others; when all have, they stop lis
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence, Type
 
 # From supervisor to agent ------------------------------------------------------------------
 
@@ -133,3 +133,10 @@ class Inspected(NamedTuple):
 
 ORDERS = (Listen, Dial, Hush, Inspect)
 ANSWERS = (Listening, Dialled, Hushed, Inspected)
+PARTS: Dict[str, Dict[str, Type[Any]]] = {
+    "Dial": {"targets": Target},
+    "Inspect": {"programs": Program},
+    "Dialled": {"misses": Miss},
+    "Inspected": {"programs": ProgramFacts, "disks": Disk},
+}
+"""What the lists in them are of, by message and field."""

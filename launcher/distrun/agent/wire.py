@@ -353,6 +353,8 @@ def _decode(body: bytes) -> Tuple[int, Message]:
             fields["data"] = attached
         kind = _TYPES[fields.pop("type")]
         seq = int(fields.pop("seq", 0))
+        for name, part in questions.PARTS.get(kind.__name__, {}).items():
+            fields[name] = [part(*each) for each in fields[name]]
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

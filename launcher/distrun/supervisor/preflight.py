@@ -92,8 +92,7 @@ class Preflight:
             if len(self._deaf) == len(self._plan.hosts):
                 self._dial()
         elif isinstance(answer, questions.Dialled):
-            misses = [questions.Miss(*each) for each in answer.misses]
-            self._dialled[host] = questions.Dialled(misses, answer.failure)
+            self._dialled[host] = answer
             self._hush_when_dialled()
         elif isinstance(answer, questions.Hushed):
             self._hushed.add(host)
@@ -133,13 +132,12 @@ class Preflight:
         )
 
     def _looked_at(self, host: str, answer: questions.Inspected) -> questions.Inspected:
-        programs = [questions.ProgramFacts(*each) for each in answer.programs]
-        disks = [questions.Disk(*each) for each in answer.disks]
-        if any(each.is_local for each in self._spec.hosts if each.name == host):
-            # Logs go into the job's folder here, which is looked at for itself.
-            workdirs = {program.workdir for program in programs}
-            disks = [disk for disk in disks if disk.folder in workdirs]
-        return questions.Inspected(programs, disks, answer.failure)
+        if not any(each.is_local for each in self._spec.hosts if each.name == host):
+            return answer
+        # Logs go into the job's folder here, which is looked at for itself.
+        workdirs = {program.workdir for program in answer.programs}
+        disks = [disk for disk in answer.disks if disk.folder in workdirs]
+        return questions.Inspected(answer.programs, disks, answer.failure)
 
     # The network ---------------------------------------------------------------------------
 
