@@ -217,6 +217,29 @@ def _describe(process: psutil.Process) -> str:
         return f"{process.pid} ended just now"
 
 
+@pytest.fixture(scope="session")
+def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small mnist.npz of drawn digits.
+
+    Small, so that loading and evaluating take no time; 101 test images, so that they divide
+    evenly among nothing.
+    """
+    import numpy as np
+
+    import synthetic
+
+    folder = tmp_path_factory.mktemp("small-mnist")
+    digits = synthetic.draw(2000, 101)
+    np.savez(
+        folder / "mnist.npz",
+        x_train=digits.train_images,
+        y_train=digits.train_labels,
+        x_test=digits.test_images,
+        y_test=digits.test_labels,
+    )
+    return folder
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Show a failed test's records: they are gone when one looks."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 TIMEOUT = 900.0
 """Seconds that a training may take."""
-FIRST_STEP = re.compile(r"first step after ([\d.]+) s")
+FIRST_STEP = re.compile(r"first (?:step|\d+ steps) after [\d.]+ s")
 _EPOCH = re.compile(r"(?:(?P<task>\S+) +\| )?epoch \d+/\d+  (?P<figures>.*)")
 _FIGURE = re.compile(r"(\S+) ([-\d.]+|nan)")
 

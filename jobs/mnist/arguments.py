@@ -125,6 +125,8 @@ def _check_techniques(options: dict[str, Any]) -> None:
     loop, strategy = options["loop"], options["strategy"]
     if options["fit"] and loop:
         raise UsageError("--fit has a loop of its own: it takes no --loop")
+    if options["fit"] and options["reduce_as"] == "float16":
+        raise UsageError("--fit has the strategy sum the gradients: it takes no --reduce-as")
     if options["steps_per_call"] and loop != "epoch":
         raise UsageError("--steps-per-call is for --loop epoch")
     if strategy == "parameter_server":

@@ -156,6 +156,8 @@ class AsynchronousTraining(Training):
         """Tells the progress, and asks the ps whether they have to leave."""
         state = self._state
         self._meter.look(done)
+        if done:
+            self._say_first(done)
         step = state.position.total_steps + done - begun
         if self._progress.due and done:
             speed = self._meter.steps_per_second(done) * self._global_batch

@@ -15,6 +15,7 @@ _MEANT_FOR = {
     "replicas": LOCAL,
     "cross_device_ops": ("mirrored",),
     "communication": ("multi_worker_mirrored",),
+    "reduce_as": ("multi_worker_mirrored",),
     "variable_partitioner": ("parameter_server",),
     "shards": ("parameter_server",),
     "tpu": ("tpu",),
@@ -34,6 +35,7 @@ class Distribution:
     replicas: int | None = None
     cross_device_ops: str | None = None
     communication: str | None = None
+    reduce_as: str | None = None
     variable_partitioner: str | None = None
     shards: int | None = None
     tpu: str | None = None
@@ -85,6 +87,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "ring", "nccl"),
         help="[multi_worker_mirrored] how gradients are summed over the workers; nccl needs GPUs "
         "(default: auto)",
+    )
+    group.add_argument(
+        "--reduce-as",
+        choices=("float32", "float16"),
+        help="[multi_worker_mirrored] what the gradients are sent as: float16 is half as much to "
+        "send, and rounds each worker's to 11 bits (default: float32)",
     )
     group.add_argument(
         "--variable-partitioner",

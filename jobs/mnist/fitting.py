@@ -118,6 +118,7 @@ class SynchronousFit(SynchronousTraining):
 
     def _count_fitted_step(self, loss: tf.Tensor) -> None:
         """Called after each step; the loss is the mean over the epoch so far."""
+        self._say_first(1)
         self._count_steps(1)
         speed = self._speed(self._started, self._first_image)
         self._tell(self._state.position.epoch + 1, loss / self._task.trainers, speed)

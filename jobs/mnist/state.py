@@ -37,6 +37,7 @@ class State:
         self, strategy: tf.distribute.Strategy, arguments: Arguments, global_batch: int
     ) -> None:
         self._global_batch = global_batch
+        self._reduce_as = arguments.distribution.reduce_as
         with strategy.scope():
             self.model = build_model(arguments.model, arguments.l2)
             self.optimizer = _OPTIMIZERS[arguments.optimizer](arguments.learning_rate)
@@ -83,14 +84,30 @@ class State:
         """One replica's part of a step; returns its part of the mean loss."""
         with tf.GradientTape() as tape:
             objective = self.objective(batch)
-        gradients = tape.gradient(objective.part, self.model.trainable_variables)
-        # Here the gradients are summed over the replicas.
-        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
+        self._apply(tape.gradient(objective.part, self.model.trainable_variables))
         _, labels, weights = batch
         once = tf.sign(weights)  # in the epoch's metrics every image counts the same
         self.accuracy.update_state(labels, objective.logits, sample_weight=once)
         self.loss.update_state(objective.of_each, sample_weight=once)
         return objective.part
+
+    def _apply(self, gradients: list[tf.Tensor]) -> None:
+        """Sums the replicas' gradients, and has the optimizer take the step."""
+        summed = self._reduce_as == "float16"
+        if summed:
+            gradients = self._summed_as_float16(gradients)
+        self.optimizer.apply_gradients(
+            zip(gradients, self.model.trainable_variables, strict=True),
+            skip_gradients_aggregation=summed,
+        )
+
+    def _summed_as_float16(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        # As sums over the images rather than means: what is below 6e-8 would be lost.
+        scale = float(self._global_batch)
+        summed = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, [tf.cast(each * scale, tf.float16) for each in gradients]
+        )
+        return [tf.cast(each, tf.float32) / scale for each in summed]
 
     def test_on(self, batch: Batch) -> None:
         """One replica's part of an evaluation step."""

@@ -94,6 +94,7 @@ class SynchronousTraining(Training):
         started, first_image = time.monotonic(), position.images_seen
         while stretch := self._next_stretch:
             for steps, loss in self._loop.run(stretch):
+                self._say_first(steps)
                 self._count_steps(steps)
                 self._tell(epoch, loss, self._speed(started, first_image))
                 if self._tracing and steps == 1:

@@ -19,6 +19,7 @@ from mnist import build_model
 from options import WHOLE_PASS
 from preemption import Preempted
 from progress import Progress
+from startup import seconds_since_start
 from state import State
 from summaries import Summaries
 
@@ -55,6 +56,7 @@ class Training(ABC):
             else None
         )
         self._began = time.monotonic()
+        self._has_stepped = False
         self._progress = Progress(os.environ)
         self._summaries = Summaries(arguments.summary_dir if task.is_chief else None)
 
@@ -230,6 +232,13 @@ class Training(ABC):
             return order.passes(images, seed=seed, epoch=epoch, start=seen, global_batch=batch)
         seen = position.images_seen
         return order.endless(images, seed=seed, start=seen, global_batch=batch)
+
+    def _say_first(self, steps: int) -> None:
+        """Says once that the training is under way: until then nobody sees whether it hangs."""
+        if not self._has_stepped:
+            self._has_stepped = True
+            what = "first step" if steps == 1 else f"first {steps} steps"
+            self._say(f"{what} after {seconds_since_start():.1f} s")
 
     def _export(self) -> None:
         arguments = self._arguments

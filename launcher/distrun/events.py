@@ -6,12 +6,16 @@ job's state. A torn last line, left by a death while writing, is ignored.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 from dataclasses import dataclass
 from typing import Any
 
+from distrun.agent import kernel
 from distrun.codec import from_json, to_json
+from distrun.spec.model import NO_RESTARTS, RestartSpec
 from distrun.strategies import Success
 
 
@@ -33,6 +37,7 @@ class JobCreated(Event):
     grace: float
     start_timeout: float | None = None
     run_timeout: float | None = None
+    restart: RestartSpec = NO_RESTARTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,10 +159,13 @@ class TaskNotStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskExited(Event):
+    """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not."""
+
     task: str
     attempt: int
     code: int | None = None
     signal: int | None = None
+    lived: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,10 +176,25 @@ class TaskEnded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskReported(Event):
-    """What a task had last said of itself through DISTRUN_NOTIFY, recorded when it exits."""
+    """What a task has last said of itself through DISTRUN_NOTIFY, recorded before its exit."""
 
     task: str
     values: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartPlanned(Event):
+    """What has been decided after a failure: these tasks start again, in `delay` seconds at least.
+
+    `left` is how many more restarts they may have; `is_free` where this one was not counted.
+    """
+
+    number: int
+    tasks: tuple[str, ...]
+    cause: str
+    delay: float
+    is_free: bool
+    left: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +223,11 @@ class StopRequested(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(Event):
-    """One of the job's timers ran out: `start`, `run` or `evaluator`."""
+    """One of the job's timers ran out.
+
+    They are `start`, `run`, `evaluator`, `restart:1` for which that restart waited, and
+    `health:job`, after which restarts are counted from 0 again.
+    """
 
     timer: str
 
@@ -225,9 +252,9 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, LinkLost, LinkRestored, LogsIncomplete,
-        PreflightSkipped, PreflightFound, PreflightEnded, JobPlanned, Aborted, TaskStarted,
-        TaskNotStarted, TaskExited, TaskEnded, TaskReported, TensorBoardStarted, TensorBoardEnded,
-        StopRequested, TimedOut, JobEnded,
+        PreflightSkipped, PreflightFound, PreflightEnded,
+        JobPlanned, Aborted, TaskStarted, TaskNotStarted, TaskExited, TaskEnded, TaskReported,
+        RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut, JobEnded,
     )
 }  # fmt: skip
 
@@ -243,29 +270,59 @@ def decode(record: dict[str, Any]) -> Event | None:
     return None if kind is None else from_json(kind, record)
 
 
+_ROOM = 256 * 1024
+"""Bytes kept on the disk for the end of a job: two events each of a thousand tasks."""
+
+
 class EventLog:
-    """The record's writer. There is one: the job's supervisor."""
+    """The record's writer. There is one: the job's supervisor.
+
+    It keeps room ahead, so that a job whose disk is full can still say so, and how it ended.
+    """
 
     def __init__(self, path: str) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
+        self._kept = 0
+        self._keeps_room = True
 
     def append(self, event: Event) -> dict[str, Any]:
         """Write one event, whole or not at all; returns it as written.
 
         Raises:
-            OSError: the disk is full or broken; what was there before is unharmed.
+            OSError: the disk is full or broken; what was there before is unharmed. Where the
+                room that was kept is all there is, this is raised once. From then on it is used.
         """
         record = encode(event)
         line = json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
         size = os.fstat(self._file).st_size
+        if size:  # a job that cannot even begin to tell of itself has nothing to keep room for
+            self._keep_room(size + len(line))
         written = os.write(self._file, line)
         if written < len(line):
             os.ftruncate(self._file, size)
-            raise OSError(28, f"no space left for {len(line)} bytes of the job's record")
+            raise OSError(errno.ENOSPC, f"no space left for {len(line)} bytes of the job's record")
         return record
 
+    def _keep_room(self, size: int) -> None:
+        if not self._keeps_room or size + _ROOM <= self._kept:
+            return
+        try:
+            kernel.reserve(self._file, size, 2 * _ROOM)
+        except OSError as error:
+            self._keeps_room = False
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(error.errno, os.strerror(error.errno)) from error
+        self._kept = size + 2 * _ROOM
+
+    def let_go_of_room(self) -> None:
+        """Give back what was kept: the job has ended."""
+        self._keeps_room = False
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, os.fstat(self._file).st_size)
+
     def close(self) -> None:
+        self.let_go_of_room()
         os.close(self._file)
 
 

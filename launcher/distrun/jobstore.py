@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
+from distrun.agent.wire import LAST_WORDS
 from distrun.errors import HostError, UsageError
 
 if TYPE_CHECKING:
@@ -61,10 +62,17 @@ class JobFolder:
     def state(self) -> lifecycle.JobState:
         """The job's state by its record; that of a job in preparation where there is none."""
         try:
-            return lifecycle.replay(events.read(str(self.events_file)))
+            return lifecycle.replay([*events.read(str(self.events_file)), *self._last_words()])
         except FileNotFoundError:
             # It is just being made, or that was as far as it came, or it is just being removed.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
+
+    def _last_words(self) -> list[events.Event]:
+        """What became of its tasks after its supervisor's death, where an agent could tell."""
+        try:
+            return events.read(str(self.logs / LAST_WORDS))
+        except OSError:
+            return []
 
     def name(self) -> str | None:
         """What the job is called by its record's beginning; None where there is none to read."""

@@ -156,6 +156,8 @@ class Session:
             self.progress[message.task] = message.values
         if isinstance(message, wire.Happened):
             event = events.decode(message.event)
+            if isinstance(event, events.TaskStarted):
+                self.progress.pop(event.task, None)  # what the attempt before it had said
             if event is not None:
                 self.state, _ = lifecycle.step(self.state, event)
                 self._on_event(event, self.state)

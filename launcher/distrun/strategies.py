@@ -1,7 +1,7 @@
 """What each `tf.distribute` strategy means to the launcher: one table.
 
 Nothing else in distrun asks which strategy a job has; it asks this table which roles are
-allowed, when the job has succeeded, and what one task's failure does to the others.
+allowed, when the job has succeeded, and what has to start again after one task's failure.
 """
 
 from __future__ import annotations
@@ -27,13 +27,20 @@ class Success(str, Enum):
     WORKER_0 = "worker0"
     ALL = "all"
 
+    def waits_for(self, role: Role, index: int) -> bool:
+        """Whether that task's exit 0 is needed."""
+        if self is Success.CHIEF:
+            return role is Role.CHIEF
+        if self is Success.WORKER_0:
+            return role is Role.WORKER and index == 0
+        return self is Success.ALL or role in (Role.CHIEF, Role.WORKER)
+
 
 class Scope(str, Enum):
-    """What one task's failure fails: the whole group, the task alone, or nothing."""
+    """What starts again after one task's failure: the whole group together, or the task alone."""
 
     GROUP = "group"
     TASK = "task"
-    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +49,10 @@ class RoleRule:
 
     least: int
     most: int | None
-    failure: Scope
+    restarts: Scope
+    essential: bool = True
+    """Whether the job fails with it. One that is not is no part of the group, and has restarts
+    of its own."""
     gpus: bool = True
     serves: bool = False
     """Whether the task is a server that never exits by itself: exiting 0 early is a failure."""
@@ -75,13 +85,13 @@ class Strategy:
 USUAL = "multi_worker_mirrored"
 """The strategy that examples name first."""
 
-_EVALUATOR = RoleRule(least=0, most=1, failure=Scope.NOTHING, gpus=False)
+_EVALUATOR = RoleRule(least=0, most=1, restarts=Scope.TASK, essential=False, gpus=False)
 
 
 def _one_process(name: str) -> Strategy:
     return Strategy(
         name=name,
-        roles={Role.WORKER: RoleRule(least=1, most=1, failure=Scope.GROUP)},
+        roles={Role.WORKER: RoleRule(least=1, most=1, restarts=Scope.TASK)},
         success=Success.CHIEF_AND_WORKERS,
         tf_config=False,
     )
@@ -98,8 +108,8 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             name="multi_worker_mirrored",
             roles={
-                Role.CHIEF: RoleRule(least=0, most=1, failure=Scope.GROUP),
-                Role.WORKER: RoleRule(least=1, most=None, failure=Scope.GROUP),
+                Role.CHIEF: RoleRule(least=0, most=1, restarts=Scope.GROUP),
+                Role.WORKER: RoleRule(least=1, most=None, restarts=Scope.GROUP),
                 Role.EVALUATOR: _EVALUATOR,
             },
             success=Success.CHIEF_AND_WORKERS,
@@ -107,9 +117,11 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             name="parameter_server",
             roles={
-                Role.CHIEF: RoleRule(least=1, most=1, failure=Scope.GROUP),
-                Role.WORKER: RoleRule(least=1, most=None, failure=Scope.TASK, serves=True),
-                Role.PS: RoleRule(least=1, most=None, failure=Scope.GROUP, gpus=False, serves=True),
+                Role.CHIEF: RoleRule(least=1, most=1, restarts=Scope.GROUP),
+                Role.WORKER: RoleRule(least=1, most=None, restarts=Scope.TASK, serves=True),
+                Role.PS: RoleRule(
+                    least=1, most=None, restarts=Scope.GROUP, gpus=False, serves=True
+                ),
                 Role.EVALUATOR: _EVALUATOR,
             },
             success=Success.CHIEF,

@@ -60,6 +60,8 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(small_mnist, tmp_p
         "distribute", "--checkpoint-dir", str(saved), "--summary-dir", str(logs),
     ) as pair:  # fmt: skip
         assert [process.finish() for process in pair] == [0, 0]
+    said = re.compile(r"^first 8 steps after [\d.]+ s$", re.MULTILINE)
+    assert all(said.search(process.output) for process in pair)
     assert epoch_of(pair[0].lines, 1) == epoch_of(pair[1].lines, 1)
     assert [len(list((logs / part).iterdir())) for part in ("train", "test")] == [1, 1]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -64,6 +65,22 @@ def detached(distrun: Any, write_spec: WriteSpec) -> Callable[..., str]:
         return done.stdout.strip()
 
     return start
+
+
+@pytest.fixture
+def victim_of(status: Status) -> Callable[..., int]:
+    """Find the process to kill: `launch`, `supervisor`, `agent` or its `guard`."""
+
+    def find(who: str, launch: subprocess.Popen[Any] | None) -> int:
+        job = status()
+        if who == "launch":
+            return launch.pid
+        if who == "supervisor":
+            return job["supervisor_pid"]
+        agent = job["hosts"][0]["agent_pid"]
+        return agent if who == "agent" else psutil.Process(agent).ppid()
+
+    return find
 
 
 class Terminal:

@@ -30,22 +30,6 @@ def family_of(pid: int) -> set[psutil.Process]:
     return {root, *root.children(recursive=True)}
 
 
-@pytest.fixture
-def victim_of(status):
-    """Find the process to kill: `launch`, `supervisor`, `agent` or its `guard`."""
-
-    def find(who: str, launch: subprocess.Popen | None) -> int:
-        job = status()
-        if who == "launch":
-            return launch.pid
-        if who == "supervisor":
-            return job["supervisor_pid"]
-        agent = job["hosts"][0]["agent_pid"]
-        return agent if who == "agent" else psutil.Process(agent).ppid()
-
-    return find
-
-
 def all_gone(processes, alive):
     return lambda: not [process for process in processes if alive(process)]
 
@@ -96,6 +80,31 @@ def test_a_lost_supervisor_is_told_by_ps_and_status(distrun, write_spec, status,
     assert waited.returncode == 70
     assert "supervisor" in waited.stderr
     assert distrun("kill", job_id).returncode == 0
+
+
+def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
+    distrun, write_spec, status, wait_until
+):
+    """What the agent had nobody to tell to; also of a task that was to start again."""
+    script = (
+        "touch up-$DISTRUN_TASK; case $DISTRUN_TASK in worker:0) exit 0;; "
+        "worker:1) trap 'exit 7' TERM;; esac; while :; do sleep 0.05; done"
+    )
+    distrun("launch", "-d", write_spec(script, workers=3, restart={"max": 3}))
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 3, timeout=30)
+    wait_until(lambda: status()["task_states"][0]["state"] == "succeeded")
+    os.kill(status()["supervisor_pid"], signal.SIGKILL)
+
+    def ends() -> list[tuple[str, int | None, str | None]] | None:
+        job = status()
+        tasks = [(t["state"], t["exit_code"], t["signal"]) for t in job["task_states"]]
+        return tasks if job["state"] == "lost" and "lost" not in str(tasks) else None
+
+    assert wait_until(ends, timeout=20) == [
+        ("succeeded", 0, None), ("stopped", 7, None), ("stopped", None, "SIGTERM"),
+    ]  # fmt: skip
+    assert "its supervisor died" in distrun("status").stdout
+    assert '"lost"' in distrun("ps", "-a", "--json").stdout
 
 
 def test_a_dead_agent_is_the_stated_cause(distrun, write_spec, victim_of, wait_until):

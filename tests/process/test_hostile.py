@@ -87,7 +87,6 @@ def test_init_lists_templates_in_a_line_each(distrun):
 
 NOT_YET = {
     "hosts": ["localhost", "gpu1"],
-    "restart": {"backoff": "5s"},
     "timeouts": {"stall": "5m"},
     "logs": {"max_size": "10MB"},
 }

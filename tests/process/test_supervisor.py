@@ -19,7 +19,14 @@ from distrun import events, lifecycle, transport
 from distrun.agent import wire
 from distrun.codec import to_json
 from distrun.jobstore import JobFolder
-from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
+from distrun.spec.model import (
+    HostSpec,
+    ProgramKind,
+    ProgramSpec,
+    RestartSpec,
+    RoleSpec,
+    Spec,
+)
 from distrun.strategies import Role, Success
 
 TIMEOUT = 20.0
@@ -164,9 +171,9 @@ WITH_FAKE_AGENT = """
     import sys
     sources, fake = sys.argv.pop(1), sys.argv.pop(1)
     sys.path.insert(0, sources)
-    from distrun import transport
     from distrun.supervisor.main import main
-    transport.isolated_python = lambda *args: [sys.executable, "-I", "-S", fake, sources]
+    from distrun.transport import local
+    local.isolated_python = lambda *args: [sys.executable, "-I", "-S", fake, sources]
     main()
 """
 
@@ -184,3 +191,34 @@ def test_an_agent_that_sends_noise_is_let_go(
     state = launches[0].until_end()
     assert state.outcome.exit_code == 69
     assert "noise on the link" in state.outcome.cause
+
+
+WITH_JUMPING_CLOCK = """
+    import itertools, sys, time
+    sys.path.insert(0, sys.argv.pop(1))
+    real, jumps = time.time, itertools.cycle((0, -86400, 86400, -3600))
+    time.time = lambda: real() + next(jumps)
+    from distrun.supervisor.main import main
+    main()
+"""
+
+
+def test_a_clock_that_jumps_moves_no_deadline(
+    launches: list[Launch], spec: Spec, distrun_home: Path
+):
+    """By a day with every look at it; backoff and timeouts go by another clock."""
+    sources = transport.isolated_python("x")[-1]
+    code = textwrap.dedent(WITH_JUMPING_CLOCK)
+    launches.append(Launch(distrun_home, [sys.executable, "-I", "-S", "-c", code, sources]))
+    program = replace(spec.program, argv=("sh", "-c", "test $DISTRUN_ATTEMPT = 1 || exit 3"))
+    restart = RestartSpec(max=1, backoff=0.3)
+    began = time.monotonic()
+    launches[0].open(replace(spec, program=program, restart=restart))
+    state = launches[0].until_end()
+    assert 0.2 < time.monotonic() - began < TIMEOUT
+    assert state.outcome.result == "succeeded", launches[0].history
+    assert state == launches[0].folder.state()
+    assert {task.attempt for task in state.tasks.values()} == {1}
+    assert all(task.lived >= 0 for task in state.tasks.values())
+    times = [event.at for event in launches[0].history]
+    assert times != sorted(times), "it did not jump"

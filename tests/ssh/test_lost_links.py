@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 COUNTING = """\
@@ -94,3 +96,30 @@ def test_a_host_that_is_switched_off_is_noticed_and_named(
     assert process.returncode == 69
     assert time.monotonic() - began < 3 + 3
     assert "h2 was lost" in said
+
+
+def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any
+):
+    (h1,) = hosts(1)
+    process = distrun.start(
+        "launch", remote_spec("sleep 1000", [h1], timeouts={"link": "off"}), stderr=-1, text=True
+    )
+    assert "1 task" in process.stderr.readline()
+    wait_until(lambda: [each for each in processes_of(h1) if each.name() == "sleep"])
+    h1.cut()
+    # With no lease silence is noticed late; the end of ssh at once.
+    client = next(
+        each
+        for each in psutil.Process(process.pid).children(recursive=True)
+        if each.name() == "ssh"
+    )
+    client.kill()
+    assert "the link to h1 is lost" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert "stopping" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "the logs of h1's tasks are not all here" in said
+    assert [each for each in processes_of(h1) if each.name() == "sleep"]

@@ -89,56 +89,62 @@ def test_what_a_later_version_adds_to_an_event_is_left_out(record: Path):
     assert read(record) == STARTED[:1]
 
 
-# Appends until it cannot, says why, then once more; argv: the record.
+# Appends until it cannot, twice, saying each time how far it came and why; argv: the record.
 FILL = """
 import sys
 from distrun import events
 log = events.EventLog(sys.argv[1])
 count = 0
-try:
-    while count < 10_000:
-        log.append(events.HostFault(at=float(count), host="h", reason="x" * (count % 211)))
-        count += 1
-except OSError as error:
-    print(count, error.errno, flush=True)
-try:
-    log.append(events.HostFault(at=-1.0, host="h", reason="x" * 5000))
-except OSError:
-    print("again", flush=True)
+for _ in range(2):
+    try:
+        while count < 10_000:
+            log.append(events.HostFault(at=float(count), host="h", reason="x" * (count % 211)))
+            count += 1
+    except OSError as error:
+        print(count, error.errno, flush=True)
 """
 
 
-def fill(path: Path, *wrapper: str) -> tuple[int, int]:
+def fill(path: Path, *wrapper: str) -> list[tuple[int, int]]:
     command = [*wrapper, sys.executable, "-c", FILL, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    numbers, again = done.stdout.splitlines()
-    assert again == "again"
-    count, errno = map(int, numbers.split())
-    return count, errno
+    return [(int(count), int(errno)) for count, errno in map(str.split, done.stdout.splitlines())]
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small disk needs root")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_an_error_and_the_record_stays_whole(small_disk: Path):
+def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path):
     path = small_disk / "events.jsonl"
-    count, errno = fill(path)
-    assert errno == 28
-    assert [event.at for event in read(path)] == list(range(count))
+    (full, why), (end, why_then) = fill(path)
+    assert why == why_then == 28
+    assert [event.at for event in read(path)] == list(range(end))
     assert path.read_bytes().endswith(b"\n")
+    assert (end - full) * 100 > 200_000, "bytes that were kept, at 100 or more an event"
+
+
+def test_the_room_is_given_back_at_the_end(small_disk: Path):
+    path = small_disk / "events.jsonl"
+    log = events.EventLog(str(path))
+    for event in STARTED:
+        log.append(event)
+    assert path.stat().st_blocks * 512 > 200_000
+    log.close()
+    assert path.stat().st_blocks * 512 <= 4096
+    assert read(path) == STARTED
 
 
 def test_a_limit_on_files_is_an_error_and_the_record_stays_whole(tmp_path: Path):
     path = tmp_path / "events.jsonl"
-    count, _ = fill(path, "prlimit", "--fsize=10000")
-    assert count > 10
+    (count, _), (again, _) = fill(path, "prlimit", "--fsize=10000")
+    assert count == again > 10
     assert [event.at for event in read(path)] == list(range(count))
     assert path.read_bytes().endswith(b"\n")

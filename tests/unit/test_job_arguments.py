@@ -139,6 +139,11 @@ def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy, says):
         (["--l2", "-1"], "--l2: '-1' is not a number of 0 or more"),
         (["--loop", "while"], "--loop: invalid choice: 'while'"),
         (["--loop", "for", "--fit"], "--fit has a loop of its own"),
+        (["--reduce-as", "float16"], "--reduce-as is for multi_worker_mirrored, not for default"),
+        (
+            ["--reduce-as", "float16", "--fit", "--strategy", "multi_worker_mirrored"],
+            "--fit has the strategy sum the gradients: it takes no --reduce-as",
+        ),
         (["--steps-per-call", "5"], "--steps-per-call is for --loop epoch"),
         (
             ["--loop", "epoch", "--strategy", "parameter_server"],

@@ -66,8 +66,9 @@ def test_a_full_socket_neither_blocks_nor_fails(receiver):
     progress.close()
 
 
-@pytest.mark.parametrize("name", ["", "/nowhere/at/all", "@nobody-" + uuid.uuid4().hex, "x" * 300])
+@pytest.mark.parametrize("name", ["", "/nowhere/at/all", "@nobody-{}", "x" * 300])
 def test_without_a_receiver(name):
+    name = name.format(uuid.uuid4().hex)
     progress = Progress({"DISTRUN_NOTIFY": name} if name else {})
     progress.send(step=1, epoch=1, loss=1.0, examples_per_sec=1.0)
     progress.close()

@@ -64,7 +64,7 @@ def test_a_valid_document_loads_and_the_schema_accepts_it(
 @FEW
 @given(document=documents())
 def test_the_style_it_is_written_in_does_not_matter(folder: Path, document: dict[str, Any]) -> None:
-    block = yaml.safe_dump(document, allow_unicode=True, default_flow_style=False, width=1000)
+    block = yaml.safe_dump(document, default_flow_style=False, width=1000)
 
     assert _load(folder, block.encode()) == _load(folder, _json(document))
 

@@ -11,6 +11,7 @@ from typing import Iterable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_FALLOC_FL_KEEP_SIZE = 0x01
 
 _IN_MODIFY = 0x0002
 _IN_CREATE = 0x0100
@@ -100,6 +101,15 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
     for number in numbers:
         signal.signal(number, lambda *_: None)
     return io.FileIO(reader)
+
+
+def reserve(descriptor: int, offset: int, count: int) -> None:
+    """Have the disk keep room for a file to grow by, without its growing. See fallocate(2).
+
+    Raises OSError: ENOSPC or EDQUOT where there is none, others where that cannot be told.
+    """
+    mode, start, size = _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(count)
+    _check(_libc.fallocate(descriptor, mode, start, size), "fallocate")
 
 
 def signal_name(number: int) -> str:

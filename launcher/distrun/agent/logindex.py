@@ -7,16 +7,20 @@ Beside a log lies an index of 16-byte records, a Unix time and the log's size at
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import time
 from typing import Callable, Dict, Optional
 
+from distrun.agent import kernel
 from distrun.agent.kernel import Inotify
 
 RECORD = struct.Struct("<dQ")
 INTERVAL = 0.1
 _IDLE_INTERVAL = 1.0
+_PROBE = 4096  # bytes: a block
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def index_of(path: str) -> str:
@@ -106,6 +110,24 @@ class LogIndexer:
                 _cut_torn_record(log.index)
         self._on_growth(path)
         return True
+
+    def is_disk_full(self) -> bool:
+        """Whether the logs cannot grow any more: what tasks print is being lost.
+
+        Asked of the file system first, which costs next to nothing, and then tried: some say
+        that nothing is free while there is.
+        """
+        for log in self._logs.values():
+            try:
+                found = os.fstatvfs(log.index)
+                free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+                if free == 0 and found.f_blocks > 0:
+                    kernel.reserve(log.index, os.fstat(log.index).st_size, _PROBE)
+                    _cut_torn_record(log.index)
+            except OSError as error:
+                return error.errno in _FULL
+            break  # they are all in one folder
+        return False
 
 
 def _cut_torn_record(index: int) -> None:

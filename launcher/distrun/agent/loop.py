@@ -13,7 +13,7 @@ import signal
 import time
 from typing import Callable, Dict, List, Optional, Tuple
 
-from distrun.agent import facts, family, kernel, program
+from distrun.agent import facts, family, kernel, lastwords, program
 from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
 from distrun.agent.ports import PortHolder, PortTakenError
@@ -62,6 +62,7 @@ class Agent:
         self._logs: Optional[LogIndexer] = None
         self._job_id = ""
         self._folder = ""
+        self._disk_is_full = False
         self._lease: Optional[float] = 0.0
         self._lease_ends: Optional[float] = None
         self._leaving: Optional[float] = None
@@ -84,6 +85,8 @@ class Agent:
                     key.data()
             self._on_time()
         self._say_last()
+        if self._channel.ended:
+            lastwords.leave(self._folder, [report for _, report in self._outbox.after(0)])
 
     def _has_work(self) -> bool:
         return self._leaving is None or bool(self._tasks) or family.reap()
@@ -113,6 +116,7 @@ class Agent:
         if self._logs is not None and self._logs.next_look is not None:
             if self._logs.next_look <= now:
                 self._logs.look()
+                self._check_disk()
             self._watch_logs()
         if self._progress_due is not None and self._progress_due <= now:
             self._send_progress()
@@ -236,6 +240,8 @@ class Agent:
         try:
             if self._logs is not None:
                 self._logs.add(log)
+            if order.marker:
+                program.write_marker(log, order.marker)
             if order.notify:
                 notify = NotifySocket(order.task)
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
@@ -244,7 +250,7 @@ class Agent:
             reason = "it cannot be started: {}".format(error)
             self._report(TaskNotStarted(order.task, order.attempt, reason, time.time()))
             return
-        task = Task(order, log, execution, notify)
+        task = Task(order, log, execution, notify, self._clock())
         self._tasks[order.task] = task
         self._selector.register(
             execution.verdict, selectors.EVENT_READ, lambda: self._on_verdict(task)
@@ -284,6 +290,8 @@ class Agent:
         # Started reports come before exits, so what is still being executed waits.
         executed = [task for task in self._tasks.values() if task.execution is None]
         exited = [task for task in executed if task.check_exit()]
+        if exited:
+            self._check_disk()
         for task in exited:
             code, signum = task.exit if task.exit is not None else (None, None)
             if self._logs is not None:
@@ -291,7 +299,8 @@ class Agent:
             # What it said last belongs before its exit, however soon that came after it.
             self._on_notify(task)
             self._send_progress()
-            self._report(TaskExited(task.name, task.attempt, code, signum, time.time()))
+            lived = self._clock() - task.began
+            self._report(TaskExited(task.name, task.attempt, code, signum, time.time(), lived))
         self._adopt()
         for task in executed:
             if task.exit is not None:
@@ -375,7 +384,15 @@ class Agent:
     def _on_growth(self) -> None:
         if self._logs is not None:
             self._logs.look()
+            self._check_disk()
             self._watch_logs()
+
+    def _check_disk(self) -> None:
+        """Say once that the disk is full, before anything that comes of it."""
+        if self._logs is not None and not self._disk_is_full and self._logs.is_disk_full():
+            self._disk_is_full = True
+            reason = "the disk of its tasks' logs, {!r}, is full".format(self._folder)
+            self._report(Fault(reason, time.time()))
 
     def _on_notify(self, task: Task) -> None:
         if task.notify is None:

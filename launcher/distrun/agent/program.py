@@ -99,6 +99,22 @@ def _redirect(log: str) -> None:
     os.dup2(output, 2)
 
 
+def write_marker(log: str, text: str) -> None:
+    """Append a line of the agent's own to a log, below whatever a killed attempt left unfinished.
+
+    Raises OSError where the disk has no room for it: there is none for the attempt's output then.
+    """
+    output = os.open(log, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size = os.fstat(output).st_size
+        unfinished = size > 0 and os.pread(output, 1, size - 1) != b"\n"
+        line = _to_bytes("{}{}\n".format("\n" if unfinished else "", text))
+        if os.write(output, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(output)
+
+
 def _to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 

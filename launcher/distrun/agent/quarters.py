@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
-import shutil
-import tempfile
 import time
 from typing import List
 
@@ -32,14 +30,15 @@ def settle(job_id: str, host: str) -> str:
     for place in _places():
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
-            folder = tempfile.mkdtemp(prefix=prefix, dir=place)
+            folder = os.path.join(place, prefix + os.urandom(6).hex())
+            os.mkdir(folder, 0o700)
         except OSError as error:
             problems.append("{}: {}".format(place, error.strerror))
             continue
         try:
             _try_writing(folder)
         except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             problems.append("{}: {}".format(place, error.strerror))
             continue
         return folder
@@ -48,7 +47,7 @@ def settle(job_id: str, host: str) -> str:
 
 def leave(folder: str) -> None:
     """Remove the folder, and what others have left there long ago."""
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     place = os.path.dirname(folder)
     if os.path.basename(place) != "agents":
         return
@@ -56,7 +55,7 @@ def leave(folder: str) -> None:
         for name in os.listdir(place):
             path = os.path.join(place, name)
             if os.lstat(path).st_mtime < time.time() - _OLD_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
         os.rmdir(place)
     except OSError:
         return  # others are there, or it is being removed by one of them
@@ -67,13 +66,23 @@ def _places() -> List[str]:
     if not os.path.isabs(state):
         state = os.path.join(os.path.expanduser("~"), ".local", "state")
     places = [os.path.join(state, "distrun", "agents")]
-    temporary = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - mkdtemp's
+    temporary = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - for new folders
     places += [place for place in temporary if os.path.isdir(place)]
     return [place for place in dict.fromkeys(places) if os.path.isabs(place)]
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:_LONGEST_NAME]
+    return "".join(each if each.isascii() and each.isalnum() else "-" for each in name)[
+        :_LONGEST_NAME
+    ]
+
+
+def _remove(folder: str) -> None:
+    """It holds files only. Less than shutil has in it starts an agent faster."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
 
 
 def _try_writing(folder: str) -> None:
@@ -81,5 +90,4 @@ def _try_writing(folder: str) -> None:
     path = os.path.join(folder, "trial")
     with open(path, "wb", buffering=0) as file:
         file.write(_TRIAL)
-        os.fsync(file.fileno())
     os.unlink(path)

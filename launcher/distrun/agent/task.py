@@ -33,13 +33,19 @@ class Task:
     """A running attempt. `orphans` are roots of its processes that this process has adopted."""
 
     def __init__(
-        self, order: StartTask, log: str, execution: Execution, notify: Optional[NotifySocket]
+        self,
+        order: StartTask,
+        log: str,
+        execution: Execution,
+        notify: Optional[NotifySocket],
+        began: float,
     ) -> None:
         self.name = order.task
         self.attempt = order.attempt
         self.order = order
         self.log = log
         self.notify = notify
+        self.began = began
         self.pid = execution.pid
         self.execution: Optional[Execution] = execution
         self.exit: Optional[Exit] = None

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 MAX_FRAME = 64 * 1024 * 1024
+LAST_WORDS = "last-words.jsonl"
+"""A file beside the logs: what an agent had to say when its supervisor was gone."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -115,6 +117,7 @@ class StartTask(NamedTuple):
     """Execute one attempt of a task, its output appended to `log` in the agent's folder.
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
+    `marker` is a line for the log, before the attempt's output.
     """
 
     task: str
@@ -125,6 +128,7 @@ class StartTask(NamedTuple):
     env: Dict[str, str]
     unset: List[str]
     notify: bool = True
+    marker: str = ""
 
 
 class StopTask(NamedTuple):
@@ -231,13 +235,17 @@ class TaskNotStarted(NamedTuple):
 
 
 class TaskExited(NamedTuple):
-    """The task's first process has exited, by `code` or by `signal`; others may remain."""
+    """The task's first process has exited, by `code` or by `signal`; others may remain.
+
+    `lived` is in seconds, by a clock that does not jump.
+    """
 
     task: str
     attempt: int
     code: Optional[int]
     signal: Optional[int]
     at: float
+    lived: Optional[float] = None
 
 
 class TaskEnded(NamedTuple):

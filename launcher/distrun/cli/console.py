@@ -10,6 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console, RenderableType
 
     from distrun.errors import DistrunError
@@ -102,6 +104,18 @@ def printable(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def names_in_short(names: Iterable[str]) -> str:
+    """`worker:0 to worker:63, ps:0`: names of tasks whose numbers follow each other together."""
+    runs: list[list[str]] = []
+    for name in names:
+        role, _, index = name.rpartition(":")
+        if runs and runs[-1][-1] == f"{role}:{int(index) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
 
 
 def clipped(text: str, columns: int) -> str:

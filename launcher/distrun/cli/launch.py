@@ -173,6 +173,10 @@ class _Launch:
             self._say(f"the link to {event.host} is there again")
         if isinstance(event, kinds.LogsIncomplete):
             self._say(f"the logs of {event.host}'s tasks are not all here: {event.reason}")
+        if isinstance(event, kinds.RestartPlanned):
+            from distrun.cli.story import restart_words
+
+            self._say(restart_words(event))
         if isinstance(event, kinds.TensorBoardStarted):
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
@@ -221,6 +225,8 @@ class _Launch:
         outcome = state.outcome
         if outcome is None:
             return 0
+        if not self._folder.events_file.exists():
+            console.say(f"the job's record, {self._folder.path}, was removed while it ran")
         if outcome.result != "succeeded":
             console.say_lines(failure_report(self._folder, state), headline=1)
         return outcome.exit_code
@@ -232,4 +238,6 @@ def _never(_: lifecycle.JobState) -> bool:
 
 def _all_executed(state: lifecycle.JobState) -> bool:
     """Whether every task's program has been executed, whatever has come of it since."""
-    return bool(state.tasks) and all(task.started_at is not None for task in state.tasks.values())
+    return bool(state.tasks) and all(
+        task.started_at is not None or task.attempt > 0 for task in state.tasks.values()
+    )

@@ -11,7 +11,7 @@ from distrun.cli.options import json_option, overrides_option
 
 if TYPE_CHECKING:
     from distrun.plan import Plan, TaskPlan
-    from distrun.spec.model import Spec
+    from distrun.spec.model import RestartSpec, Spec
 
 
 @click.command("plan", short_help="Show what would run.")
@@ -59,12 +59,25 @@ def show_plan(spec: Spec, *, as_json: bool) -> int:
 def _notes(spec: Spec) -> list[str]:
     from distrun.cli.launch import tensorboard_is_installed
 
+    notes = [_restarts(spec.restart)]
     if spec.tensorboard is None:
-        return []
+        return notes
     if not tensorboard_is_installed():
-        return ["TensorBoard is not installed: a launch goes on without it"]
+        return [*notes, "TensorBoard is not installed: a launch goes on without it"]
     port = f"port {spec.tensorboard.port}" if spec.tensorboard.port else "a free port"
-    return [f"TensorBoard beside it, of {spec.tensorboard.logdir}, at {port} of localhost"]
+    return [*notes, f"TensorBoard beside it, of {spec.tensorboard.logdir}, at {port} of localhost"]
+
+
+def _restarts(policy: RestartSpec) -> str:
+    if policy.max == 0:
+        return "no restarts: the first failure ends the job"
+    words = [f"at most {console.count(policy.max, 'restart')}"]
+    words.append(f"after {console.span(policy.backoff)} to {console.span(policy.backoff_max)}")
+    if policy.reset_after is not None:
+        words.append(f"counted from 0 again after {console.span(policy.reset_after)} of health")
+    if policy.never_on:
+        words.append(f"none after exit code {', '.join(map(str, policy.never_on))}")
+    return "; ".join(words)
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
@@ -75,6 +88,7 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
         **to_json(plan),
         "tasks": [_task_as_json(task) for task in plan.tasks],
         "set_at_launch": list(AT_LAUNCH),
+        "restart": to_json(spec.restart),
         "tensorboard": to_json(spec.tensorboard),
     }
 

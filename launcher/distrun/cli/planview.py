@@ -14,7 +14,7 @@ from distrun.cli.secrets import masked
 from distrun.cli.table import Column, make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Group
 
@@ -169,19 +169,7 @@ def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple
         else:
             found.append(task)
     for settings, members in groups:
-        yield names_in_short(task.name for task in members), settings
-
-
-def names_in_short(names: Iterable[str]) -> str:
-    """`worker:0 to worker:63, ps:0`: names of tasks whose numbers follow each other together."""
-    runs: list[list[str]] = []
-    for name in names:
-        role, _, index = name.rpartition(":")
-        if runs and runs[-1][-1] == f"{role}:{int(index) - 1}":
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+        yield console.names_in_short(task.name for task in members), settings
 
 
 def _cluster_text(task: TaskPlan) -> str | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from distrun import events
 from distrun.agent.kernel import signal_name
-from distrun.cli.console import clock_time, printable
+from distrun.cli.console import clock_time, count, printable
+from distrun.lifecycle import Account
 
 if TYPE_CHECKING:
     from distrun.events import Outcome
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024
 _MOST_FOLLOWERS = 8
+_MOST_CAUSES = 4
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -40,6 +45,7 @@ def failure_report(folder: JobFolder, state: JobState) -> list[str]:
     if first is not None:
         lines += _about_first(folder, first)
     lines += _about_others(state, first)
+    lines += _about_restarts(folder, state)
     lines.append(f"  logs   {printable(str(folder.logs))}   (distrun logs {state.job_id})")
     lines.append(exit_line(outcome))
     return lines
@@ -87,6 +93,23 @@ def _drawn_last(line: str) -> str:
     """A line as it looked at last, where it is a progress bar's, without its colours."""
     last = line.rstrip("\r").rpartition("\r")[2]
     return printable(_COLOUR.sub("", last).expandtabs())
+
+
+def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
+    """How often it had been restarted, and after what; nothing where it never was."""
+    made = state.budgets[Account.JOB].total
+    if not made:
+        return []
+    causes: Counter[str] = Counter()
+    with contextlib.suppress(OSError):
+        for event in events.read(str(folder.events_file)):
+            if isinstance(event, events.RestartPlanned):
+                causes[event.cause] += 1
+    told = [
+        cause if times == 1 else f"{cause} ({times} times)"
+        for cause, times in causes.most_common(_MOST_CAUSES)
+    ]
+    return [f"  before it had been restarted {count(made, 'time')}: {printable(', '.join(told))}"]
 
 
 def _about_others(state: JobState, first: TaskState | None) -> list[str]:

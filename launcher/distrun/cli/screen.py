@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from distrun.cli.console import clipped, span, uses_colour
@@ -80,7 +81,16 @@ def live_text(state: JobState, progress: dict[str, dict[str, str]], seconds: flo
     if not state.tasks:
         return f"preparing the hosts  {span(seconds)}" if seconds >= 1 else ""
     up = sum(task.phase.value == "running" for task in state.tasks.values())
-    parts = ["stopping" if state.outcome else "", f"{up}/{len(state.tasks)} tasks up"]
+    parts = ["stopping" if state.outcome else _restarting(state)]
+    parts.append(f"{up}/{len(state.tasks)} tasks up")
     told = next((progress[name] for name in state.tasks if name in progress), {})
     parts += progress_words(told, rate_of=" examples")
     return "  ".join([*filter(None, parts), span(seconds)])
+
+
+def _restarting(state: JobState) -> str:
+    """`restarting in 4 s`, while something waits for that."""
+    if not state.restarts:
+        return ""
+    wait = min(restart.due_at for restart in state.restarts.values()) - time.time()
+    return f"restarting in {span(wait)}" if wait > 0 else "restarting"

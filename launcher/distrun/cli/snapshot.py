@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distrun import events
 from distrun.agent.kernel import signal_name
 from distrun.codec import to_json
-from distrun.lifecycle import TaskPhase
+from distrun.lifecycle import Account, TaskPhase
 
 if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
@@ -33,7 +33,7 @@ def describe(folder: JobFolder) -> dict[str, Any]:
     here = [
         task.pid
         for task in tasks
-        if task.pid is not None and not task.phase.is_final and _is_local(task, state)
+        if task.pid is not None and not task.has_ended and _is_local(task, state)
     ]
     progress = control.progress(folder) if supervisor is not None else {}
     used = usages(here) if supervisor is not None else {}
@@ -45,7 +45,8 @@ def describe(folder: JobFolder) -> dict[str, Any]:
         "tensorboard": None if lost or state.phase.is_final else _tensorboard(folder),
         "task_states": [
             {
-                **_describe_task(task, lost=lost and not task.phase.is_final),
+                **_describe_task(task, lost=lost and not task.has_ended),
+                "restarts_at": None if lost else _restarts_at(state, task),
                 "log": str(folder.log_of(task.name)),
                 "usage": to_json(used.get(task.pid or 0)) if _is_local(task, state) else None,
                 "progress": progress.get(task.name, task.reported),
@@ -77,6 +78,8 @@ def _summary(folder: JobFolder, supervisor: int | None, state: JobState) -> dict
         "strategy": state.strategy,
         "tasks": len(state.tasks),
         "tasks_running": 0 if lost else len(running),
+        "restarts": state.budgets[Account.JOB].total,
+        "restarts_left": state.policy.max - state.budgets[Account.JOB].counted,
         "created_at": state.created_at,
         "ended_at": state.ended_at,
         "exit_code": outcome.exit_code if outcome else None,
@@ -102,10 +105,17 @@ def _is_local(task: TaskState, state: JobState) -> bool:
     return host is None or host.is_local
 
 
+def _restarts_at(state: JobState, task: TaskState) -> float | None:
+    """When at the earliest it starts again (Unix seconds), where nothing of it is left."""
+    restart = state.restarts.get(task.restart or 0)
+    return restart.due_at if restart is not None and task.has_ended else None
+
+
 def _describe_task(task: TaskState, *, lost: bool) -> dict[str, Any]:
     return {
         "task": task.name,
         "state": LOST if lost else task.phase.value,
+        "last_state": task.phase.value,
         "host": task.host,
         "address": task.address,
         "pid": task.pid,
@@ -116,4 +126,5 @@ def _describe_task(task: TaskState, *, lost: bool) -> dict[str, Any]:
         "stopped_by_distrun": task.stopped_by_us,
         "started_at": task.started_at,
         "exited_at": task.exited_at,
+        "seconds": task.lived,
     }

@@ -98,6 +98,10 @@ def _notes(job: dict[str, Any]) -> list[str]:
         notes.append("its supervisor died, and its result with it")
     if job["running"]:
         notes += [_lost_link(host) for host in job["hosts"] if host["link_lost"] is not None]
+    if job["restarts"]:
+        times = console.count(job["restarts"], "time")
+        left = f"; {console.count(job['restarts_left'], 'restart')} left" if job["running"] else ""
+        notes.append(f"restarted {times}{left}")
     if job["tensorboard"]:
         notes.append(f"TensorBoard: {job['tensorboard']}")
     return notes
@@ -133,9 +137,12 @@ def _row(task: dict[str, Any]) -> dict[str, str | Text]:
     code = task["exit_code"]
     gpu = usage.get("gpu_memory_bytes")
     end = exited or (None if task["state"] == "lost" else time.time())
+    took = None if started is None or end is None else end - started
+    if task["seconds"] is not None:
+        took = task["seconds"]
     return {
         "TASK": task["task"],
-        "STATE": styled(task["state"]),
+        "STATE": _state(task),
         "HOST": task["host"],
         "PID": "" if task["pid"] is None else str(task["pid"]),
         "ATTEMPT": str(task["attempt"]),
@@ -143,6 +150,14 @@ def _row(task: dict[str, Any]) -> dict[str, str | Text]:
         "CPU": f"{usage['cpu_percent']:.0f}%" if usage else "",
         "MEM": console.size(usage["memory_bytes"]) if usage else "",
         "GPU MEM": console.size(gpu) if gpu else "",
-        "TIME": "" if started is None or end is None else console.span(end - started),
+        "TIME": "" if took is None else console.span(took),
         "PROGRESS": " ".join(progress_words(task["progress"])),
     }
+
+
+def _state(task: dict[str, Any]) -> Text:
+    """`restarting in 4 s`, `lost, was running`, or the state alone."""
+    if task["state"] == "lost":
+        return styled("lost", f"(was {task['last_state']})")
+    wait = (task["restarts_at"] or 0.0) - time.time()
+    return styled(task["state"], f"in {console.span(wait)}" if wait > 0 else "")

@@ -6,10 +6,18 @@ from functools import singledispatchmethod
 
 from distrun import events
 from distrun.agent.kernel import signal_name
-from distrun.cli.console import clock_time, count, printable, span
+from distrun.cli.console import clock_time, count, names_in_short, printable, span
 from distrun.cli.progress import progress_words
 
 _WORTH_TELLING = 1.0  # seconds
+
+
+def restart_words(event: events.RestartPlanned) -> str:
+    """What is restarted, when at the earliest, and how often that may be done again."""
+    who = names_in_short(event.tasks)
+    verb = "starts" if len(event.tasks) == 1 else "start"
+    left = "not counted, a preemption" if event.is_free else f"{count(event.left, 'restart')} left"
+    return f"after {event.cause}: {who} {verb} again in {span(event.delay)} ({left})"
 
 
 class Story:
@@ -125,6 +133,10 @@ class Story:
         return f"{event.task} had come to {', '.join(words)}" if words else None
 
     @_say.register
+    def _(self, event: events.RestartPlanned) -> str:
+        return restart_words(event)
+
+    @_say.register
     def _(self, event: events.TensorBoardStarted) -> str:
         return f"TensorBoard started at {event.address}"
 
@@ -140,7 +152,12 @@ class Story:
         )
 
     @_say.register
-    def _(self, event: events.TimedOut) -> str:
+    def _(self, event: events.TimedOut) -> str | None:
+        timer, _, which = event.timer.partition(":")
+        if timer == "restart":  # what it waited for follows, or the last of its tasks has to end
+            return None
+        if timer == "health":
+            return f"no failure for long enough: the {which}'s restarts are counted from 0 again"
         if event.timer == "evaluator":
             return "the evaluator's time after success ran out"
         return f"timeouts.{event.timer} ran out"

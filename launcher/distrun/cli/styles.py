@@ -18,11 +18,12 @@ _STYLES = {
     "lost": _BAD,
     "warning": _PASSING,
     "stopping": _PASSING,
+    "restarting": _PASSING,
     "exited": _PASSING,
     "stopped": _PASSING,
 }
 
 
-def styled(state: str) -> Text:
-    """The state of a job, task or check in its colour."""
-    return Text(state, style=_STYLES.get(state, ""))
+def styled(state: str, more: str = "") -> Text:
+    """The state of a job, task or check in its colour, with what else there is to say of it."""
+    return Text(f"{state} {more}" if more else state, style=_STYLES.get(state, ""))

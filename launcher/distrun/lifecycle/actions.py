@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distrun.events import Outcome
+from distrun.events import Event, Outcome
 
 
 @dataclass(frozen=True)
 class StartTask:
+    """`cause`: what this attempt follows, in words; empty for the first."""
+
     task: str
     attempt: int
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,17 @@ class CancelTimer:
 
 
 @dataclass(frozen=True)
+class Announce:
+    """Put that into the record, for those who read it."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
 class Finish:
     """Let the hosts go; once nothing is left on them, JobEnded has happened."""
 
     outcome: Outcome
 
 
-Action = StartTask | StopTask | SetTimer | CancelTimer | Finish
+Action = StartTask | StopTask | SetTimer | CancelTimer | Announce | Finish

@@ -4,72 +4,86 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from distrun.agent.kernel import signal_name
 from distrun.errors import InternalError, StartTimeoutError
 from distrun.events import Outcome
-from distrun.lifecycle.actions import Action, Finish, SetTimer, StopTask
+from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
+from distrun.lifecycle.restarts import (
+    PROMPT_GRACE,
+    SIGTERM,
+    Result,
+    drop_restarts,
+    grace_after,
+    restart_after,
+    time_health,
+)
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import STRATEGIES, Role, Scope, Success
 
-Result = tuple[JobState, list[Action]]
-SIGKILL, SIGTERM = 9, 15
-PROMPT_GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL where nobody asked for a graceful end."""
+SIGKILL = 9
 
 
-def fails_the_job(state: JobState, task: TaskState) -> bool:
+def judge_exit(state: JobState, task: TaskState, at: float) -> Result:
+    """What the exit of a task that nobody has stopped means to the job."""
     rule = STRATEGIES[state.strategy].roles[task.role]
-    if rule.failure is Scope.NOTHING and state.success is not Success.ALL:
-        return False
-    # A restart policy comes in here: a failure within its budget starts tasks again instead.
-    early = rule.serves and task.code == 0 and task not in _needed(state)
-    return task.has_failed_exit or early
+    early = rule.serves and task.code == 0 and not state.success.waits_for(task.role, task.index)
+    if not task.has_failed_exit and not early:
+        return check_success(state, at)
+    restarted = restart_after(state, task, how_it_ended(task), at)
+    if restarted is not None:
+        return restarted
+    if rule.essential or state.success is Success.ALL:
+        return conclude(state, _failure(state, task), at, grace=grace_after(state, task))
+    return state, []
 
 
-def is_preempted(task: TaskState) -> bool:
-    """Whether it was told to go from outside: TensorFlow's exit code for that, or SIGTERM's."""
-    return task.code in (42, 128 + SIGTERM) or task.signal == SIGTERM
+def how_it_ended(task: TaskState) -> str:
+    """Words for the cause of what follows: `worker:1 exited 3`."""
+    if task.signal is not None:
+        return f"{task.name} was killed by {signal_name(task.signal)}"
+    early = " before the chief had finished" if task.code == 0 else ""
+    return f"{task.name} exited {task.code}{early}"
 
 
-def failure(task: TaskState) -> Outcome:
-    code = task.code if task.signal is None else 128 + task.signal
-    if code == 0:
-        cause = f"{task.name} exited 0 before the chief had finished"
+def _failure(state: JobState, task: TaskState) -> Outcome:
+    cause = how_it_ended(task)
+    restarts = state.budgets[task.account].total
+    if state.policy.max > 0 and task.exit_status in state.policy.never_on:
+        cause += ", after which restart.never_on wants no restart"
+    elif restarts:
+        cause += ", after " + ("1 restart" if restarts == 1 else f"{restarts} restarts")
+    status = task.exit_status
+    if status == 0:
         return Outcome(result="failed", exit_code=1, origin="distrun", cause=cause, task=task.name)
-    how = f"exited {task.code}" if task.signal is None else f"was ended by signal {task.signal}"
     return Outcome(
         result="failed",
-        exit_code=InternalError.exit_code if code is None else code,
+        exit_code=InternalError.exit_code if status is None else status,
         origin="task",
-        cause=f"{task.name} {how}",
+        cause=cause,
         task=task.name,
     )
 
 
-def final_phase(task: TaskState) -> TaskPhase:
-    """What a task that has exited is once nothing of it is left."""
-    if not task.has_failed_exit:
-        return TaskPhase.SUCCEEDED
-    return TaskPhase.STOPPED if task.stopped_by_us else TaskPhase.FAILED
-
-
-def _needed(state: JobState) -> list[TaskState]:
-    """The tasks whose exit 0 makes the job a success."""
-    tasks = list(state.tasks.values())
-    if state.success is Success.ALL:
-        return tasks
-    if state.success is Success.CHIEF:
-        return [task for task in tasks if task.role is Role.CHIEF]
-    if state.success is Success.WORKER_0:
-        return [task for task in tasks if task.role is Role.WORKER and task.index == 0]
-    return [task for task in tasks if task.role in (Role.CHIEF, Role.WORKER)]
-
-
 def check_success(state: JobState, at: float) -> Result:
-    done = (TaskPhase.EXITED, TaskPhase.SUCCEEDED)
-    if not all(task.phase in done and task.code == 0 for task in _needed(state)):
+    if state.undone:
         return state, []
     outcome = Outcome(result="succeeded", exit_code=0, origin="task", cause="it succeeded")
     return conclude(state, outcome, at)
+
+
+def check_started(state: JobState) -> Result:
+    """What follows once no task is starting any more."""
+    if state.unstarted or state.outcome is not None:
+        return state, []
+    actions: list[Action] = []
+    if state.start_timeout is not None:
+        actions.append(CancelTimer("start"))
+    state, health = time_health(state)
+    if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
+        return state, actions + health
+    if state.run_timeout is not None and not state.has_run:
+        actions.append(SetTimer("run", state.run_timeout))
+    return replace(state, phase=JobPhase.RUNNING, has_run=True), actions + health
 
 
 def conclude(
@@ -83,6 +97,7 @@ def conclude(
     if state.outcome is not None:
         return finish_if_over(state)
     state = replace(state, outcome=outcome, decided_at=at, phase=JobPhase.STOPPING)
+    state, dropped = drop_restarts(state, set(state.restarts))
     evaluators = {
         task.name
         for task in state.tasks.values()
@@ -92,21 +107,21 @@ def conclude(
     if any(not state.tasks[name].phase.is_final for name in evaluators):
         actions.append(SetTimer("evaluator", state.grace))
     state, more = finish_if_over(state)
-    return state, actions + more
+    return state, dropped + actions + more
 
 
 def stop_tasks(
     state: JobState, signal: int, grace: float, spare: set[str] | frozenset[str] = frozenset()
 ) -> Result:
-    actions: list[Action] = []
-    tasks = dict(state.tasks)
-    for task in state.tasks.values():
-        if task.phase.is_final or task.name in spare:
-            continue
-        actions.append(StopTask(task.name, signal, grace))
-        if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING):
-            tasks[task.name] = replace(task, phase=TaskPhase.STOPPING)
-    return replace(state, tasks=tasks), actions
+    told = [
+        task for task in state.tasks.values() if not task.phase.is_final and task.name not in spare
+    ]
+    state = state.with_tasks(
+        replace(task, phase=TaskPhase.STOPPING)
+        for task in told
+        if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING)
+    )
+    return state, [StopTask(task.name, signal, grace) for task in told]
 
 
 def is_spared(task: TaskState) -> bool:
@@ -129,13 +144,6 @@ def on_start_timeout(state: JobState, at: float) -> Result:
 
 
 def finish_if_over(state: JobState) -> Result:
-    if state.outcome is None or state.finishing:
-        return state, []
-    if not all(task.phase.is_final for task in state.tasks.values()):
+    if state.outcome is None or state.finishing or state.unended:
         return state, []
     return replace(state, finishing=True), [Finish(state.outcome)]
-
-
-def change(state: JobState, name: str, **changes: object) -> JobState:
-    task = replace(state.tasks[name], **changes)  # type: ignore[arg-type]
-    return replace(state, tasks={**state.tasks, name: task})

@@ -10,26 +10,30 @@ from typing import Any
 from distrun import events
 from distrun.errors import HostError, StartTimeoutError
 from distrun.events import Event, Outcome
-from distrun.lifecycle.actions import Action, CancelTimer, SetTimer, StartTask
+from distrun.lifecycle.actions import Action, SetTimer, StartTask
 from distrun.lifecycle.decisions import (
-    PROMPT_GRACE,
     SIGKILL,
-    SIGTERM,
-    Result,
-    change,
-    check_success,
+    check_started,
     conclude,
-    fails_the_job,
-    failure,
-    final_phase,
     finish_if_over,
-    is_preempted,
     is_spared,
+    judge_exit,
     on_start_timeout,
     stop_tasks,
 )
-from distrun.lifecycle.state import HostState, JobPhase, JobState, TaskPhase, TaskState
-from distrun.strategies import Role
+from distrun.lifecycle.restarts import (
+    HEALTH,
+    PROMPT_GRACE,
+    RESTART,
+    SIGTERM,
+    Result,
+    final_phase,
+    on_attempt_ended,
+    on_backoff_over,
+    on_health,
+)
+from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.strategies import Role, Success
 
 
 def replay(history: list[Event]) -> JobState:
@@ -67,6 +71,7 @@ def _(event: events.JobCreated, state: JobState) -> Result:
         grace=event.grace,
         start_timeout=event.start_timeout,
         run_timeout=event.run_timeout,
+        policy=event.restart,
         created_at=event.at,
     )
     timers: list[Action] = []
@@ -90,19 +95,17 @@ def _(event: events.HostReady, state: JobState) -> Result:
 def _(event: events.JobPlanned, state: JobState) -> Result:
     if state.outcome is not None:
         return state, []
-    tasks = {
-        record.name: TaskState(
+    state = replace(state, phase=JobPhase.STARTING).with_tasks(
+        TaskState(
             name=record.name,
             role=Role(record.role),
             index=record.index,
             host=record.host,
             address=record.address,
-            phase=TaskPhase.STARTING,
         )
         for record in event.tasks
-    }
-    starts: list[Action] = [StartTask(name, 0) for name in tasks]
-    return replace(state, phase=JobPhase.STARTING, tasks=tasks), starts
+    )
+    return state, [StartTask(name, 0) for name in state.tasks]
 
 
 @_step.register
@@ -115,37 +118,38 @@ def _(event: events.Aborted, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.TaskStarted, state: JobState) -> Result:
-    told = state.tasks[event.task].phase is TaskPhase.STOPPING
-    state = change(
-        state,
-        event.task,
+    task = _of_this_attempt(state, event)
+    if task is None:
+        return state, []
+    told = task.phase is TaskPhase.STOPPING
+    started = replace(
+        task,
         phase=TaskPhase.STOPPING if told else TaskPhase.RUNNING,
         attempt=event.attempt,
         pid=event.pid,
         started_at=event.at,
     )
-    waiting = any(task.phase is TaskPhase.STARTING for task in state.tasks.values())
-    if state.phase is not JobPhase.STARTING or waiting:
-        return state, []
-    timers: list[Action] = []
-    if state.start_timeout is not None:
-        timers.append(CancelTimer("start"))
-    if state.run_timeout is not None:
-        timers.append(SetTimer("run", state.run_timeout))
-    return replace(state, phase=JobPhase.RUNNING), timers
+    return check_started(state.with_tasks([started]))
 
 
 @_step.register
 def _(event: events.TaskNotStarted, state: JobState) -> Result:
-    state = change(
-        state,
-        event.task,
+    task = _of_this_attempt(state, event)
+    if task is None:
+        return state, []
+    failed = replace(
+        task,
         phase=TaskPhase.FAILED,
         attempt=event.attempt,
         exited_at=event.at,
         ended_at=event.at,
         reason=event.reason,
     )
+    state = state.with_tasks([failed])
+    # One that ran before and cannot now is one more way in which an evaluator may fail.
+    aside = task.account is Account.EVALUATOR and state.success is not Success.ALL
+    if aside and event.attempt > 0:
+        return check_started(state)
     outcome = Outcome(
         result="failed",
         exit_code=HostError.exit_code,
@@ -158,42 +162,56 @@ def _(event: events.TaskNotStarted, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.TaskExited, state: JobState) -> Result:
-    task = state.tasks[event.task]
-    stopped = task.phase is TaskPhase.STOPPING
-    state = change(
-        state,
-        event.task,
+    task = _of_this_attempt(state, event)
+    if task is None:
+        return state, []
+    exited = replace(
+        task,
         phase=TaskPhase.EXITED,
         exited_at=event.at,
+        lived=event.lived,
         code=event.code,
         signal=event.signal,
-        stopped_by_us=stopped,
+        stopped_by_us=task.phase is TaskPhase.STOPPING,
     )
-    if state.outcome is not None:
+    state = state.with_tasks([exited])
+    if state.outcome is not None or exited.restart is not None:
         return state, []
-    if fails_the_job(state, state.tasks[event.task]):
-        failed = state.tasks[event.task]
-        # Where one has been preempted the others are saving too: they get the time for it.
-        grace = state.grace if is_preempted(failed) else PROMPT_GRACE
-        return conclude(state, failure(failed), event.at, grace=grace)
-    return check_success(state, event.at)
+    return judge_exit(state, exited, event.at)
 
 
 @_step.register
 def _(event: events.TaskEnded, state: JobState) -> Result:
-    phase = final_phase(state.tasks[event.task])
-    return finish_if_over(change(state, event.task, phase=phase, ended_at=event.at))
+    task = _of_this_attempt(state, event)
+    if task is None:
+        return state, []
+    phase = final_phase(task) if task.restart is None else TaskPhase.RESTARTING
+    ended = replace(task, phase=phase, ended_at=event.at)
+    state, actions = on_attempt_ended(state.with_tasks([ended]), ended)
+    state, more = finish_if_over(state)
+    return state, actions + more
 
 
 @_step.register
 def _(event: events.TaskReported, state: JobState) -> Result:
-    return change(state, event.task, reported=dict(event.values)), []
+    task = state.tasks[event.task]
+    return state.with_tasks([replace(task, reported=dict(event.values))]), []
+
+
+def _of_this_attempt(
+    state: JobState,
+    event: events.TaskStarted | events.TaskNotStarted | events.TaskExited | events.TaskEnded,
+) -> TaskState | None:
+    """The task that an event tells of; None where it comes too late: that attempt has ended."""
+    task = state.tasks[event.task]
+    return None if event.attempt < task.attempt or task.has_ended else task
 
 
 @_step.register(events.PreflightSkipped)
 @_step.register(events.PreflightFound)
 @_step.register(events.PreflightEnded)
 @_step.register(events.LogsIncomplete)
+@_step.register(events.RestartPlanned)
 @_step.register(events.TensorBoardStarted)
 @_step.register(events.TensorBoardEnded)
 def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the job depends on it
@@ -203,17 +221,11 @@ def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the
 @_step.register
 def _(event: events.HostLost, state: JobState) -> Result:
     state = _change_host(state, event.host, lost=event.reason, link_lost=None, link_lost_at=None)
-    for task in state.tasks.values():
-        if task.host == event.host and not task.phase.is_final:
-            known = task.phase is TaskPhase.EXITED
-            state = change(
-                state,
-                task.name,
-                phase=final_phase(task) if known else TaskPhase.FAILED,
-                ended_at=event.at,
-                exited_at=task.exited_at if known else event.at,
-                reason=None if known else f"lost with its host: {event.reason}",
-            )
+    state = state.with_tasks(
+        _lost_with_its_host(task, event)
+        for task in state.tasks.values()
+        if task.host == event.host and not task.has_ended
+    )
     outcome = Outcome(
         result="failed",
         exit_code=HostError.exit_code,
@@ -221,6 +233,18 @@ def _(event: events.HostLost, state: JobState) -> Result:
         cause=f"{event.host} was lost: {event.reason}",
     )
     return conclude(state, outcome, event.at)
+
+
+def _lost_with_its_host(task: TaskState, event: events.HostLost) -> TaskState:
+    if task.phase is TaskPhase.EXITED:
+        return replace(task, phase=final_phase(task), ended_at=event.at)
+    return replace(
+        task,
+        phase=TaskPhase.FAILED,
+        exited_at=event.at,
+        ended_at=event.at,
+        reason=f"lost with its host: {event.reason}",
+    )
 
 
 @_step.register
@@ -276,6 +300,11 @@ def _(event: events.TimedOut, state: JobState) -> Result:
         return state, []
     if event.timer == "start":
         return on_start_timeout(state, event.at)
+    timer, _, which = event.timer.partition(":")
+    if timer == RESTART:
+        return on_backoff_over(state, int(which))
+    if timer == HEALTH:
+        return on_health(state, which)
     outcome = Outcome(
         result="failed",
         exit_code=StartTimeoutError.exit_code,

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from distrun.events import Outcome
-from distrun.strategies import Role, Success
+from distrun.spec.model import NO_RESTARTS, RestartSpec
+from distrun.strategies import Role, Scope, Success
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from distrun.events import Outcome
 
 
 class TaskPhase(str, Enum):
-    """Where a task is. `exited`: its first process is gone, others of it are being ended."""
+    """Where a task is.
 
-    WAITING = "waiting"
+    `exited`: its first process is gone, others of it are being ended. `restarting`: nothing of
+    an attempt is left, and another is to follow.
+    """
+
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
     EXITED = "exited"
+    RESTARTING = "restarting"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -27,11 +37,12 @@ class TaskPhase(str, Enum):
 
 
 class JobPhase(str, Enum):
-    """Where a job is. Restarting is a stop whose end is another start, not a failure."""
+    """Where a job is. `restarting`: its group is stopped, to be started again."""
 
     PREPARING = "preparing"
     STARTING = "starting"
     RUNNING = "running"
+    RESTARTING = "restarting"
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -44,19 +55,23 @@ class JobPhase(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskState:
-    """One task as the record tells it. Times are Unix seconds."""
+    """One task as the record tells it: its present attempt, or its last. Times are Unix seconds."""
 
     name: str
     role: Role
     index: int
     host: str
     address: str | None = None
-    phase: TaskPhase = TaskPhase.WAITING
+    phase: TaskPhase = TaskPhase.STARTING
     attempt: int = 0
+    restart: int | None = None
+    """The number of the restart that it is a part of, until that has begun."""
     pid: int | None = None
     started_at: float | None = None
     exited_at: float | None = None
     ended_at: float | None = None
+    lived: float | None = None
+    """Seconds from start to exit, whatever clocks did meanwhile."""
     code: int | None = None
     signal: int | None = None
     reason: str | None = None
@@ -66,8 +81,37 @@ class TaskState:
     """What it last said of its progress, once it has exited."""
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left of its present attempt."""
+        return self.phase.is_final or self.phase is TaskPhase.RESTARTING
+
+    @property
     def has_failed_exit(self) -> bool:
         return self.signal is not None or bool(self.code) or self.reason is not None
+
+    @property
+    def account(self) -> Account:
+        return Account.EVALUATOR if self.role is Role.EVALUATOR else Account.JOB
+
+    @property
+    def exit_status(self) -> int | None:
+        """Its exit code, 128 + the number of the signal that ended it, or None: neither yet."""
+        return self.code if self.signal is None else 128 + self.signal
+
+    @property
+    def has_done_its_part(self) -> bool:
+        return self.code == 0 and self.phase in (TaskPhase.EXITED, TaskPhase.SUCCEEDED)
+
+    def next_attempt(self) -> TaskState:
+        """The same task, about to be started again: nothing of the last attempt stays."""
+        return TaskState(
+            name=self.name,
+            role=self.role,
+            index=self.index,
+            host=self.host,
+            address=self.address,
+            attempt=self.attempt + 1,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +126,51 @@ class HostState:
     link_lost_at: float | None = None
 
 
+class Account(str, Enum):
+    """Whose budget pays for a restart: an evaluator's failures are not to fail the job."""
+
+    JOB = "job"
+    EVALUATOR = "evaluator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """One that has been decided and has not begun."""
+
+    number: int
+    account: Account
+    scope: Scope
+    tasks: tuple[str, ...]
+    cause: str
+    due_at: float
+    """Unix seconds, for people; what counts is the timer."""
+    attempts_left: int
+    """How many of their attempts have not ended."""
+    is_due: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The restarts that have been spent: all of them, and since the last spell of health."""
+
+    total: int = 0
+    counted: int = 0
+    free_in_a_row: int = 0
+    is_timed: bool = False
+    """Whether the timer runs after which they are counted from 0 again."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.counted and not self.free_in_a_row
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """A job as its record tells it."""
+    """A job as its record tells it.
+
+    The three counts below follow from `tasks`; :meth:`with_tasks` keeps them, so that an event
+    costs the same in a job of two tasks and of a thousand.
+    """
 
     job_id: str = ""
     name: str = ""
@@ -95,13 +181,41 @@ class JobState:
     grace: float = 10.0
     start_timeout: float | None = None
     run_timeout: float | None = None
+    policy: RestartSpec = NO_RESTARTS
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0
     ended_at: float | None = None
     hosts: dict[str, HostState] = field(default_factory=dict)
     tasks: dict[str, TaskState] = field(default_factory=dict)
+    unended: int = 0
+    """Tasks in no final phase."""
+    unstarted: int = 0
+    """Tasks that are starting."""
+    undone: int = 0
+    """Tasks whose exit 0 the job's success still waits for."""
+    has_run: bool = False
+    """Whether all tasks have run at once."""
+    restarts: dict[int, Restart] = field(default_factory=dict)
+    """Those to come, by their numbers."""
+    budgets: dict[Account, Budget] = field(
+        default_factory=lambda: {account: Budget() for account in Account}
+    )
     outcome: Outcome | None = None
     """Decided with the first thing that ends the job; final once `phase` is."""
     decided_at: float | None = None
     killing: bool = False
     finishing: bool = False
+
+    def with_tasks(self, changed: Iterable[TaskState]) -> JobState:
+        """This state with those tasks in it, new ones or in place of what they were."""
+        tasks = dict(self.tasks)
+        unended, unstarted, undone = self.unended, self.unstarted, self.undone
+        for task in changed:
+            for each, sign in ((tasks.get(task.name), -1), (task, 1)):
+                if each is not None:
+                    unended += sign * (not each.phase.is_final)
+                    unstarted += sign * (each.phase is TaskPhase.STARTING)
+                    needed = self.success.waits_for(each.role, each.index)
+                    undone += sign * (needed and not each.has_done_its_part)
+            tasks[task.name] = task
+        return replace(self, tasks=tasks, unended=unended, unstarted=unstarted, undone=undone)

@@ -10,6 +10,7 @@ from distrun.spec.addresses import LAST_PORT
 from distrun.spec.hosts import hostfile_hosts, listed_hosts
 from distrun.spec.keys import LONGEST_NAME
 from distrun.spec.model import (
+    NO_RESTARTS,
     HostSpec,
     Placement,
     RestartSpec,
@@ -92,7 +93,7 @@ def build(document: Section, around: Surroundings, problems: Problems, *, unbuil
     program = build_program(document.get("program", EMPTY), around, problems)
     ports = _port_range(document, roles, hosts, strategy, problems)
     success = _success(document, roles, strategy, problems)
-    restart = _restart(document.get("restart", EMPTY), problems)
+    restart = _restart(document, problems)
     ssh = _ssh(document.get("ssh", EMPTY), around, problems)
     if not unbuilt:
         refuse_unbuilt(document, problems)
@@ -223,8 +224,11 @@ def _success(
     return success
 
 
-def _restart(section: Section, problems: Problems) -> RestartSpec:
-    defaults = RestartSpec()
+def _restart(document: Section, problems: Problems) -> RestartSpec:
+    """Nothing is restarted unless the spec says so: a script that is wrong should fail at once."""
+    section = document.get("restart")
+    if not isinstance(section, Section):
+        return NO_RESTARTS
     values = dict(section.values)
     values["never_on"] = tuple(at.value for at in values.get("never_on", ()))
     restart = RestartSpec(**values)
@@ -235,7 +239,7 @@ def _restart(section: Section, problems: Problems) -> RestartSpec:
             f"restart.backoff is longer than restart.backoff_max ({restart.backoff_max:g}s)",
             "raise backoff_max, or lower backoff",
         )
-        return defaults
+        return NO_RESTARTS
     return restart
 
 

@@ -109,11 +109,15 @@ class ProgramSpec:
 class RestartSpec:
     """How often and how soon failed tasks are started again. Times in seconds."""
 
-    max: int = 0
+    max: int = 3
     backoff: float = 1.0
     backoff_max: float = 30.0
     reset_after: float | None = 600.0
     never_on: tuple[int, ...] = ()
+
+
+NO_RESTARTS = RestartSpec(max=0)
+"""What a spec without the section `restart` means."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +151,7 @@ class Spec:
     placement: Placement = Placement.SPREAD
     ssh: SshSpec = field(default_factory=SshSpec)
     success: Success
-    restart: RestartSpec = field(default_factory=RestartSpec)
+    restart: RestartSpec = NO_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)
     port_range: tuple[int, int] | None = None
     """First and last port to choose from, both included; None: any free one."""

@@ -19,16 +19,7 @@ _UNBUILT = (
 
 def refuse_unbuilt(document: Section, problems: Problems) -> None:
     """Add a problem for everything in the spec that would have no effect yet."""
-    _refuse_restarts(document, problems)
     for name, key, nothing, what in _UNBUILT:
         section = document.get(name)
         if isinstance(section, Section) and section.get(key, nothing) != nothing:
             problems.add(section.keys[key], f"{name}.{key}: {what}", "remove it")
-
-
-def _refuse_restarts(document: Section, problems: Problems) -> None:
-    """How to restart is said by one who wants restarts; only `max: 0` asks for none."""
-    section = document.get("restart")
-    if isinstance(section, Section) and section.keys and section.get("max", None) != 0:
-        key = "max" if section.has("max") else next(iter(section.keys))
-        problems.add(section.keys[key], f"restart.{key}: restarts do not work yet", "remove it")

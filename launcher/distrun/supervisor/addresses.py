@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
@@ -53,10 +52,7 @@ def _own_address(others: list[Hello]) -> str | None:
 
 
 def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    return address.startswith(("127.", "::ffff:127.")) or address == "::1"
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -14,7 +14,7 @@ import selectors
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun import events, lifecycle
 from distrun.agent import family, kernel, wire
@@ -115,6 +115,7 @@ class Supervisor:
                 grace=spec.timeouts.grace,
                 start_timeout=spec.timeouts.start,
                 run_timeout=spec.timeouts.run,
+                restart=spec.restart,
             )
         )
         for message in early:
@@ -127,20 +128,26 @@ class Supervisor:
             self._wait()
             self._fire_timers()
             self._finish_if_released()
+        self._record.let_go_of_room()
         self._folder.stop_listening()
         self._say_farewell()
 
     def emit(self, event: events.Event) -> None:
         """Record an event and do what follows from it."""
-        try:
-            record = self._record.append(event)
-        except OSError as error:
-            record = events.encode(event)
-            self._on_record_failure(error)
-        self._clients.tell(wire.Happened(record))
+        self._clients.tell(wire.Happened(self._write(event)))
         self._state, actions = lifecycle.step(self._state, event)
         for action in actions:
             self._perform(action)
+
+    def _write(self, event: events.Event) -> dict[str, Any]:
+        """Into the record, behind the job's end where that is what comes of it."""
+        with contextlib.suppress(OSError):
+            try:
+                return self._record.append(event)
+            except OSError as error:
+                self._on_record_failure(error)
+            return self._record.append(event)
+        return events.encode(event)
 
     def end_everything(self) -> None:
         """After a defect: leave nothing running, blocking until that is so."""
@@ -150,7 +157,7 @@ class Supervisor:
 
     def _perform(self, action: lifecycle.Action) -> None:
         if isinstance(action, lifecycle.StartTask):
-            self._start_task(self._tasks[action.task], action.attempt)
+            self._start_task(self._tasks[action.task], action.attempt, action.cause)
         elif isinstance(action, lifecycle.StopTask):
             host = self._state.tasks[action.task].host
             self._hosts.order(host, wire.StopTask(action.task, action.signal, action.grace))
@@ -159,11 +166,14 @@ class Supervisor:
         elif isinstance(action, lifecycle.CancelTimer):
             self._timers = [each for each in self._timers if each[1] != action.timer]
             heapq.heapify(self._timers)
+        elif isinstance(action, lifecycle.Announce):
+            self.emit(action.event)
         else:
             self._finish = action.outcome
             self._hosts.order_all(wire.Shutdown())
 
-    def _start_task(self, task: TaskPlan, attempt: int) -> None:
+    def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
+        self._progress.pop(task.name, None)
         env = {
             **environment(self._spec, task),
             "DISTRUN_JOB_ID": self._folder.job_id,
@@ -177,6 +187,7 @@ class Supervisor:
             log=task.log,
             env=env,
             unset=list(task.unset),
+            marker=_marker(attempt, cause) if attempt else "",
         )
         self._hosts.order(task.host, order)
 
@@ -218,10 +229,10 @@ class Supervisor:
             return
         kind = _REPORTS.get(type(message))
         if kind is not None:
-            self.emit(kind(**message._asdict()))
             if isinstance(message, wire.TaskExited) and message.task in self._progress:
                 last = self._progress[message.task]
                 self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
+            self.emit(kind(**message._asdict()))
         elif isinstance(message, wire.Progress):
             self._progress[message.task] = message
             self._clients.tell(message)
@@ -408,6 +419,8 @@ class Supervisor:
                 exit_code=order.exit_code,
             )
         )
+        if self._state.killing:
+            self._hosts.give_up_lost()
 
     def _say_farewell(self) -> None:
         """Let the commands have the last event; one that does not read is not waited for long."""
@@ -416,3 +429,9 @@ class Supervisor:
             self._clients.watch_writing()
             for key, _ in self._selector.select(deadline - self._clock()):
                 key.data()
+
+
+def _marker(attempt: int, cause: str) -> str:
+    """The line in a task's log behind which a new attempt's output begins."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"--- attempt {attempt}, {now}: restarted after {cause} ---"

@@ -102,6 +102,11 @@ class Hosts:
         for host in self.connected:
             self.order(host, message)
 
+    def give_up_lost(self) -> None:
+        """Somebody who wants the job's end at once does not wait for hosts out of reach."""
+        for remote in list(self._remotes.values()):
+            remote.give_up()
+
     def watch_writing(self) -> None:
         for link in self._links.values():
             link.channel.watch_writing(self._selector)

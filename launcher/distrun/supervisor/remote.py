@@ -145,6 +145,11 @@ class RemoteHost:
             self._is_needless = True
             self._due = now() + _EXIT_SECONDS
 
+    def give_up(self) -> None:
+        """Wait no longer for one that is out of reach and would go on for ever."""
+        if self._lease is None and self.phase in (LinkPhase.LOST, LinkPhase.REJOINING):
+            self._go("it is out of reach, and its tasks go on (timeouts.link: off): end them there")
+
     @property
     def has_said_farewell(self) -> bool:
         """Whether its agent ended in order, all that it had to say being said."""

@@ -97,14 +97,17 @@ def _modules(names: tuple[str, ...]) -> bytes:
         code = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
         modules[name] = (_without_docstrings(source, tree).encode(), marshal.dumps(code))
     # Version 2 of the format has what every Python reads; the code in it is bytes here.
-    return zlib.compress(marshal.dumps((MAGIC_NUMBER, modules), 2), 9)
+    return zlib.compress(marshal.dumps((MAGIC_NUMBER, modules), 2))
 
 
 def _without_docstrings(source: str, tree: ast.Module) -> str:
     """The same program with its lines where they were: tracebacks tell the right ones."""
     lines = source.split("\n")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+    waiting: list[ast.stmt] = list(tree.body)
+    for node in waiting:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            waiting += node.body
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             first, last = node.lineno - 1, node.end_lineno or node.lineno
             lines[first] = " " * node.col_offset + '""'
             lines[first + 1 : last] = [""] * (last - first - 1)

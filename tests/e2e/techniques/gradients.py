@@ -95,6 +95,44 @@ def check(replicas, l2, how):
     print(f"right with {replicas} replicas, l2 {l2}, {how}")
 
 
+class Kept:
+    """In an optimizer's place: keeps what it is given."""
+
+    def apply_gradients(self, pairs, *, skip_gradients_aggregation):
+        assert skip_gradients_aggregation, "they are summed already"
+        self.gradients = [gradient for gradient, _ in pairs]
+
+
+def check_float16():
+    asked = arguments.parse(
+        ["--strategy", "multi_worker_mirrored", "--reduce-as", "float16"], {}, Task()
+    )
+    strategy = tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+    )
+    tf_keras.utils.set_random_seed(1)
+    state = State(strategy, asked, GLOBAL_BATCH)
+    state.optimizer = Kept()
+    dataset = inputs.training_dataset(
+        strategy, digits, batches, global_batch=GLOBAL_BATCH, how="from_function"
+    )
+
+    def of_replica(batch):
+        state.train_on(batch)
+        return state.optimizer.gradients
+
+    found = tf.function(lambda batch: strategy.run(of_replica, args=(batch,)))(next(iter(dataset)))
+    indices, _ = next(iter(batches()))
+    right, _ = right_gradients(state.model, indices.numpy(), 0.0)
+    for gradient, wanted in zip(found, right, strict=True):
+        first, second = (part.numpy() for part in strategy.experimental_local_results(gradient))
+        np.testing.assert_array_equal(first, second)
+        np.testing.assert_allclose(first, wanted, rtol=2e-3, atol=2e-5)
+        sent = first * np.float32(GLOBAL_BATCH)
+        np.testing.assert_array_equal(sent.astype(np.float16).astype(np.float32), sent)
+    print("right as float16")
+
+
 seen = [set(), set()]
 for round_of, (indices, weights) in zip((0, 0, 0, 1, 1, 1), batches(), strict=False):
     seen[round_of] |= set(indices.numpy()[weights.numpy() > 0].tolist())
@@ -107,4 +145,5 @@ for replicas, l2, how in (
     (4, 0.0, "distribute"),
 ):
     check(replicas, l2, how)
+check_float16()
 print("all is as it must be")

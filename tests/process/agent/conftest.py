@@ -13,7 +13,7 @@ from agent_harness import (
     python38,
 )
 
-from distrun import transport
+from distrun.transport import local
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def any_host(
         python = python38()
         if python is None:
             pytest.skip("no python3.8 here")
-        monkeypatch.setattr(transport.sys, "executable", python)
+        monkeypatch.setattr(local.sys, "executable", python)
     host = make_host()
     monkeypatch.undo()
     return host

@@ -104,8 +104,9 @@ SPEC = Record(
             name="restart",
             shape=RESTART,
             examples=({"max": 3},),
-            default="no restarts",
-            says="How often and how soon failed tasks are started again.",
+            default="nothing is restarted",
+            says="Starts failed tasks again, together with those that the strategy has start again "
+            "with them.",
         ),
         Key(
             name="timeouts",

@@ -15,15 +15,17 @@ RESTART = Record(
             name="max",
             shape=count(0),
             examples=(3,),
-            default="`0`",
-            says="How many restarts the job may have.",
+            default="`3`",
+            says="How many restarts the job may have, those after a preemption not counted; 0 for "
+            "none.",
         ),
         Key(
             name="backoff",
             shape=Duration(zero=True),
             examples=("1s",),
             default="`1s`",
-            says="How long to wait before the first restart; it doubles with each one.",
+            says="How long to wait before the first restart, less up to a quarter; it doubles with "
+            "each one.",
         ),
         Key(
             name="backoff_max",
@@ -48,7 +50,7 @@ RESTART = Record(
                 noun="exit code",
                 words="a list of exit codes such as [2]",
             ),
-            says="Exit codes after which nothing is restarted.",
+            says="Exit codes after which nothing is restarted; 128 + its number for a signal.",
         ),
     ),
 )

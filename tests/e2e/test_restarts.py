@@ -1,0 +1,109 @@
+"""Real training goes on after a death: the group from its checkpoint, or a worker alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+PATIENCE = 240.0
+CHECKPOINT_EVERY = 10
+
+
+@pytest.fixture
+def train(distrun, small_mnist):
+    """Start training in the background with one restart; `steps` in its only epoch."""
+
+    def start(strategy: str, cluster: str, steps: int) -> subprocess.Popen[bytes]:
+        (distrun.cwd / "job.yaml").write_text(
+            f"strategy: {strategy}\ncluster: {cluster}\n"
+            "program: {script: mnist}\nrestart: {max: 1, backoff: 100ms}\n"
+        )
+        # fmt: off
+        arguments = [
+            "--data-dir", str(small_mnist), "--checkpoint-dir", "saved", "--epochs", "1",
+            "--steps-per-epoch", str(steps), "--checkpoint-every", str(CHECKPOINT_EVERY),
+        ]
+        # fmt: on
+        return distrun.start(
+            "launch",
+            "job.yaml",
+            "--",
+            *arguments,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    return start
+
+
+@pytest.fixture
+def tasks(distrun):
+    """What `status --json` says of each task, by its name; nothing while there is no job."""
+
+    def ask() -> dict[str, dict]:
+        done = distrun("status", "--json")
+        states = json.loads(done.stdout)["job"]["task_states"] if done.returncode == 0 else []
+        return {task["task"]: task for task in states}
+
+    return ask
+
+
+@pytest.fixture
+def kill_at(tasks, wait_until):
+    """SIGKILL one task once another has told of a step; returns the step it had come to."""
+
+    def kill(victim: str, teller: str, step: int) -> int:
+        def reached() -> int:
+            told = tasks().get(teller, {"progress": {}})["progress"]
+            return int(told.get("STEP", 0)) >= step and int(told["STEP"])
+
+        came_to = wait_until(reached, PATIENCE, f"{teller} has come to step {step}")
+        os.kill(tasks()[victim]["pid"], signal.SIGKILL)
+        return came_to
+
+    return kill
+
+
+def test_two_workers_go_on_together_from_the_last_checkpoint(distrun, train, tasks, kill_at):
+    launch = train("multi_worker_mirrored", "{worker: 2}", steps=80)
+    came_to = kill_at("worker:1", "worker:1", step=15)
+    assert launch.wait(PATIENCE) == 0, distrun("logs").stdout[-4000:]
+    assert {name: task["attempt"] for name, task in tasks().items()} == {
+        "worker:0": 1,
+        "worker:1": 1,
+    }
+    for name in ("worker:0", "worker:1"):
+        log = distrun("logs", "-t", name, "--raw").stdout
+        before, marker, after = log.partition("--- attempt 1, ")
+        assert marker, log
+        assert "restarted after worker:1 was killed by SIGKILL ---\n" in after
+        assert "epoch 1/1" not in before
+        resumed = re.search(r"resumed from ckpt-\d+ in saved: epoch 1, after step (\d+)", after)
+        assert resumed, log
+        assert int(resumed[1]) >= came_to - came_to % CHECKPOINT_EVERY
+        assert "epoch 1/1  step 80 " in after
+
+
+def test_a_parameter_servers_worker_comes_back_alone_while_the_chief_trains_on(
+    distrun, train, tasks, kill_at
+):
+    launch = train("parameter_server", "{chief: 1, worker: 2, ps: 1}", steps=400)
+    kill_at("worker:1", "chief:0", step=20)
+    assert launch.wait(PATIENCE) == 0, distrun("logs").stdout[-4000:]
+    attempts = {name: task["attempt"] for name, task in tasks().items()}
+    assert attempts == {"chief:0": 0, "worker:0": 0, "worker:1": 1, "ps:0": 0}
+    log = distrun("logs", "-t", "worker:1", "--raw").stdout
+    addresses = re.findall(r"worker:1 serves at (\S+)", log)
+    assert len(addresses) == 2, log
+    assert addresses[0] == addresses[1]
+    # A step whose worker died is given to another: done at least once, and none is lost.
+    last = distrun("logs", "-t", "chief", "--raw").stdout
+    told = re.search(r"400 steps scheduled, optimizer.iterations (\d+): no update lost", last)
+    assert told, last
+    assert int(told[1]) >= 400

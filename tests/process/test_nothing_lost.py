@@ -1,0 +1,127 @@
+"""What happens to a job whose surroundings fail: stopped processes, clocks, disks, homes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOON = {"max": 3, "backoff": "50ms"}
+
+
+def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
+    distrun, write_spec, status, victim_of, wait_until
+):
+    """SIGSTOP to supervisor and agent, longer than the backoff, while a task fails and waits."""
+    script = (
+        "touch up-$DISTRUN_ATTEMPT; test $DISTRUN_ATTEMPT = 1 && exit 0; "
+        "while ! test -e go; do sleep 0.02; done; touch gone; exit 1"
+    )
+    spec = write_spec(script, workers=1, restart=SOON, timeouts={"start": "1s"})
+    launch = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    wait_until((distrun.cwd / "up-0").exists, timeout=30)
+    wait_until(lambda: status()["state"] == "running")
+    ours = [victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
+    for pid in ours:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        (distrun.cwd / "go").touch()
+        wait_until((distrun.cwd / "gone").exists, timeout=30)
+        stopped = time.monotonic()
+        wait_until(lambda: time.monotonic() - stopped > 1.2, what="longer than timeouts.start")
+        assert not (distrun.cwd / "up-1").exists()
+    finally:
+        for pid in ours:
+            os.kill(pid, signal.SIGCONT)
+    assert launch.wait(30) == 0, launch.stderr.read()
+
+
+def test_a_home_that_vanishes_fails_no_job(distrun, write_spec, distrun_home, wait_until, alive):
+    """The job runs on and ends as it would; the launch says that its record is gone."""
+    script = "echo $$ > pid-$DISTRUN_TASK; while ! test -e go; do sleep 0.02; done"
+    launch = distrun.start(
+        "launch", write_spec(script), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: len(list(distrun.cwd.glob("pid-*"))) == 2, timeout=30)
+    shutil.rmtree(distrun_home / "jobs")
+    (distrun.cwd / "go").touch()
+    _, said = launch.communicate(timeout=30)
+    assert launch.returncode == 0, said
+    assert "was removed while it ran" in said
+    assert "Traceback" not in said
+
+
+def test_a_home_that_vanishes_before_a_restart_is_the_stated_cause(
+    distrun, write_spec, distrun_home, wait_until
+):
+    script = "touch up-$DISTRUN_TASK; while ! test -e go; do sleep 0.02; done; exit 1"
+    launch = distrun.start(
+        "launch", write_spec(script, restart=SOON),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    shutil.rmtree(distrun_home / "jobs")
+    (distrun.cwd / "go").touch()
+    _, said = launch.communicate(timeout=30)
+    assert launch.returncode == 69, said
+    assert "could not be started" in said
+    assert "Traceback" not in said
+
+
+@pytest.fixture
+def small_home(distrun_home, tmp_path) -> Iterator[Path]:
+    """A home on a disk of 4 MB, so that a task fills it at once."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+FULL = {
+    "a task that minds": "yes some output || exit 1; exit 1",
+    "a task that does not": "trap '' PIPE; while :; do echo some output; done 2>/dev/null",
+    "another program, and a task that fails of it": (
+        "cat /dev/zero > small/filler 2>/dev/null; echo lost || exit 9"
+    ),
+}
+
+
+@pytest.mark.parametrize("script", FULL.values(), ids=FULL)
+def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
+    distrun, write_spec, small_home, script
+):
+    env = {**os.environ, "DISTRUN_HOME": str(small_home)}
+    done = distrun("launch", write_spec(script, restart=SOON), env=env, timeout=60,
+                   stdout=subprocess.DEVNULL)  # fmt: skip
+    assert done.returncode == 69, done.stderr
+    assert re.search(r"is full|No space left", done.stderr.splitlines()[-1]), done.stderr
+    shown = distrun("status", "--json", env=env)
+    job = json.loads(shown.stdout)["job"]
+    assert job["state"] == "failed", "its record tells of its end"
+    assert job["outcome"]["exit_code"] == 69
+    assert re.search(r"is full|No space left", job["outcome"]["cause"])
+    assert distrun("wait", env=env).returncode == 69
+
+
+def test_a_launch_on_a_full_disk_is_refused(distrun, write_spec, small_home):
+    with contextlib.suppress(OSError), open(small_home / "filler", "wb") as filler:
+        while True:
+            filler.write(b"x" * 4096)
+            filler.flush()
+    done = distrun(
+        "launch", write_spec("exit 0"), env={**os.environ, "DISTRUN_HOME": str(small_home)}
+    )
+    assert done.returncode == 69
+    assert "Traceback" not in done.stderr

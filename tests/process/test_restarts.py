@@ -1,0 +1,285 @@
+"""Restarts with real processes: who starts again, with what, and what is shown of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+MARKER = re.compile(r"--- attempt (\d+), \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after (.*) ---")
+SOON = {"max": 3, "backoff": "50ms"}
+# Each attempt leaves a file with what it was given, then does as it is told for its number.
+TASK = 'echo "$DISTRUN_ATTEMPT $TF_CONFIG" > given-$DISTRUN_TASK-$DISTRUN_ATTEMPT; '
+PS_CLUSTER = {"chief": 1, "worker": 2, "ps": 1}
+
+
+@pytest.fixture
+def given(distrun) -> Callable[[], dict[str, str]]:
+    """What each attempt was given, by `worker:0-1`."""
+
+    def read() -> dict[str, str]:
+        paths = distrun.cwd.glob("given-*")
+        return {path.name.removeprefix("given-"): path.read_text() for path in paths}
+
+    return read
+
+
+def told(distrun, *job: str) -> list[dict[str, Any]]:
+    lines = distrun("events", *job, "--json").stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def attempts(status: dict[str, Any]) -> dict[str, int]:
+    return {task["task"]: task["attempt"] for task in status["task_states"]}
+
+
+def states(job: dict[str, Any]) -> set[str]:
+    return {task["state"] for task in job["task_states"]}
+
+
+def waits(distrun, *job: str) -> bool:
+    """Whether all tasks of a job wait to start again."""
+    shown = distrun("status", *job, "--json")
+    return shown.returncode == 0 and states(json.loads(shown.stdout)["job"]) == {"restarting"}
+
+
+def test_a_group_starts_again_together_at_the_same_addresses(distrun, write_spec, given, status):
+    fails_twice = (
+        "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-[01]) "
+        "while ! test -s given-worker:0-$DISTRUN_ATTEMPT; do sleep 0.02; done; exit 3;; esac; "
+    )
+    goes_on = "test $DISTRUN_ATTEMPT = 2 || exec sleep 600"
+    done = distrun("launch", write_spec(f"{TASK}{fails_twice}{goes_on}", restart=SOON))
+    assert done.returncode == 0, done.stderr
+    found = given()
+    assert set(found) == {f"worker:{i}-{n}" for i in (0, 1) for n in (0, 1, 2)}
+    for index in (0, 1):
+        given_here = [found[f"worker:{index}-{attempt}"].split(" ", 1) for attempt in range(3)]
+        assert [number for number, _ in given_here] == ["0", "1", "2"]
+        assert len({tf_config for _, tf_config in given_here}) == 1
+    assert done.stderr.count("after worker:1 exited 3: worker:0, worker:1 start again in") == 2
+    job = status()
+    assert attempts(job) == {"worker:0": 2, "worker:1": 2}
+    assert (job["restarts"], job["restarts_left"]) == (2, 1)
+    kinds = [event["event"] for event in told(distrun)]
+    assert kinds.count("RestartPlanned") == 2
+    for log in ("worker:0", "worker:1"):
+        markers = MARKER.findall(distrun("logs", "-t", log).stdout)
+        assert markers == [("1", "worker:1 exited 3"), ("2", "worker:1 exited 3")]
+
+
+def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(distrun, write_spec):
+    """Each attempt has a child in a session of its own that does not care about SIGTERM."""
+    child = "trap '' TERM; echo $$ >> pids; touch up-$DISTRUN_TASK; while :; do sleep 0.1; done"
+    script = (
+        "if test $DISTRUN_ATTEMPT = 1; then "
+        "for pid in $(cat pids); do ! kill -0 $pid || echo $pid >> alive; done; exit 0; fi; "
+        f'setsid sh -c "{child.replace("$", chr(92) + "$")}" & '
+        "while ! test -e up-worker:0 || ! test -e up-worker:1; do sleep 0.02; done; "
+        "test $DISTRUN_TASK = worker:1 && exit 1; wait"
+    )
+    done = distrun("launch", write_spec(script, restart=SOON), timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert len((distrun.cwd / "pids").read_text().split()) == 2
+    assert not (distrun.cwd / "alive").exists()
+    record = told(distrun)
+    second = [e["at"] for e in record if e["event"] == "TaskStarted" and e["attempt"] == 1]
+    first = [e["at"] for e in record if e["event"] == "TaskEnded" and e["attempt"] == 0]
+    assert len(first) == len(second) == 2
+    assert max(first) <= min(second)
+
+
+def test_a_parameter_servers_worker_starts_again_alone(distrun, write_spec, given, status):
+    script = (
+        f"{TASK} case $DISTRUN_TASK in chief:0) "
+        "while ! test -e given-worker:1-1; do sleep 0.02; done; exit 0;; esac; "
+        "test $DISTRUN_TASK-$DISTRUN_ATTEMPT = worker:1-0 && kill -KILL $$; exec sleep 600"
+    )
+    spec = write_spec(script, strategy="parameter_server", cluster=PS_CLUSTER, restart=SOON)
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert "worker:1 starts again" in done.stderr
+    assert attempts(status()) == {"chief:0": 0, "worker:0": 0, "worker:1": 1, "ps:0": 0}
+    first, again = (given()[f"worker:1-{n}"].split(" ", 1)[1] for n in (0, 1))
+    assert first == again
+    assert "worker:1 |" in distrun("logs").stdout
+    assert not MARKER.search(distrun("logs", "-t", "chief").stdout)
+
+
+def test_a_ps_takes_its_group_along_and_not_the_evaluator(distrun, write_spec, status):
+    script = (
+        "test $DISTRUN_TASK-$DISTRUN_ATTEMPT = ps:0-0 && exit 4; "
+        "test $DISTRUN_TASK-$DISTRUN_ATTEMPT = chief:0-1 && exit 0; exec sleep 600"
+    )
+    cluster = {**PS_CLUSTER, "evaluator": 1}
+    spec = write_spec(
+        script, strategy="parameter_server", cluster=cluster, restart=SOON,
+        timeouts={"grace": "100ms"},
+    )  # fmt: skip
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    found = attempts(status())
+    assert found.pop("evaluator:0") == 0
+    assert set(found.values()) == {1}
+
+
+def test_an_evaluator_starts_again_alone_and_fails_no_job(distrun, write_spec, status):
+    script = (
+        "case $DISTRUN_TASK in evaluator:0) touch up-$DISTRUN_ATTEMPT; exit 5;; esac; "
+        "while ! test -e up-2; do sleep 0.02; done"
+    )
+    cluster = {"worker": 2, "evaluator": 1}
+    done = distrun("launch", write_spec(script, cluster=cluster, restart={**SOON, "max": 2}))
+    assert done.returncode == 0, done.stderr
+    job = status()
+    assert attempts(job) == {"worker:0": 0, "worker:1": 0, "evaluator:0": 2}
+    assert job["restarts"] == 0, "its restarts are its own"
+
+
+def test_when_the_restarts_are_used_up_the_report_says_so(distrun, write_spec, status):
+    spec = write_spec("echo trying; exit 3", workers=1, restart={**SOON, "max": 2})
+    done = distrun("launch", spec)
+    assert done.returncode == 3
+    assert "worker:0 exited 3 (2 times)" in done.stderr
+    assert done.stderr.splitlines()[-1] == "distrun: exit code 3, worker:0's own"
+    assert done.stdout.count("trying") == 3
+    assert status()["outcome"]["cause"] == "worker:0 exited 3, after 2 restarts"
+    assert distrun("wait").returncode == 3
+
+
+def test_what_is_never_to_be_restarted_fails_at_once(distrun, write_spec):
+    restart = {"max": 3, "never_on": [2], "backoff": "1h", "backoff_max": "1h"}
+    done = distrun("launch", write_spec("exit 2", restart=restart), timeout=30)
+    assert done.returncode == 2
+    assert "restart.never_on" in distrun("events").stdout
+
+
+def test_a_program_that_is_not_there_is_not_tried_again(distrun, write_spec):
+    spec = write_spec("", program={"command": ["no-such-program"]}, restart=SOON)
+    done = distrun("launch", spec)
+    assert done.returncode == 69
+    assert "RestartPlanned" not in distrun("events", "--json").stdout
+
+
+WAITING = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
+
+
+def test_stopped_while_it_waits_it_ends_at_once(distrun, write_spec, status, wait_until):
+    """It shows that it waits and for how long, and nothing of it is left meanwhile."""
+    launch = distrun.start(
+        "launch", write_spec("exit 1", restart=WAITING),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: waits(distrun), timeout=30)
+    job = status()
+    assert (job["state"], job["running"], job["restarts_left"]) == ("restarting", True, 0)
+    in_minutes = {round((task["restarts_at"] - time.time()) / 60) for task in job["task_states"]}
+    assert in_minutes <= set(range(44, 61))
+    assert re.search(r"worker:0 +restarting in \d\d m", distrun("status").stdout)
+    began = time.monotonic()
+    launch.send_signal(signal.SIGINT)
+    assert launch.wait(20) == 130
+    assert time.monotonic() - began < 5.0
+    assert states(status()) <= {"failed", "stopped"}
+
+
+def test_the_run_timeout_ends_a_job_that_waits(distrun, write_spec):
+    script = "sleep 0.2; exit 1"
+    spec = write_spec(script, restart=WAITING, timeouts={"run": "1s"})
+    done = distrun("launch", spec, timeout=30)
+    assert done.returncode == 75
+    assert "timeouts.run" in done.stderr
+
+
+def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun, write_spec, status):
+    """One is told to go by SIGTERM; the other needs longer than a second to save."""
+    told_progress = (
+        "import os, signal, socket, sys, time\n"
+        "me = os.environ['DISTRUN_TASK'] + os.environ['DISTRUN_ATTEMPT']\n"
+        "if me.endswith('1'): sys.exit(0)\n"
+        "def save(*_):\n"
+        "    time.sleep(1.5); open('saved-' + me, 'w').close(); sys.exit(42)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "link.sendto(b'STEP=7', chr(0) + os.environ['DISTRUN_NOTIFY'][1:])\n"
+        "open('up-' + me, 'w').close()\n"
+        "if me == 'worker:00':\n"
+        "    while not os.path.exists('up-worker:10'): time.sleep(0.02)\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(600)\n"
+    )
+    program = {"command": ["python3", "-c", told_progress]}
+    done = distrun("launch", write_spec("", program=program, restart={**SOON, "max": 1}))
+    assert done.returncode == 0, done.stderr
+    assert (distrun.cwd / "saved-worker:10").exists(), "it was not given its time"
+    assert "not counted, a preemption" in done.stderr
+    job = status()
+    assert (job["restarts"], job["restarts_left"]) == (1, 1)
+
+
+def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(distrun, write_spec):
+    script = 'printf "begun $DISTRUN_ATTEMPT"; test $DISTRUN_ATTEMPT = 1 && exit 0; kill -KILL $$'
+    done = distrun("launch", write_spec(script, workers=1, restart=SOON))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "worker:0 | begun 0"
+    assert MARKER.search(lines[1])[2] == "worker:0 was killed by SIGKILL"
+    assert lines[2] == "worker:0 | begun 1"
+    assert distrun("logs").stdout.splitlines() == lines
+    raw = distrun("logs", "--raw").stdout
+    assert raw.startswith("begun 0\n--- attempt 1, ")
+    assert raw.endswith(" ---\nbegun 1")
+    tail = distrun("logs", "-n", "1").stdout
+    assert tail == "worker:0 | begun 1\n"
+
+
+def test_a_detached_launch_is_content_with_programs_that_were_executed(distrun, write_spec):
+    spec = write_spec("test $DISTRUN_ATTEMPT = 1 || exit 1", restart=SOON)
+    job_id = distrun("launch", "-d", spec).stdout.strip()
+    assert distrun("wait", job_id, timeout=30).returncode == 0
+
+
+def test_the_plan_tells_the_restarts(distrun, write_spec):
+    spec = write_spec("exit 0", restart={"backoff": "2s", "never_on": [2, 3]})
+    shown = distrun("plan", spec).stdout
+    assert "at most 3 restarts" in shown
+    assert "none after exit code 2, 3" in shown
+    plan = json.loads(distrun("plan", spec, "--json").stdout)["plan"]
+    assert plan["restart"]["max"] == 3
+    spec = write_spec("exit 0")
+    assert json.loads(distrun("plan", spec, "--json").stdout)["plan"]["restart"]["max"] == 0
+
+
+def test_ports_are_held_between_attempts(distrun, write_spec, status, wait_until):
+    """Another job that wants the port cannot have it while the first waits to start again."""
+    distrun("launch", "-d", write_spec("exit 1", workers=1, name="waits", restart=WAITING))
+    wait_until(lambda: waits(distrun, "waits"), timeout=30)
+    address = status("waits")["task_states"][0]["address"]
+    other = write_spec("exit 0", name="other", cluster={"worker": [address]})
+    done = distrun("launch", other)
+    assert done.returncode == 69
+    assert "another distrun job holds it" in done.stderr
+    assert distrun("kill", "waits").returncode == 0
+
+
+@pytest.mark.parametrize("who", ["agent", "guard", "supervisor", "launch"])
+def test_a_death_of_ours_while_it_waits_leaves_nothing(
+    distrun, write_spec, status, victim_of, wait_until, alive, who
+):
+    launch = distrun.start(
+        "launch", write_spec("exit 1", restart=WAITING),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until(lambda: waits(distrun), timeout=30)
+    ours = [victim_of(each, launch) for each in ("agent", "guard", "supervisor")]
+    os.kill(victim_of(who, launch), signal.SIGKILL)
+    wait_until(lambda: not any(map(alive, ours)), timeout=10)
+    if who != "launch":
+        assert launch.wait(10) in (69, 70)

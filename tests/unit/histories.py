@@ -1,0 +1,156 @@
+"""A job's history in the making, for tests of the pure lifecycle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrun import events
+from distrun.lifecycle import (
+    PROMPT_GRACE,
+    SIGTERM,
+    Action,
+    Announce,
+    Finish,
+    JobPhase,
+    JobState,
+    StartTask,
+    StopTask,
+    step,
+)
+from distrun.strategies import STRATEGIES, Success
+
+GRACE = 10.0
+MWM = "multi_worker_mirrored"
+PS = "parameter_server"
+
+
+@dataclass
+class Job:
+    """A history in the making: each call is an event, its actions are what it returns."""
+
+    state: JobState = field(default_factory=JobState)
+    history: list[events.Event] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+
+    def __call__(self, kind: type[events.Event], **fields: Any) -> list[Action]:
+        actions = self.happened(kind(at=float(len(self.history)), **fields))
+        return [action for action in actions if not isinstance(action, Announce)]
+
+    def happened(self, event: events.Event) -> list[Action]:
+        self.history.append(event)
+        self.state, actions = step(self.state, event)
+        self.actions += actions
+        for action in actions:
+            if isinstance(action, Announce):
+                self.happened(action.event)
+        return actions
+
+    def created(self, strategy: str, success: Success | None = None, **fields: Any) -> list[Action]:
+        return self(
+            events.JobCreated,
+            name="job",
+            strategy=strategy,
+            success=success or STRATEGIES[strategy].success,
+            spec_file="job.yaml",
+            supervisor_pid=1,
+            grace=GRACE,
+            **{"job_id": "job-1", "start_timeout": 300.0, **fields},
+        )
+
+    def planned(self, *names: str, host: str = "localhost") -> list[Action]:
+        self(
+            events.HostReady,
+            host=host,
+            agent_pid=2,
+            hostname="here",
+            python="3.11",
+            cores=2.0,
+            gpus=(),
+        )
+        records = tuple(
+            events.TaskRecord(name=name, role=role, index=int(index), host=host)
+            for name, (role, _, index) in ((name, name.partition(":")) for name in names)
+        )
+        return self(events.JobPlanned, tasks=records)
+
+    def started(self, *names: str) -> list[Action]:
+        return [
+            action
+            for name in names
+            for action in self(events.TaskStarted, task=name, attempt=self.attempt(name), pid=100)
+        ]
+
+    def exited(
+        self,
+        name: str,
+        code: int | None = 0,
+        signal: int | None = None,
+        lived: float | None = None,
+    ) -> list[Action]:
+        return self(
+            events.TaskExited,
+            task=name,
+            attempt=self.attempt(name),
+            code=None if signal is not None else code,
+            signal=signal,
+            lived=lived,
+        )
+
+    def ended(self, *names: str) -> list[Action]:
+        return [
+            action
+            for name in names
+            for action in self(events.TaskEnded, task=name, attempt=self.attempt(name))
+        ]
+
+    def gone(
+        self,
+        name: str,
+        code: int | None = 0,
+        signal: int | None = None,
+        lived: float | None = None,
+    ) -> list[Action]:
+        return self.exited(name, code, signal, lived) + self.ended(name)
+
+    def attempt(self, name: str) -> int:
+        return self.state.tasks[name].attempt
+
+    def attempts(self) -> dict[str, int]:
+        return {name: task.attempt for name, task in self.state.tasks.items()}
+
+    def timed_out(self, timer: str) -> list[Action]:
+        return self(events.TimedOut, timer=timer)
+
+    def stop(self, signal: int = SIGTERM, grace: float = GRACE) -> list[Action]:
+        return self(
+            events.StopRequested, reason="distrun kill", signal=signal, grace=grace, exit_code=137
+        )
+
+    def phases(self) -> dict[str, str]:
+        return {name: task.phase.value for name, task in self.state.tasks.items()}
+
+    @property
+    def verdict(self) -> tuple[str, int, str] | None:
+        outcome = self.state.outcome
+        return outcome and (outcome.result, outcome.exit_code, outcome.origin)
+
+    def finish(self) -> None:
+        """What the supervisor does once it has been told to finish."""
+        (outcome,) = [action.outcome for action in self.actions if isinstance(action, Finish)]
+        assert outcome == self.state.outcome
+        self(events.JobEnded, outcome=outcome)
+        assert self.state.phase.is_final
+
+
+def running(strategy: str, *names: str, success: Success | None = None, **fields: Any) -> Job:
+    job = Job()
+    job.created(strategy, success, **fields)
+    assert job.planned(*names) == [StartTask(name, 0) for name in names]
+    job.started(*names)
+    assert job.state.phase is JobPhase.RUNNING
+    return job
+
+
+def told(*names: str, signal: int = SIGTERM, grace: float = PROMPT_GRACE) -> list[Action]:
+    return [StopTask(name, signal, grace) for name in names]

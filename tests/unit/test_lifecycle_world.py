@@ -1,0 +1,319 @@
+"""The lifecycle in a world: agents that take orders and report, timers, and whatever may happen.
+
+Hypothesis chooses what happens next: an order or a report arrives, a timer runs out, a task is
+executed, exits or ends, somebody stops the job, a host is lost. The world knows the truth, which
+the lifecycle only hears of, and holds it to its guarantees.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrun import events
+from distrun.lifecycle import (
+    MOST_FREE_IN_A_ROW,
+    SIGKILL,
+    SIGTERM,
+    Action,
+    Announce,
+    CancelTimer,
+    Finish,
+    JobState,
+    SetTimer,
+    StartTask,
+    StopTask,
+    replay,
+    step,
+)
+from distrun.spec.model import RestartSpec
+from distrun.strategies import STRATEGIES, Success
+
+MWM = "multi_worker_mirrored"
+PS = "parameter_server"
+JOBS = [
+    ("mirrored", None, ("worker:0",)),
+    (MWM, None, ("worker:0", "worker:1")),
+    (MWM, None, ("chief:0", "worker:0", "worker:1", "evaluator:0")),
+    (MWM, Success.ALL, ("worker:0", "worker:1", "evaluator:0")),
+    (MWM, Success.WORKER_0, ("worker:0", "worker:1")),
+    (PS, None, ("chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0")),
+]
+POLICIES = [
+    RestartSpec(max=0),
+    RestartSpec(max=1, backoff=0.0),
+    RestartSpec(max=2, never_on=(2,)),
+    RestartSpec(max=3, reset_after=None),
+]
+EXITS = [(0, None), (1, None), (2, None), (42, None), (None, SIGKILL), (None, SIGTERM)]
+DISASTERS = ("stop", "fault", "lost", "run")
+
+
+@dataclass
+class Attempt:
+    """What is true of one attempt. `told`: it has been sent a signal to stop."""
+
+    number: int
+    executed: bool = False
+    exited: bool = False
+    told: bool = False
+
+
+@dataclass
+class World:
+    """Two hosts, the links to them, and the supervisor's timers."""
+
+    state: JobState = field(default_factory=JobState)
+    history: list[events.Event] = field(default_factory=list)
+    alive: dict[str, Attempt] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    orders: dict[str, deque[Action]] = field(default_factory=dict)
+    reports: dict[str, deque[events.Event]] = field(default_factory=dict)
+    timers: dict[str, float] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    hosts: dict[str, str] = field(default_factory=dict)
+    finished: list[events.Outcome] = field(default_factory=list)
+    at: float = 0.0
+
+    # The supervisor ------------------------------------------------------------------------
+
+    def happen(self, event: events.Event) -> None:
+        decided = self.state.outcome
+        self.history.append(event)
+        state, actions = step(self.state, event)
+        assert (state, actions) == step(self.state, event), "chance has a part in it"
+        if isinstance(event, events.TaskExited) and phase_of(self.state, event.task) == "stopping":
+            assert not actions, "the exit of a task that was told to stop is no failure"
+        self.state = state
+        assert decided is None or state.outcome == decided, "a decided outcome changed"
+        for action in actions:
+            self.perform(action)
+
+    def perform(self, action: Action) -> None:
+        if isinstance(action, (StartTask, StopTask)):
+            self.orders[self.hosts[action.task]].append(action)
+            if isinstance(action, StartTask) and action.attempt:
+                self.check_start(action)
+        elif isinstance(action, SetTimer):
+            assert action.timer not in self.timers, "set twice"
+            self.timers[action.timer] = action.seconds
+        elif isinstance(action, CancelTimer):
+            self.timers.pop(action.timer, None)
+        elif isinstance(action, Announce):
+            assert isinstance(action.event, events.RestartPlanned)
+            assert "evaluator:0" not in action.event.tasks or len(action.event.tasks) == 1
+            self.happen(action.event)
+        elif isinstance(action, Finish):
+            assert not self.running_in_truth(), "it finished over living tasks"
+            self.finished.append(action.outcome)
+
+    def check_start(self, start: StartTask) -> None:
+        """All that start together have ended, not only this one."""
+        planned = [e for e in self.history if isinstance(e, events.RestartPlanned)]
+        (restart,) = [each for each in planned if start.task in each.tasks][-1:]
+        assert start.cause == restart.cause
+        begun = {
+            e.task for queue in self.orders.values() for e in queue if isinstance(e, StartTask)
+        }
+        for name in restart.tasks:
+            assert name in begun or name not in self.alive, f"{name} has not ended"
+
+    # The hosts -----------------------------------------------------------------------------
+
+    def running_in_truth(self) -> list[str]:
+        return [name for name in self.alive if self.hosts[name] not in self.lost]
+
+    def obey(self, host: str) -> None:
+        order = self.orders[host].popleft()
+        if isinstance(order, StartTask):
+            assert order.task not in self.alive, "two attempts of one task"
+            assert order.attempt == self.last.get(order.task, -1) + 1
+            self.last[order.task] = order.attempt
+            self.alive[order.task] = Attempt(order.attempt)
+        elif isinstance(order, StopTask) and order.task in self.alive:
+            self.alive[order.task].told = True
+
+    def report(self, task: str, kind: type[events.Event], **fields: object) -> None:
+        number = self.alive[task].number
+        event = kind(at=self.at, task=task, attempt=number, **fields)  # type: ignore[call-arg]
+        self.reports[self.hosts[task]].append(event)
+
+    def execute(self, task: str, *, works: bool) -> None:
+        if works:
+            self.report(task, events.TaskStarted, pid=1)
+            self.alive[task].executed = True
+        else:
+            self.report(task, events.TaskNotStarted, reason="no such program")
+            del self.alive[task]
+
+    def exit(self, task: str, code: int | None, signal: int | None, lived: float) -> None:
+        self.report(task, events.TaskExited, code=code, signal=signal, lived=lived)
+        self.alive[task].exited = True
+
+    def end(self, task: str) -> None:
+        self.report(task, events.TaskEnded)
+        del self.alive[task]
+
+    def lose(self, host: str) -> None:
+        self.lost.add(host)
+        self.orders[host].clear()
+        self.reports[host].clear()
+        for name in [name for name in self.alive if self.hosts[name] == host]:
+            del self.alive[name]
+        self.happen(events.HostLost(at=self.at, host=host, reason="gone"))
+
+    # What can be next ----------------------------------------------------------------------
+
+    def choices(self) -> list[tuple[str, str]]:
+        found = [("obey", host) for host, queue in self.orders.items() if queue]
+        found += [("hear", host) for host, queue in self.reports.items() if queue]
+        found += [("timer", timer) for timer in self.timers if timer not in ("run", "start")]
+        for name, attempt in self.alive.items():
+            if not attempt.executed:
+                found.append(("execute", name))
+            elif not attempt.exited:
+                found.append(("exit", name))
+            else:
+                found.append(("end", name))
+        return found
+
+    def do(self, what: str, which: str, draw: st.DataObject) -> None:
+        self.at += 1.0
+        if what == "obey":
+            self.obey(which)
+        elif what == "hear":
+            self.happen(self.reports[which].popleft())
+        elif what == "timer":
+            del self.timers[which]
+            self.happen(events.TimedOut(at=self.at, timer=which))
+        elif what == "execute":
+            self.execute(which, works=draw.draw(st.integers(0, 9), "executed unless 0") > 0)
+        elif what == "exit":
+            code, signal = draw.draw(st.sampled_from(EXITS))
+            self.exit(which, code, signal, lived=draw.draw(st.sampled_from([1.0, 61.0])))
+        else:
+            self.end(which)
+
+    def disaster(self, what: str) -> None:
+        if what == "stop":
+            self.happen(
+                events.StopRequested(
+                    at=self.at, reason="kill", signal=SIGTERM, grace=10.0, exit_code=137
+                )
+            )
+        elif what == "fault":
+            self.happen(events.HostFault(at=self.at, host="a", reason="broken"))
+        elif what == "lost" and "b" not in self.lost:
+            self.lose("b")
+        elif what == "run" and self.timers.pop("run", None) is not None:
+            self.happen(events.TimedOut(at=self.at, timer="run"))
+
+    def settle(self) -> None:
+        """From here on nothing goes wrong: what has been told to stop does, the rest exits 0."""
+        for _ in range(2000):
+            found = self.choices()
+            if not found:
+                return
+            calm = [each for each in found if each[0] not in ("exit", "timer")]
+            told = [each for each in found if each[0] == "exit" and self.alive[each[1]].told]
+            exits = [each for each in found if each[0] == "exit"]
+            timers = [each for each in found if each[0] == "timer" and "health" not in each[1]]
+            choice = (calm or told or timers or sorted(exits) or [None])[0]
+            if choice is None:
+                return
+            what, which = choice
+            if what == "exit":
+                self.exit(which, None if self.alive[which].told else 0, SIGTERM
+                          if self.alive[which].told else None, lived=1.0)  # fmt: skip
+            elif what == "execute":
+                self.execute(which, works=True)
+            else:
+                self.do(what, which, None)  # type: ignore[arg-type]
+        raise AssertionError("it goes on for ever")
+
+
+def phase_of(state: JobState, task: str) -> str:
+    return state.tasks[task].phase.value
+
+
+def create(
+    strategy: str, success: Success | None, names: tuple[str, ...], policy: RestartSpec
+) -> World:
+    world = World(
+        hosts={name: "ab"[place % 2] for place, name in enumerate(names)},
+        orders={"a": deque(), "b": deque()},
+        reports={"a": deque(), "b": deque()},
+    )
+    world.happen(
+        events.JobCreated(
+            at=0.0, job_id="job-1", name="job", strategy=strategy,
+            success=success or STRATEGIES[strategy].success, spec_file="job.yaml",
+            supervisor_pid=1, grace=10.0, start_timeout=300.0, run_timeout=60.0, restart=policy,
+        )
+    )  # fmt: skip
+    for host in "ab":
+        world.happen(
+            events.HostReady(
+                at=0.0, host=host, agent_pid=2, hostname=host, python="3.11", cores=2.0, gpus=()
+            )
+        )
+    records = tuple(
+        events.TaskRecord(
+            name=name, role=name.split(":")[0], index=int(name.split(":")[1]), host=host
+        )
+        for name, host in world.hosts.items()
+    )
+    world.happen(events.JobPlanned(at=0.0, tasks=records))
+    return world
+
+
+def check_budgets(history: list[events.Event], policy: RestartSpec) -> None:
+    """No more restarts than there may be, the evaluator's counted apart."""
+    for mine in (True, False):
+        counted = in_a_row = 0
+        for event in history:
+            if isinstance(event, events.TimedOut) and event.timer == (
+                "health:evaluator" if mine else "health:job"
+            ):
+                counted = in_a_row = 0
+            if isinstance(event, events.RestartPlanned) and mine == (
+                event.tasks == ("evaluator:0",)
+            ):
+                counted += not event.is_free
+                in_a_row = in_a_row + 1 if event.is_free else 0
+                assert event.left == policy.max - counted
+                assert 0 <= event.delay <= policy.backoff_max
+            assert counted <= policy.max
+            assert in_a_row <= MOST_FREE_IN_A_ROW
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_whatever_happens_the_guarantees_hold(data: st.DataObject) -> None:
+    strategy, success, names = data.draw(st.sampled_from(JOBS))
+    policy = data.draw(st.sampled_from(POLICIES))
+    world = create(strategy, success, names, policy)
+    for _ in range(data.draw(st.integers(0, 60), "moves")):
+        found = world.choices()
+        if data.draw(st.integers(0, 24), "disaster at 0") == 0:
+            world.disaster(data.draw(st.sampled_from(DISASTERS)))
+        elif found:
+            world.do(*data.draw(st.sampled_from(found)), data)
+        if world.finished:
+            break
+    world.settle()
+    assert replay(world.history) == world.state
+
+    assert world.finished == [world.state.outcome], "it does not end, or twice"
+    assert not world.running_in_truth()
+    assert world.state.outcome is not None
+    world.happen(events.JobEnded(at=world.at, outcome=world.state.outcome))
+    assert world.state.phase.is_final
+    assert all(task.phase.is_final for task in world.state.tasks.values())
+    assert not world.state.restarts
+    check_budgets(world.history, policy)
+    recorded = [events.decode(events.encode(event)) for event in world.history]
+    assert recorded == world.history

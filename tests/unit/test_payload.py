@@ -1,0 +1,63 @@
+"""The agent as it goes over ssh: small, and whole on every Python that a host may have."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distrun.agent import wire
+from distrun.transport import payload
+
+MARK = b"\nhere it begins\n"
+
+
+def pythons() -> list[str]:
+    """This Python, and others of this machine that agents may meet."""
+    others = Path.home().glob(".pyenv/versions/3.*/bin/python3")
+    found = [sys.executable, *map(str, sorted(others)), *filter(None, [shutil.which("python3")])]
+    return list(dict.fromkeys(found))
+
+
+def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """What comes of the payload where `python` is the host's python3."""
+    programs = folder / "bin"
+    programs.mkdir()
+    programs.joinpath("python3").symlink_to(python)
+    given = payload.agent(MARK)
+    given += wire.encode(wire.Configure(wire.PROTOCOL, "a job", "", 1.0, "user@host"))
+    given += wire.encode(wire.Shutdown())
+    return subprocess.run(
+        ["sh", "-c", payload.COMMAND],
+        input=given,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={"PATH": str(programs), "XDG_STATE_HOME": str(folder / "state")},
+    )
+
+
+def test_it_is_one_payload_of_less_than_100_kb():
+    assert len(payload.agent(MARK)) < 100_000
+    assert len(shlex.split(payload.COMMAND)) == 6
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_it_starts_where_python_is_new_enough_and_says_so_where_not(python: str, tmp_path: Path):
+    asked = [python, "-c", "import sys; print(sys.version_info >= (3, 8))"]
+    is_new = subprocess.run(asked, capture_output=True, check=False).stdout == b"True\n"
+    done = started(python, tmp_path)
+    if not is_new:
+        assert done.returncode == payload.EXIT_TOO_OLD
+        assert done.stderr.startswith(b"distrun: its python3 is 3.")
+        return
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.partition(MARK)[2]
+    assert b'"type":"Hello"' in said
+    assert b'"kept":"","type":"Farewell"' in said
+    assert not [name for _, _, names in os.walk(tmp_path / "state") for name in names]
