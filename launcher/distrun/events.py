@@ -116,6 +116,13 @@ class PreflightSkipped(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreflightStarted(Event):
+    """So many hosts are being tried out."""
+
+    hosts: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PreflightFound(Event):
     """Something that is not as it should be on a host. `grade`: warning or failed."""
 
@@ -252,7 +259,7 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, LinkLost, LinkRestored, LogsIncomplete,
-        PreflightSkipped, PreflightFound, PreflightEnded,
+        PreflightSkipped, PreflightStarted, PreflightFound, PreflightEnded,
         JobPlanned, Aborted, TaskStarted, TaskNotStarted, TaskExited, TaskEnded, TaskReported,
         RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut, JobEnded,
     )

@@ -3,35 +3,59 @@
 from __future__ import annotations
 
 import json
-import stat
+import signal
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 PORTS = "21000-21999"
-FAKE_VERSION = """\
+OTHER_VERSION = f"""\
+#!{sys.executable} -I
+import sys
+code, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
+sys.version_info = (3, 8, 1, "final", 0)
+exec(code)
+"""
+WRONG_CLOCK = """\
 #!/bin/sh
-exec python3 -c 'import sys; code = sys.argv[2]; sys.argv = ["-c", *sys.argv[3:]]
-sys.version_info = (3, 9, 1, "final", 0); exec(code)' "$@"
+[ "$1" = -I ] || exec /usr/bin/env -u PATH {python} "$@"
+exec {python} "$1" "$2" "$3" "import time; now = time.time; time.time = lambda: now() - 90
+$4"
+"""
+HANGING = """\
+#!/bin/sh
+echo "$PPID" >> {marks}
+exec sleep 1000
 """
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A script that tells when it has run."""
-    path = tmp_path / "train.py"
+    """A script that tells when it has run, in a folder of its own."""
+    path = tmp_path / "program" / "train.py"
+    path.parent.mkdir()
     path.write_text("print('I RAN')\n")
     return path
 
 
-def kinds(distrun: Any) -> list[str]:
-    """The kinds of the newest job's events."""
-    told = distrun("events", "--json").stdout
-    return [json.loads(line)["event"] for line in told.splitlines()]
+@pytest.fixture
+def hanging(tmp_path: Path) -> tuple[Path, Path]:
+    """An interpreter that does not answer, and the file in which each start of it is a line."""
+    marks = tmp_path / "marks"
+    return program(tmp_path / "hanging", HANGING.format(marks=marks)), marks
 
 
-def program(script: Path, **keys: Any) -> dict[str, Any]:
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def running(script: Path, **keys: Any) -> dict[str, Any]:
     return {"script": str(script), "sync": "off", "python": "python3", **keys}
 
 
@@ -44,13 +68,26 @@ def site(tmp_path: Path, version: str) -> str:
     return str(folder)
 
 
+def kinds(distrun: Any) -> list[str]:
+    """The kinds of the newest job's events."""
+    told = distrun("events", "--json").stdout
+    return [json.loads(line)["event"] for line in told.splitlines()]
+
+
+def assert_nothing_left(hosts: list[Any], processes_of: Any, wait_until: Any) -> None:
+    for host in hosts:
+        wait_until(lambda host=host: not processes_of(host), what=f"{host.name} is clean")
+        assert [path for path in host.home.rglob("*") if not path.is_dir()] == []
+
+
 def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
     hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any
 ):
     h1, h2, h3 = hosts(3)
     h2.block("reject", PORTS, h1)
     h3.block("drop", PORTS, h1, h2)
-    done = distrun("launch", remote_spec("echo I RAN", [h1, h2, h3], ports={"range": PORTS}))
+    spec = remote_spec("echo I RAN", [h1, h2, h3], ports={"range": PORTS})
+    done = distrun("launch", spec)
     assert done.returncode == 69
     assert f"h1 cannot reach h2 at {h2.address}:21" in done.stderr
     assert f"h1, h2 cannot reach h3 at {h3.address}:21" in done.stderr
@@ -62,123 +99,153 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
     assert "I RAN" not in done.stdout
     assert "TaskStarted" not in kinds(distrun)
     assert "h1 cannot reach h2" in distrun("events").stdout
-    for host in (h1, h2, h3):
-        wait_until(lambda host=host: not processes_of(host))
+    assert_nothing_left([h1, h2, h3], processes_of, wait_until)
 
-
-def test_without_preflight_a_job_starts_whatever_is_in_between(
-    hosts: Any, remote_spec: Any, distrun: Any
-):
-    h1, h2 = hosts(2)
-    h2.block("reject", "1024-65535", h1)
-    spec = remote_spec("echo I RAN", [h1, h2])
-    refused = distrun("launch", spec)
-    assert refused.returncode == 69, refused.stderr
-    done = distrun("launch", "--no-preflight", spec)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("I RAN") == 2
+    skipped = distrun("launch", "--no-preflight", spec)
+    assert skipped.returncode == 0, skipped.stderr
+    assert skipped.stdout.count("I RAN") == 3
     assert "PreflightSkipped" in kinds(distrun)
     assert "PreflightEnded" not in kinds(distrun)
     assert "preflight was skipped" in distrun("events").stdout
 
 
-def test_a_script_that_is_another_or_missing_is_said_for_all_hosts_at_once(
+def test_all_that_is_wrong_on_any_host_is_said_at_once(
     hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
 ):
-    h1, h2, h3 = hosts(3)
+    h1, h2, h3, h4 = hosts(4)
+    old = program(tmp_path / "python3.8", OTHER_VERSION)
+    site_of = [site(tmp_path, version) for version in ("2.21.0", "2.15.1")]
+    clock = program(tmp_path / "bin" / "python3", WRONG_CLOCK.format(python=sys.executable))
+    h4.change(sshd=f"SetEnv PATH={clock.parent}:/usr/bin:/bin\n")
+    proxied = {"grpc_proxy": "http://proxy:3128", "no_grpc_proxy": "localhost"}
+    on = [
+        {"name": "h1", "env": {"PYTHONPATH": site_of[0]}, "python": sys.executable},
+        {"name": "h2", "env": {"PYTHONPATH": site_of[0]}, "python": str(old)},
+        {"name": "h3", "env": {"PYTHONPATH": site_of[1]}, "python": sys.executable},
+        {"name": "h4", "env": {"PYTHONPATH": site_of[0], **proxied}, "python": sys.executable},
+    ]
+    spec = remote_spec("", [h1, h2, h3, h4], hosts=on, program=running(script, workdir="/"))
     other = tmp_path / "other.py"
     other.write_text("print('I AM OLD')\n")
     empty = tmp_path / "empty"
     empty.mkdir()
-    folder = tmp_path / "jobs"
-    folder.mkdir()
-    script = script.rename(folder / "train.py")
-    spec = remote_spec("", [h1, h2, h3], program=program(script, workdir="/"))
-    assert distrun("launch", spec).returncode == 0
     h2.cover(script, other)
-    h3.cover(folder, empty)
+    h3.cover(script.parent, empty)
+    usual = f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}"
     done = distrun("launch", spec)
     assert done.returncode == 69
-    assert f"h2: {script} is not the same as on this machine" in done.stderr
-    assert f"h3: {script} cannot be read: No such file" in done.stderr
-    assert "h1" not in done.stderr.partition("job job-")[0]
+    for said in (
+        f"failed: h2: {script} is not the same as on this machine",
+        f"failed: h2: {old} has Python 3.8.1; that of h1, h3, h4 has {usual}",
+        f"failed: h3: {script} cannot be read: No such file",
+        f"failed: h3: {sys.executable} has TensorFlow 2.15.1; that of h1, h2, h4 has 2.21.0",
+        "warning: h4: its clock is 90.",
+        "failed: h4: grpc_proxy is set and no_proxy leaves hosts of the cluster out",
+    ):
+        assert said in done.stderr
+    assert "h1: " not in done.stderr
     assert "RAN" not in done.stdout
     assert "OLD" not in done.stdout
 
-
-def test_versions_that_differ_keep_a_job_from_starting(
-    hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
-):
-    h1, h2, h3 = hosts(3)
-    fake = tmp_path / "python3.9"
-    fake.write_text(FAKE_VERSION)
-    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
-    new, old = site(tmp_path, "2.21.0"), site(tmp_path, "2.15.1")
-    on = [
-        {"name": "h1", "env": {"PYTHONPATH": new}},
-        {"name": "h2", "env": {"PYTHONPATH": new}, "python": str(fake)},
-        {"name": "h3", "env": {"PYTHONPATH": old}},
+    found = distrun("doctor", "--json", spec)
+    assert found.returncode == 69
+    checks = json.loads(found.stdout)["doctor"]["checks"]
+    assert [
+        (each["host"], each["subject"], each["grade"])
+        for each in sorted(checks, key=lambda each: (each["host"], each["subject"]))
+        if each["grade"] in ("failed", "warning")
+    ] == [
+        *(("h2", "python", "failed"), ("h2", "script", "failed")),
+        *(("h3", "script", "failed"), ("h3", "tensorflow", "failed")),
+        *(("h4", "clock", "warning"), ("h4", "proxies", "failed")),
     ]
-    spec = remote_spec("", [h1, h2, h3], hosts=on, program=program(script))
-    done = distrun("launch", spec)
-    assert done.returncode == 69
-    assert f"h2: {fake} has Python 3.9.1; that of h1, h3 has 3." in done.stderr
-    assert "h3: python3 has TensorFlow 2.15.1; that of h1, h2 has 2.21.0" in done.stderr
-    assert "I RAN" not in done.stdout
 
 
-def test_tensorflow_on_some_hosts_only_keeps_a_job_from_starting_and_on_none_does_not(
+def test_warnings_are_said_and_the_job_runs(
     hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
 ):
-    h1, h2 = hosts(2)
-    bare = {"PYTHONNOUSERSITE": "1"}
-    on = [{"name": "h1", "env": {**bare, "PYTHONPATH": site(tmp_path, "2.21.0")}}, "h2"]
+    two = hosts(2)
     # Without site-packages, whatever this machine has in them.
-    alone = tmp_path / "python3"
-    alone.write_text('#!/bin/sh\nexec python3 -S "$@"\n')
-    alone.chmod(0o755)
-    what = program(script, python=str(alone))
-    done = distrun("launch", remote_spec("", [h1, h2], hosts=on, program=what))
-    assert done.returncode == 69
-    assert f"h2: {alone} there has no TensorFlow; that of h1 has" in done.stderr
-    nowhere = distrun("launch", remote_spec("", [h1, h2], program=what))
-    assert nowhere.returncode == 0, nowhere.stderr
-    assert "TensorFlow" not in nowhere.stderr
+    patched = OTHER_VERSION.replace("-I", "-IS").replace("(3, 8, 1", "(3, 8, {}")
+    pythons = [program(tmp_path / f"p{n}", patched.replace("{}", str(n))) for n in (1, 2)]
+    on = [{"name": h.name, "python": str(p)} for h, p in zip(two, pythons, strict=True)]
+    done = distrun("launch", remote_spec("", two, hosts=on, program=running(script)))
+    assert "h2: " in done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any, script: Path
 ):
-    h1, h2 = hosts(2)
-    spec = remote_spec("", [h1, h2], program=program(script))
+    h1, h2, h3 = hosts(3)
+    spec = remote_spec("", [h1, h2, h3], program=running(script))
     well = distrun("doctor", spec)
     assert well.returncode == 0, well.stdout + well.stderr
+    rows = [line.split() for line in well.stdout.splitlines()]
+    assert ["network", "ok", "all", "3"] in [row[:4] for row in rows]
+    told = {row[0] for row in rows if "ok" in row}
+    assert {"reached", "network", "clock", "script", "python", "disk", "workdir"} <= told
     assert "failed" not in well.stdout
-    for subject in ("reached", "network", "clock", "script", "python", "disk", "workdir"):
-        assert well.stdout.count(f" {subject} ") >= 2, subject
+    assert "all well" in well.stderr
     assert distrun("ps", "-a").stdout.count("\n") <= 1, "it made a job"
+
     h2.block("reject", "1024-65535", h1)
-    ill = distrun("doctor", "--json", spec)
+    h3.cut()
+    options = ("--set", "ssh.connect_timeout=1s")
+    ill = distrun("doctor", "--json", spec, *options)
     assert ill.returncode == 69
     said = json.loads(ill.stdout)
     assert said["version"] == 1
+    assert not said["doctor"]["complete"]
     failed = [check for check in said["doctor"]["checks"] if check["grade"] == "failed"]
-    (check,) = failed
-    assert (check["host"], check["subject"], check["dialled_from"]) == ("h2", "network", ["h1"])
-    assert check["addresses"][0].startswith(f"{h2.address}:")
-    assert "firewall" in check["advice"]
-    for host in (h1, h2):
-        wait_until(lambda host=host: not processes_of(host))
-        assert [path for path in host.home.rglob("*") if not path.is_dir()] == []
+    network, reached = failed
+    assert (network["host"], network["subject"]) == ("h2", "network")
+    assert network["dialled_from"] == ["h1"]
+    assert network["addresses"][0].startswith(f"{h2.address}:")
+    assert "firewall" in network["advice"]
+    assert (reached["host"], reached["subject"]) == ("h3", "reached")
+    read = distrun("doctor", spec, *options).stdout
+    assert "what to do:" in read
+    assert f"h1 cannot reach h2 at {h2.address}:" in read
+    assert_nothing_left([h1, h2], processes_of, wait_until)
 
 
-def test_doctor_tells_which_hosts_cannot_be_reached(hosts: Any, remote_spec: Any, distrun: Any):
-    h1, h2 = hosts(2)
-    h2.cut()
-    spec = remote_spec("true", [h1, h2])
-    done = distrun("doctor", spec, "--set", "ssh.connect_timeout=1s")
-    assert done.returncode == 69
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert ["h1", "reached", "ok"] in [words[:3] for words in lines]
-    assert ["h2", "reached", "failed"] in [words[:3] for words in lines]
-    assert "what to do:" in done.stdout
+@pytest.mark.parametrize("command", ["launch", "doctor"])
+def test_ctrl_c_ends_a_preflight_though_a_host_hangs(
+    command: str,
+    hosts: Any,
+    remote_spec: Any,
+    distrun: Any,
+    hanging: tuple[Path, Path],
+    processes_of: Any,
+    wait_until: Any,
+    script: Path,
+):
+    h1, h2, h3 = hosts(3)
+    python, marks = hanging
+    spec = remote_spec("", [h1, h2, h3], program=running(script, python=str(python)))
+    process = distrun.start(command, spec, stdout=-3, stderr=-3)
+    wait_until(lambda: marks.exists() and marks.read_text().count("\n") == 3, 20)
+    h3.cut()
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert time.monotonic() - began < 10
+    assert_nothing_left([h1, h2], processes_of, wait_until)
+
+
+def test_a_preflight_counts_as_time_in_which_a_job_has_not_started(
+    hosts: Any,
+    remote_spec: Any,
+    distrun: Any,
+    hanging: tuple[Path, Path],
+    processes_of: Any,
+    wait_until: Any,
+    script: Path,
+):
+    two = hosts(2)
+    keys = {"program": running(script, python=str(hanging[0])), "timeouts": {"start": "2s"}}
+    done = distrun("launch", remote_spec("", two, **keys))
+    assert done.returncode == 75
+    assert "Traceback" not in done.stderr
+    assert_nothing_left(two, processes_of, wait_until)

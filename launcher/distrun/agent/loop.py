@@ -11,13 +11,12 @@ import select
 import selectors
 import signal
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
 
 from distrun.agent import facts, family, kernel, lastwords, program
 from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
 from distrun.agent.ports import PortHolder, PortTakenError
-from distrun.agent.preflight import Preflight
 from distrun.agent.questions import ORDERS as QUESTIONS
 from distrun.agent.task import LEFTOVER_GRACE, Task, owner_of
 from distrun.agent.wire import (
@@ -44,6 +43,9 @@ from distrun.agent.wire import (
     WireError,
 )
 
+if TYPE_CHECKING:
+    from distrun.agent.preflight import Preflight
+
 _PROGRESS_INTERVAL = 0.5
 _KILL_AGAIN = 0.02
 
@@ -57,7 +59,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox()
         self._ports = PortHolder()
-        self._preflight = Preflight(self._selector, self._ports, self._report, clock)
+        self._preflight: Optional[Preflight] = None
         self._tasks: Dict[str, Task] = {}
         self._logs: Optional[LogIndexer] = None
         self._job_id = ""
@@ -106,7 +108,9 @@ class Agent:
 
     def _dues(self) -> List[Optional[float]]:
         dues = [task.next_look for task in self._tasks.values()]
-        dues += [self._progress_due, self._lease_ends, self._leaving, *self._preflight.dues]
+        dues += [self._progress_due, self._lease_ends, self._leaving]
+        if self._preflight is not None:
+            dues += self._preflight.dues
         if self._logs is not None:
             dues.append(self._logs.next_look)
         return dues
@@ -120,7 +124,8 @@ class Agent:
             self._watch_logs()
         if self._progress_due is not None and self._progress_due <= now:
             self._send_progress()
-        self._preflight.on_time(now)
+        if self._preflight is not None:
+            self._preflight.on_time(now)
         if self._lease_ends is not None and self._lease_ends <= now:
             self._leave()
         due = [each for each in self._tasks.values() if each.next_look is not None]
@@ -169,13 +174,21 @@ class Agent:
         elif isinstance(order, HoldPorts):
             self._hold_ports(order)
         elif isinstance(order, QUESTIONS):
-            self._preflight.obey(order, self._folder)
+            self._try_out(order)
         elif isinstance(order, StartTask):
             self._start(order)
         elif isinstance(order, StopTask):
             self._stop(order)
         elif isinstance(order, Shutdown):
             self._leave()
+
+    def _try_out(self, order: Message) -> None:
+        if self._preflight is None:
+            # Imported here, for most jobs have one host and none of it.
+            from distrun.agent.preflight import Preflight
+
+            self._preflight = Preflight(self._selector, self._ports, self._report, self._clock)
+        self._preflight.obey(order, self._folder)
 
     def _report(self, report: Message) -> None:
         self._channel.send(report, self._outbox.add(report))

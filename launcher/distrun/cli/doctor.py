@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,10 +14,13 @@ from distrun.cli.options import json_option, overrides_option
 from distrun.errors import HostError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from rich.text import Text
 
-    from distrun.preflight import Check
-    from distrun.rehearsal import Examination
+    from distrun.examination import Examination
+
+_TICK_SECONDS = 1.0
 
 
 @click.command("doctor", short_help="Try out a job's hosts.")
@@ -26,24 +32,47 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
 
     It reaches every host and looks at what a launch on other hosts looks at before its first
     task: whether the hosts reach each other's ports, versions of Python and TensorFlow, the
-    script, folders, disks, clocks and proxies. No task is started, and nothing is left on the
-    hosts. Exits with 69 if something would keep the job from running.
+    script, folders, disks, clocks and proxies. A host that cannot be used is named, and the
+    others are tried out without it. No task is started, and nothing is left on the hosts. Exits
+    with 69 if something would keep the job from running.
 
     \b
       distrun doctor job.yaml
       distrun doctor job.yaml --json
     """
+    from distrun.examination import examine
     from distrun.jobstore import JobStore
-    from distrun.rehearsal import examine
     from distrun.spec import load
 
     spec = load(spec_path, overrides=overrides)
-    found = examine(spec, JobStore.default().jobs)
+    with _LiveLine() as tell:
+        found = examine(spec, JobStore.default().jobs, tell)
     if as_json:
         console.put_json({"doctor": _as_json(found)})
     else:
         _show(found)
     return HostError.exit_code if found.failed else 0
+
+
+class _LiveLine:
+    """What is being done, on a terminal's stderr: the report itself may be piped."""
+
+    def __init__(self) -> None:
+        from distrun.cli.screen import Screen
+        from distrun.session import Output
+
+        self._screen = Screen(Output(sys.stderr.fileno()), sys.stderr)
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Callable[[str], float | None]:
+        return self._tell
+
+    def __exit__(self, *_: object) -> None:
+        self._screen.clear()
+
+    def _tell(self, doing: str) -> float | None:
+        self._screen.show(f"{doing}  {console.span(time.monotonic() - self._began)}")
+        return _TICK_SECONDS if self._screen.is_live else None
 
 
 def _as_json(found: Examination) -> dict[str, Any]:
@@ -60,34 +89,55 @@ def _as_json(found: Examination) -> dict[str, Any]:
 def _show(found: Examination) -> None:
     from distrun.cli.table import Column, make_table
 
-    columns = (Column("HOST"), Column("CHECK"), Column("RESULT"), Column("FOUND"))
-    rows = _rows(found.checks)
-    console.put_view(make_table(columns, rows, console.rich_console().width))
+    columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
+    console.put_view(make_table(columns, _rows(found), console.rich_console().width))
     advice = dict.fromkeys(check.advice for check in found.checks if check.advice)
     if advice:
         console.put("\nwhat to do:")
     for each in advice:
         subjects = dict.fromkeys(check.subject for check in found.checks if check.advice == each)
-        console.put(f"  {', '.join(subjects)}: {console.printable(each or '')}")
-    if not found.is_complete:
-        console.put("\nThe rest is looked at once every host can be used.")
-    if found.failed:
-        console.say(f"{console.count(found.failed, 'check')} failed; the job cannot run like this")
+        console.put(f"  {', '.join(subjects)}: {console.printable(each or '')}", indent=4)
+    console.say(_sum(found))
 
 
-def _rows(checks: tuple[Check, ...]) -> list[dict[str, str | Text]]:
+def _rows(found: Examination) -> list[dict[str, str | Text]]:
+    """Hosts of which the same is to be said together; what is worst about each subject first."""
     from distrun.cli.styles import styled
+    from distrun.preflight import Grade
 
+    alike: dict[tuple[str, Grade, str], list[str]] = {}
+    for check in found.checks:
+        alike.setdefault((check.subject, check.grade, check.text), []).append(check.host)
+    subjects = list(dict.fromkeys(check.subject for check in found.checks))
+    badness = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
     rows: list[dict[str, str | Text]] = []
-    last = None
-    for check in checks:
+    order = sorted(alike, key=lambda key: (subjects.index(key[0]), badness.index(key[1])))
+    last = ""
+    for subject, grade, text in order:
         rows.append(
             {
-                "HOST": check.host if check.host != last else "",
-                "CHECK": check.subject,
-                "RESULT": styled(check.grade.value),
-                "FOUND": check.text,
+                "CHECK": subject if subject != last else "",
+                "RESULT": styled(grade.value),
+                "HOSTS": _names(alike[subject, grade, text], found.hosts),
+                "FOUND": text,
             }
         )
-        last = check.host
+        last = subject
     return rows
+
+
+def _names(hosts: Iterable[str], all_hosts: tuple[str, ...]) -> str:
+    named = list(dict.fromkeys(hosts))
+    return f"all {len(named)}" if len(named) > 1 and set(named) == set(all_hosts) else ", ".join(named)
+
+
+def _sum(found: Examination) -> str:
+    from distrun.preflight import Grade
+
+    grades = Counter(check.grade for check in found.checks)
+    checks = console.count(len(found.checks), "check")
+    if not found.failed:
+        warnings = grades[Grade.WARNING]
+        return f"{checks}, {console.count(warnings, 'warning') if warnings else 'all well'}"
+    left = "" if found.is_complete else "; hosts that cannot be used were left out of the rest"
+    return f"{found.failed} of {checks} failed, and the job cannot run like this{left}"

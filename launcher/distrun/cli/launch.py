@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrun.cli import console
+from distrun.cli.findings import Findings
 from distrun.cli.options import overrides_option
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class _Launch:
         self._asked_to_stop = False
         self._hung_up = False
         self._shows_output = False
-        self._given_advice: set[str] = set()
+        self._findings = Findings()
+        self._before_tasks = "preparing the hosts"
         self._folder = JobStore.default().new_folder(spec.name)
         self._session = Session(
             self._folder,
@@ -148,7 +150,8 @@ class _Launch:
         if follower is not None and follower.poll_interval is not None:
             self._screen.write(follower.read())
         elapsed = time.monotonic() - self._began
-        self._screen.show(live_text(self._session.state, self._session.progress, elapsed))
+        state, progress = self._session.state, self._session.progress
+        self._screen.show(live_text(state, progress, elapsed, self._before_tasks))
         if self._output.is_gone and not self._asked_to_stop:
             if self._output.is_terminal:
                 # Writing may fail a moment before the hang-up's signal is there.
@@ -165,8 +168,13 @@ class _Launch:
             where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
             self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
             self._follow(list(state.tasks))
+        if isinstance(event, kinds.PreflightStarted):
+            self._before_tasks = f"trying out {console.count(event.hosts, 'host')}"
         if isinstance(event, kinds.PreflightFound):
-            self._say_finding(event)
+            self._screen.clear()
+            self._findings.say(event)
+        if isinstance(event, kinds.PreflightEnded) and self._findings.unsaid:
+            self._say(f"and {self._findings.unsaid} more: distrun events {state.job_id}")
         if isinstance(event, kinds.LinkLost):
             self._say(f"the link to {event.host} is lost: {event.reason}; trying to reach it")
         if isinstance(event, kinds.LinkRestored):
@@ -181,13 +189,6 @@ class _Launch:
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
             self._say(f"TensorBoard {event.how}; the job goes on")
-
-    def _say_finding(self, event: events.PreflightFound) -> None:
-        """What is not well with a host; the same advice is given once for all."""
-        self._say(f"{event.grade}: {event.text}")
-        if event.advice is not None and event.advice not in self._given_advice:
-            self._given_advice.add(event.advice)
-            console.say_lines([f"  {event.advice}"])
 
     def _follow(self, tasks: list[str]) -> None:
         from distrun.cli.logview import task_logs, view

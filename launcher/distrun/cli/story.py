@@ -87,6 +87,10 @@ class Story:
         return "the preflight was skipped (--no-preflight)"
 
     @_say.register
+    def _(self, event: events.PreflightStarted) -> str:
+        return f"trying out {count(event.hosts, 'host')}"
+
+    @_say.register
     def _(self, event: events.PreflightFound) -> str:
         advice = f" ({event.advice})" if event.advice else ""
         return f"preflight {event.grade}: {event.text}{advice}"

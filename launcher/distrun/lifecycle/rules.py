@@ -208,6 +208,7 @@ def _of_this_attempt(
 
 
 @_step.register(events.PreflightSkipped)
+@_step.register(events.PreflightStarted)
 @_step.register(events.PreflightFound)
 @_step.register(events.PreflightEnded)
 @_step.register(events.LogsIncomplete)

@@ -35,7 +35,9 @@ def judge(findings: Findings) -> tuple[Check, ...]:
         *_judge_job_disk(findings),
     ]
     order = {each.host: number for number, each in enumerate(findings.hosts)}
-    return tuple(sorted(checks, key=lambda check: order.get(check.host, len(order))))
+    # Tasks that differ in a variable only are asked about one by one, and say the same.
+    distinct = dict.fromkeys(checks)
+    return tuple(sorted(distinct, key=lambda check: order.get(check.host, len(order))))
 
 
 def _judge_host(found: HostFindings) -> Iterator[Check]:

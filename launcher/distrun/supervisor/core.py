@@ -25,7 +25,6 @@ from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
-from distrun.supervisor.preflight import Preflight, failure, record
 from distrun.supervisor.preparation import Preparation, environment, refusal
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.supervisor.preflight import Preflight
     from distrun.transport.diagnosis import Diagnosis
 
 _FAREWELL_SECONDS = 2.0
@@ -307,10 +307,17 @@ class Supervisor:
             self.emit(events.PreflightSkipped(at=time.time()))
             self._start()
         else:
-            self._preflight = Preflight(self._spec, plan, self._folder.path, self._hosts.order)
+            from distrun.supervisor.preflight import Preflight
+
+            self._preflight = Preflight(
+                self._spec, plan, plan.hosts, self._folder.path, self._hosts.order
+            )
+            self.emit(events.PreflightStarted(at=time.time(), hosts=len(plan.hosts)))
             self._preflight.begin()
 
     def _on_preflight(self, host: str, answer: Message) -> None:
+        from distrun.supervisor.preflight import failure, record
+
         if self._preflight is None:
             return
         self._preflight.take(host, answer)

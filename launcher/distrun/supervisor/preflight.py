@@ -27,7 +27,7 @@ from distrun.spec.model import ProgramKind, Sync
 from distrun.supervisor.preparation import environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from distrun.agent.wire import Message
@@ -48,6 +48,7 @@ class Preflight:
     """Asks the hosts of a plan what a job needs to know before it starts.
 
     Args:
+        hosts: those of them that can be asked.
         folder: where the job's record is, or will be.
         order: sends a host an order.
     """
@@ -56,18 +57,22 @@ class Preflight:
         self,
         spec: Spec,
         plan: Plan,
+        hosts: Sequence[str],
         folder: Path,
         order: Callable[[str, Message], None],
     ) -> None:
         self._spec = spec
         self._plan = plan
+        self._hosts = hosts
         self._folder = folder
         self._order = order
-        self._addresses = {task.address: task.host for task in plan.tasks if task.address}
+        self._addresses = {
+            task.address: task.host for task in plan.tasks if task.address and task.host in hosts
+        }
         self._ports = Counter(self._addresses.values())
         self._machines = list(dict.fromkeys(split_address(each)[0] for each in self._addresses))
-        self._greetings = {host: f"distrun {secrets.token_hex(8)}\n" for host in plan.hosts}
-        self._calls = {host: self._targets(host) for host in plan.hosts}
+        self._greetings = {host: f"distrun {secrets.token_hex(8)}\n" for host in hosts}
+        self._calls = {host: self._targets(host) for host in hosts}
         self._asked_at: dict[str, float] = {}
         self._clocks: dict[str, tuple[float, float]] = {}
         self._deaf: dict[str, dict[str, str]] = {}
@@ -77,7 +82,7 @@ class Preflight:
 
     def begin(self) -> None:
         """Ask the first questions; to :meth:`take` come the answers."""
-        for host in self._plan.hosts:
+        for host in self._hosts:
             self._asked_at[host] = time.time()
             self._order(host, questions.Listen(self._greetings[host]))
         for host, programs in self._programs().items():
@@ -89,7 +94,7 @@ class Preflight:
             now, asked = time.time(), self._asked_at[host]
             self._clocks[host] = (answer.at - (now + asked) / 2, max(0.0, (now - asked) / 2))
             self._deaf[host] = answer.failed
-            if len(self._deaf) == len(self._plan.hosts):
+            if len(self._deaf) == len(self._hosts):
                 self._dial()
         elif isinstance(answer, questions.Dialled):
             self._dialled[host] = answer
@@ -99,16 +104,26 @@ class Preflight:
         elif isinstance(answer, questions.Inspected):
             self._inspected[host] = self._looked_at(host, answer)
 
+    @property
+    def waiting_for(self) -> list[str]:
+        """The hosts that have yet to answer what they were asked last."""
+        if len(self._deaf) < len(self._hosts):
+            return [host for host in self._hosts if host not in self._deaf]
+        calling = [host for host, targets in self._calls.items() if targets]
+        if len(self._dialled) < len(calling):
+            return [host for host in calling if host not in self._dialled]
+        done = self._hushed & self._inspected.keys()
+        return [host for host in self._hosts if host not in done]
+
     def checks(self) -> tuple[Check, ...] | None:
         """What it comes to; None while something has not been answered."""
-        count = len(self._plan.hosts)
-        if len(self._hushed) < count or len(self._inspected) < count:
+        if len(self._hushed & self._inspected.keys()) < len(self._hosts):
             return None
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
         return judge(
             Findings(
-                hosts=tuple(self._findings(host) for host in self._plan.hosts),
+                hosts=tuple(self._findings(host) for host in self._hosts),
                 owners=self._addresses,
                 digest=_digest(script) if is_script else "",
                 is_sent=self._spec.program.sync is not Sync.OFF,
@@ -159,15 +174,17 @@ class Preflight:
 
     def _hush_when_dialled(self) -> None:
         if len(self._dialled) == sum(bool(targets) for targets in self._calls.values()):
-            for host in self._plan.hosts:
+            for host in self._hosts:
                 self._order(host, questions.Hush())
 
     # Programs ------------------------------------------------------------------------------
 
     def _programs(self) -> dict[str, list[questions.Program]]:
         """What is run on each host, tasks that run the same once."""
-        asked: dict[str, dict[object, questions.Program]] = {host: {} for host in self._plan.hosts}
+        asked: dict[str, dict[object, questions.Program]] = {host: {} for host in self._hosts}
         for task in self._plan.tasks:
+            if task.host not in asked:
+                continue
             program = self._program(task)
             key = (*program.argv, program.workdir, *sorted(program.env.items()))
             asked[task.host].setdefault(key, program)
