@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 PORTS = "21000-21999"
-OTHER_VERSION = f"""\
-#!{sys.executable} -I
-import sys
-code, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
-sys.version_info = (3, 8, 1, "final", 0)
-exec(code)
+OTHER_VERSION = """\
+#!{python} {options}
+import runpy, sys
+sys.version_info = (3, 8, {patch}, "final", 0)
+if sys.argv[1] == "-c":
+    code, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
+    exec(code)
+else:
+    runpy.run_path(sys.argv[1])
 """
 WRONG_CLOCK = """\
 #!/bin/sh
@@ -53,6 +56,11 @@ def program(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
+
+
+def other_version(options: str, patch: int) -> str:
+    """A Python that says it is 3.8.`patch`."""
+    return OTHER_VERSION.format(python=sys.executable, options=options, patch=patch)
 
 
 def running(script: Path, **keys: Any) -> dict[str, Any]:
@@ -113,7 +121,7 @@ def test_all_that_is_wrong_on_any_host_is_said_at_once(
     hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
 ):
     h1, h2, h3, h4 = hosts(4)
-    old = program(tmp_path / "python3.8", OTHER_VERSION)
+    old = program(tmp_path / "python3.8", other_version("-u", 1))
     site_of = [site(tmp_path, version) for version in ("2.21.0", "2.15.1")]
     clock = program(tmp_path / "bin" / "python3", WRONG_CLOCK.format(python=sys.executable))
     h4.change(sshd=f"SetEnv PATH={clock.parent}:/usr/bin:/bin\n")
@@ -166,12 +174,14 @@ def test_warnings_are_said_and_the_job_runs(
 ):
     two = hosts(2)
     # Without site-packages, whatever this machine has in them.
-    patched = OTHER_VERSION.replace("-I", "-IS").replace("(3, 8, 1", "(3, 8, {}")
-    pythons = [program(tmp_path / f"p{n}", patched.replace("{}", str(n))) for n in (1, 2)]
+    pythons = [program(tmp_path / f"p{n}", other_version("-IS", n)) for n in (1, 2)]
     on = [{"name": h.name, "python": str(p)} for h, p in zip(two, pythons, strict=True)]
     done = distrun("launch", remote_spec("", two, hosts=on, program=running(script)))
-    assert "h2: " in done.stderr
+    assert f"warning: h2: {pythons[1]} has Python 3.8.2; that of h1 has 3.8.1" in done.stderr
+    assert "TensorFlow" not in done.stderr
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("I RAN") == 2
+    assert "1 warning" in distrun("events").stdout
 
 
 def test_doctor_looks_at_hosts_and_leaves_nothing_there(

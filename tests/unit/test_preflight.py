@@ -122,7 +122,9 @@ def test_an_evaluator_that_reaches_nobody_is_only_warned_of():
 def test_addresses_of_ipv6_are_told_as_cluster_addresses_are():
     caller = host("b", calls=1, dialled=Dialled([Miss("fd00::1", 20000, "no route", "No route")]))
     checks = judged(host("a"), caller, owners={"[fd00::1]:20000": "a"})
-    assert any("b cannot reach a at [fd00::1]:20000: there is no way" in each.text for each in checks)
+    assert any(
+        "b cannot reach a at [fd00::1]:20000: there is no way" in each.text for each in checks
+    )
 
 
 @pytest.mark.parametrize(

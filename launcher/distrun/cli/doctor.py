@@ -128,7 +128,9 @@ def _rows(found: Examination) -> list[dict[str, str | Text]]:
 
 def _names(hosts: Iterable[str], all_hosts: tuple[str, ...]) -> str:
     named = list(dict.fromkeys(hosts))
-    return f"all {len(named)}" if len(named) > 1 and set(named) == set(all_hosts) else ", ".join(named)
+    return (
+        f"all {len(named)}" if len(named) > 1 and set(named) == set(all_hosts) else ", ".join(named)
+    )
 
 
 def _sum(found: Examination) -> str:

@@ -168,13 +168,7 @@ class _Launch:
             where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
             self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
             self._follow(list(state.tasks))
-        if isinstance(event, kinds.PreflightStarted):
-            self._before_tasks = f"trying out {console.count(event.hosts, 'host')}"
-        if isinstance(event, kinds.PreflightFound):
-            self._screen.clear()
-            self._findings.say(event)
-        if isinstance(event, kinds.PreflightEnded) and self._findings.unsaid:
-            self._say(f"and {self._findings.unsaid} more: distrun events {state.job_id}")
+        self._on_preflight(event, state.job_id)
         if isinstance(event, kinds.LinkLost):
             self._say(f"the link to {event.host} is lost: {event.reason}; trying to reach it")
         if isinstance(event, kinds.LinkRestored):
@@ -189,6 +183,17 @@ class _Launch:
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
             self._say(f"TensorBoard {event.how}; the job goes on")
+
+    def _on_preflight(self, event: events.Event, job_id: str) -> None:
+        from distrun import events as kinds
+
+        if isinstance(event, kinds.PreflightStarted):
+            self._before_tasks = f"trying out {console.count(event.hosts, 'host')}"
+        if isinstance(event, kinds.PreflightFound):
+            self._screen.clear()
+            self._findings.say(event)
+        if isinstance(event, kinds.PreflightEnded) and self._findings.unsaid:
+            self._say(f"and {self._findings.unsaid} more: distrun events {job_id}")
 
     def _follow(self, tasks: list[str]) -> None:
         from distrun.cli.logview import task_logs, view
