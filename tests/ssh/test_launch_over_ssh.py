@@ -96,13 +96,17 @@ def test_a_held_port_is_held_on_the_host_it_is_for(hosts: Any, remote_spec: Any,
 
 
 def test_addresses_of_the_spec_are_used_as_they_are(hosts: Any, remote_spec: Any, distrun: Any):
-    h1, h2 = hosts(2)
-    workers = [f"{h1.address}:20001", "h2:20002"]
-    spec = remote_spec("hostname", [h1, h2], cluster={"worker": workers},
-                       hosts=[{"name": "h1", "address": h1.address}, "h2"])  # fmt: skip
+    h1, h2, h3 = hosts(3)
+    # Known by what the spec says, by its name, and by what ssh's configuration says.
+    workers = [f"{h1.address}:20001", "H2:20002", f"{h3.address}:20003"]
+    spec = remote_spec("echo $(hostname) $TF_CONFIG", [h1, h2], cluster={"worker": workers},
+                       hosts=[{"name": "h1", "address": h1.address}, "h2", "h3"])  # fmt: skip
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["worker:0 | h1", "worker:1 | h2"]
+    lines = sorted(done.stdout.splitlines())
+    assert [line.split()[2] for line in lines] == ["h1", "h2", "h3"]
+    cluster = json.loads(lines[0].partition("h1 ")[2])["cluster"]
+    assert cluster == {"worker": workers}
 
 
 def test_status_shows_where_tasks_are_and_no_strangers_usage(

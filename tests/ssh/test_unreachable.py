@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,22 @@ def test_sshd_that_refuses_is_told(hosts: Any, remote_spec: Any, distrun: Any):
     h2.change(sshd="AllowUsers nobody\n")
     said = refused(distrun, remote_spec("true", [h1, h2]))
     assert "h2 cannot be used: the login is refused" in said
+
+
+def test_an_sshd_with_too_many_at_its_door_is_asked_again(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any
+):
+    (h1,) = hosts(1)
+    h1.change(sshd="MaxStartups 1:100:1\n")
+    with socket.create_connection((h1.address, 22)) as other:
+        assert other.recv(4) == b"SSH-"
+        process = distrun.start(
+            "launch", remote_spec("echo fine", [h1]), stdout=-1, stderr=-1, text=True
+        )  # fmt: skip
+        wait_until(lambda: "past MaxStartups" in h1.sshd_log)
+    out, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert out == "worker:0 | fine\n"
 
 
 def test_nothing_at_the_port_is_told(hosts: Any, network: Any, remote_spec: Any, distrun: Any):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
+from distrun.spec.addresses import parse_address
 from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
@@ -56,9 +57,9 @@ def place(spec: Spec) -> tuple[Placed, ...]:
 
 
 def _host_of(address: str, hosts: Sequence[HostSpec]) -> HostSpec:
-    machine = split_address(address)[0]
+    machine = parse_address(address).host
     for host in hosts:
-        if machine in (host.machine, host.address):
+        if machine in (host.machine.lower(), (host.address or "").lower()):
             return host
     return next((host for host in hosts if host.is_local), hosts[0])
 

@@ -6,9 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrun.spec.addresses import LAST_PORT
+from distrun.spec.addresses import LAST_PORT, parse_address
+from distrun.spec.aliases import with_addresses_of_aliases
 from distrun.spec.hosts import hostfile_hosts, listed_hosts
 from distrun.spec.keys import LONGEST_NAME
+from distrun.spec.machine import is_this_machine
 from distrun.spec.model import (
     NO_RESTARTS,
     HostSpec,
@@ -89,12 +91,16 @@ def build(document: Section, around: Surroundings, problems: Problems, *, unbuil
     _check_extra_args(around, problems)
     if strategy and not document.wrong("cluster"):
         check_roles(document, roles, strategy, problems)
+    ssh = _ssh(document.get("ssh", EMPTY), around, problems)
+    if hosts:
+        dialled = (parse_address(at.value).host for one in roles for at in one.addresses)
+        elsewhere = (machine for machine in dialled if not is_this_machine(machine))
+        hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
     program = build_program(document.get("program", EMPTY), around, problems)
     ports = _port_range(document, roles, hosts, strategy, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)
-    ssh = _ssh(document.get("ssh", EMPTY), around, problems)
     if not unbuilt:
         refuse_unbuilt(document, problems)
     problems.raise_if_any()

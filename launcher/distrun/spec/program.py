@@ -138,7 +138,7 @@ def _check_pass_env(section: Section, around: Surroundings, problems: Problems) 
             problems.add(
                 at.mark,
                 f"program.pass_env names {quoted(at.value)}, which is not set here",
-                f"export {at.value} before the launch, or remove it",
+                "export it before the launch, or remove it",
             )
         elif at.value in env:
             problems.add(

@@ -244,8 +244,11 @@ class Supervisor:
     def _start_tensorboard(self) -> None:
         """Beside the job, below this machine's agent where it has one."""
         spec = self._spec.tensorboard
-        local = next((host.name for host in self._spec.hosts if host.is_local), None)
-        if spec is None or local not in self._hosts.connected:
+        local = next((host.name for host in self._spec.hosts if host.is_local), "")
+        if spec is None:
+            return
+        if local not in self._hosts.connected:
+            self._say_tensorboard_ended("is not started: no task runs on this machine")
             return
         try:
             port = tensorboard.choose_port(spec)

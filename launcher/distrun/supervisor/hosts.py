@@ -66,7 +66,6 @@ class Hosts:
         self._callbacks = callbacks
         self._links: dict[str, transport.AgentLink] = {}
         self._remotes: dict[str, RemoteHost] = {}
-        self._waiting: list[RemoteHost] = []
         self._unreachable: dict[str, Diagnosis] = {}
 
     @property
@@ -190,7 +189,6 @@ class Hosts:
             host, self._spec, self._job_id, self._logs, self._variables, self._selector, listener
         )
         self._remotes[host.name] = remote
-        self._waiting.append(remote)
 
     def _fill_slots(self) -> None:
         """Connect those whose turn it is."""
@@ -198,14 +196,15 @@ class Hosts:
             return
         free = _MOST_CONNECTING - sum(each.is_connecting for each in self._remotes.values())
         for remote in list(self._remotes.values()):
-            if free > 0 and remote.wants_to_rejoin:
+            if free <= 0:
+                return
+            if remote.wants_to_rejoin:
                 remote.rejoin()
-                free -= 1
-        while free > 0 and self._waiting:
-            remote = self._waiting.pop(0)
-            if remote.name in self._remotes:
+            elif remote.wants_to_connect:
                 remote.connect()
-                free -= 1
+            else:
+                continue
+            free -= remote.is_connecting
 
     def _on_remote_report(self, remote: RemoteHost, message: Message) -> None:
         self._callbacks.report(remote.name, message)
@@ -219,7 +218,7 @@ class Hosts:
 
     def _tell_unreachable(self) -> None:
         """Once all have answered or failed: then all that failed is told at once."""
-        if self._waiting or any(each.is_connecting for each in self._remotes.values()):
+        if any(each.is_unanswered for each in self._remotes.values()):
             return
         if self._unreachable:
             found, self._unreachable = self._unreachable, {}

@@ -1,6 +1,6 @@
 """One host that is reached by ssh: its link, lost and come back, until its agent is gone.
 
-    WAITING -> CONNECTING -> UP <-> LOST <-> REJOINING        and from each to GONE
+    WAITING <-> CONNECTING -> UP <-> LOST <-> REJOINING        and from each to GONE
 
 An agent that did not say farewell is gone only when somebody on its host says so, or when its
 lease has run out: then nothing of its tasks is left.
@@ -8,6 +8,7 @@ lease has run out: then nothing of its tasks is left.
 
 from __future__ import annotations
 
+import random
 import selectors
 import time
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from distrun.agent import wire
 from distrun.agent.kernel import signal_name
 from distrun.supervisor.copies import LogCopies
 from distrun.transport import payload, ssh
-from distrun.transport.diagnosis import Diagnosis, diagnose
+from distrun.transport.diagnosis import Diagnosis, diagnose, may_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 EXIT_NO_AGENT = 66  # as distrun.agent.knock has it
 _LOGIN_SECONDS = 30.0
+_MOST_TRIES = 4
+_PAUSE_BEFORE_A_TRY = 0.5
 _FIRST_BACKOFF = 0.25
 _LONGEST_BACKOFF = 5.0
 _BEATS_A_LEASE = 8  # as distrun.agent.lease has it
@@ -103,6 +106,7 @@ class RemoteHost:
         """When the last beat came: from then on the lease is counted."""
         self._due: float | None = None
         """When the present phase is to end, see :meth:`on_time`."""
+        self._tries = 0
         self._backoff = _FIRST_BACKOFF
         self._why = ""
         """Why the link is lost, or could not be taken up again."""
@@ -113,6 +117,7 @@ class RemoteHost:
 
     def connect(self) -> None:
         """Begin to reach it."""
+        self._tries += 1
         try:
             mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
         except OSError as error:
@@ -167,7 +172,18 @@ class RemoteHost:
         return self.phase in (LinkPhase.CONNECTING, LinkPhase.REJOINING)
 
     @property
+    def is_unanswered(self) -> bool:
+        """Whether it is not known yet if it can be reached."""
+        return self.is_connecting or self.phase is LinkPhase.WAITING
+
+    @property
+    def wants_to_connect(self) -> bool:
+        """Whether :meth:`connect` is to be called as soon as there is a slot for it."""
+        return self.phase is LinkPhase.WAITING and (self._due is None or self._due <= now())
+
+    @property
     def wants_to_rejoin(self) -> bool:
+        """Whether :meth:`rejoin` is."""
         return self.phase is LinkPhase.LOST and self._due is not None and self._due <= now()
 
     @property
@@ -175,7 +191,8 @@ class RemoteHost:
         """When :meth:`on_time` is to be called."""
         if self.phase is LinkPhase.GONE:
             return None
-        dues = [self._due]
+        # One that waits for a slot has to wait for something else to happen.
+        dues = [] if self.wants_to_connect or self.wants_to_rejoin else [self._due]
         if self.phase is LinkPhase.UP:
             dues.append(self._heard + self._silence)
         if self.phase in (LinkPhase.UP, LinkPhase.LOST, LinkPhase.REJOINING):
@@ -278,7 +295,10 @@ class RemoteHost:
         if self._has_said_farewell:
             self._go("its agent ended")
         elif self.phase is LinkPhase.CONNECTING:
-            self._fail(status)
+            if self._tries < _MOST_TRIES and may_pass(status, client.said):
+                self._wait_to_try_again()
+            else:
+                self._fail(status)
         elif self.phase is LinkPhase.UP:
             if 0 <= status != _SSH_FAILED:
                 self._death = _how_the_agent_ended(status, client.said)
@@ -381,6 +401,16 @@ class RemoteHost:
         self.phase = LinkPhase.LOST
         self._due = now() + self._backoff
         self._backoff = min(2 * self._backoff, _LONGEST_BACKOFF)
+
+    def _wait_to_try_again(self) -> None:
+        if self._is_needless:
+            self._go("it is not needed any more")
+            return
+        self._close_client()
+        self.phase = LinkPhase.WAITING
+        # Those that were turned away together are not to come back together.
+        pause = _PAUSE_BEFORE_A_TRY * 2 ** (self._tries - 1)
+        self._due = now() + random.uniform(pause / 2, pause * 3 / 2)  # noqa: S311 - no secret
 
     def _fail(self, status: int | None) -> None:
         if self._is_needless:

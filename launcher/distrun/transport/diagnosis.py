@@ -20,6 +20,11 @@ class Diagnosis:
     hint: str
 
 
+_CLOSED = (
+    ("Connection closed by", "Connection reset by", "closed by remote host"),
+    "its sshd closes the connection",
+    "its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in sshd_config may",
+)
 _KNOWN = (
     (
         ("REMOTE HOST IDENTIFICATION HAS CHANGED", "differs from the key for the IP"),
@@ -62,11 +67,7 @@ _KNOWN = (
         "it does not answer",
         "is it switched on, and no firewall in between? ssh.connect_timeout waits longer",
     ),
-    (
-        ("Connection closed by", "Connection reset by", "closed by remote host"),
-        "its sshd closes the connection",
-        "its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in sshd_config may",
-    ),
+    _CLOSED,
     (
         ("No space left on device",),
         "a disk there is full",
@@ -103,15 +104,26 @@ def diagnose(name: str, status: int | None, said: str, noise: bytes, seconds: fl
                          _NO_PYTHON.hint)  # fmt: skip
     how = f"killed by {signal_name(-status)}" if status < 0 else f"exit code {status}"
     shown = f"ssh: {last}, {how}" if last else f"ssh: {how}"
-    for signs, reason, hint in _KNOWN:
-        if any(sign in said for sign in signs):
-            return Diagnosis(f"{reason} ({shown})", hint.format(name=name))
+    known = _known(said)
+    if known is not None:
+        _, reason, hint = known
+        return Diagnosis(f"{reason} ({shown})", hint.format(name=name))
     if status == _SSH_FAILED:
         return Diagnosis(f"ssh failed ({shown})", f"try `ssh {name} true`")
     return Diagnosis(
         f"the agent could not start there ({shown})",
         f"try `ssh {name} python3 --version`",
     )
+
+
+def may_pass(status: int, said: str) -> bool:
+    """Whether sshd may have closed the connection because many came at once (MaxStartups)."""
+    return status == _SSH_FAILED and _known(said) is _CLOSED
+
+
+def _known(said: str) -> tuple[tuple[str, ...], str, str] | None:
+    """Signs, reason and hint of what ssh complains of."""
+    return next((each for each in _KNOWN if any(sign in said for sign in each[0])), None)
 
 
 def _last_lines(text: str) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import subprocess
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from distrun.transport.marked import MarkedChannel
@@ -33,10 +35,10 @@ _OURS = (
     "RemoteCommand=none",
     "ClearAllForwardings=yes",  # ports forwarded for logins would be taken by the first host
     "ControlMaster=no",  # a master would outlive the job
-    "ForkAfterAuthentication=no",
-    "StdinNull=no",
 )
 """Options that the link depends on; a spec's own cannot change them."""
+_OURS_SINCE_8_7 = ("ForkAfterAuthentication=no", "StdinNull=no", "SessionType=default")
+"""More of them; an older ssh knows none of these, and would not start."""
 
 
 def ssh_argv(host: str, settings: SshSpec, alive: int, connect_timeout: float) -> list[str]:
@@ -58,7 +60,8 @@ def ssh_argv(host: str, settings: SshSpec, alive: int, connect_timeout: float) -
     if settings.identity_file is not None:
         words += ["-i", settings.identity_file]
     # Of an option that is given twice ssh takes the first.
-    options = [*_OURS, *(f"{name}={value}" for name, value in settings.options.items())]
+    options = [*_OURS, *(_OURS_SINCE_8_7 if _version() >= (8, 7) else ())]
+    options += [f"{name}={value}" for name, value in settings.options.items()]
     options += [
         f"ConnectTimeout={max(1, round(connect_timeout))}",
         f"ServerAliveInterval={alive}",
@@ -68,6 +71,18 @@ def ssh_argv(host: str, settings: SshSpec, alive: int, connect_timeout: float) -
     for option in options:
         words += ["-o", option]
     return [*words, "--", host, COMMAND]
+
+
+@lru_cache(maxsize=1)
+def _version() -> tuple[int, int]:
+    """The client's, (0, 0) where it does not say."""
+    with contextlib.suppress(OSError):
+        asked = ["ssh", "-V"]
+        said = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        found = re.match(rb"OpenSSH_(\d+)\.(\d+)", said.stderr)
+        if found:
+            return int(found[1]), int(found[2])
+    return 0, 0
 
 
 @dataclass
@@ -140,7 +155,8 @@ def open_link(argv: list[str], mark: bytes, job_id: str) -> SshClient:
             stderr=theirs_err,
             start_new_session=True,
             preexec_fn=_outlive_sigterm,  # noqa: PLW1509 - this process has one thread
-            env={**os.environ, "DISTRUN_JOB_ID": job_id},
+            # BatchMode is for this client; the one of a jump host would ask in a window.
+            env={**os.environ, "DISTRUN_JOB_ID": job_id, "SSH_ASKPASS_REQUIRE": "never"},
         )
         undo.pop_all()
         for descriptor in (ours_in, theirs_err, theirs_out, both_ways):

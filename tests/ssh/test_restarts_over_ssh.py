@@ -1,0 +1,80 @@
+"""Restarts on other hosts: also then two attempts of a task are never alive at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+SOON = {"max": 3, "backoff": "50ms"}
+# The first attempt counts until it is stopped; worker:0's fails once it is told to.
+LOCKED = """\
+exec 9>{folder}/lock-$DISTRUN_TASK
+flock -n 9 || {{ echo TWO AT ONCE; exit 9; }}
+i=0
+while [ $DISTRUN_ATTEMPT = 0 ] || [ $i -lt 30 ]; do
+    i=$((i+1)); echo line $i
+    if [ $DISTRUN_TASK-$DISTRUN_ATTEMPT = worker:0-0 ] && [ -e {folder}/fail ]; then exit 3; fi
+    sleep 0.02
+done
+"""
+
+
+def told(distrun: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
+
+
+def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Path
+):
+    h1, h2 = hosts(2)
+    script = LOCKED.format(folder=tmp_path)
+    spec = remote_spec(script, [h1, h2], timeouts={"link": "8s"}, restart=SOON)
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: len(re.findall(r"worker:\d \| line 5\n", distrun("logs").stdout)) == 2)
+    h2.cut()
+    tmp_path.joinpath("fail").touch()
+    wait_until(lambda: "worker:0, worker:1 start again" in distrun("events").stdout)
+    wait_until(lambda: "the link to h2 is lost" in distrun("events").stdout)
+    # Its backoff is over long ago; what it waits for is a task that nobody can reach.
+    assert "attempt 1" not in distrun("logs", "-t", "worker:0").stdout
+    h2.mend()
+    waited = distrun("wait")
+    assert waited.returncode == 0, waited.stderr
+    record = told(distrun)
+    ended = [e["at"] for e in record if e["event"] == "TaskEnded" and e["attempt"] == 0]
+    again = [e["at"] for e in record if e["event"] == "TaskStarted" and e["attempt"] == 1]
+    assert len(ended) == len(again) == 2
+    assert max(ended) <= min(again)
+    for task in ("worker:0", "worker:1"):
+        log = distrun("logs", "--raw", "-t", task).stdout
+        assert "TWO AT ONCE" not in log
+        first, _, second = log.partition("--- attempt 1, ")
+        assert "restarted after worker:0 exited 3 ---" in second
+        for part, last in ((first, None), (second, 30)):
+            numbers = [int(number) for number in re.findall(r"^line (\d+)$", part, re.MULTILINE)]
+            assert numbers == list(range(1, (last or len(numbers)) + 1))
+
+
+def test_a_parameter_servers_worker_starts_again_alone_at_the_same_address(
+    hosts: Any, remote_spec: Any, distrun: Any, status: Any, tmp_path: Path
+):
+    script = (
+        f"cd {tmp_path}; echo $TF_CONFIG > given-$DISTRUN_TASK-$DISTRUN_ATTEMPT; "
+        "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in "
+        "worker:1-0) kill -KILL $$;; worker:1-1) touch again;; "
+        "chief:0-0) while ! [ -e again ]; do sleep 0.02; done; exit 0;; esac; exec sleep 600"
+    )
+    cluster = {"chief": 1, "worker": 2, "ps": 1}
+    spec = remote_spec(
+        script, hosts(2), strategy="parameter_server", cluster=cluster, restart=SOON
+    )  # fmt: skip
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert "worker:1 starts again" in done.stderr
+    attempts = {task["task"]: task["attempt"] for task in status()["task_states"]}
+    assert attempts == {"chief:0": 0, "worker:0": 0, "worker:1": 1, "ps:0": 0}
+    first, again = (tmp_path.joinpath(f"given-worker:1-{n}").read_text() for n in (0, 1))
+    assert first == again
