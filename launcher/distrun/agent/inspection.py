@@ -1,15 +1,13 @@
 """What a host has of what a task needs: its folder, program, script, versions, disk.
 
-To be done by an errand: a file may be on another machine's disk, a program may hang.
+To be done by an errand: a file may be on another machine's disk, a program may hang. What only
+some programs need is imported where it is needed: many hosts may share one machine's processors.
 """
 
 from __future__ import annotations
 
-import hashlib
-import ipaddress
 import json
 import os
-import shutil
 import signal
 import time
 from typing import Any, Dict, List, Sequence, Tuple
@@ -103,11 +101,16 @@ def _try_program(asked: Program, env: Dict[bytes, bytes]) -> str:
         if os.access(path, os.X_OK) and os.path.isfile(path):
             return ""
         return "may not be executed" if os.path.exists(path) else "is not there"
-    path = os.fsdecode(env.get(b"PATH", os.fsencode(os.defpath)))
-    return "" if shutil.which(name, path=path) else "is nowhere in PATH"
+    for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
+        path = os.path.join(folder, os.fsencode(name))
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return ""
+    return "is nowhere in PATH"
 
 
 def _digest(path: str) -> str:
+    import hashlib
+
     made = hashlib.sha256()
     with open(path, "rb") as file:
         for block in iter(lambda: file.read(_BLOCK), b""):
@@ -142,18 +145,19 @@ def _is_excepted(machine: str, exceptions: List[str]) -> bool:
     """As gRPC does it: an exception is the end of a name, or a network of addresses."""
     if machine.endswith(tuple(exceptions)):
         return True
+    import ipaddress
+
     try:
         address = ipaddress.ip_address(machine)
     except ValueError:
         return False
-    return any(_holds(each, address) for each in exceptions if "/" in each)
-
-
-def _holds(network: str, address: Any) -> bool:
-    try:
-        return address in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False
+    for network in (each for each in exceptions if "/" in each):
+        try:
+            if address in ipaddress.ip_network(network, strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
 
 
 def _ask_python(asked: Program, env: Dict[bytes, bytes], due: float) -> Dict[str, Any]:

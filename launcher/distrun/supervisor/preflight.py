@@ -10,10 +10,8 @@ starts while anything but it listens on its port.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import secrets
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -71,7 +69,7 @@ class Preflight:
         }
         self._ports = Counter(self._addresses.values())
         self._machines = list(dict.fromkeys(split_address(each)[0] for each in self._addresses))
-        self._greetings = {host: f"distrun {secrets.token_hex(8)}\n" for host in hosts}
+        self._greetings = {host: f"distrun {os.urandom(8).hex()}\n" for host in hosts}
         self._calls = {host: self._targets(host) for host in hosts}
         self._asked_at: dict[str, float] = {}
         self._clocks: dict[str, tuple[float, float]] = {}
@@ -244,6 +242,8 @@ def _is_python(program: str) -> bool:
 
 
 def _digest(path: str) -> str:
+    import hashlib
+
     with contextlib.suppress(OSError), open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
     return ""
