@@ -2,7 +2,7 @@
 #   PYTHON=python3.12   which Python to use (default: the first fit one that is found)
 #   VENV=.venv          where its virtual environment is made
 #   DATA_DIR=/path      demo, results: a folder that has mnist.npz or MNIST's four idx files
-#   ARGS="-k ports"     test: more arguments for pytest
+#   ARGS="-k ports"     test: more arguments for pytest (-n 0: one test at a time)
 
 PYTHON ?=
 VENV ?= .venv
@@ -33,7 +33,7 @@ demo: venv ## train MNIST on two workers of this machine (3 epochs, a minute or 
 	exec "$(VENV)/bin/python" -m distrun launch templates/multi_worker_mirrored.yaml "$$@"
 
 test: lint ## check style and types, then run all tests, the fast ones first
-	@"$(VENV)/bin/python" -m pytest $(ARGS)
+	@"$(VENV)/bin/python" -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: venv ## ruff and mypy
 	@"$(VENV)/bin/python" -m ruff check .

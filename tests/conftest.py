@@ -240,6 +240,14 @@ def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests that share a network of hosts to one process, when several run tests."""
+    for item in items:
+        if item.path.is_relative_to(ROOT / "tests" / "ssh"):
+            item.add_marker(pytest.mark.xdist_group("ssh"))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Show a failed test's records: they are gone when one looks."""

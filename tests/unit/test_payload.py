@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +19,8 @@ MARK = b"\nhere it begins\n"
 def pythons() -> list[str]:
     """This Python, and others of this machine that agents may meet."""
     others = Path.home().glob(".pyenv/versions/3.*/bin/python3")
-    found = [sys.executable, *map(str, sorted(others)), *filter(None, [shutil.which("python3")])]
-    return list(dict.fromkeys(found))
+    found = [Path(sys.executable), *sorted(others), Path("/usr/bin/python3")]
+    return [str(each) for each in dict.fromkeys(found) if each.exists()]
 
 
 def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
@@ -33,7 +32,7 @@ def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     given += wire.encode(wire.Configure(wire.PROTOCOL, "a job", "", 1.0, "user@host"))
     given += wire.encode(wire.Shutdown())
     return subprocess.run(
-        ["sh", "-c", payload.COMMAND],
+        ["/bin/sh", "-c", payload.COMMAND],
         input=given,
         capture_output=True,
         timeout=60,

@@ -143,9 +143,7 @@ def broken_documents(draw: st.DrawFn) -> Any:
 
 @FEW
 @given(document=broken_documents())
-@example(
-    document={"strategy": "default", "program": {"script": "train.py", "pass_env": ["A\x85\x1b[2J"]}}
-)
+@example({"strategy": "default", "program": {"script": "t.py", "pass_env": ["A\x85\x1b[2J"]}})
 def test_a_value_of_the_wrong_kind_is_told(folder: Path, document: Any) -> None:
     _only_problems(folder, _json(document))
 
