@@ -102,8 +102,8 @@ def _try_program(asked: Program, env: Dict[bytes, bytes]) -> str:
             return ""
         return "may not be executed" if os.path.exists(path) else "is not there"
     for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
-        path = os.path.join(folder, os.fsencode(name))
-        if os.access(path, os.X_OK) and os.path.isfile(path):
+        file = os.path.join(folder, os.fsencode(name))
+        if os.access(file, os.X_OK) and os.path.isfile(file):
             return ""
     return "is nowhere in PATH"
 
