@@ -76,12 +76,6 @@ def site(tmp_path: Path, version: str) -> str:
     return str(folder)
 
 
-def kinds(distrun: Any) -> list[str]:
-    """The kinds of the newest job's events."""
-    told = distrun("events", "--json").stdout
-    return [json.loads(line)["event"] for line in told.splitlines()]
-
-
 def assert_nothing_left(hosts: list[Any], processes_of: Any, wait_until: Any) -> None:
     for host in hosts:
         wait_until(lambda host=host: not processes_of(host), what=f"{host.name} is clean")
@@ -105,16 +99,17 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
     assert done.stderr.count("let the hosts reach each other") == 1, "the same advice once"
     assert "Traceback" not in done.stderr
     assert "I RAN" not in done.stdout
-    assert "TaskStarted" not in kinds(distrun)
-    assert "h1 cannot reach h2" in distrun("events").stdout
+    told = distrun("events").stdout
+    assert "h1 cannot reach h2" in told
+    assert "started" not in told
     assert_nothing_left([h1, h2, h3], processes_of, wait_until)
 
     skipped = distrun("launch", "--no-preflight", spec)
     assert skipped.returncode == 0, skipped.stderr
     assert skipped.stdout.count("I RAN") == 3
-    assert "PreflightSkipped" in kinds(distrun)
-    assert "PreflightEnded" not in kinds(distrun)
-    assert "preflight was skipped" in distrun("events").stdout
+    told = distrun("events").stdout
+    assert "preflight was skipped" in told
+    assert "preflight:" not in told
 
 
 def test_all_that_is_wrong_on_any_host_is_said_at_once(
@@ -157,7 +152,10 @@ def test_all_that_is_wrong_on_any_host_is_said_at_once(
 
     found = distrun("doctor", "--json", spec)
     assert found.returncode == 69
-    checks = json.loads(found.stdout)["doctor"]["checks"]
+    said = json.loads(found.stdout)
+    assert said["version"] == 1
+    assert said["doctor"]["complete"]
+    checks = said["doctor"]["checks"]
     assert [
         (each["host"], each["subject"], each["grade"])
         for each in sorted(checks, key=lambda each: (each["host"], each["subject"]))
@@ -201,27 +199,18 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
 
     h2.block("reject", "1024-65535", h1)
     h3.cut()
-    options = ("--set", "ssh.connect_timeout=1s")
-    ill = distrun("doctor", "--json", spec, *options)
+    ill = distrun("doctor", spec, "--set", "ssh.connect_timeout=1s")
     assert ill.returncode == 69
-    said = json.loads(ill.stdout)
-    assert said["version"] == 1
-    assert not said["doctor"]["complete"]
-    failed = [check for check in said["doctor"]["checks"] if check["grade"] == "failed"]
-    network, reached = failed
-    assert (network["host"], network["subject"]) == ("h2", "network")
-    assert network["dialled_from"] == ["h1"]
-    assert network["addresses"][0].startswith(f"{h2.address}:")
-    assert "firewall" in network["advice"]
-    assert (reached["host"], reached["subject"]) == ("h3", "reached")
-    read = distrun("doctor", spec, *options).stdout
-    assert "what to do:" in read
-    assert f"h1 cannot reach h2 at {h2.address}:" in read
+    rows = [line.split() for line in ill.stdout.splitlines()]
+    assert ["reached", "failed", "h3"] in [row[:3] for row in rows]
+    assert f"h1 cannot reach h2 at {h2.address}:" in ill.stdout
+    assert "what to do:" in ill.stdout
+    assert "hosts that cannot be used were left out of the rest" in ill.stderr
     assert_nothing_left([h1, h2], processes_of, wait_until)
 
 
 @pytest.mark.parametrize("command", ["launch", "doctor"])
-def test_ctrl_c_ends_a_preflight_though_a_host_hangs(
+def test_ctrl_c_ends_a_preflight_though_hosts_hang(
     command: str,
     hosts: Any,
     remote_spec: Any,
@@ -236,7 +225,8 @@ def test_ctrl_c_ends_a_preflight_though_a_host_hangs(
     spec = remote_spec("", [h1, h2, h3], program=running(script, python=str(python)))
     process = distrun.start(command, spec, stdout=-3, stderr=-3)
     wait_until(lambda: marks.exists() and marks.read_text().count("\n") == 3, 20)
-    h3.cut()
+    if command == "launch":
+        h3.cut()
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
@@ -254,7 +244,7 @@ def test_a_preflight_counts_as_time_in_which_a_job_has_not_started(
     script: Path,
 ):
     two = hosts(2)
-    keys = {"program": running(script, python=str(hanging[0])), "timeouts": {"start": "2s"}}
+    keys = {"program": running(script, python=str(hanging[0])), "timeouts": {"start": "1500ms"}}
     done = distrun("launch", remote_spec("", two, **keys))
     assert done.returncode == 75
     assert "Traceback" not in done.stderr
