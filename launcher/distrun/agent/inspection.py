@@ -52,10 +52,10 @@ _EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 
 
 def inspect(order: Inspect, folder: str) -> Inspected:
-    """Look at everything. `folder`: where the logs are written."""
+    """Look at everything. `folder`: one of this job's own, where the logs are written."""
     due = time.monotonic() + order.seconds
     facts = [_look_at(each, due) for each in order.programs]
-    folders = dict.fromkeys([folder, *(each.workdir for each in order.programs)])
+    folders = dict.fromkeys([os.path.dirname(folder), *(each.workdir for each in order.programs)])
     return Inspected(facts, [disk for each in folders for disk in _disk(each)])
 
 

@@ -127,10 +127,33 @@ def _rows(found: Examination) -> list[dict[str, str | Text]]:
 
 
 def _names(hosts: Iterable[str], all_hosts: tuple[str, ...]) -> str:
-    named = list(dict.fromkeys(hosts))
-    return (
-        f"all {len(named)}" if len(named) > 1 and set(named) == set(all_hosts) else ", ".join(named)
-    )
+    """`all 16`, or who: those that are numbered one after the other as a spec writes them."""
+    names = list(dict.fromkeys(hosts))
+    if len(names) > 1 and set(names) == set(all_hosts):
+        return f"all {len(names)}"
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and name == _next(runs[-1][-1]):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(_range(run) if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def _next(name: str) -> str | None:
+    """`gpu-10` after `gpu-09`."""
+    stem, number = _numbered(name)
+    return f"{stem}{int(number) + 1:0{len(number)}}" if number else None
+
+
+def _range(run: list[str]) -> str:
+    stem, first = _numbered(run[0])
+    return f"{stem}[{first}-{_numbered(run[-1])[1]}]"
+
+
+def _numbered(name: str) -> tuple[str, str]:
+    stem = name.rstrip("0123456789")
+    return stem, name[len(stem) :]
 
 
 def _sum(found: Examination) -> str:

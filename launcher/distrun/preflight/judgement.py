@@ -62,24 +62,28 @@ def _judge_host(found: HostFindings) -> Iterator[Check]:
         if far
         else None,
     )
+    workdirs = {program.workdir for program in found.inspected.programs}
     for disk in found.inspected.disks:
-        yield _judge_disk(found.host, disk.folder, disk.free)
+        purpose = "in the working folder" if disk.folder in workdirs else "for logs"
+        yield _judge_disk(found.host, purpose, disk.folder, disk.free)
 
 
-def _judge_disk(host: str, folder: str, free: int) -> Check:
-    grade = Grade.OK if free >= _LITTLE else Grade.WARNING
+def _judge_disk(host: str, purpose: str, folder: str, free: int) -> Check:
+    if free >= _LITTLE:
+        text = f"over {size(_LITTLE)} free {purpose}"
+        return Check(host=host, subject="disk", grade=Grade.OK, text=text)
     return Check(
         host=host,
         subject="disk",
-        grade=Grade.FAILED if free < _TOO_LITTLE else grade,
-        text=f"{size(free)} free at {folder}",
-        advice=None if free >= _LITTLE else f"make room on the disk of {folder}",
+        grade=Grade.FAILED if free < _TOO_LITTLE else Grade.WARNING,
+        text=f"{size(free)} free {purpose}, {folder}",
+        advice=f"make room on the disk of {folder}",
     )
 
 
 def _judge_job_disk(findings: Findings) -> Iterator[Check]:
     if findings.job_disk is not None:
-        yield _judge_disk(_THIS, findings.job_folder, findings.job_disk)
+        yield _judge_disk(_THIS, "for the job's record", findings.job_folder, findings.job_disk)
 
 
 def _judge_program(host: str, facts: ProgramFacts) -> Iterator[Check]:

@@ -18,19 +18,19 @@ _ALLOW = (
     "let the hosts reach each other's ports by TCP; `ports: {range: 20000-21000}` keeps them in a "
     "range that a firewall can allow"
 )
-_ADDRESS = "does that address lead there from the other hosts? `address:` of a host names another"
+_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
 _MEANINGS = {
     "refused": (
         "refused: a firewall rejects it, or it is not that host's address",
-        f"{_ALLOW}. {_ADDRESS}",
+        f"{_ALLOW}; {_ADDRESS}",
     ),
     "timeout": (
         "no answer within {seconds:g} s: a firewall drops it, or nothing has that address",
-        f"{_ALLOW}. {_ADDRESS}",
+        f"{_ALLOW}; {_ADDRESS}",
     ),
     "no route": (
         "there is no way to it ({detail}): a firewall rejects it, or the networks are not joined",
-        f"{_ALLOW}. {_ADDRESS}",
+        f"{_ALLOW}; {_ADDRESS}",
     ),
     "unresolved": (
         "the name cannot be looked up there ({detail})",
@@ -38,7 +38,7 @@ _MEANINGS = {
     ),
     "silent": (
         "the call is taken, and nothing of this job answers{because}",
-        f"something in between takes connections, a proxy or a gateway for one. {_ADDRESS}",
+        f"something in between takes connections, a proxy or a gateway for one; {_ADDRESS}",
     ),
     "stranger": ("another program answers there", _ADDRESS),
     "failed": ("{detail}", _ADDRESS),
