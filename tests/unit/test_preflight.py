@@ -8,7 +8,7 @@ import pytest
 
 from distrun.agent import inspection
 from distrun.agent.questions import Dialled, Disk, Inspected, Miss, ProgramFacts
-from distrun.preflight import Check, Findings, Grade, HostFindings, judge
+from distrun.preflight import SUBJECTS, Check, Findings, Grade, HostFindings, judge
 
 FACTS = ProgramFacts(
     "python3",
@@ -79,6 +79,7 @@ def test_what_one_host_differs_in_is_said_of_that_host(
     (check,) = (each for each in checks if each.grade is not Grade.OK)
     assert words in check.text
     assert check.advice
+    assert check.subject in SUBJECTS
 
 
 def test_a_clock_that_may_be_right_is_not_complained_of():

@@ -103,15 +103,14 @@ def _show(found: Examination) -> None:
 def _rows(found: Examination) -> list[dict[str, str | Text]]:
     """Hosts of which the same is to be said together; what is worst about each subject first."""
     from distrun.cli.styles import styled
-    from distrun.preflight import Grade
+    from distrun.preflight import SUBJECTS, Grade
 
     alike: dict[tuple[str, Grade, str], list[str]] = {}
     for check in found.checks:
         alike.setdefault((check.subject, check.grade, check.text), []).append(check.host)
-    subjects = list(dict.fromkeys(check.subject for check in found.checks))
     badness = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
     rows: list[dict[str, str | Text]] = []
-    order = sorted(alike, key=lambda key: (subjects.index(key[0]), badness.index(key[1])))
+    order = sorted(alike, key=lambda key: (SUBJECTS.index(key[0]), badness.index(key[1])))
     last = ""
     for subject, grade, text in order:
         rows.append(

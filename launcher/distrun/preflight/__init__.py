@@ -4,8 +4,8 @@ Pure: :mod:`distrun.supervisor.preflight` asks the hosts, and gives what they sa
 :func:`judge`.
 """
 
-from distrun.preflight.checks import Check, Grade
+from distrun.preflight.checks import SUBJECTS, Check, Grade
 from distrun.preflight.findings import Findings, HostFindings
 from distrun.preflight.judgement import judge
 
-__all__ = ["Check", "Findings", "Grade", "HostFindings", "judge"]
+__all__ = ["SUBJECTS", "Check", "Findings", "Grade", "HostFindings", "judge"]

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+SUBJECTS = (
+    *("reached", "preparation", "network", "clock", "inspection", "disk", "workdir", "program"),
+    *("script", "python", "tensorflow", "proxies"),
+)
+"""What checks are about, in the order in which a job needs it."""
+
 
 class Grade(str, Enum):
     """How a check ended. Only what has failed keeps a job from starting."""
@@ -20,7 +26,7 @@ class Check:
     """One thing about one host.
 
     Attributes:
-        subject: what was looked at: `network`, `python`, ...
+        subject: what was looked at, one of SUBJECTS.
         text: what was found.
         advice: what to do, where it is not good.
         dialled_from: the hosts that cannot reach it, where that is what failed.
