@@ -3,10 +3,12 @@
 #   VENV=.venv          where its virtual environment is made
 #   DATA_DIR=/path      demo, results: a folder that has mnist.npz or MNIST's four idx files
 #   ARGS="-k ports"     test: more arguments for pytest (-n 0: one test at a time)
+#   SEED=2              faults: other cells
 
 PYTHON ?=
 VENV ?= .venv
 ARGS ?=
+SEED ?= 1
 
 # DATA_DIR goes to the recipe through the environment, as it was typed: a path may have
 # spaces, quotes or dollars in it.
@@ -16,7 +18,7 @@ export DATA_DIR
 endif
 export PYTHON
 
-.PHONY: help demo test lint smoke results docs clean distclean venv
+.PHONY: help demo test lint smoke faults results docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this
@@ -42,6 +44,9 @@ lint: venv ## ruff and mypy
 
 smoke: venv ## train, follow, detach and kill once, with the command as it is installed
 	@"$(VENV)/bin/python" tests/smoke.py
+
+faults: venv ## strike real training in some sixty ways (SEED=n draws others; a quarter of an hour)
+	@exec "$(VENV)/bin/python" tests/faults --seed "$(SEED)"
 
 results: venv ## measure the bundled job and write docs/results.md (a quarter of an hour)
 	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'

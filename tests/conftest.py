@@ -240,6 +240,15 @@ def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the tables that tests have made, also where pytest-xdist ran them."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, lines in report.user_properties:
+            if name == "table" and report.when == "call":
+                terminalreporter.write_sep("-", report.nodeid)
+                terminalreporter.write_line(lines)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the tests that share a network of hosts to one process, when several run tests."""

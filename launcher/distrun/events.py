@@ -17,6 +17,7 @@ from distrun.agent import kernel
 from distrun.codec import from_json, to_json
 from distrun.spec.model import NO_RESTARTS, RestartSpec
 from distrun.strategies import Success
+from distrun.verdict.model import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,11 @@ class JobCreated(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class HostReady(Event):
-    """An agent runs there. `agent_pid` is its process id on its own host."""
+    """An agent runs there. `agent_pid` is its process id on its own host.
+
+    `behind`: the seconds by which that host's clock, which `at` goes by in what it reports, is
+    behind the supervisor's.
+    """
 
     host: str
     agent_pid: int
@@ -53,6 +58,7 @@ class HostReady(Event):
     is_local: bool = True
     address: str | None = None
     """By which address of it ssh came there."""
+    behind: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +109,7 @@ class TaskRecord:
     index: int
     host: str
     address: str | None = None
+    proxy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,13 +173,20 @@ class TaskNotStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskExited(Event):
-    """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not."""
+    """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not.
+
+    `oom` tells why it is thought that the kernel killed it for want of memory; `suspended`: it
+    stood still when it was told to stop; `was_told`: that had reached it before it exited.
+    """
 
     task: str
     attempt: int
     code: int | None = None
     signal: int | None = None
     lived: float | None = None
+    oom: str = ""
+    suspended: bool = False
+    was_told: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,14 +254,26 @@ class TimedOut(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerdictReached(Event):
+    """What a failure was, once all it concerns has ended: before a restart, or a job's end."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. `origin` says whose exit code it is; `cause` is a sentence."""
+    """How a job ended. `origin` says whose exit code it is; `cause` is a sentence.
+
+    `task` is whose code it is, or whose failure; `verdict` is what is known of a failed job's
+    first cause.
+    """
 
     result: str
     exit_code: int
     origin: str
     cause: str
     task: str | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +287,8 @@ _KINDS: dict[str, type[Event]] = {
         JobCreated, HostReady, HostFault, HostLost, LinkLost, LinkRestored, LogsIncomplete,
         PreflightSkipped, PreflightStarted, PreflightFound, PreflightEnded,
         JobPlanned, Aborted, TaskStarted, TaskNotStarted, TaskExited, TaskEnded, TaskReported,
-        RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut, JobEnded,
+        RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut,
+        VerdictReached, JobEnded,
     )
 }  # fmt: skip
 

@@ -176,6 +176,7 @@ def test_events_read_as_a_story(distrun, write_spec):
         "planned: worker:0",
         "worker:0 started",
         "worker:0 exited 3",
+        "first cause: worker:0 exited 3 by its own decision",
         "the job failed: worker:0 exited 3; exit code 3, worker:0's",
     ]
     assert max(map(len, lines)) < 120

@@ -107,13 +107,13 @@ def test_an_sshd_with_too_many_at_its_door_is_asked_again(
     hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any
 ):
     (h1,) = hosts(1)
-    h1.change(sshd="MaxStartups 1:100:1\n")
+    h1.change(sshd="PerSourceMaxStartups 1\n")
     with socket.create_connection((h1.address, 22)) as other:
         assert other.recv(4) == b"SSH-"
         process = distrun.start(
             "launch", remote_spec("echo fine", [h1]), stdout=-1, stderr=-1, text=True
         )  # fmt: skip
-        wait_until(lambda: "past MaxStartups" in h1.sshd_log)
+        wait_until(lambda: "drop connection" in h1.sshd_log)
     out, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
     assert out == "worker:0 | fine\n"

@@ -30,7 +30,10 @@ AGENT_FOR_THE_LAUNCHER = {
     "distrun.agent.kernel",  # prctl, inotify
     "distrun.agent.family",  # a process and what descends from it: the supervisor is one too
 }
-PURE = {"distrun.plan", "distrun.preflight", "distrun.lifecycle", "distrun.strategies"}
+PURE = {
+    *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
+    *("distrun.strategies", "distrun.verdict"),
+}
 PURE_STDLIB = {
     *(
         "__future__",

@@ -29,6 +29,10 @@ class Process(NamedTuple):
     def is_zombie(self) -> bool:
         return self.state in ("Z", "X")
 
+    @property
+    def is_suspended(self) -> bool:
+        return self.state in ("T", "t")
+
 
 def look(pid: int) -> Optional[Process]:
     """What /proc says of a process, or None where there is none. See proc_pid_stat(5)."""

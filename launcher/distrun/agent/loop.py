@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
 from distrun.agent import facts, family, kernel, lastwords, program
 from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
+from distrun.agent.oom import OomWatch
 from distrun.agent.ports import PortHolder, PortTakenError
 from distrun.agent.questions import ORDERS as QUESTIONS
 from distrun.agent.task import LEFTOVER_GRACE, Task, owner_of
@@ -60,6 +61,7 @@ class Agent:
         self._outbox = Outbox()
         self._ports = PortHolder()
         self._preflight: Optional[Preflight] = None
+        self._oom = OomWatch()
         self._tasks: Dict[str, Task] = {}
         self._logs: Optional[LogIndexer] = None
         self._job_id = ""
@@ -312,12 +314,32 @@ class Agent:
             # What it said last belongs before its exit, however soon that came after it.
             self._on_notify(task)
             self._send_progress()
-            lived = self._clock() - task.began
-            self._report(TaskExited(task.name, task.attempt, code, signum, time.time(), lived))
+            self._report(
+                TaskExited(
+                    task.name,
+                    task.attempt,
+                    code,
+                    signum,
+                    time.time(),
+                    lived=self._clock() - task.began,
+                    oom=self._out_of_memory(task),
+                    suspended=task.was_suspended,
+                    was_told=task.is_told_to_stop,
+                )
+            )
         self._adopt()
         for task in executed:
             if task.exit is not None:
                 self._advance(task)
+
+    def _out_of_memory(self, task: Task) -> str:
+        """What shows that the kernel killed it for want of memory; a shell exits 137 then."""
+        exited = task.exit
+        if exited is None or task.is_told_to_stop:
+            return ""
+        of_child = exited.code == 128 + signal.SIGKILL
+        killed = of_child or exited.signal == signal.SIGKILL
+        return self._oom.evidence(task.pid, of_child) if killed else ""
 
     def _adopt(self) -> None:
         """Reap orphans that have ended, and find out whose the others are."""

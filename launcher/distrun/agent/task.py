@@ -52,9 +52,15 @@ class Task:
         self.orphans: Dict[int, family.Process] = {}
         self.next_look: Optional[float] = None
         """When :meth:`advance` is due without any event."""
+        self.was_suspended = False
+        """Whether it stood still, by SIGSTOP for one, when it was first told to stop."""
         self._signal: int = signal.SIGTERM
         self._deadline: Optional[float] = None
         self._told: Dict[int, int] = {}
+
+    @property
+    def is_told_to_stop(self) -> bool:
+        return self._deadline is not None
 
     def check_exit(self) -> bool:
         """True where the first process has ended since the last call; it stays unreaped."""
@@ -72,6 +78,9 @@ class Task:
 
     def stop(self, signum: int, grace: float, now: float) -> None:
         """Begin to stop it, or go about it sooner. `grace` in seconds."""
+        if self._deadline is None and self.exit is None:
+            first = family.look(self.pid)
+            self.was_suspended = first is not None and first.is_suspended
         deadline = now + grace
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
         if signum != self._signal:

@@ -237,7 +237,9 @@ class TaskNotStarted(NamedTuple):
 class TaskExited(NamedTuple):
     """The task's first process has exited, by `code` or by `signal`; others may remain.
 
-    `lived` is in seconds, by a clock that does not jump.
+    `lived` is in seconds, by a clock that does not jump. `oom` tells why it is thought that the
+    kernel killed it for want of memory; `suspended`: it stood still when it was told to stop;
+    `was_told`: it had been told to stop before it exited.
     """
 
     task: str
@@ -246,6 +248,9 @@ class TaskExited(NamedTuple):
     signal: Optional[int]
     at: float
     lived: Optional[float] = None
+    oom: str = ""
+    suspended: bool = False
+    was_told: bool = True
 
 
 class TaskEnded(NamedTuple):

@@ -179,6 +179,10 @@ class _Launch:
             from distrun.cli.story import restart_words
 
             self._say(restart_words(event))
+        if isinstance(event, kinds.VerdictReached) and state.outcome is None:
+            from distrun.cli.story import verdict_words
+
+            self._say(verdict_words(event))
         if isinstance(event, kinds.TensorBoardStarted):
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from distrun import events
 from distrun.agent.kernel import signal_name
 from distrun.cli.console import clock_time, count, printable
+from distrun.cli.verdictview import verdict_lines
 from distrun.lifecycle import Account
 
 if TYPE_CHECKING:
@@ -41,10 +42,13 @@ def failure_report(folder: JobFolder, state: JobState) -> list[str]:
     if outcome is None:
         return []
     lines = ["", f"job {state.job_id} {_headline(outcome)}"]
-    first = state.tasks.get(outcome.task or "")
+    verdict = outcome.verdict
+    if verdict is not None:
+        lines += verdict_lines(verdict)
+    first = state.tasks.get((verdict.task if verdict is not None else outcome.task) or "")
     if first is not None:
         lines += _about_first(folder, first)
-    lines += _about_others(state, first)
+    lines += _about_others(state, first, verdict.echoes if verdict is not None else ())
     lines += _about_restarts(folder, state)
     lines.append(f"  logs   {printable(str(folder.logs))}   (distrun logs {state.job_id})")
     lines.append(exit_line(outcome))
@@ -67,7 +71,8 @@ def _headline(outcome: Outcome) -> str:
 def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
     when = f" at {clock_time(task.exited_at)}" if task.exited_at is not None else ""
     pid = f" (pid {task.pid})" if task.pid is not None else ""
-    lines = [f"  first  {task.name} {printable(how(task))}{when} on {task.host}{pid}"]
+    what = how(task) + (", stopped by distrun" if task.stopped_by_us else "")
+    lines = [f"  first  {task.name} {printable(what)}{when} on {task.host}{pid}"]
     tail = _tail(folder, task.name)
     if tail:
         lines.append("  its last lines:")
@@ -112,7 +117,7 @@ def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
     return [f"  before it had been restarted {count(made, 'time')}: {printable(', '.join(told))}"]
 
 
-def _about_others(state: JobState, first: TaskState | None) -> list[str]:
+def _about_others(state: JobState, first: TaskState | None, echoes: tuple[str, ...]) -> list[str]:
     """What came of the other tasks, those that ended alike together."""
     after: dict[str, list[str]] = {}
     for task in state.tasks.values():
@@ -121,6 +126,8 @@ def _about_others(state: JobState, first: TaskState | None) -> list[str]:
         what = how(task)
         if task.stopped_by_us:
             what = f"{what}, stopped by distrun"
+        elif task.name in echoes:
+            what = f"{what}, which followed from that"
         after.setdefault(what, []).append(task.name)
     label = "then " if first is not None else "tasks"
     lines = []

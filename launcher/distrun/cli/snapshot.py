@@ -40,6 +40,7 @@ def describe(folder: JobFolder) -> dict[str, Any]:
     return {
         **_summary(folder, supervisor, state),
         "outcome": to_json(state.outcome) if state.phase.is_final else None,
+        "verdict": to_json(state.verdict),
         "supervisor_pid": supervisor,
         "hosts": [to_json(host) for host in state.hosts.values()],
         "tensorboard": None if lost or state.phase.is_final else _tensorboard(folder),

@@ -11,6 +11,9 @@ from distrun.cli import console
 from distrun.cli.progress import progress_words
 from distrun.cli.styles import styled
 from distrun.cli.table import Column, make_table
+from distrun.cli.verdictview import verdict_lines
+from distrun.codec import from_json
+from distrun.verdict.model import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +101,8 @@ def _notes(job: dict[str, Any]) -> list[str]:
         notes.append("its supervisor died, and its result with it")
     if job["running"]:
         notes += [_lost_link(host) for host in job["hosts"] if host["link_lost"] is not None]
+    if job["verdict"]:
+        notes += verdict_lines(from_json(Verdict, job["verdict"]))
     if job["restarts"]:
         times = console.count(job["restarts"], "time")
         left = f"; {console.count(job['restarts_left'], 'restart')} left" if job["running"] else ""

@@ -20,6 +20,12 @@ def restart_words(event: events.RestartPlanned) -> str:
     return f"after {event.cause}: {who} {verb} again in {span(event.delay)} ({left})"
 
 
+def verdict_words(event: events.VerdictReached) -> str:
+    """The first cause of a failure, apart from what followed from it."""
+    verdict = event.verdict
+    return f"first cause: {verdict.cause} ({verdict.kind.value})"
+
+
 class Story:
     """Tells one job's events; the time of each is shown after the job's first."""
 
@@ -165,6 +171,10 @@ class Story:
         if event.timer == "evaluator":
             return "the evaluator's time after success ran out"
         return f"timeouts.{event.timer} ran out"
+
+    @_say.register
+    def _(self, event: events.VerdictReached) -> str:
+        return verdict_words(event)
 
     @_say.register
     def _(self, event: events.JobEnded) -> str:

@@ -5,7 +5,8 @@ same state again. The guarantees:
 
 1. A job ends in exactly one final phase, with one outcome, and only when no task is left.
 2. The first failure that nothing is restarted after decides the outcome; what follows it never
-   changes that.
+   changes that. Only a verdict may: it can name another task as the first cause, and then the
+   exit code is that one's.
 3. An attempt is asked to stop at most once for each reason: a restart, the job's end, and at once.
 4. After success, what happens to tasks that are being stopped is no failure.
 5. An attempt begins only when the one before it has ended: no process of it is left.

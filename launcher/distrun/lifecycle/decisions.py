@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from distrun.agent.kernel import signal_name
-from distrun.errors import InternalError, StartTimeoutError
+from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.events import Outcome
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
 from distrun.lifecycle.restarts import (
@@ -19,6 +20,10 @@ from distrun.lifecycle.restarts import (
 )
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import STRATEGIES, Role, Scope, Success
+from distrun.verdict.model import Kind
+
+if TYPE_CHECKING:
+    from distrun.verdict.model import Verdict
 
 SIGKILL = 9
 
@@ -62,6 +67,31 @@ def _failure(state: JobState, task: TaskState) -> Outcome:
         cause=cause,
         task=task.name,
     )
+
+
+def revise(state: JobState, verdict: Verdict) -> JobState:
+    """The outcome, with what was found out since: the exit code is the first cause's own.
+
+    Where that has none of its own, having exited 0 or been stopped, it stays what it was; where
+    it is a host that was lost, the code is that of a lost host.
+    """
+    outcome = state.outcome
+    if outcome is None or outcome.result != "failed":
+        return state
+    task = state.tasks.get(verdict.task or "")
+    if verdict.kind is Kind.HOST_LOST and outcome.origin == "task":
+        outcome = replace(
+            outcome,
+            exit_code=HostError.exit_code,
+            origin="distrun",
+            task=verdict.task,
+            cause=verdict.cause,
+        )
+    elif outcome.origin == "task" and task is not None and task.name != outcome.task:
+        own = None if task.stopped_by_us else task.exit_status
+        if own:
+            outcome = replace(outcome, exit_code=own, task=task.name, cause=how_it_ended(task))
+    return replace(state, outcome=replace(outcome, verdict=verdict))
 
 
 def check_success(state: JobState, at: float) -> Result:

@@ -19,6 +19,7 @@ from distrun.lifecycle.decisions import (
     is_spared,
     judge_exit,
     on_start_timeout,
+    revise,
     stop_tasks,
 )
 from distrun.lifecycle.restarts import (
@@ -87,6 +88,7 @@ def _(event: events.HostReady, state: JobState) -> Result:
         agent_pid=event.agent_pid,
         hostname=event.hostname,
         is_local=event.is_local,
+        behind=event.behind,
     )
     return replace(state, hosts={**state.hosts, event.host: host}), []
 
@@ -102,6 +104,7 @@ def _(event: events.JobPlanned, state: JobState) -> Result:
             index=record.index,
             host=record.host,
             address=record.address,
+            proxy=record.proxy,
         )
         for record in event.tasks
     )
@@ -172,7 +175,9 @@ def _(event: events.TaskExited, state: JobState) -> Result:
         lived=event.lived,
         code=event.code,
         signal=event.signal,
-        stopped_by_us=task.phase is TaskPhase.STOPPING,
+        oom=event.oom,
+        was_suspended=event.suspended,
+        stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_told,
     )
     state = state.with_tasks([exited])
     if state.outcome is not None or exited.restart is not None:
@@ -313,6 +318,11 @@ def _(event: events.TimedOut, state: JobState) -> Result:
         cause=f"it ran longer than timeouts.run, {state.run_timeout:g} s",
     )
     return conclude(state, outcome, event.at, grace=state.grace)
+
+
+@_step.register
+def _(event: events.VerdictReached, state: JobState) -> Result:
+    return revise(replace(state, verdict=event.verdict), event.verdict), []
 
 
 @_step.register

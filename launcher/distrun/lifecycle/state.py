@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from distrun.events import Outcome
+    from distrun.verdict.model import Verdict
 
 
 class TaskPhase(str, Enum):
@@ -62,6 +63,8 @@ class TaskState:
     index: int
     host: str
     address: str | None = None
+    proxy: str = ""
+    """How its variables send gRPC to a proxy instead of its peers; empty where they do not."""
     phase: TaskPhase = TaskPhase.STARTING
     attempt: int = 0
     restart: int | None = None
@@ -76,6 +79,10 @@ class TaskState:
     signal: int | None = None
     reason: str | None = None
     """Why it could not be started or was lost, where that is so."""
+    oom: str = ""
+    """What shows that the kernel killed it for want of memory."""
+    was_suspended: bool = False
+    """Whether it stood still when it was told to stop."""
     stopped_by_us: bool = False
     reported: dict[str, str] = field(default_factory=dict)
     """What it last said of its progress, once it has exited."""
@@ -110,6 +117,7 @@ class TaskState:
             index=self.index,
             host=self.host,
             address=self.address,
+            proxy=self.proxy,
             attempt=self.attempt + 1,
         )
 
@@ -124,6 +132,8 @@ class HostState:
     link_lost: str | None = None
     """Why there is no link to its agent just now."""
     link_lost_at: float | None = None
+    behind: float = 0.0
+    """Seconds by which its clock is behind the supervisor's: its times plus this compare."""
 
 
 class Account(str, Enum):
@@ -200,6 +210,8 @@ class JobState:
     budgets: dict[Account, Budget] = field(
         default_factory=lambda: {account: Budget() for account in Account}
     )
+    verdict: Verdict | None = None
+    """What the last failure was: of a restart, or the one that ended the job."""
     outcome: Outcome | None = None
     """Decided with the first thing that ends the job; final once `phase` is."""
     decided_at: float | None = None

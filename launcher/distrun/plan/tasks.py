@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
 from distrun.plan.placement import Placed, needs_port, split_address
+from distrun.plan.proxies import proxy_in_the_way
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec.model import ProgramKind, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
@@ -38,6 +39,8 @@ class TaskPlan:
     env: dict[str, str]
     unset: tuple[str, ...] = ()
     log: str
+    proxy: str = ""
+    """How its variables send gRPC to a proxy instead of its peers; empty where they do not."""
 
     @property
     def tf_config(self) -> str | None:
@@ -182,6 +185,7 @@ def _plan_task(
         # A job of one process must not take up a cluster that the launching shell is part of.
         unset=() if strategy.tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",
+        proxy=proxy_in_the_way({**facts.environ, **env}, machines) if strategy.tf_config else "",
     )
 
 

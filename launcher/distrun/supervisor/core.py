@@ -24,6 +24,7 @@ from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
+from distrun.supervisor.court import Court
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, environment, refusal
 
@@ -91,7 +92,8 @@ class Supervisor:
         self._preflight: Preflight | None = None
         self._tasks: dict[str, TaskPlan] = {}
         self._progress: dict[str, wire.Progress] = {}
-        self._finish: events.Outcome | None = None
+        self._is_finishing = False
+        self._court = Court(folder)
         self._signals = kernel.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
@@ -135,7 +137,11 @@ class Supervisor:
     def emit(self, event: events.Event) -> None:
         """Record an event and do what follows from it."""
         self._clients.tell(wire.Happened(self._write(event)))
-        self._state, actions = lifecycle.step(self._state, event)
+        before = self._state
+        self._state, actions = lifecycle.step(before, event)
+        verdict = self._court.on_event(before, event, self._state)
+        if verdict is not None:
+            self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
         for action in actions:
             self._perform(action)
 
@@ -169,8 +175,10 @@ class Supervisor:
         elif isinstance(action, lifecycle.Announce):
             self.emit(action.event)
         else:
-            self._finish = action.outcome
+            self._is_finishing = True
             self._hosts.order_all(wire.Shutdown())
+            if all(host.is_local for host in self._spec.hosts):
+                self._judge()  # while the agent takes its leave
 
     def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
         self._progress.pop(task.name, None)
@@ -196,9 +204,18 @@ class Supervisor:
 
     def _finish_if_released(self) -> None:
         """The job has ended once its agents have: they leave nothing behind."""
-        if self._finish is None or self._hosts.connected:
+        if self._state.outcome is None or not self._is_finishing or self._hosts.connected:
             return
-        self.emit(events.JobEnded(at=time.time(), outcome=self._finish))
+        self._judge()  # the logs of other hosts are all here now
+        self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))
+
+    def _judge(self) -> None:
+        """Find out why the job failed, where it did and that is not known yet."""
+        outcome = self._state.outcome
+        if outcome is not None and outcome.verdict is None:
+            verdict = self._court.on_end(self._state)
+            if verdict is not None:
+                self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
 
     def _on_record_failure(self, error: OSError) -> None:
         with contextlib.suppress(OSError):  # its log is on the same disk
@@ -263,7 +280,7 @@ class Supervisor:
     def _on_tensorboard(self, message: Message) -> None:
         if isinstance(message, wire.TaskNotStarted):
             self._say_tensorboard_ended(f"could not be started: {message.reason}")
-        elif isinstance(message, wire.TaskExited) and self._finish is None:
+        elif isinstance(message, wire.TaskExited) and not self._is_finishing:
             status = kernel.signal_name(message.signal) if message.signal else message.code
             self._say_tensorboard_ended(f"ended by itself ({status}); see {tensorboard.LOG}")
 
@@ -283,6 +300,7 @@ class Supervisor:
                     gpus=tuple(message.gpus),
                     is_local=self._is_local(host),
                     address=message.address or None,
+                    behind=round(time.time() - message.at, 3),
                 )
             )
             self._hosts.order(host, preparation.on_hello(host, message))
@@ -344,6 +362,7 @@ class Supervisor:
                 index=task.index,
                 host=task.host,
                 address=task.address,
+                proxy=task.proxy,
             )
             for task in self._tasks.values()
         )
@@ -351,7 +370,7 @@ class Supervisor:
         self._start_tensorboard()
 
     def _on_host_gone(self, host: str, how: str) -> None:
-        if self._finish is None:
+        if not self._is_finishing:
             self.emit(events.HostLost(at=time.time(), host=host, reason=how))
 
     def _on_unreachable(self, found: dict[str, Diagnosis]) -> None:

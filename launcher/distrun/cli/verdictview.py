@@ -1,0 +1,19 @@
+"""A verdict in lines: the first cause, the lines it rests on, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distrun.verdict.model import Verdict
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """What follows the headline in a report, and in `status`."""
+    lines = [f"  cause  {verdict.cause} ({verdict.kind.value})"]
+    for evidence in verdict.evidence:
+        whose = f"{evidence.task}, " if evidence.task else ""
+        lines.append(f"  seen   {whose}{evidence.place}: {evidence.text}")
+    if verdict.advice:
+        lines.append(f"  do     {verdict.advice}")
+    return lines

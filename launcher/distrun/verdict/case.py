@@ -1,0 +1,112 @@
+"""What there is to judge: collected from a job's events, as they happen or from its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distrun import events, lifecycle
+from distrun.strategies import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from distrun.lifecycle import JobState, TaskState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One failure of a job.
+
+    `trigger` is the event that was taken for a failure; `tasks` are all of the job's as they
+    were in the end, `members` the names of those that failed together or may have caused it, in
+    the order of their exits. `lost_hosts` tells why, by host.
+    """
+
+    trigger: events.Event
+    tasks: dict[str, TaskState]
+    members: tuple[str, ...]
+    lost_hosts: dict[str, str]
+    start_timeout: float | None = None
+    run_timeout: float | None = None
+
+    @property
+    def leader(self) -> str | None:
+        """The task that runs TensorFlow's coordination service: the first chief or worker."""
+        return next((name for name in ("chief:0", "worker:0") if name in self.tasks), None)
+
+    @property
+    def cluster_size(self) -> int:
+        """How many tasks are to connect to that service: all that train."""
+        roles = (Role.CHIEF, Role.WORKER)
+        return sum(1 for task in self.tasks.values() if task.role in roles)
+
+
+class Docket:
+    """Notes a job's events; says when there is something to judge.
+
+    There is at a restart's beginning and at a job's end: by then every attempt concerned has
+    ended and has said all it had to say.
+    """
+
+    def __init__(self) -> None:
+        self._exits: dict[str, float] = {}
+        self._triggers: dict[int, events.Event] = {}
+        self._final: events.Event | None = None
+
+    def note(self, before: JobState, event: events.Event, after: JobState) -> Case | None:
+        """One event and what it changed. A case where it begins a restart."""
+        if isinstance(event, events.TaskExited) and event.task in before.tasks:
+            host = before.hosts.get(before.tasks[event.task].host)
+            self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
+        for number in after.restarts.keys() - before.restarts.keys():
+            self._triggers[number] = event
+        if before.outcome is None and after.outcome is not None:
+            self._final = event
+        for number in before.restarts.keys() - after.restarts.keys():
+            names = before.restarts[number].tasks
+            trigger = self._triggers.pop(number, None)
+            begun = after.tasks[names[0]].attempt > before.tasks[names[0]].attempt
+            if begun and trigger is not None:
+                return self._case(before, trigger, names)
+        return None
+
+    def last(self, state: JobState) -> Case | None:
+        """What ended the job; None where that is no failure."""
+        if self._final is None or state.outcome is None or state.outcome.result != "failed":
+            return None
+        failed = state.outcome.task
+        names = [
+            task.name
+            for task in state.tasks.values()
+            if task.role is not Role.EVALUATOR or task.name == failed
+        ]
+        return self._case(state, self._final, names)
+
+    def _case(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Case:
+        return Case(
+            trigger=trigger,
+            tasks=state.tasks,
+            members=tuple(sorted(names, key=lambda name: self._exits.get(name, float("inf")))),
+            lost_hosts={
+                host.name: host.lost for host in state.hosts.values() if host.lost is not None
+            },
+            start_timeout=state.start_timeout,
+            run_timeout=state.run_timeout,
+        )
+
+
+def cases(history: Iterable[events.Event]) -> Iterator[Case]:
+    """The failures that a record tells of, in their order."""
+    docket, state = Docket(), lifecycle.JobState()
+    for event in history:
+        before = state
+        if isinstance(event, events.JobEnded):
+            break
+        state, _ = lifecycle.step(before, event)
+        case = docket.note(before, event, state)
+        if case is not None:
+            yield case
+    final = docket.last(state)
+    if final is not None:
+        yield final

@@ -1,0 +1,14 @@
+# Runs its arguments in a memory cgroup of 300 MB, v1 or v2.
+set -e
+name=distrun-corpus-$$
+if test -d /sys/fs/cgroup/memory; then
+    group=/sys/fs/cgroup/memory/$name limit=memory.limit_in_bytes
+else
+    group=/sys/fs/cgroup/$name limit=memory.max
+fi
+mkdir $group
+echo 300000000 > $group/$limit
+sh -c 'echo $$ > "$0"/cgroup.procs; exec "$@"' $group "$@"
+code=$?
+rmdir $group
+exit $code

@@ -1,0 +1,183 @@
+"""A few steps of real training. It tells a desk where it is, and fails on the desk's word.
+
+The desk is the socket named by DESK. A line to it is JSON; `at` waits for a line back: `go`, or
+`strike` with what is to go wrong here and now.
+"""
+
+import json
+import os
+import select
+import socket
+
+STEPS, SAVE_EVERY, MID_EPOCH = (int(each) for each in os.environ["COURSE"].split())
+FOLDER = "saved"
+ME = os.environ["DISTRUN_TASK"]
+ROLE, _, INDEX = ME.partition(":")
+
+
+class BrokenSampleError(Exception):
+    pass
+
+
+class Desk:
+    def __init__(self):
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(os.environ["DESK"])
+        self._answers = self._socket.makefile("r")
+        self.tell(task=ME, attempt=int(os.environ["DISTRUN_ATTEMPT"]), pid=os.getpid())
+
+    def tell(self, **said):
+        self._socket.sendall(json.dumps(said).encode() + b"\n")
+
+    def at(self, moment):
+        self.tell(moment=moment)
+        self.obey()
+
+    def obey(self):
+        """Wait for the desk's word, and do it."""
+        word, *what = self._answers.readline().split() or ["strike", "exit1"]
+        if word == "strike":
+            print("struck:", *what, flush=True)
+            strike(*what)
+
+    def wait(self, seconds=None):
+        """Obey what comes in so much time."""
+        if select.select([self._socket], [], [], seconds)[0]:
+            self.obey()
+
+
+def strike(what, cgroup=None):
+    if what == "exit1":
+        os._exit(1)
+    if what == "exception":
+        raise BrokenSampleError("sample 4711 is broken")
+    with open(os.path.join(cgroup, "cgroup.procs"), "w") as file:
+        file.write(str(os.getpid()))
+    eaten = []
+    while True:
+        eaten.append(bytearray(b"x" * (4 << 20)))
+
+
+DESK = Desk()
+DESK.at("starting")
+
+import tensorflow as tf  # noqa: E402 - its import is a part of starting
+
+
+def report(step, loss):
+    print("step", step, "loss", loss, flush=True)
+    DESK.tell(step=step)
+    address = os.environ["DISTRUN_NOTIFY"].replace("@", "\0", 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.sendto(f"STEP={step} LOSS={loss}".encode(), address)
+
+
+class Training:
+    """A linear model, its steps counted in a variable that is saved with it."""
+
+    def __init__(self, strategy, is_chief):
+        self._folder = FOLDER if is_chief else f"{FOLDER}-{INDEX}"
+        with strategy.scope():
+            self.weight = tf.Variable(tf.zeros([4, 1]))
+            self.done = tf.Variable(0, dtype=tf.int64)
+        self._checkpoint = tf.train.Checkpoint(weight=self.weight, done=self.done)
+
+    def gradient(self):
+        samples = tf.random.normal([16, 4])
+        errors = samples @ (self.weight - 1.0)
+        return 2 / 16 * tf.transpose(samples) @ errors, tf.reduce_mean(errors**2)
+
+    def restore(self):
+        newest = tf.train.latest_checkpoint(FOLDER)
+        if newest:
+            self._checkpoint.read(newest).assert_consumed()
+        DESK.tell(resumed=int(self.done))
+        return int(self.done)
+
+    def save(self, step):
+        path = self._checkpoint.write(os.path.join(self._folder, f"step-{step}"))
+        if step == 2 * SAVE_EVERY:
+            DESK.at("saving")
+        tf.train.update_checkpoint_state(self._folder, path)
+
+    def run(self, step_of):
+        first = self.restore() + 1
+        DESK.at("first_step")
+        for step in range(first, STEPS + 1):
+            if step == MID_EPOCH:
+                DESK.at("mid_epoch")
+            report(step, step_of())
+            if step % SAVE_EVERY == 0:
+                self.done.assign(step)
+                self.save(step)
+        DESK.at("shutting_down")
+        print("done", flush=True)
+
+
+def synchronous():
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    has_chief = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
+    training = Training(strategy, is_chief=ROLE == "chief" or (ME == "worker:0" and not has_chief))
+
+    @tf.function
+    def step():
+        def replica():
+            gradient, loss = training.gradient()
+            total = tf.distribute.get_replica_context().all_reduce("mean", gradient)
+            training.weight.assign_sub(0.1 * total)
+            return loss
+
+        return strategy.reduce("mean", strategy.run(replica), axis=None)
+
+    training.run(lambda: float(step()))
+
+
+def asynchronous(resolver):
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    training = Training(strategy, is_chief=True)
+
+    @tf.function
+    def step():
+        gradient, loss = training.gradient()
+        training.weight.assign_sub(0.1 * gradient)
+        return loss
+
+    def one():
+        loss = coordinator.schedule(step)
+        coordinator.join()
+        return float(loss.fetch())
+
+    training.run(one)
+
+
+def serve(resolver):
+    server = tf.distribute.Server(
+        resolver.cluster_spec(), job_name=ROLE, task_index=int(INDEX), protocol="grpc"
+    )
+    print("serves at", server.target, flush=True)
+    while True:
+        DESK.wait()
+
+
+def evaluate():
+    step = 0
+    while step < STEPS:
+        DESK.wait(0.1)
+        newest = tf.train.latest_checkpoint(FOLDER)
+        if newest and int(newest.rpartition("-")[2]) != step:
+            weight = tf.train.load_variable(newest, "weight/.ATTRIBUTES/VARIABLE_VALUE")
+            step = int(newest.rpartition("-")[2])
+            print("evaluated step", step, "error", abs(weight - 1.0).mean(), flush=True)
+
+
+if ROLE == "evaluator":
+    evaluate()
+elif os.environ["DISTRUN_STRATEGY"] == "multi_worker_mirrored":
+    synchronous()
+else:
+    RESOLVER = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if ROLE == "chief":
+        asynchronous(RESOLVER)
+    else:
+        serve(RESOLVER)

@@ -1,0 +1,323 @@
+"""One cell tried: a job is launched, struck, and what became of it is held against the promise."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+
+from faults.cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, promise
+from faults.desk import Caller, Desk
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("program.py")
+STOPPED_SECONDS = 1.0
+GONE_WITHIN = 3.0
+PATIENCE = 150.0
+CGROUPS = Path("/sys/fs/cgroup")
+OOM_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Result:
+    cell: Cell
+    seconds: float
+    state: str
+    code: int | None
+    verdicts: list[tuple[str | None, str]]
+    restarts: int
+    lost: int | None
+    """Steps done before a restart that had to be done again."""
+    survivors: int
+    wrong: list[str]
+    """In what the promise was broken."""
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{task} {kind}" for task, kind in self.verdicts) or "none"
+        lost = "-" if self.lost is None else self.lost
+        found = (
+            f"{self.state:<10}{self.code!s:>4}  verdict {said:<24}restarts {self.restarts}  "
+            f"lost {lost}  left {self.survivors}"
+        )
+        mark = "holds" if not self.wrong else "BROKEN"
+        row = f"{mark:<7}{self.cell!s:<44}{found}  {self.seconds:.0f} s"
+        return "\n       ".join([row, *self.wrong])
+
+
+def has_memory_cgroups() -> bool:
+    """Whether an out-of-memory kill can be had: memory cgroups may be made here."""
+    path = _new_cgroup()
+    if path is not None:
+        path.rmdir()
+    return path is not None
+
+
+def _new_cgroup() -> Path | None:
+    is_v1 = (CGROUPS / "memory").is_dir()
+    parent = CGROUPS / "memory" if is_v1 else CGROUPS
+    limit = "memory.limit_in_bytes" if is_v1 else "memory.max"
+    path = parent / f"distrun-faults-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        path.mkdir()
+    except OSError:
+        return None
+    try:
+        (path / limit).write_text(str(OOM_BYTES))
+    except OSError:
+        path.rmdir()
+        return None
+    return path
+
+
+class Trial:
+    """Launches the job of one cell in a folder of its own, which is kept where it is broken."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._folder = Path(tempfile.mkdtemp(prefix="faults-"))
+        self._home = self._folder / "home"
+        self._held: Caller | None = None
+        self._cgroup: Path | None = None
+        self._desk = Desk(self._folder / "desk", self._holds)
+        self._launch = self._distrun("launch", "job.yaml")
+
+    def run(self) -> Result:
+        began = time.monotonic()
+        try:
+            wrong = self._disturb()
+            result = self._judge(wrong, began)
+        finally:
+            self._close()
+        if not result.wrong:
+            shutil.rmtree(self._folder)
+        else:
+            result.wrong.append(f"kept: {self._folder}")
+        return result
+
+    # The job -------------------------------------------------------------------------------
+
+    def _distrun(self, *args: str) -> subprocess.Popen[bytes]:
+        if not (self._folder / "job.yaml").exists():
+            self._write_spec()
+        with (self._folder / "launch.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "distrun", *args],
+                cwd=self._folder,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _write_spec(self) -> None:
+        spec = {
+            "name": "job",
+            "strategy": self._cell.strategy,
+            "cluster": self._cell.cluster,
+            "program": {
+                "command": [sys.executable, str(PROGRAM)],
+                "env": {
+                    "DESK": str(self._folder / "desk"),
+                    "COURSE": f"{STEPS} {SAVE_EVERY} {MID_EPOCH}",
+                },
+            },
+            "restart": {"max": 2, "backoff": "100ms", "backoff_max": "100ms"},
+            "timeouts": {"run": "120s", "grace": "5s"},
+        }
+        (self._folder / "job.yaml").write_text(yaml.safe_dump(spec))
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("DISTRUN_")}
+        kept.pop("TF_CONFIG", None)
+        path = f"{ROOT / 'launcher'}"
+        return {**kept, "DISTRUN_HOME": str(self._home), "PYTHONPATH": path}
+
+    def _ask(self, *args: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "distrun", *args],
+            env=self._environ, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        return done.stdout
+
+    def _status(self) -> dict:
+        return json.loads(self._ask("status", "--json"))["job"]
+
+    # The fault -----------------------------------------------------------------------------
+
+    def _holds(self, caller: Caller, moment: str) -> bool:
+        is_it = caller.attempt == 0 and caller.task == self._cell.teller
+        if not is_it or moment != self._cell.moment:
+            return False
+        self._held = caller
+        return True
+
+    def _disturb(self) -> list[str]:
+        """Strike once it is time to; then see the job through."""
+        is_there = lambda: self._held is not None or self._launch.poll() is not None  # noqa: E731
+        if not self._desk.serve_until(is_there, PATIENCE) or self._held is None:
+            return [f"{self._cell.teller} never came to {self._cell.moment}"]
+        cell, held = self._cell, self._held
+        if cell.fault not in SIGNALS:
+            wrong = self._strike_from_inside(held)
+        elif cell.fault == "SIGSTOP":
+            wrong = self._stop_for_a_while(held)
+        else:
+            os.kill(self._pid(), getattr(signal, cell.fault))
+            wrong = self._release(held)
+        if not self._desk.serve_until(lambda: self._launch.poll() is not None, PATIENCE):
+            wrong.append("the job did not end")
+            self._launch.terminate()
+            self._desk.serve_until(lambda: self._launch.poll() is not None, 20)
+        return wrong
+
+    def _strike_from_inside(self, held: Caller) -> list[str]:
+        word = f"strike {self._cell.fault}"
+        if self._cell.fault == "oom":
+            self._cgroup = _new_cgroup()
+            word += f" {self._cgroup}"
+        victim = self._victim()
+        if victim is None:
+            return [f"{self._cell.victim} is not there"]
+        victim.answer(word)
+        return self._release(held)
+
+    def _victim(self) -> Caller | None:
+        """Its first attempt; it may come later than another has come to the moment."""
+        self._desk.serve_until(lambda: self._desk.caller(self._cell.victim) is not None, PATIENCE)
+        return self._desk.caller(self._cell.victim)
+
+    def _release(self, held: Caller) -> list[str]:
+        """Let the others go on, once one that must die of it has died."""
+        cell = self._cell
+        victim = self._desk.caller(cell.victim)
+        must_die = victim is not None and cell.fault != "SIGTERM"
+        if must_die and not self._desk.serve_until(lambda: victim.has_ended, PATIENCE):
+            return [f"{cell.victim} did not die of it"]
+        if held is not victim or cell.fault == "SIGTERM":
+            held.answer("go")
+        return []
+
+    def _stop_for_a_while(self, held: Caller) -> list[str]:
+        process = psutil.Process(self._pid())
+        process.suspend()
+        stopped = lambda: process.status() == psutil.STATUS_STOPPED  # noqa: E731
+        wrong = [] if self._desk.serve_until(stopped, 10) else ["it was not stopped"]
+        held.answer("go")
+        self._desk.serve_until(lambda: False, STOPPED_SECONDS)
+        process.resume()
+        return wrong
+
+    def _pid(self) -> int:
+        if self._cell.victim in TASKS:
+            victim = self._victim()
+            return 0 if victim is None else victim.pid
+        if self._cell.victim == "launch":
+            return self._launch.pid
+        job = self._status()
+        agent = job["hosts"][0]["agent_pid"] if job["hosts"] else 0
+        return agent if self._cell.victim == "agent" else job["supervisor_pid"]
+
+    # What came of it -----------------------------------------------------------------------
+
+    def _judge(self, wrong: list[str], began: float) -> Result:
+        survivors = self._survivors()
+        job = self._status()
+        told = [json.loads(line) for line in self._ask("events", "--json").splitlines()]
+        verdicts = [
+            (event["verdict"]["task"], event["verdict"]["kind"])
+            for event in told
+            if event["event"] == "VerdictReached"
+        ]
+        lost = self._lost()
+        result = Result(
+            cell=self._cell,
+            seconds=time.monotonic() - began,
+            state=job["state"],
+            code=self._launch.returncode,
+            verdicts=verdicts,
+            restarts=job["restarts"],
+            lost=lost,
+            survivors=len(survivors),
+            wrong=wrong,
+        )
+        wrong += self._broken(result)
+        return result
+
+    def _broken(self, found: Result) -> list[str]:
+        wanted = promise(self._cell)
+        wrong = []
+        if found.state not in wanted.results or found.code not in wanted.codes:
+            wrong.append(f"wanted {wanted}, exit code {wanted.codes[0]}")
+        elif found.restarts not in wanted.restarts:
+            wrong.append(f"wanted {wanted}")
+        victim = self._cell.victim if self._cell.victim in TASKS else None
+        said = found.verdicts or [(victim, None)]
+        if any(each not in [(victim, kind) for kind in wanted.kinds] for each in said):
+            wrong.append(f"wanted {wanted}, of {victim}")
+        if found.survivors:
+            wrong.append("processes were left")
+        if found.state == "succeeded":
+            wrong += self._unfinished(found)
+        return wrong
+
+    def _unfinished(self, found: Result) -> list[str]:
+        """Whether training came to its end, and how much of it was done twice."""
+        trainers = [each for each in self._desk.callers if each.task == self._cell.trainer]
+        wrong = []
+        last = max([each.resumed for each in trainers] + [s for t in trainers for s in t.steps])
+        if last != STEPS:
+            wrong.append(f"{self._cell.trainer} came to step {last} of {STEPS}")
+        if found.lost is not None and found.lost > SAVE_EVERY:
+            wrong.append(f"{found.lost} steps were lost, of {SAVE_EVERY} between checkpoints")
+        return wrong
+
+    def _lost(self) -> int | None:
+        """None where the trainer was not started again."""
+        first, second = (self._desk.caller(self._cell.trainer, number) for number in (0, 1))
+        if first is None or second is None:
+            return None
+        return max(first.steps, default=0) - second.resumed
+
+    def _survivors(self) -> list[psutil.Process]:
+        """Processes with this cell's home in their environment, or that asked its desk."""
+        deadline = time.monotonic() + GONE_WITHIN
+        while (left := self._living()) and time.monotonic() < deadline:
+            self._desk.serve_until(lambda: False, 0.05)
+        return left
+
+    def _living(self) -> list[psutil.Process]:
+        mark = f"DISTRUN_HOME={self._home}".encode()
+        pids = {caller.pid for caller in self._desk.callers if not caller.has_ended}
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+                if (mark in environ or process.pid in pids) and process.status() != "zombie":
+                    found.append(process)
+        return found
+
+    def _close(self) -> None:
+        for process in self._living():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self._launch.wait(10)
+        self._desk.close()
+        if self._cgroup is not None:
+            with contextlib.suppress(OSError):
+                self._cgroup.rmdir()
+
+
+def tried(cell: Cell) -> Result:
+    return Trial(cell).run()

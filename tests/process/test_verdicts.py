@@ -1,0 +1,117 @@
+"""The first cause of a failure, where a person or a program looks for it: everywhere the same."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from distrun.verdict.model import Kind
+
+TRACEBACK = (
+    "cat <<'E'\n"
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/train.py", line 3, in <module>\n'
+    "    import tensorflow_adons\n"
+    "ModuleNotFoundError: No module named 'tensorflow_adons'\n"
+    "E\n"
+)
+ECHO = "echo 'UnavailableError: /job:worker/replica:0/task:1 stopped sending heartbeats'"
+
+
+def told(distrun) -> list[dict]:
+    return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
+
+
+def test_report_status_json_and_events_tell_the_same(distrun, write_spec, status):
+    script = f"test $DISTRUN_TASK = worker:0 && exec sleep 600\n{TRACEBACK}exit 1"
+    done = distrun("launch", write_spec(script))
+    assert done.returncode == 1
+    verdict = status()["outcome"]["verdict"]
+    assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
+    assert verdict["evidence"][-1] == {
+        "task": "worker:1",
+        "place": "its log, line 4",
+        "text": "ModuleNotFoundError: No module named 'tensorflow_adons'",
+    }
+    assert status()["verdict"] == verdict
+    (reached,) = [event["verdict"] for event in told(distrun) if event["event"] == "VerdictReached"]
+    assert reached == verdict == told(distrun)[-1]["outcome"]["verdict"]
+    for shown in (done.stderr, distrun("status").stdout):
+        assert f"  cause  {verdict['cause']} (import_error)\n" in shown
+        assert "  seen   worker:1, its log, line 4: ModuleNotFoundError: No module named" in shown
+        assert f"  do     {verdict['advice']}\n" in shown
+    assert f"first cause: {verdict['cause']} (import_error)" in distrun("events").stdout
+
+
+def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(distrun, write_spec, status):
+    script = (
+        "test $DISTRUN_TASK = worker:1 && { echo $$ > stopped; kill -STOP $$; }; "
+        "while ! test -s stopped || ! grep -q '^State:.T' /proc/$(cat stopped)/status; do "
+        f"sleep 0.02; done; {ECHO}; exit 5"
+    )
+    done = distrun("launch", write_spec(script))
+    assert done.returncode == 5, "the code of the only one that has one"
+    verdict = status()["outcome"]["verdict"]
+    assert (verdict["task"], verdict["kind"]) == ("worker:1", "unresponsive")
+    assert verdict["echoes"] == ["worker:0"]
+    assert re.search(r"  first  worker:1 was killed by SIG\w+, stopped by distrun at ", done.stderr)
+    assert "  then   worker:0 exited 5, which followed from that\n" in done.stderr
+
+
+def test_each_restart_has_its_verdict(distrun, write_spec, status):
+    script = (
+        "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-0) kill -KILL $$;; "
+        "worker:1-1) echo 'main.py: error: unrecognized arguments: --epoch'; exit 2;; "
+        "*-2) exit 0;; esac; exec sleep 600"
+    )
+    restart = {"max": 3, "backoff": "10ms", "backoff_max": "10ms"}
+    done = distrun("launch", write_spec(script, restart=restart))
+    assert done.returncode == 0, done.stderr
+    reached = [event["verdict"] for event in told(distrun) if event["event"] == "VerdictReached"]
+    assert [(each["task"], each["attempt"], each["kind"]) for each in reached] == [
+        ("worker:1", 0, "killed"),
+        ("worker:1", 1, "arguments"),
+    ]
+    for each in reached:
+        assert f"distrun: first cause: {each['cause']} ({each['kind']})\n" in done.stderr
+    job = status()
+    assert job["outcome"]["verdict"] is None, "the job succeeded"
+    assert job["verdict"] == reached[-1], "what its last failure was"
+
+
+def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(
+    distrun, write_spec, status
+):
+    script = (
+        "test $DISTRUN_TASK = worker:0 && exec sleep 600; "
+        "test $DISTRUN_ATTEMPT = 0 && exit 3; echo 'OSError: [Errno 28] No space left on device'; "
+        "exit 4"
+    )
+    restart = {"max": 1, "backoff": "10ms"}
+    done = distrun("launch", write_spec(script, restart=restart))
+    assert done.returncode == 4
+    outcome = status()["outcome"]
+    assert (outcome["verdict"]["kind"], outcome["verdict"]["attempt"]) == ("disk_full", 1)
+    assert done.stderr.splitlines()[-1] == "distrun: exit code 4, worker:1's own"
+
+
+def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun, write_spec, status):
+    def verdict_of(script: str, **keys) -> tuple[str | None, str]:
+        distrun("launch", write_spec(script, **keys))
+        verdict = status()["outcome"]["verdict"]
+        assert verdict["evidence"]
+        assert verdict["advice"]
+        return verdict["task"], verdict["kind"]
+
+    killing = "test $DISTRUN_TASK = worker:0 && kill -KILL $PPID; exec sleep 600"
+    assert verdict_of(killing) == (None, "host_lost")
+    late = verdict_of("echo waiting; exec sleep 600", timeouts={"run": "300ms"})
+    assert late == (None, "timeout")
+    nowhere = {"command": ["./no-such-program"]}
+    assert verdict_of("", workers=1, program=nowhere) == ("worker:0", "script_not_found")
+
+
+def test_every_kind_is_in_the_documentation(request):
+    text = (request.config.rootpath / "docs" / "failures.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert sorted(set(listed) & {kind.value for kind in Kind}) == sorted(k.value for k in Kind)

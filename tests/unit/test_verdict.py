@@ -1,0 +1,147 @@
+"""The first cause and its echoes: what no recorded case shows, replayed as histories."""
+
+from __future__ import annotations
+
+from distrun import events
+from distrun.verdict.case import cases
+from distrun.verdict.judging import judge
+from distrun.verdict.model import Kind, Verdict
+from distrun.verdict.reading import Tail
+
+from .histories import MWM, PS, Job, running
+
+ECHO = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/train.py", line 9, in <module>\n'
+    "    step()\n"
+    "tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: "
+    "Socket closed\n"
+)
+OWN = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/train.py", line 7, in <module>\n'
+    "    load()\n"
+    "ValueError: labels must lie in [0, 10), got 17\n"
+)
+
+
+def verdicts(job: Job, **logs: str) -> list[Verdict]:
+    """Logs by a task's name, `worker0`."""
+    texts = {name: text.encode() for name, text in logs.items()}
+    return [
+        judge(case, lambda name: Tail(texts.get(name.replace(":", ""), b"")))
+        for case in cases(job.history)
+    ]
+
+
+def on_two_hosts(behind: float = 0.0) -> Job:
+    job = Job()
+    job.created(MWM)
+    for name, late in (("here", 0.0), ("there", behind)):
+        job(
+            events.HostReady,
+            host=name,
+            agent_pid=2,
+            hostname=name,
+            python="3.11",
+            cores=2.0,
+            gpus=(),
+            behind=late,
+        )
+    records = [
+        events.TaskRecord(name="worker:0", role="worker", index=0, host="here"),
+        events.TaskRecord(name="worker:1", role="worker", index=1, host="there"),
+    ]
+    job(events.JobPlanned, tasks=tuple(records))
+    job.started("worker:0", "worker:1")
+    return job
+
+
+def test_a_lost_host_is_the_cause_of_what_its_peers_say():
+    job = on_two_hosts()
+    job.gone("worker:0", 1)
+    job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
+    (verdict,) = verdicts(job, worker0=ECHO)
+    assert (verdict.task, verdict.kind, verdict.echoes) == (
+        "worker:1",
+        Kind.HOST_LOST,
+        ("worker:0",),
+    )
+    assert verdict.cause == (
+        "worker:1 was lost with there: no sign of life for 60 s (timeouts.link)"
+    )
+    job(events.VerdictReached, verdict=verdict)
+    assert job.verdict == ("failed", 69, "distrun")
+
+
+def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause():
+    job = on_two_hosts()
+    job.gone("worker:0", 1)
+    job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
+    (verdict,) = verdicts(job, worker0=OWN)
+    assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
+
+
+def test_a_host_with_all_tasks_names_none_of_them():
+    job = running(MWM, "worker:0", "worker:1")
+    job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
+    (verdict,) = verdicts(job)
+    assert (verdict.task, verdict.kind) == (None, Kind.HOST_LOST)
+    assert "worker:0, worker:1 were lost with localhost: its agent was killed" in verdict.cause
+
+
+def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of():
+    """The link to `there` was down, and its clock is 100 s behind."""
+    job = on_two_hosts(behind=100.0)
+    for task, at in (("worker:0", 1001.0), ("worker:1", 900.0)):
+        job.happened(events.TaskExited(at=at, task=task, attempt=0, code=1, was_told=False))
+    job.ended("worker:0", "worker:1")
+    (verdict,) = verdicts(job, worker0=OWN, worker1=OWN.replace("17", "18"))
+    assert verdict.task == "worker:1"
+    assert "got 18" in verdict.cause
+
+
+def test_each_restart_has_its_verdict_and_the_end_has_its_own():
+    policy = {"restart": on_two_hosts().state.policy.__class__(max=1, backoff=0.1)}
+    job = running(MWM, "worker:0", "worker:1", **policy)
+    job.gone("worker:1", signal=9)
+    job.gone("worker:0", 1)
+    job.timed_out("restart:1")
+    job.started("worker:0", "worker:1")
+    job.gone("worker:0", 1)
+    job.gone("worker:1", signal=15)
+    first, last = verdicts(job, worker0=OWN)
+    assert (first.task, first.kind, first.attempt) == ("worker:1", Kind.KILLED, 0)
+    assert (last.task, last.kind, last.attempt) == ("worker:0", Kind.EXCEPTION, 1)
+
+
+def test_the_exit_code_is_the_first_causes_own():
+    """The chief fails within milliseconds of the ps that it lost, and is heard of first."""
+    job = running(PS, "chief:0", "worker:0", "ps:0")
+    job.exited("chief:0", 1)
+    job(events.TaskExited, task="ps:0", attempt=0, signal=9, was_told=False)
+    job.ended("ps:0", "chief:0")
+    job.gone("worker:0", signal=15)
+    assert job.verdict == ("failed", 1, "task")
+    (verdict,) = verdicts(job, chief0=ECHO)
+    assert (verdict.task, verdict.kind, verdict.echoes) == ("ps:0", Kind.KILLED, ("chief:0",))
+    job(events.VerdictReached, verdict=verdict)
+    assert job.verdict == ("failed", 137, "task")
+    assert job.phases() == {"chief:0": "failed", "worker:0": "stopped", "ps:0": "failed"}
+
+
+def test_out_of_memory_by_the_kernels_word():
+    job = running(MWM, "worker:0", "worker:1")
+    job(
+        events.TaskExited,
+        task="worker:1",
+        attempt=0,
+        signal=9,
+        oom="kernel: Memory cgroup out of memory: Killed process 7 (python3)",
+    )
+    job.ended("worker:1")
+    job.gone("worker:0", signal=15)
+    (verdict,) = verdicts(job)
+    assert (verdict.task, verdict.kind) == ("worker:1", Kind.HOST_MEMORY)
+    assert "Killed process 7" in verdict.evidence[0].text
+    assert "batch" in verdict.advice

@@ -1,0 +1,35 @@
+"""Recorded failures of real tasks, judged anew: the right task and the right kind.
+
+`make.py` beside the corpus made them.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from table import rows, shares
+
+ENOUGH = {"rules": 1.0}
+
+
+@pytest.mark.parametrize("part", ENOUGH)
+def test_the_first_cause_is_named(part, record_property):
+    began = time.process_time()
+    judged = rows(part)
+    took = time.process_time() - began
+    record_property("table", "\n".join([*map(str, judged), *shares(part, judged)]))
+    assert len(judged) >= 40
+    right = sum(row.is_right for row in judged)
+    assert right >= ENOUGH[part] * len(judged), [str(row) for row in judged if not row.is_right]
+    assert took / len(judged) < 0.1
+
+
+@pytest.mark.parametrize("part", ENOUGH)
+def test_each_verdict_says_what_it_rests_on_and_what_to_do(part):
+    for row in rows(part):
+        assert row.verdict is not None
+        assert row.verdict.evidence, row.name
+        assert row.verdict.advice, row.name
+        for evidence in row.verdict.evidence:
+            assert evidence.text.strip() == evidence.text != ""
