@@ -63,6 +63,7 @@ class Session:
 
     Args:
         folder: where the job is to be; the supervisor makes it.
+        preflight: whether other hosts are tried out before the first task starts.
         on_event: called after each event, with it and the state it led to.
         on_signal: called with the number of a signal that asks the job to end.
         on_sending: called when it is known how far the files for other hosts have come.
@@ -74,6 +75,7 @@ class Session:
         folder: JobFolder,
         spec: Spec,
         *,
+        preflight: bool = True,
         on_event: Callable[[events.Event, lifecycle.JobState], None],
         on_signal: Callable[[int], None],
         on_sending: Callable[[filemessages.Sending], None] = lambda _: None,
@@ -98,6 +100,7 @@ class Session:
                 str(folder.path),
                 to_json(spec),
                 spec.source,
+                preflight,
                 None if manifest is None else to_json(manifest),
             )
         )

@@ -71,6 +71,8 @@ def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
     for host in (h1, h2):
         hide(host, tmp_path)
     spec = remote_spec("", [h1, h2], program={"script": "job/train.py"})
+    examined = distrun("doctor", spec)  # which sends nothing, and does not miss it
+    assert examined.returncode == 0, examined.stdout
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stdout + done.stderr
     listed = str(sorted(FILES))

@@ -22,13 +22,12 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {str: TEXT, int: st.integers(-(2**53
 VALUES[bytes] = st.binary(max_size=40)
 VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
+VALUES[Any] = JSON
 
 
 def _values(kind: Any) -> st.SearchStrategy[Any]:
     if kind in VALUES:
         return VALUES[kind]
-    if kind is Any:
-        return JSON
     name = str(kind)
     if name.startswith(("typing.Optional", "typing.Union")):
         return st.none() | _values(kind.__args__[0])
@@ -36,15 +35,17 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(_values(kind.__args__[0]), max_size=4)
     if name == "bool" or kind is bool:
         return st.booleans()
+    if hasattr(kind, "_fields"):
+        return _messages(kind)
     return st.dictionaries(TEXT, _values(kind.__args__[1]), max_size=4)
 
 
-MESSAGES = st.sampled_from(sorted(wire._TYPES)).flatmap(
-    lambda name: st.builds(
-        wire._TYPES[name],
-        **{field: _values(kind) for field, kind in get_type_hints(wire._TYPES[name]).items()},
-    )
-)
+def _messages(message: Any) -> st.SearchStrategy[Any]:
+    fields = get_type_hints(message).items()
+    return st.builds(message, **{field: _values(kind) for field, kind in fields})
+
+
+MESSAGES = st.sampled_from(sorted(wire._TYPES)).flatmap(lambda name: _messages(wire._TYPES[name]))
 
 
 class Pair:

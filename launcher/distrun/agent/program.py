@@ -7,9 +7,10 @@ import errno
 import os
 import resource
 import signal
-from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import kernel
+from distrun.agent.questions import Program
 from distrun.agent.wire import StartTask
 
 _EXIT_NOT_EXECUTED = 127
@@ -46,12 +47,12 @@ def _become(
     try:
         os.setsid()
         kernel.die_with_parent(agent, signal.SIGTERM)
-        _default_signals()
+        default_signals()
         _restore_descriptor_limit()
         stage = "log"
         _redirect(log)
         stage = "workdir"
-        _enter(order)
+        os.chdir(os.fsencode(workdir(order)))
         stage = "program"
         argv = [_to_bytes(word) for word in order.argv]
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is meant
@@ -63,16 +64,14 @@ def _become(
         os._exit(_EXIT_NOT_EXECUTED)
 
 
-def _enter(order: StartTask) -> None:
-    try:
-        os.chdir(os.fsencode(order.workdir))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        if not order.or_home:
-            raise
-        os.chdir(os.path.expanduser("~"))
+def workdir(order: Union[StartTask, Program]) -> str:
+    """The folder to run in, where there is a choice."""
+    if order.or_home and not os.access(os.fsencode(order.workdir), os.X_OK):
+        return os.path.expanduser("~")
+    return order.workdir
 
 
-def _default_signals() -> None:
+def default_signals() -> None:
     """Undo what Python, the agent and the launching shell changed: programs expect the defaults."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -127,7 +126,7 @@ def _to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def environment(order: StartTask) -> Dict[bytes, bytes]:
+def environment(order: Union[StartTask, Program]) -> Dict[bytes, bytes]:
     """This process's environment, less DISTRUN_* and `unset`, with the order's over it."""
     removed = {_to_bytes(name) for name in order.unset}
     env = {

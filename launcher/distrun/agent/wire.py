@@ -21,19 +21,9 @@ import json
 import os
 import selectors
 import struct
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-)
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
-from distrun.agent import filemessages
+from distrun.agent import filemessages, questions
 
 if TYPE_CHECKING:
     from typing import Deque
@@ -117,8 +107,7 @@ class StartTask(NamedTuple):
     """Execute one attempt of a task, its output appended to `log` in the agent's folder.
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
-    `marker` is a line for the log, before the attempt's output. `or_home`: where this host has no
-    `workdir`, the home folder will do.
+    `marker` is a line for the log, before the attempt's output. `or_home`: for want of a `workdir`.
     """
 
     task: str
@@ -284,15 +273,19 @@ class Fault(NamedTuple):
 
 
 class OpenJob(NamedTuple):
-    """First message to a new supervisor: the job to run, as JSON of the spec, and its id."""
+    """First message to a new supervisor: the job to run, as JSON of the spec, and its id.
+
+    `files` is the manifest of what other hosts are sent; None: nothing.
+    """
 
     protocol: int
     job_id: str
     folder: str
     spec: Dict[str, Any]
     source: str
+    preflight: bool = True
+    """Whether the hosts are tried out before the first task starts, where there are several."""
     files: Optional[Dict[str, Any]] = None
-    """What other hosts are to be sent; None: nothing."""
 
 
 class Detach(NamedTuple):
@@ -339,11 +332,10 @@ Message = Any
 _TYPES: Dict[str, Type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *filemessages.ALL,
         Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
-        Watching, Happened, Refused,
+        Watching, Happened, Refused, *filemessages.ALL, *questions.ORDERS, *questions.ANSWERS,
     )
 }  # fmt: skip
 
@@ -371,6 +363,8 @@ def _decode(body: bytes) -> Tuple[int, Message]:
             fields["data"] = attached
         kind = _TYPES[fields.pop("type")]
         seq = int(fields.pop("seq", 0))
+        for name, part in questions.PARTS.get(kind.__name__, {}).items():
+            fields[name] = [part(*each) for each in fields[name]]
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

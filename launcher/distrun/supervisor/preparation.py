@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from distrun import plan
+from distrun import events, plan
 from distrun.agent import wire
 from distrun.errors import HostError
 from distrun.supervisor.addresses import addresses
@@ -68,6 +68,27 @@ class Preparation:
             address=address,
             files=hello.files if is_remote and self._spec.program.sync_base else None,
         )
+
+
+def environment(spec: Spec, task: plan.TaskPlan) -> dict[str, str]:
+    """What is set for a task over what its host has, what is passed to it from here included."""
+    if any(host.is_local for host in spec.hosts if host.name == task.host):
+        return task.env  # here those are inherited
+    # There they come over the link, and stand nowhere else.
+    passed = (name for name in spec.program.pass_env if name in os.environ)
+    return {**task.env, **{name: os.environ[name] for name in passed}}
+
+
+def task_record(task: plan.TaskPlan) -> events.TaskRecord:
+    """What the job's record says of a task."""
+    return events.TaskRecord(
+        name=task.name,
+        role=task.role.value,
+        index=task.index,
+        host=task.host,
+        address=task.address,
+        proxy=task.proxy,
+    )
 
 
 def refusal(host: str, refused: wire.PortsRefused) -> HostError:
