@@ -7,11 +7,13 @@ import errno
 import os
 import resource
 import signal
-from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import kernel
-from distrun.agent.questions import Program
 from distrun.agent.wire import StartTask
+
+if TYPE_CHECKING:
+    from distrun.agent.questions import Program
 
 _EXIT_NOT_EXECUTED = 127
 _ERROR_BYTES = 4096

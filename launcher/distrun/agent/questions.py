@@ -132,8 +132,10 @@ class Inspected(NamedTuple):
     """Why it could not be done at all."""
 
 
-ORDERS = (Listen, Dial, Hush, Inspect)
-ANSWERS = (Listening, Dialled, Hushed, Inspected)
+TYPES: Dict[str, Type[Any]] = {
+    kind.__name__: kind
+    for kind in (Listen, Dial, Hush, Inspect, Listening, Dialled, Hushed, Inspected)
+}
 PARTS: Dict[str, Dict[str, Type[Any]]] = {
     "Dial": {"targets": Target},
     "Inspect": {"programs": Program},

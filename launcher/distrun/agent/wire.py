@@ -23,7 +23,7 @@ import selectors
 import struct
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
-from distrun.agent import filemessages, questions
+from distrun.agent import filemessages
 
 if TYPE_CHECKING:
     from typing import Deque
@@ -335,9 +335,21 @@ _TYPES: Dict[str, Type[Any]] = {
         Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
-        Watching, Happened, Refused, *filemessages.ALL, *questions.ORDERS, *questions.ANSWERS,
+        Watching, Happened, Refused, *filemessages.ALL,
     )
 }  # fmt: skip
+_PARTS: Dict[str, Dict[str, Type[Any]]] = {}
+"""What lists in messages are of, by message and field."""
+
+
+def _kind(name: str) -> Type[Any]:
+    """The type of a message. Making those of the preflight takes time that few jobs need."""
+    if name not in _TYPES:
+        from distrun.agent import questions
+
+        _TYPES.update(questions.TYPES)
+        _PARTS.update(questions.PARTS)
+    return _TYPES[name]
 
 
 def encode(message: Message, seq: int = 0) -> bytes:
@@ -361,9 +373,9 @@ def _decode(body: bytes) -> Tuple[int, Message]:
         fields = json.loads(text)
         if newline:
             fields["data"] = attached
-        kind = _TYPES[fields.pop("type")]
+        kind = _kind(fields.pop("type"))
         seq = int(fields.pop("seq", 0))
-        for name, part in questions.PARTS.get(kind.__name__, {}).items():
+        for name, part in _PARTS.get(kind.__name__, {}).items():
             fields[name] = [part(*each) for each in fields[name]]
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import events, lifecycle
 from distrun.agent import family, kernel, wire
-from distrun.agent.questions import ANSWERS
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
@@ -329,14 +328,14 @@ class Supervisor:
                 self._delivery.begin(host)
         elif isinstance(message, wire.PortsRefused):
             self._abort(refusal(host, message))
-        elif isinstance(message, ANSWERS):
-            self._on_preflight(host, message)
         elif isinstance(message, wire.PortsHeld):
             try:
                 self._plan = preparation.on_ports(host, message)
             except DistrunError as error:
                 self._abort(error)
             self._begin_if_ready()
+        else:
+            self._on_preflight(host, message)
 
     def _begin_if_ready(self) -> None:
         """Once everything is decided, and every host has its files."""
@@ -375,10 +374,10 @@ class Supervisor:
             self._preflight.begin()
 
     def _on_preflight(self, host: str, answer: Message) -> None:
-        from distrun.supervisor.preflight import failure, record
-
         if self._preflight is None:
             return
+        from distrun.supervisor.preflight import failure, record
+
         self._preflight.take(host, answer)
         checks = self._preflight.checks()
         if checks is None:
