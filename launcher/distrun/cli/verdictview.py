@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 def verdict_lines(verdict: Verdict) -> list[str]:
     """What follows the headline in a report, and in `status`."""
     lines = [f"  cause  {verdict.cause} ({verdict.kind.value})"]
-    for evidence in verdict.evidence:
+    # What distrun itself ended a job for is its own evidence.
+    for evidence in (each for each in verdict.evidence if each.text != verdict.cause):
         whose = f"{evidence.task}, " if evidence.task else ""
         lines.append(f"  seen   {whose}{evidence.place}: {evidence.text}")
     if verdict.advice:
