@@ -118,7 +118,14 @@ class _Trial(Rehearsal):
         usable = tuple(host for host in self.host_names if host not in missing)
         if plan is not None and usable:
             self._asked = usable
-            self._preflight = Preflight(self.spec, plan, usable, self._records, self.hosts.order)
+            self._preflight = Preflight(
+                self.spec,
+                plan,
+                usable,
+                self._records,
+                self.hosts.order,
+                has_files=not self.spec.sends_files,
+            )
             self._preflight.begin()
 
     def _is_missing(self, host: str) -> bool:

@@ -22,6 +22,7 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {str: TEXT, int: st.integers(-(2**53
 VALUES[bytes] = st.binary(max_size=40)
 VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
+VALUES[Any] = JSON
 
 
 def _values(kind: Any) -> st.SearchStrategy[Any]:
@@ -36,8 +37,7 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
         return st.booleans()
     if hasattr(kind, "_fields"):
         return _messages(kind)
-    value = JSON if kind.__args__[1] is Any else _values(kind.__args__[1])
-    return st.dictionaries(TEXT, value, max_size=4)
+    return st.dictionaries(TEXT, _values(kind.__args__[1]), max_size=4)
 
 
 def _messages(message: Any) -> st.SearchStrategy[Any]:

@@ -54,7 +54,7 @@ def _become(
         stage = "log"
         _redirect(log)
         stage = "workdir"
-        os.chdir(os.fsencode(order.workdir))
+        os.chdir(os.fsencode(workdir(order)))
         stage = "program"
         argv = [_to_bytes(word) for word in order.argv]
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is meant
@@ -64,6 +64,13 @@ def _become(
         os.write(report, "defect {!r}".format(error).encode("utf-8", "replace")[:_ERROR_BYTES])
     finally:
         os._exit(_EXIT_NOT_EXECUTED)
+
+
+def workdir(order: Union[StartTask, Program]) -> str:
+    """The folder to run in, where there is a choice."""
+    if order.or_home and not os.access(os.fsencode(order.workdir), os.X_OK):
+        return os.path.expanduser("~")
+    return order.workdir
 
 
 def default_signals() -> None:

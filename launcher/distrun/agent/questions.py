@@ -49,6 +49,7 @@ class Program(NamedTuple):
     """Whether `argv` begins with a Python interpreter, which can be asked for versions."""
     machines: Sequence[str] = ()
     """Those it will talk to by gRPC."""
+    or_home: bool = False
 
 
 class Inspect(NamedTuple):

@@ -21,17 +21,9 @@ import json
 import os
 import selectors
 import struct
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-)
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+
+from distrun.agent import filemessages
 
 if TYPE_CHECKING:
     from typing import Deque
@@ -115,7 +107,7 @@ class StartTask(NamedTuple):
     """Execute one attempt of a task, its output appended to `log` in the agent's folder.
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
-    `marker` is a line for the log, before the attempt's output.
+    `marker` is a line for the log, before the attempt's output. `or_home`: for want of a `workdir`.
     """
 
     task: str
@@ -127,6 +119,7 @@ class StartTask(NamedTuple):
     unset: List[str]
     notify: bool = True
     marker: str = ""
+    or_home: bool = False
 
 
 class StopTask(NamedTuple):
@@ -172,6 +165,8 @@ class Hello(NamedTuple):
     door: str = ""
     """The socket by which to come back after a lost link, see :mod:`distrun.agent.door`."""
     folder: str = ""
+    files: str = ""
+    """Where a copy of the program's files will be, once it has been sent."""
 
 
 class Attached(NamedTuple):
@@ -278,7 +273,10 @@ class Fault(NamedTuple):
 
 
 class OpenJob(NamedTuple):
-    """First message to a new supervisor: the job to run, as JSON of the spec, and its id."""
+    """First message to a new supervisor: the job to run, as JSON of the spec, and its id.
+
+    `files` is the manifest of what other hosts are sent; None: nothing.
+    """
 
     protocol: int
     job_id: str
@@ -287,6 +285,7 @@ class OpenJob(NamedTuple):
     source: str
     preflight: bool = True
     """Whether the hosts are tried out before the first task starts, where there are several."""
+    files: Optional[Dict[str, Any]] = None
 
 
 class Detach(NamedTuple):
@@ -336,7 +335,7 @@ _TYPES: Dict[str, Type[Any]] = {
         Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
-        Watching, Happened, Refused,
+        Watching, Happened, Refused, *filemessages.ALL,
     )
 }  # fmt: skip
 _PARTS: Dict[str, Dict[str, Type[Any]]] = {}
