@@ -10,7 +10,12 @@ if TYPE_CHECKING:
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """What follows the headline in a report, and in `status`."""
-    lines = [f"  cause  {verdict.cause} ({verdict.kind.value})"]
+    return [f"  cause  {verdict.cause} ({verdict.kind.value})", *grounds(verdict)]
+
+
+def grounds(verdict: Verdict) -> list[str]:
+    """The lines that it rests on, and the advice."""
+    lines = []
     # What distrun itself ended a job for is its own evidence.
     for evidence in (each for each in verdict.evidence if each.text != verdict.cause):
         whose = f"{evidence.task}, " if evidence.task else ""
