@@ -16,7 +16,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 def grounds(verdict: Verdict) -> list[str]:
     """The lines that it rests on, and the advice."""
     lines = []
-    for evidence in verdict.evidence:
+    # What distrun itself ended a job for is its own evidence.
+    for evidence in (each for each in verdict.evidence if each.text != verdict.cause):
         whose = f"{evidence.task}, " if evidence.task else ""
         lines.append(f"  seen   {whose}{evidence.place}: {evidence.text}")
     if verdict.advice:
