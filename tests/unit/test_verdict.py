@@ -145,3 +145,13 @@ def test_out_of_memory_by_the_kernels_word():
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.HOST_MEMORY)
     assert "Killed process 7" in verdict.evidence[0].text
     assert "batch" in verdict.advice
+
+
+def test_what_is_logged_while_an_exception_takes_it_down_is_not_its_cause():
+    """The other had finished meanwhile, and TensorFlow misses it."""
+    late = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
+    job = running(MWM, "worker:0", "worker:1")
+    job.gone("worker:0", 0)
+    job.gone("worker:1", 1)
+    (verdict,) = verdicts(job, worker1=OWN + late)
+    assert (verdict.task, verdict.kind) == ("worker:1", Kind.EXCEPTION)

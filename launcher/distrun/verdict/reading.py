@@ -132,7 +132,13 @@ class Reading:
                     first = index
                 else:
                     break
-        return range(first, len(self.lines))
+        return range(first, self._end_of_message)
+
+    @property
+    def _end_of_message(self) -> int:
+        """Behind it stands what TensorFlow logs while Python takes everything down."""
+        after = range((self.exception or 0) + 1, len(self.lines))
+        return next((i for i in after if _LOGGED.match(self.lines[i])), len(self.lines))
 
     @cached_property
     def error_text(self) -> str:
