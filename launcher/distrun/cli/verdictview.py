@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distrun.verdict.model import Verdict
 
+_UNTOLD = "other"
+
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """What follows the headline in a report, and in `status`."""
+    if verdict.task is None and verdict.kind.value == _UNTOLD:
+        return []  # distrun's own words, which the headline has already
     lines = [f"  cause  {verdict.cause} ({verdict.kind.value})"]
     for evidence in verdict.evidence:
         whose = f"{evidence.task}, " if evidence.task else ""
