@@ -39,6 +39,7 @@ _LONGEST_PAUSE = 10.0
 _SILENT_BEATS = 2.5
 _EXIT_SECONDS = 5.0
 _SSH_FAILED = 255
+_SILENCE = "no sign of life"
 
 
 class LinkPhase(Enum):
@@ -202,9 +203,9 @@ class RemoteHost:
         if self.phase is LinkPhase.GONE:
             return
         if self._deadline is not None and self._deadline <= time_is and self._heard:
-            self._go(f"no sign of life for {self._lease:g} s (timeouts.link){self._because}")
+            self._go(f"{_SILENCE} for {self._lease:g} s (timeouts.link){self._because}")
         elif self.phase is LinkPhase.UP and self._heard + self._silence <= time_is:
-            self._lose("no sign of life")
+            self._lose(_SILENCE)
         elif self._due is not None and self._due <= time_is:
             if self.phase is LinkPhase.CONNECTING:
                 self._fail(None)
@@ -380,7 +381,7 @@ class RemoteHost:
 
     @property
     def _because(self) -> str:
-        return f"; {self._why}" if self._why else ""
+        return f"; {self._why}" if self._why not in ("", _SILENCE) else ""
 
     def _lose(self, why: str) -> None:
         self._close_client()

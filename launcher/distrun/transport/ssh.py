@@ -169,8 +169,10 @@ def open_link(argv: list[str], mark: bytes, job_id: str) -> SshClient:
 def _outlive_sigterm() -> None:
     """Whoever ends what a dead supervisor left first asks by SIGTERM.
 
-    ssh is to go on then: it is telling the other side that standard input has ended.
+    ssh is to go on then: it is telling the other side that standard input has ended. One that
+    shares the connection of another minds what it is told to ignore, not what is blocked.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
