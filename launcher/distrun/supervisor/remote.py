@@ -121,7 +121,7 @@ class RemoteHost:
         try:
             mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
         except OSError as error:
-            self._give_up(Diagnosis(f"ssh cannot be started: {error}", "install OpenSSH's client"))
+            self._give_up(Diagnosis(f"ssh cannot be started: {error.strerror}", "install OpenSSH's client"))
             return
         channel = self._channel
         if channel is None:
@@ -222,7 +222,7 @@ class RemoteHost:
         try:
             mark = self._open(patience, LinkPhase.REJOINING)
         except OSError as error:
-            self._try_later(f"ssh cannot be started: {error}")
+            self._try_later(f"ssh cannot be started: {error.strerror}")
             return
         if self._channel is not None:
             self._channel.send_bytes(payload.knock(mark, self._door))
@@ -445,4 +445,4 @@ def _how_the_agent_ended(status: int, said: str) -> str:
 
 
 def _last_line(said: str) -> str:
-    return said.splitlines()[-1].strip() if said else ""
+    return said.splitlines()[-1].strip().removeprefix("ssh: ") if said else ""
