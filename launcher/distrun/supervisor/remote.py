@@ -121,7 +121,8 @@ class RemoteHost:
         try:
             mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
         except OSError as error:
-            self._give_up(Diagnosis(f"ssh cannot be started: {error.strerror}", "install OpenSSH's client"))
+            why = f"ssh cannot be started: {error.strerror}"
+            self._give_up(Diagnosis(why, "install OpenSSH's client"))
             return
         channel = self._channel
         if channel is None:
