@@ -315,7 +315,7 @@ class RemoteHost:
         for number, message in messages:
             if isinstance(message, wire.LogData):
                 self.copies.write(message)
-                written += len(message.data)
+                written += len(message.data) + wire.LOG_OVERHEAD
             elif number == 0 or number > self._last_report:
                 self._last_report = max(self._last_report, number)
                 self._take_one(client, message)
