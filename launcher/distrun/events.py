@@ -118,6 +118,38 @@ class JobPlanned(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreflightSkipped(Event):
+    """The hosts were not tried out before the first task, as the launch command was told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightStarted(Event):
+    """So many hosts are being tried out."""
+
+    hosts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightFound(Event):
+    """Something that is not as it should be on a host. `grade`: warning or failed."""
+
+    host: str
+    subject: str
+    grade: str
+    text: str
+    advice: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightEnded(Event):
+    """The hosts have been tried out. `checks` are how many things were looked at."""
+
+    checks: int
+    failed: int
+    warnings: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Aborted(Event):
     """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
 
@@ -253,6 +285,7 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, LinkLost, LinkRestored, LogsIncomplete,
+        PreflightSkipped, PreflightStarted, PreflightFound, PreflightEnded,
         JobPlanned, Aborted, TaskStarted, TaskNotStarted, TaskExited, TaskEnded, TaskReported,
         RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut,
         VerdictReached, JobEnded,

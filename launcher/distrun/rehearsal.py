@@ -1,4 +1,4 @@
-"""A plan without a launch: real agents say what their hosts have, and hold ports for it."""
+"""A job without its tasks: real agents say what they have and hold ports, then are let go."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.agent import kernel, wire
-from distrun.errors import DistrunError, HostError
+from distrun.errors import HostError, InvalidSpecError
 from distrun.plan import READ
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, refusal
 
 if TYPE_CHECKING:
-    from distrun.agent.wire import Message
+    from collections.abc import Callable
+
+    from distrun.agent.wire import Hello, Message
     from distrun.plan import Plan
     from distrun.spec.model import Spec
     from distrun.transport.diagnosis import Diagnosis
@@ -32,16 +34,40 @@ def rehearse(spec: Spec) -> Plan:
         InvalidSpecError: no plan can be made of the spec.
     """
     with tempfile.TemporaryDirectory(prefix="distrun-plan-") as folder:
-        return _Rehearsal(spec, Path(folder)).run()
+        rehearsal = Rehearsal(spec, Path(folder))
+        rehearsal.run()
+    if rehearsal.unreachable:
+        raise unreachable_error(rehearsal.unreachable, len(rehearsal.host_names))
+    for error in rehearsal.troubles.values():
+        raise error
+    if rehearsal.plan is None:
+        raise HostError("no host answered")
+    return rehearsal.plan
 
 
-class _Rehearsal:
-    """Goes with the hosts as far as the plan, then lets them go."""
+class Rehearsal:
+    """Goes with the hosts as far as the plan, then lets them go.
 
-    def __init__(self, spec: Spec, folder: Path) -> None:
-        self._preparation = Preparation(spec)
-        self._plan: Plan | None = None
-        self._error: DistrunError | None = None
+    Args:
+        folder: an empty one, for what the agent of this machine writes.
+        tick: called before each wait; the longest time to wait, in seconds, or None.
+    """
+
+    def __init__(
+        self, spec: Spec, folder: Path, tick: Callable[[], float | None] = lambda: None
+    ) -> None:
+        self.spec = spec
+        self.preparation = Preparation(spec)
+        self.host_names = tuple(host.name for host in self.preparation.hosts)
+        self.hellos: dict[str, Hello] = {}
+        self.unreachable: dict[str, Diagnosis] = {}
+        self.troubles: dict[str, HostError] = {}
+        """Why hosts that were reached cannot be used."""
+        self.pending = set(self.host_names)
+        """Those that have neither held their ports nor failed."""
+        self.plan: Plan | None = None
+        self._tick = tick
+        self.invalid: InvalidSpecError | None = None
         self._is_leaving = False
         self._selector = selectors.DefaultSelector()
         self._signals = kernel.signal_pipe((signal.SIGCHLD,))
@@ -53,53 +79,84 @@ class _Rehearsal:
             link_restored=lambda _host: None,
             logs_incomplete=lambda _host, _why: None,
         )
-        self._hosts = Hosts(self._selector, spec, _JOB_ID, folder, READ, callbacks)
+        self.hosts = Hosts(self._selector, spec, _JOB_ID, folder, READ, callbacks)
 
-    def run(self) -> Plan:
+    def run(self) -> None:
+        """Go that far; how far it came is in the attributes.
+
+        Raises:
+            InvalidSpecError: no plan can be made of the spec.
+            KeyboardInterrupt: as it came, once the hosts have been let go.
+        """
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
-        self._hosts.connect(self._preparation.hosts)
-        while self._hosts.connected:
-            if (self._plan or self._error) and not self._is_leaving:
-                self._is_leaving = True
-                self._hosts.order_all(wire.Shutdown())
+        self.hosts.connect(self.preparation.hosts)
+        try:
+            self._go_on()
+        except KeyboardInterrupt:
+            self._leave()
+            self._go_on()
+            raise
+        if self.invalid is not None:
+            raise self.invalid
+
+    def goes_on(self) -> bool:
+        """Whether there is more to be learnt: all that is in the way of a plan, if not the plan."""
+        return self.invalid is None and bool(self.pending)
+
+    def on_answer(self, host: str, message: Message) -> None:
+        """Take what has nothing to do with the plan."""
+
+    def _go_on(self) -> None:
+        while self.hosts.connected:
+            if not self._is_leaving and not self.goes_on():
+                self._leave()
             self._wait()
-        if self._error is not None:
-            raise self._error
-        if self._plan is None:
-            raise HostError("no host answered")
-        return self._plan
+
+    def _leave(self) -> None:
+        self._is_leaving = True
+        self.hosts.order_all(wire.Shutdown())
 
     def _wait(self) -> None:
-        self._hosts.watch_writing()
-        due = self._hosts.next_due
-        timeout = None if due is None else max(0.0, due - time.monotonic())
+        self.hosts.watch_writing()
+        due = self.hosts.next_due
+        waits = [self._tick(), None if due is None else max(0.0, due - time.monotonic())]
+        timeout = min((each for each in waits if each is not None), default=None)
         for key, _ in self._selector.select(timeout):
             if key.fileobj in self._selector.get_map():
                 key.data()
-        self._hosts.on_time()
+        self.hosts.on_time()
 
     def _on_signal(self) -> None:
         self._signals.read(4096)
-        self._hosts.look_for_exits()
+        self.hosts.look_for_exits()
 
     def _on_report(self, host: str, message: Message) -> None:
         if self._is_leaving:
             return
-        try:
-            if isinstance(message, wire.Hello):
-                self._hosts.order(host, self._preparation.on_hello(host, message))
-            elif isinstance(message, wire.PortsHeld):
-                self._plan = self._preparation.on_ports(host, message) or self._plan
-            elif isinstance(message, wire.PortsRefused):
-                raise refusal(host, message)
-            elif isinstance(message, wire.Fault):
-                raise HostError(f"{host} cannot be prepared: {message.reason}")
-        except DistrunError as error:
-            self._error = self._error or error
+        if isinstance(message, wire.Hello):
+            self.hellos[host] = message
+            self.hosts.order(host, self.preparation.on_hello(host, message))
+        elif isinstance(message, wire.PortsHeld):
+            self.pending.discard(host)
+            try:
+                self.plan = self.preparation.on_ports(host, message)
+            except InvalidSpecError as error:
+                self.invalid = error
+        elif isinstance(message, wire.PortsRefused):
+            self._fail(host, refusal(host, message))
+        elif isinstance(message, wire.Fault):
+            self._fail(host, HostError(f"{host} cannot be prepared: {message.reason}"))
+        else:
+            self.on_answer(host, message)
+
+    def _fail(self, host: str, error: HostError) -> None:
+        self.pending.discard(host)
+        self.troubles.setdefault(host, error)
 
     def _on_gone(self, host: str, how: str) -> None:
-        if self._plan is None and self._error is None:
-            self._error = HostError(f"{host} cannot be prepared: {how}")
+        if not self._is_leaving:
+            self._fail(host, HostError(f"{host} cannot be prepared: {how}"))
 
     def _on_unreachable(self, found: dict[str, Diagnosis]) -> None:
-        self._error = self._error or unreachable_error(found, len(self._preparation.hosts))
+        self.pending -= set(found)
+        self.unreachable.update(found)

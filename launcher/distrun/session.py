@@ -62,6 +62,7 @@ class Session:
 
     Args:
         folder: where the job is to be; the supervisor makes it.
+        preflight: whether other hosts are tried out before the first task starts.
         on_event: called after each event, with it and the state it led to.
         on_signal: called with the number of a signal that asks the job to end.
     """
@@ -71,6 +72,7 @@ class Session:
         folder: JobFolder,
         spec: Spec,
         *,
+        preflight: bool = True,
         on_event: Callable[[events.Event, lifecycle.JobState], None],
         on_signal: Callable[[int], None],
     ) -> None:
@@ -92,6 +94,7 @@ class Session:
                 str(folder.path),
                 to_json(spec),
                 spec.source,
+                preflight,
             )
         )
         self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_supervisor)

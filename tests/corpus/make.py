@@ -62,7 +62,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     try:
         work = folder / "job"
         shutil.copytree(HERE / case.get("programs", "programs"), work)
-        spec = {"name": "job", "timeouts": {"run": "90s"}, **case["spec"]}
+        spec = {"name": "job", "timeouts": {"run": "240s"}, **case["spec"]}
         (work / "job.yaml").write_text(yaml.safe_dump(spec))
         environ = {
             **os.environ,
@@ -73,11 +73,11 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         }
         distrun = [sys.executable, "-m", "distrun", "launch", "job.yaml"]
         subprocess.run(
-            ["nice", "-n", "10", *case.get("through", []), *distrun],
+            ["nice", "-n", "5", *case.get("through", []), *distrun],
             cwd=work,
             env=environ,
             check=False,
-            timeout=200,
+            timeout=400,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -9,12 +9,9 @@ import argparse
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
-
-from faults.cells import drawn, promise  # noqa: E402
-from faults.trial import has_memory_cgroups, tried  # noqa: E402
+from cells import drawn, promise
+from trial import has_memory_cgroups, tried
 
 
 def main() -> int:

@@ -91,14 +91,14 @@ class Training:
         newest = tf.train.latest_checkpoint(FOLDER)
         if newest:
             self._checkpoint.read(newest).assert_consumed()
-        DESK.tell(resumed=int(self.done))
-        return int(self.done)
+        DESK.tell(resumed=int(self.done.numpy()))
+        return int(self.done.numpy())
 
     def save(self, step):
         path = self._checkpoint.write(os.path.join(self._folder, f"step-{step}"))
         if step == 2 * SAVE_EVERY:
             DESK.at("saving")
-        tf.train.update_checkpoint_state(self._folder, path)
+        tf.compat.v1.train.update_checkpoint_state(self._folder, path)
 
     def run(self, step_of):
         first = self.restore() + 1
@@ -112,6 +112,7 @@ class Training:
                 self.save(step)
         DESK.at("shutting_down")
         print("done", flush=True)
+        os._exit(0)  # TensorFlow may hang in its own clean-up once a worker has been replaced
 
 
 def synchronous():

@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
-    *("launch", "plan", "validate", "ps", "status", "logs", "kill", "wait", "events"),
-    *("init", "schema", "clean", "completion"),
+    *("launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait"),
+    *("events", "init", "schema", "clean", "completion"),
 )
 EXAMPLE = re.compile(r"^    (\S.*)$", re.MULTILINE)
 JOB = """\

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-NEEDED = ("ip", "nsenter", "ssh", "ssh-keygen", "sshd", "unshare", "mount")
+NEEDED = ("ip", "nsenter", "ssh", "ssh-keygen", "sshd", "unshare", "mount", "nft")
 _PR_SET_PDEATHSIG = 1
 _DEADLINE = 20.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
@@ -175,6 +175,19 @@ class Host:
     def mend(self) -> None:
         """Plug it in again."""
         self._network.at_switch("ip", "link", "set", self.name, "up")
+
+    def block(self, verdict: str, ports: str, *callers: Host) -> None:
+        """Have its firewall `drop` or `reject` calls of other hosts to these ports (`1-65535`)."""
+        self.is_changed = True
+        from_ = ", ".join(caller.address for caller in callers)
+        rule = f"ip saddr {{ {from_} }} tcp dport {ports} tcp flags & (syn | ack) == syn {verdict}"
+        chain = f"chain input {{\ntype filter hook input priority 0\n{rule}\n}}"
+        self.run("nft", "-f", "-", given=f"table inet tasks {{\n{chain}\n}}\n")
+
+    def cover(self, path: Path, other: Path) -> None:
+        """Have it see `other` where `path` is: the hosts share a file system."""
+        self.is_changed = True
+        self.run("mount", "--bind", str(other), str(path))
 
     def reset(self) -> None:
         """Undo what a test has done to it."""

@@ -101,7 +101,8 @@ def test_addresses_of_the_spec_are_used_as_they_are(hosts: Any, remote_spec: Any
     workers = [f"{h1.address}:20001", "H2:20002", f"{h3.address}:20003"]
     spec = remote_spec("echo $(hostname) $TF_CONFIG", [h1, h2], cluster={"worker": workers},
                        hosts=[{"name": "h1", "address": h1.address}, "h2", "h3"])  # fmt: skip
-    done = distrun("launch", spec)
+    # The hosts do not know each other's names.
+    done = distrun("launch", "--no-preflight", spec)
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
     assert [line.split()[2] for line in lines] == ["h1", "h2", "h3"]

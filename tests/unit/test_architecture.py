@@ -26,10 +26,14 @@ PACKAGE = LAUNCHER / "distrun"
 
 AGENT_FOR_THE_LAUNCHER = {
     "distrun.agent.wire",  # what both ends of a link say
+    "distrun.agent.questions",  # the same, before a job starts
     "distrun.agent.kernel",  # prctl, inotify
     "distrun.agent.family",  # a process and what descends from it: the supervisor is one too
 }
-PURE = {"distrun.plan", "distrun.lifecycle", "distrun.strategies", "distrun.verdict"}
+PURE = {
+    *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
+    *("distrun.strategies", "distrun.verdict"),
+}
 PURE_STDLIB = {
     *(
         "__future__",

@@ -1,6 +1,7 @@
 """Recorded failures of real tasks, judged anew: the right task and the right kind.
 
-`make.py` beside the corpus made them.
+`make.py` beside the corpus made them; the part `held_out` when the rules were done, and no rule has
+been changed because of it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 import pytest
 from table import rows, shares
 
-ENOUGH = {"rules": 1.0}
+ENOUGH = {"rules": 1.0, "held_out": 0.95}
 
 
 @pytest.mark.parametrize("part", ENOUGH)

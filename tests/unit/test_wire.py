@@ -34,16 +34,18 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(_values(kind.__args__[0]), max_size=4)
     if name == "bool" or kind is bool:
         return st.booleans()
+    if hasattr(kind, "_fields"):
+        return _messages(kind)
     value = JSON if kind.__args__[1] is Any else _values(kind.__args__[1])
     return st.dictionaries(TEXT, value, max_size=4)
 
 
-MESSAGES = st.sampled_from(sorted(wire._TYPES)).flatmap(
-    lambda name: st.builds(
-        wire._TYPES[name],
-        **{field: _values(kind) for field, kind in get_type_hints(wire._TYPES[name]).items()},
-    )
-)
+def _messages(message: Any) -> st.SearchStrategy[Any]:
+    fields = get_type_hints(message).items()
+    return st.builds(message, **{field: _values(kind) for field, kind in fields})
+
+
+MESSAGES = st.sampled_from(sorted(wire._TYPES)).flatmap(lambda name: _messages(wire._TYPES[name]))
 
 
 class Pair:

@@ -11,13 +11,14 @@ import select
 import selectors
 import signal
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
 
 from distrun.agent import facts, family, kernel, lastwords, program
 from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
 from distrun.agent.oom import OomWatch
 from distrun.agent.ports import PortHolder, PortTakenError
+from distrun.agent.questions import ORDERS as QUESTIONS
 from distrun.agent.task import LEFTOVER_GRACE, Task, owner_of
 from distrun.agent.wire import (
     PROTOCOL,
@@ -43,6 +44,9 @@ from distrun.agent.wire import (
     WireError,
 )
 
+if TYPE_CHECKING:
+    from distrun.agent.preflight import Preflight
+
 _PROGRESS_INTERVAL = 0.5
 _KILL_AGAIN = 0.02
 
@@ -56,6 +60,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox()
         self._ports = PortHolder()
+        self._preflight: Optional[Preflight] = None
         self._oom = OomWatch()
         self._tasks: Dict[str, Task] = {}
         self._logs: Optional[LogIndexer] = None
@@ -106,6 +111,8 @@ class Agent:
     def _dues(self) -> List[Optional[float]]:
         dues = [task.next_look for task in self._tasks.values()]
         dues += [self._progress_due, self._lease_ends, self._leaving]
+        if self._preflight is not None:
+            dues += self._preflight.dues
         if self._logs is not None:
             dues.append(self._logs.next_look)
         return dues
@@ -119,6 +126,8 @@ class Agent:
             self._watch_logs()
         if self._progress_due is not None and self._progress_due <= now:
             self._send_progress()
+        if self._preflight is not None:
+            self._preflight.on_time(now)
         if self._lease_ends is not None and self._lease_ends <= now:
             self._leave()
         due = [each for each in self._tasks.values() if each.next_look is not None]
@@ -166,12 +175,22 @@ class Agent:
             self._outbox.acknowledge(order.last)
         elif isinstance(order, HoldPorts):
             self._hold_ports(order)
+        elif isinstance(order, QUESTIONS):
+            self._try_out(order)
         elif isinstance(order, StartTask):
             self._start(order)
         elif isinstance(order, StopTask):
             self._stop(order)
         elif isinstance(order, Shutdown):
             self._leave()
+
+    def _try_out(self, order: Message) -> None:
+        if self._preflight is None:
+            # Imported here, for most jobs have one host and none of it.
+            from distrun.agent.preflight import Preflight
+
+            self._preflight = Preflight(self._selector, self._ports, self._report, self._clock)
+        self._preflight.obey(order, self._folder)
 
     def _report(self, report: Message) -> None:
         self._channel.send(report, self._outbox.add(report))

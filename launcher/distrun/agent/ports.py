@@ -11,9 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, Optional
+
+from distrun.agent.record import Record
 
 _SPARE = 50
+_BACKLOG = 1024
 
 
 class PortTakenError(Exception):
@@ -25,7 +28,7 @@ class PortTakenError(Exception):
         self.holder = holder
 
 
-class _Hold(NamedTuple):
+class _Hold(Record):
     socket: socket.socket
     registry: socket.socket
 
@@ -84,6 +87,25 @@ class PortHolder:
                 first, "only {} of {} ports {} are free".format(len(held), count, where)
             )
         return held
+
+    @property
+    def held(self) -> List[int]:
+        return list(self._holds)
+
+    def listen(self, port: int) -> socket.socket:
+        """A second socket on a port held here, one that listens; to be closed before a task does.
+
+        Raises:
+            OSError: it cannot be had.
+        """
+        listener = _bind(port)
+        listener.setblocking(False)
+        try:
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        return listener
 
     def release(self, ports: List[int]) -> None:
         for port in ports:

@@ -7,16 +7,18 @@ import errno
 import os
 import resource
 import signal
-from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Dict, List, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import kernel
+from distrun.agent.questions import Program
+from distrun.agent.record import Record
 from distrun.agent.wire import StartTask
 
 _EXIT_NOT_EXECUTED = 127
 _ERROR_BYTES = 4096
 
 
-class Execution(NamedTuple):
+class Execution(Record):
     """A child on its way to its program. `verdict` ends when that runs, or tells why not."""
 
     pid: int
@@ -46,7 +48,7 @@ def _become(
     try:
         os.setsid()
         kernel.die_with_parent(agent, signal.SIGTERM)
-        _default_signals()
+        default_signals()
         _restore_descriptor_limit()
         stage = "log"
         _redirect(log)
@@ -63,7 +65,7 @@ def _become(
         os._exit(_EXIT_NOT_EXECUTED)
 
 
-def _default_signals() -> None:
+def default_signals() -> None:
     """Undo what Python, the agent and the launching shell changed: programs expect the defaults."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -118,7 +120,7 @@ def _to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def environment(order: StartTask) -> Dict[bytes, bytes]:
+def environment(order: Union[StartTask, Program]) -> Dict[bytes, bytes]:
     """This process's environment, less DISTRUN_* and `unset`, with the order's over it."""
     removed = {_to_bytes(name) for name in order.unset}
     env = {

@@ -32,6 +32,7 @@ from typing import (
     Type,
 )
 
+from distrun.agent import questions
 from distrun.agent.record import Record
 
 if TYPE_CHECKING:
@@ -288,6 +289,8 @@ class OpenJob(Record):
     folder: str
     spec: Dict[str, Any]
     source: str
+    preflight: bool = True
+    """Whether the hosts are tried out before the first task starts, where there are several."""
 
 
 class Detach(Record):
@@ -337,7 +340,7 @@ _TYPES: Dict[str, Type[Any]] = {
         Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
-        Watching, Happened, Refused,
+        Watching, Happened, Refused, *questions.ORDERS, *questions.ANSWERS,
     )
 }  # fmt: skip
 
@@ -365,6 +368,8 @@ def _decode(body: bytes) -> Tuple[int, Message]:
             fields["data"] = attached
         kind = _TYPES[fields.pop("type")]
         seq = int(fields.pop("seq", 0))
+        for name, part in questions.PARTS.get(kind.__name__, {}).items():
+            fields[name] = [part(*each) for each in fields[name]]
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrun.cli import console
+from distrun.cli.findings import Findings
 from distrun.cli.options import overrides_option
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _TICK_SECONDS = 1.0
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running.")
 @click.option("--name", help="Call the job this, instead of what the spec says.")
 @overrides_option
+@click.option("--no-preflight", is_flag=True, help="Start without trying out the hosts first.")
 @click.option("--dry-run", is_flag=True, help="Show what would run: the same as `distrun plan`.")
 def command(
     spec_path: str,
@@ -35,6 +37,7 @@ def command(
     detach: bool,
     name: str | None,
     overrides: tuple[str, ...],
+    no_preflight: bool,
     dry_run: bool,
 ) -> int:
     """Run the job that the YAML file SPEC describes.
@@ -55,7 +58,8 @@ def command(
         from distrun.cli.plan import show_plan
 
         return show_plan(spec, as_json=False)
-    return _Launch(_without_missing_tensorboard(spec)).run(detach=detach)
+    launch = _Launch(_without_missing_tensorboard(spec), preflight=not no_preflight)
+    return launch.run(detach=detach)
 
 
 def _without_missing_tensorboard(spec: Spec) -> Spec:
@@ -79,7 +83,7 @@ def tensorboard_is_installed() -> bool:
 class _Launch:
     """One launch: what is shown of it, and what it exits with."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, *, preflight: bool) -> None:
         from distrun.cli.screen import Screen
         from distrun.jobstore import JobStore
         from distrun.session import Output, Session
@@ -91,9 +95,15 @@ class _Launch:
         self._asked_to_stop = False
         self._hung_up = False
         self._shows_output = False
+        self._findings = Findings()
+        self._before_tasks = "preparing the hosts"
         self._folder = JobStore.default().new_folder(spec.name)
         self._session = Session(
-            self._folder, spec, on_event=self._on_event, on_signal=self._on_signal
+            self._folder,
+            spec,
+            preflight=preflight,
+            on_event=self._on_event,
+            on_signal=self._on_signal,
         )
 
     def run(self, *, detach: bool) -> int:
@@ -140,7 +150,8 @@ class _Launch:
         if follower is not None and follower.poll_interval is not None:
             self._screen.write(follower.read())
         elapsed = time.monotonic() - self._began
-        self._screen.show(live_text(self._session.state, self._session.progress, elapsed))
+        state, progress = self._session.state, self._session.progress
+        self._screen.show(live_text(state, progress, elapsed, self._before_tasks))
         if self._output.is_gone and not self._asked_to_stop:
             if self._output.is_terminal:
                 # Writing may fail a moment before the hang-up's signal is there.
@@ -157,6 +168,7 @@ class _Launch:
             where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
             self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
             self._follow(list(state.tasks))
+        self._on_preflight(event, state.job_id)
         if isinstance(event, kinds.LinkLost):
             self._say(f"the link to {event.host} is lost: {event.reason}; trying to reach it")
         if isinstance(event, kinds.LinkRestored):
@@ -175,6 +187,17 @@ class _Launch:
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
             self._say(f"TensorBoard {event.how}; the job goes on")
+
+    def _on_preflight(self, event: events.Event, job_id: str) -> None:
+        from distrun import events as kinds
+
+        if isinstance(event, kinds.PreflightStarted):
+            self._before_tasks = f"trying out {console.count(event.hosts, 'host')}"
+        if isinstance(event, kinds.PreflightFound):
+            self._screen.clear()
+            self._findings.say(event)
+        if isinstance(event, kinds.PreflightEnded) and self._findings.unsaid:
+            self._say(f"and {self._findings.unsaid} more: distrun events {job_id}")
 
     def _follow(self, tasks: list[str]) -> None:
         from distrun.cli.logview import task_logs, view

@@ -17,7 +17,7 @@ from distrun.cli import console
 from distrun.errors import DistrunError, HostError, InternalError
 
 _VERBS = (
-    "launch", "plan", "validate", "ps", "status", "logs", "kill", "wait", "events",
+    "launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait", "events",
     "init", "schema", "clean", "completion",
 )  # fmt: skip
 

@@ -76,10 +76,16 @@ def _columns(stream: TextIO) -> int:
         return _USUAL_COLUMNS
 
 
-def live_text(state: JobState, progress: dict[str, dict[str, str]], seconds: float) -> str:
-    """What the live line says: tasks up, progress, elapsed time."""
+def live_text(
+    state: JobState,
+    progress: dict[str, dict[str, str]],
+    seconds: float,
+    before: str,
+) -> str:
+    """What the live line says: tasks up, progress, elapsed time; before all that, `before`."""
     if not state.tasks:
-        return f"preparing the hosts  {span(seconds)}" if seconds >= 1 else ""
+        doing = "stopping" if state.outcome else before
+        return f"{doing}  {span(seconds)}" if seconds >= 1 else ""
     up = sum(task.phase.value == "running" for task in state.tasks.values())
     parts = ["stopping" if state.outcome else _restarting(state)]
     parts.append(f"{up}/{len(state.tasks)} tasks up")

@@ -91,6 +91,25 @@ class Story:
         return f"the logs of {event.host}'s tasks are not all here: {event.reason}"
 
     @_say.register
+    def _(self, event: events.PreflightSkipped) -> str:  # noqa: ARG002 - told by its kind
+        return "the preflight was skipped (--no-preflight)"
+
+    @_say.register
+    def _(self, event: events.PreflightStarted) -> str:
+        return f"trying out {count(event.hosts, 'host')}"
+
+    @_say.register
+    def _(self, event: events.PreflightFound) -> str:
+        advice = f" ({event.advice})" if event.advice else ""
+        return f"preflight {event.grade}: {event.text}{advice}"
+
+    @_say.register
+    def _(self, event: events.PreflightEnded) -> str:
+        found = [f"{event.failed} failed"] if event.failed else []
+        found += [count(event.warnings, "warning")] if event.warnings else []
+        return f"preflight: {count(event.checks, 'check')}, {', '.join(found) or 'all well'}"
+
+    @_say.register
     def _(self, event: events.JobPlanned) -> str:
         return f"planned: {', '.join(task.name for task in event.tasks)}"
 

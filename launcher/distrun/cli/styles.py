@@ -11,10 +11,12 @@ from rich.text import Text
 
 _GOOD, _BAD, _PASSING = "color(28)", "color(161)", "color(163)"
 _STYLES = {
+    "ok": _GOOD,
     "running": _GOOD,
     "succeeded": _GOOD,
     "failed": _BAD,
     "lost": _BAD,
+    "warning": _PASSING,
     "stopping": _PASSING,
     "restarting": _PASSING,
     "exited": _PASSING,
@@ -23,5 +25,5 @@ _STYLES = {
 
 
 def styled(state: str, more: str = "") -> Text:
-    """A job's or task's state in its colour, with what else there is to say of it."""
+    """The state of a job, task or check in its colour, with what else there is to say of it."""
     return Text(f"{state} {more}" if more else state, style=_STYLES.get(state, ""))

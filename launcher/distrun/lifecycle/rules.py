@@ -212,6 +212,10 @@ def _of_this_attempt(
     return None if event.attempt < task.attempt or task.has_ended else task
 
 
+@_step.register(events.PreflightSkipped)
+@_step.register(events.PreflightStarted)
+@_step.register(events.PreflightFound)
+@_step.register(events.PreflightEnded)
 @_step.register(events.LogsIncomplete)
 @_step.register(events.RestartPlanned)
 @_step.register(events.TensorBoardStarted)

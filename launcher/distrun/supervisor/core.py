@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import events, lifecycle
 from distrun.agent import family, kernel, wire
+from distrun.agent.questions import ANSWERS
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
@@ -25,7 +26,7 @@ from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.court import Court
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
-from distrun.supervisor.preparation import Preparation, refusal
+from distrun.supervisor.preparation import Preparation, environment, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.supervisor.preflight import Preflight
     from distrun.transport.diagnosis import Diagnosis
 
 _FAREWELL_SECONDS = 2.0
@@ -50,6 +52,7 @@ class Supervisor:
 
     Args:
         launch: the launch command, whose end is the job's until it detaches.
+        preflight: whether hosts that are not this machine are tried out first.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Supervisor:
         folder: JobFolder,
         spec: Spec,
         launch: wire.Channel,
+        *,
+        preflight: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
@@ -83,6 +88,8 @@ class Supervisor:
             ),
         )
         self._preparation: Preparation | None = None
+        self._wants_preflight = preflight
+        self._preflight: Preflight | None = None
         self._tasks: dict[str, TaskPlan] = {}
         self._progress: dict[str, wire.Progress] = {}
         self._is_finishing = False
@@ -176,14 +183,10 @@ class Supervisor:
     def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
         self._progress.pop(task.name, None)
         env = {
-            **task.env,
+            **environment(self._spec, task),
             "DISTRUN_JOB_ID": self._folder.job_id,
             "DISTRUN_ATTEMPT": str(attempt),
         }
-        if not self._is_local(task.host):
-            # Here they are inherited; there they come over the link, and stand nowhere else.
-            passed = (name for name in self._spec.program.pass_env if name in os.environ)
-            env = {**env, **{name: os.environ[name] for name in passed}}
         order = wire.StartTask(
             task=task.name,
             attempt=attempt,
@@ -303,6 +306,8 @@ class Supervisor:
             self._hosts.order(host, preparation.on_hello(host, message))
         elif isinstance(message, wire.PortsRefused):
             self._abort(refusal(host, message))
+        elif isinstance(message, ANSWERS):
+            self._on_preflight(host, message)
         elif isinstance(message, wire.PortsHeld):
             try:
                 plan = preparation.on_ports(host, message)
@@ -317,6 +322,39 @@ class Supervisor:
         except OSError as error:
             raise HostError(f"the plan cannot be written: {error}") from error
         self._tasks = {task.name: task for task in plan.tasks}
+        if all(self._is_local(host) for host in plan.hosts):
+            self._start()
+        elif not self._wants_preflight:
+            self.emit(events.PreflightSkipped(at=time.time()))
+            self._start()
+        else:
+            from distrun.supervisor.preflight import Preflight
+
+            self._preflight = Preflight(
+                self._spec, plan, plan.hosts, self._folder.path, self._hosts.order
+            )
+            self.emit(events.PreflightStarted(at=time.time(), hosts=len(plan.hosts)))
+            self._preflight.begin()
+
+    def _on_preflight(self, host: str, answer: Message) -> None:
+        from distrun.supervisor.preflight import failure, record
+
+        if self._preflight is None:
+            return
+        self._preflight.take(host, answer)
+        checks = self._preflight.checks()
+        if checks is None:
+            return
+        self._preflight = None
+        for event in record(checks, time.time()):
+            self.emit(event)
+        error = failure(checks)
+        if error is None:
+            self._start()
+        else:
+            self._abort(error)
+
+    def _start(self) -> None:
         records = tuple(
             events.TaskRecord(
                 name=task.name,
@@ -326,7 +364,7 @@ class Supervisor:
                 address=task.address,
                 proxy=task.proxy,
             )
-            for task in plan.tasks
+            for task in self._tasks.values()
         )
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()

@@ -230,7 +230,7 @@ class Hosts:
             family.end_all(PROMPT_GRACE, self._own_children())
         if remote.copies.failure is not None:
             self._callbacks.logs_incomplete(remote.name, remote.copies.failure)
-        elif remote.kept or not remote.has_said_farewell:
+        elif remote.copies.sizes and (remote.kept or not remote.has_said_farewell):
             self._callbacks.logs_incomplete(remote.name, how)
         self._callbacks.gone(remote.name, how)
 

@@ -58,7 +58,7 @@ def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(folder, spec, launch)
+        return Supervisor(folder, spec, launch, preflight=order.preflight)
     except OSError as error:
         raise HostError(
             f"the job's folder {folder.path} cannot be made: {error.strerror}",

@@ -68,6 +68,15 @@ class Preparation:
         )
 
 
+def environment(spec: Spec, task: plan.TaskPlan) -> dict[str, str]:
+    """What is set for a task over what its host has, what is passed to it from here included."""
+    if any(host.is_local for host in spec.hosts if host.name == task.host):
+        return task.env  # here those are inherited
+    # There they come over the link, and stand nowhere else.
+    passed = (name for name in spec.program.pass_env if name in os.environ)
+    return {**task.env, **{name: os.environ[name] for name in passed}}
+
+
 def refusal(host: str, refused: wire.PortsRefused) -> HostError:
     """Why ports cannot be held, for people."""
     if refused.reason:

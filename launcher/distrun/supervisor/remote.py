@@ -40,6 +40,7 @@ _SILENT_BEATS = 2.5
 _EXIT_SECONDS = 5.0
 _SSH_FAILED = 255
 _SILENCE = "no sign of life"
+_NEEDLESS = "it is not needed any more"
 
 
 class LinkPhase(Enum):
@@ -145,12 +146,14 @@ class RemoteHost:
             self._on_shutdown()
 
     def _on_shutdown(self) -> None:
-        """Where no agent has answered yet, nothing was started, and little is waited for."""
-        if self.phase is LinkPhase.WAITING:
-            self._go("it is not needed any more")
-        elif self.phase is LinkPhase.CONNECTING:
-            self._is_needless = True
+        """Where nothing was started, little is waited for."""
+        if self.copies.sizes:
+            return
+        self._is_needless = True
+        if self.phase in (LinkPhase.CONNECTING, LinkPhase.UP):
             self._due = now() + _EXIT_SECONDS
+        else:
+            self._go(_NEEDLESS)
 
     def give_up(self) -> None:
         """Wait no longer for one that is out of reach and would go on for ever."""
@@ -350,7 +353,7 @@ class RemoteHost:
     def _be_up(self) -> None:
         self.phase = LinkPhase.UP
         self._heard = now()
-        self._due = None
+        self._due = now() + _EXIT_SECONDS if self._is_needless else None
         self._backoff = _FIRST_BACKOFF
         self._why = ""
 
@@ -385,6 +388,9 @@ class RemoteHost:
         return f"; {self._why}" if self._why not in ("", _SILENCE) else ""
 
     def _lose(self, why: str) -> None:
+        if self._is_needless:
+            self._go(_NEEDLESS)
+            return
         self._close_client()
         self._why = why
         self.phase = LinkPhase.LOST
@@ -410,7 +416,7 @@ class RemoteHost:
 
     def _fail(self, status: int | None) -> None:
         if self._is_needless:
-            self._go("it is not needed any more")
+            self._go(_NEEDLESS)
             return
         client = self._client
         said = client.said if client is not None else ""

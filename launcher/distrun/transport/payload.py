@@ -3,7 +3,8 @@
 The command on the host is one line that reads one line, a program, from standard input; that
 reads the agent's modules behind it, exactly so many bytes, and the link begins. Each module goes
 as its source, and compiled as well, for hosts with the same Python as this one: compiling takes
-them longer than everything else they do to start.
+them longer than everything else they do to start. What a host has no use for stays here:
+docstrings, comments, annotations of functions, and in what lines were columns.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ import zlib
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
 """Means the same to sh, csh and fish; with `exec` no shell stays in between."""
@@ -47,22 +52,18 @@ from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import MAGIC_NUMBER
 
 class Carried:
-    def __init__(self, magic, modules):
-        self.is_compiled = magic == MAGIC_NUMBER
-        self.modules = modules
+    def __init__(self, magic, sources, codes):
+        self.sources = sources
+        self.codes = marshal.loads(codes) if magic == MAGIC_NUMBER else {}
     def find_spec(self, name, path=None, target=None):
-        if name in self.modules:
+        if name in self.sources:
             is_package = name in ("distrun", "distrun.agent")
             return ModuleSpec(name, self, origin="distrun", is_package=is_package)
     def create_module(self, spec):
         return None
     def exec_module(self, module):
-        source, code = self.modules[module.__name__]
-        if self.is_compiled:
-            code = marshal.loads(code)
-        else:
-            code = compile(source, module.__name__, "exec")
-        exec(code, module.__dict__)
+        name = module.__name__
+        exec(self.codes.get(name) or compile(self.sources[name], name, "exec"), module.__dict__)
 
 sys.meta_path.insert(0, Carried(*marshal.loads(zlib.decompress(inflate.unused_data))))
 del block, inflate
@@ -88,27 +89,74 @@ def _bootstrap(names: tuple[str, ...], start: str) -> bytes:
 
 @lru_cache(maxsize=2)
 def _modules(names: tuple[str, ...]) -> bytes:
-    """The modules as (source, code) by name, and which Python the code is for."""
-    modules = {name: (b"", marshal.dumps(compile("", name, "exec"))) for name in _PACKAGES}
+    """Which Python the code is for, the modules' sources by name, and all their code."""
+    sources = dict.fromkeys(_PACKAGES, b"")
+    codes = {name: compile("", name, "exec") for name in _PACKAGES}
     for stem in names:
         name = f"distrun.agent.{stem}"
-        source = _AGENT.joinpath(f"{stem}.py").read_text()
-        tree = ast.parse(source)
-        code = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
-        modules[name] = (_without_docstrings(source, tree).encode(), marshal.dumps(code))
-    # Version 2 of the format has what every Python reads; the code in it is bytes here.
-    return zlib.compress(marshal.dumps((MAGIC_NUMBER, modules), 2))
+        text = _AGENT.joinpath(f"{stem}.py").read_text()
+        tree = ast.parse(text)
+        sources[name] = _shortened(text, tree)
+        _forget_annotations(tree)
+        _forget_columns(tree)
+        codes[name] = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
+    # Version 2 of the format has what every Python reads; the code in it is bytes here. What many
+    # modules have, names above all, stands once in those.
+    return zlib.compress(marshal.dumps((MAGIC_NUMBER, sources, marshal.dumps(codes)), 2))
 
 
-def _without_docstrings(source: str, tree: ast.Module) -> str:
-    """The same program with its lines where they were: tracebacks tell the right ones."""
-    lines = source.split("\n")
-    waiting: list[ast.stmt] = list(tree.body)
-    for node in waiting:
+def _forget_columns(tree: ast.Module) -> None:
+    """Tracebacks from other hosts tell lines; the columns would take a third of all bytes."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.stmt, ast.expr)):
+            node.end_lineno = node.lineno
+            node.col_offset = node.end_col_offset = 0
+
+
+def _forget_annotations(tree: ast.Module) -> None:
+    for function in _functions(tree):
+        function.returns = None
+        for each in _annotated(function):
+            each.annotation = None
+
+
+def _statements(tree: ast.Module) -> list[ast.stmt]:
+    """Those of the module, and of the classes and functions in it."""
+    found = list(tree.body)
+    for node in found:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            waiting += node.body
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found += node.body
+    return found
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    return (node for node in _statements(tree) if isinstance(node, ast.FunctionDef))
+
+
+def _annotated(function: ast.FunctionDef) -> list[ast.arg]:
+    found = function.args
+    every = [*found.posonlyargs, *found.args, *found.kwonlyargs, found.vararg, found.kwarg]
+    return [each for each in every if each is not None and each.annotation is not None]
+
+
+def _shortened(source: str, tree: ast.Module) -> bytes:
+    """The same program with its lines where they were: tracebacks tell the right ones."""
+    lines = source.encode().split(b"\n")
+    for node in _statements(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             first, last = node.lineno - 1, node.end_lineno or node.lineno
-            lines[first] = " " * node.col_offset + '""'
-            lines[first + 1 : last] = [""] * (last - first - 1)
-    return "\n".join("" if line.lstrip().startswith("#") else line for line in lines)
+            lines[first] = b" " * node.col_offset + b'""'
+            lines[first + 1 : last] = [b""] * (last - first - 1)
+    for row, begin, end in sorted(_annotations(tree), reverse=True):
+        line = lines[row - 1]
+        lines[row - 1] = line[:begin].rstrip(b" :->") + line[end:]
+    return b"\n".join(b"" if line.lstrip().startswith(b"#") else line for line in lines)
+
+
+def _annotations(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
+    """Row, begin and end of those of functions, as bytes; not those of several rows."""
+    for function in _functions(tree):
+        found = [function.returns, *(each.annotation for each in _annotated(function))]
+        for each in found:
+            if each is not None and each.lineno == each.end_lineno and each.end_col_offset:
+                yield each.lineno, each.col_offset, each.end_col_offset

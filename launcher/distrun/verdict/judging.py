@@ -271,7 +271,7 @@ class _Judge:
             if index is not None:
                 evidence.append(finding.line_of(name, reading, index))
         if not evidence:
-            silence = "the tasks looked at had printed nothing"
+            silence = "nothing but what TensorFlow logs"
             evidence.append(Evidence(task=None, place="their logs", text=silence))
         return Verdict(
             task=None,

@@ -19,6 +19,8 @@ _GROUP = re.compile(r"^ +[|+] ?(?!-)")
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)(?:,)? in (.+)')
 _LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 """How a line of TensorFlow's own log begins: such may stand in the midst of a traceback."""
+_NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
+"""What TensorFlow prints in each start without a mark of its log."""
 _UNALARMING = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
 _MARKER = b"--- attempt "
@@ -182,7 +184,8 @@ class Reading:
     def last_said(self) -> int | None:
         """The last line that is not empty and not TensorFlow's log."""
         for index in range(len(self.lines) - 1, -1, -1):
-            if self.lines[index].strip() and not _LOGGED.match(self.lines[index]):
+            line = self.lines[index]
+            if line.strip() and not _LOGGED.match(line) and not line.startswith(_NOISE):
                 return index
         return None
 

@@ -1,0 +1,34 @@
+"""A dozen cells of the fault matrix (`make faults` has all): what must hold in each, holds."""
+
+from __future__ import annotations
+
+import pytest
+from cells import MWM, PS, Cell
+from trial import has_memory_cgroups, tried
+
+pytestmark = pytest.mark.e2e
+# fmt: off
+CELLS = [
+    Cell("SIGKILL", "launch", "starting", MWM),
+    Cell("SIGKILL", "supervisor", "starting", PS),
+    Cell("SIGTERM", "supervisor", "starting", MWM),
+    Cell("SIGKILL", "agent", "starting", MWM),
+    Cell("SIGTERM", "agent", "starting", PS),
+    Cell("SIGKILL", "worker:0", "saving", MWM),
+    Cell("SIGSTOP", "worker:1", "mid_epoch", MWM),
+    Cell("oom", "worker:1", "first_step", MWM),
+    Cell("SIGTERM", "evaluator:0", "mid_epoch", MWM),
+    Cell("exit1", "ps:0", "first_step", PS),
+    Cell("exception", "worker:0", "mid_epoch", PS),
+    Cell("SIGKILL", "chief:0", "shutting_down", PS),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_what_must_hold_holds(cell, record_property):
+    if cell.fault == "oom" and not has_memory_cgroups():
+        pytest.skip("no memory cgroup can be made here")
+    result = tried(cell)
+    record_property("table", str(result))
+    assert not result.wrong, str(result)

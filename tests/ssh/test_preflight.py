@@ -1,0 +1,251 @@
+"""What is found out about hosts before the first task starts, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PORTS = "21000-21999"
+OTHER_VERSION = """\
+#!{python} {options}
+import runpy, sys
+sys.version_info = (3, 8, {patch}, "final", 0)
+if sys.argv[1] == "-c":
+    code, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
+    exec(code)
+else:
+    runpy.run_path(sys.argv[1])
+"""
+WRONG_CLOCK = """\
+#!/bin/sh
+[ "$1" = -I ] || exec /usr/bin/env -u PATH {python} "$@"
+exec {python} "$1" "$2" "$3" "import time; now = time.time; time.time = lambda: now() - 90
+$4"
+"""
+HANGING = """\
+#!/bin/sh
+echo "$PPID" >> {marks}
+exec sleep 1000
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A script that tells when it has run, in a folder of its own."""
+    path = tmp_path / "program" / "train.py"
+    path.parent.mkdir()
+    path.write_text("print('I RAN')\n")
+    return path
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> tuple[Path, Path]:
+    """An interpreter that does not answer, and the file in which each start of it is a line."""
+    marks = tmp_path / "marks"
+    return program(tmp_path / "hanging", HANGING.format(marks=marks)), marks
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def other_version(options: str, patch: int) -> str:
+    """A Python that says it is 3.8.`patch`."""
+    return OTHER_VERSION.format(python=sys.executable, options=options, patch=patch)
+
+
+def running(script: Path, **keys: Any) -> dict[str, Any]:
+    return {"script": str(script), "sync": "off", "python": "python3", **keys}
+
+
+def site(tmp_path: Path, version: str) -> str:
+    """A folder for PYTHONPATH in which TensorFlow seems to be installed."""
+    folder = tmp_path / f"site-{version}"
+    info = folder / f"tensorflow-{version}.dist-info"
+    info.mkdir(parents=True)
+    info.joinpath("METADATA").write_text(f"Name: tensorflow\nVersion: {version}\n")
+    return str(folder)
+
+
+def assert_nothing_left(hosts: list[Any], processes_of: Any, wait_until: Any) -> None:
+    for host in hosts:
+        wait_until(lambda host=host: not processes_of(host), what=f"{host.name} is clean")
+        assert [path for path in host.home.rglob("*") if not path.is_dir()] == []
+
+
+def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
+    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any
+):
+    h1, h2, h3 = hosts(3)
+    h2.block("reject", PORTS, h1)
+    h3.block("drop", PORTS, h1, h2)
+    spec = remote_spec("echo I RAN", [h1, h2, h3], ports={"range": PORTS})
+    done = distrun("launch", spec)
+    assert done.returncode == 69
+    assert f"h1 cannot reach h2 at {h2.address}:21" in done.stderr
+    assert f"h1, h2 cannot reach h3 at {h3.address}:21" in done.stderr
+    assert "refused: a firewall" in done.stderr
+    assert "no answer within 5 s" in done.stderr
+    assert "h3 cannot reach" not in done.stderr
+    assert done.stderr.count("let the hosts reach each other") == 1, "the same advice once"
+    assert "Traceback" not in done.stderr
+    assert "I RAN" not in done.stdout
+    told = distrun("events").stdout
+    assert "h1 cannot reach h2" in told
+    assert "started" not in told
+    assert_nothing_left([h1, h2, h3], processes_of, wait_until)
+
+    skipped = distrun("launch", "--no-preflight", spec)
+    assert skipped.returncode == 0, skipped.stderr
+    assert skipped.stdout.count("I RAN") == 3
+    told = distrun("events").stdout
+    assert "preflight was skipped" in told
+    assert "preflight:" not in told
+
+
+def test_all_that_is_wrong_on_any_host_is_said_at_once(
+    hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
+):
+    h1, h2, h3, h4 = hosts(4)
+    old = program(tmp_path / "python3.8", other_version("-u", 1))
+    site_of = [site(tmp_path, version) for version in ("2.21.0", "2.15.1")]
+    clock = program(tmp_path / "bin" / "python3", WRONG_CLOCK.format(python=sys.executable))
+    h4.change(sshd=f"SetEnv PATH={clock.parent}:/usr/bin:/bin\n")
+    proxied = {"grpc_proxy": "http://proxy:3128", "no_grpc_proxy": "localhost"}
+    on = [
+        {"name": "h1", "env": {"PYTHONPATH": site_of[0]}, "python": sys.executable},
+        {"name": "h2", "env": {"PYTHONPATH": site_of[0]}, "python": str(old)},
+        {"name": "h3", "env": {"PYTHONPATH": site_of[1]}, "python": sys.executable},
+        {"name": "h4", "env": {"PYTHONPATH": site_of[0], **proxied}, "python": sys.executable},
+    ]
+    spec = remote_spec("", [h1, h2, h3, h4], hosts=on, program=running(script, workdir="/"))
+    other = tmp_path / "other.py"
+    other.write_text("print('I AM OLD')\n")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    h2.cover(script, other)
+    h3.cover(script.parent, empty)
+    usual = f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}"
+    done = distrun("launch", spec)
+    assert done.returncode == 69
+    for said in (
+        f"failed: h2: {script} is not the same as on this machine",
+        f"failed: h2: {old} has Python 3.8.1; that of h1, h3, h4 has {usual}",
+        f"failed: h3: {script} cannot be read: No such file",
+        f"failed: h3: {sys.executable} has TensorFlow 2.15.1; that of h1, h2, h4 has 2.21.0",
+        "warning: h4: its clock is 90.",
+        "failed: h4: grpc_proxy is set and no_proxy leaves hosts of the cluster out",
+    ):
+        assert said in done.stderr
+    assert "h1: " not in done.stderr
+    assert "RAN" not in done.stdout
+    assert "OLD" not in done.stdout
+
+    found = distrun("doctor", "--json", spec)
+    assert found.returncode == 69
+    said = json.loads(found.stdout)
+    assert said["version"] == 1
+    assert said["doctor"]["complete"]
+    checks = said["doctor"]["checks"]
+    assert [
+        (each["host"], each["subject"], each["grade"])
+        for each in sorted(checks, key=lambda each: (each["host"], each["subject"]))
+        if each["grade"] in ("failed", "warning")
+    ] == [
+        *(("h2", "python", "failed"), ("h2", "script", "failed")),
+        *(("h3", "script", "failed"), ("h3", "tensorflow", "failed")),
+        *(("h4", "clock", "warning"), ("h4", "proxies", "failed")),
+    ]
+
+
+def test_warnings_are_said_and_the_job_runs(
+    hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
+):
+    two = hosts(2)
+    # Without site-packages, whatever this machine has in them.
+    pythons = [program(tmp_path / f"p{n}", other_version("-IS", n)) for n in (1, 2)]
+    on = [{"name": h.name, "python": str(p)} for h, p in zip(two, pythons, strict=True)]
+    done = distrun("launch", remote_spec("", two, hosts=on, program=running(script)))
+    assert f"warning: h2: {pythons[1]} has Python 3.8.2; that of h1 has 3.8.1" in done.stderr
+    assert "TensorFlow" not in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("I RAN") == 2
+    assert "1 warning" in distrun("events").stdout
+
+
+def test_doctor_looks_at_hosts_and_leaves_nothing_there(
+    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any, script: Path
+):
+    h1, h2, h3 = hosts(3)
+    spec = remote_spec("", [h1, h2, h3], program=running(script))
+    well = distrun("doctor", spec)
+    assert well.returncode == 0, well.stdout + well.stderr
+    rows = [line.split() for line in well.stdout.splitlines()]
+    assert ["network", "ok", "all", "3"] in [row[:4] for row in rows]
+    told = {row[0] for row in rows if "ok" in row}
+    assert {"reached", "network", "clock", "script", "python", "disk", "workdir"} <= told
+    assert "failed" not in well.stdout
+    assert "all well" in well.stderr
+    assert distrun("ps", "-a").stdout.count("\n") <= 1, "it made a job"
+
+    h2.block("reject", "1024-65535", h1)
+    h3.cut()
+    ill = distrun("doctor", spec, "--set", "ssh.connect_timeout=1s")
+    assert ill.returncode == 69
+    rows = [line.split() for line in ill.stdout.splitlines()]
+    assert ["reached", "failed", "h3"] in [row[:3] for row in rows]
+    assert f"h1 cannot reach h2 at {h2.address}:" in ill.stdout
+    assert "what to do:" in ill.stdout
+    assert "hosts that cannot be used were left out of the rest" in ill.stderr
+    assert_nothing_left([h1, h2], processes_of, wait_until)
+
+
+@pytest.mark.parametrize("command", ["launch", "doctor"])
+def test_ctrl_c_ends_a_preflight_though_hosts_hang(
+    command: str,
+    hosts: Any,
+    remote_spec: Any,
+    distrun: Any,
+    hanging: tuple[Path, Path],
+    processes_of: Any,
+    wait_until: Any,
+    script: Path,
+):
+    h1, h2, h3 = hosts(3)
+    python, marks = hanging
+    spec = remote_spec("", [h1, h2, h3], program=running(script, python=str(python)))
+    process = distrun.start(command, spec, stdout=-3, stderr=-3)
+    wait_until(lambda: marks.exists() and marks.read_text().count("\n") == 3, 20)
+    if command == "launch":
+        h3.cut()
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert time.monotonic() - began < 10
+    assert_nothing_left([h1, h2], processes_of, wait_until)
+
+
+def test_a_preflight_counts_as_time_in_which_a_job_has_not_started(
+    hosts: Any,
+    remote_spec: Any,
+    distrun: Any,
+    hanging: tuple[Path, Path],
+    processes_of: Any,
+    wait_until: Any,
+    script: Path,
+):
+    two = hosts(2)
+    keys = {"program": running(script, python=str(hanging[0])), "timeouts": {"start": "1500ms"}}
+    done = distrun("launch", remote_spec("", two, **keys))
+    assert done.returncode == 75
+    assert "Traceback" not in done.stderr
+    assert_nothing_left(two, processes_of, wait_until)

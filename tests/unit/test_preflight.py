@@ -1,0 +1,146 @@
+"""What hosts' answers come to, judged without any host; and which proxies gRPC would use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distrun.agent import inspection
+from distrun.agent.questions import Dialled, Disk, Inspected, Miss, ProgramFacts
+from distrun.preflight import SUBJECTS, Check, Findings, Grade, HostFindings, judge
+
+FACTS = ProgramFacts(
+    "python3",
+    "/work",
+    script="/work/train.py",
+    is_python=True,
+    digest="aa",
+    python="3.11.4",
+    tensorflow="2.21.0",
+)
+
+
+def host(name: str, *, disk: int = 10**9, **about: Any) -> HostFindings:
+    """A host with which all is well, but for what is said; program's facts by their names."""
+    facts = {key: about.pop(key) for key in list(about) if key in ProgramFacts._fields}
+    looked = Inspected([FACTS._replace(**facts)], [Disk("/work", disk)])
+    return HostFindings(**{"host": name, "ports": 1, "inspected": looked, **about})
+
+
+def judged(*hosts: HostFindings, **about: Any) -> tuple[Check, ...]:
+    owners = {f"10.0.0.{number}:20000": each.host for number, each in enumerate(hosts, 1)}
+    return judge(Findings(**{"hosts": hosts, "owners": owners, "seconds": 5.0, **about}))
+
+
+def bad(checks: tuple[Check, ...]) -> list[tuple[str, str, str]]:
+    """Host, subject and grade of all that is not good."""
+    return [
+        (check.host, check.subject, check.grade.value)
+        for check in checks
+        if check.grade is not Grade.OK
+    ]
+
+
+def test_where_all_is_well_every_subject_is_good_on_every_host():
+    checks = judged(host("a"), host("b"))
+    assert bad(checks) == []
+    assert {check.subject for check in checks if check.host == "b"} == {
+        *("network", "clock", "disk", "workdir", "program", "script", "python", "tensorflow"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("about", "subject", "grade", "words"),
+    [
+        ({"python": "3.11.9"}, "python", "warning", "Python 3.11.9; that of a, b has 3.11.4"),
+        ({"python": "3.12.1"}, "python", "failed", "Python 3.12.1; that of a, b has 3.11.4"),
+        ({"tensorflow": "2.21.1"}, "tensorflow", "failed", "2.21.1; that of a, b has 2.21.0"),
+        ({"tensorflow": ""}, "tensorflow", "failed", "no TensorFlow; that of a, b has"),
+        ({"is_slow": True, "python": ""}, "python", "warning", "in time"),
+        ({"python_problem": "it exited with 1", "python": ""}, "python", "failed", "exited with 1"),
+        ({"digest": "bb"}, "script", "failed", "not the same as on a, b"),
+        ({"script_problem": "No such file", "digest": ""}, "script", "failed", "No such file"),
+        ({"workdir_problem": "Permission denied"}, "workdir", "failed", "Permission denied"),
+        ({"program_problem": "is nowhere in PATH"}, "program", "failed", "is nowhere in PATH"),
+        ({"proxy": "http_proxy", "proxied": ("10.0.0.1",)}, "proxies", "failed", "for 10.0.0.1"),
+        ({"disk": 50_000_000}, "disk", "warning", "50 MB free in the working folder, /work"),
+        ({"disk": 4096}, "disk", "failed", "4 kB free in the working folder, /work"),
+        ({"offset": -90.0, "tolerance": 0.1}, "clock", "warning", "90.0 s behind"),
+        ({"offset": 1.4}, "clock", "warning", "1.4 s ahead of"),
+        ({"deaf": {"20000": "Address in use"}}, "network", "failed", "20000 cannot be listened"),
+    ],
+)
+def test_what_one_host_differs_in_is_said_of_that_host(
+    about: dict[str, Any], subject: str, grade: str, words: str
+):
+    checks = judged(host("a"), host("b"), host("c", **about))
+    assert bad(checks) == [("c", subject, grade)]
+    (check,) = (each for each in checks if each.grade is not Grade.OK)
+    assert words in check.text
+    assert check.advice
+    assert check.subject in SUBJECTS
+
+
+def test_a_clock_that_may_be_right_is_not_complained_of():
+    assert bad(judged(host("a"), host("b", offset=3.0, tolerance=2.5))) == []
+
+
+def test_no_tensorflow_anywhere_is_only_noted():
+    checks = judged(host("a", tensorflow=""), host("b", tensorflow=""))
+    assert bad(checks) == [("a", "tensorflow", "note"), ("b", "tensorflow", "note")]
+
+
+def test_this_machines_script_is_what_the_others_are_held_to():
+    checks = judged(host("a"), host("b"), host("c", digest="bb"), digest="bb")
+    assert bad(checks) == [("a", "script", "failed"), ("b", "script", "failed")]
+
+
+def test_who_fails_alike_is_named_together_with_every_port():
+    missed = [Miss("10.0.0.3", 20000, "timeout"), Miss("10.0.0.3", 20001, "timeout")]
+    owners = {"10.0.0.3:20000": "c", "10.0.0.3:20001": "c", "10.0.0.1:20000": "a"}
+    refused = Dialled([Miss("10.0.0.1", 20000, "refused")])
+    checks = judged(
+        host("a", dialled=Dialled(missed), calls=3),
+        host("b", dialled=Dialled(missed), calls=3),
+        host("c", dialled=refused, calls=1),
+        owners=owners,
+    )
+    assert bad(checks) == [("a", "network", "failed"), ("c", "network", "failed")]
+    first, second = (check for check in checks if check.dialled_from)
+    assert first.text.startswith("c cannot reach a at 10.0.0.1:20000: refused")
+    assert second.text.startswith(
+        "a, b cannot reach c at 10.0.0.3:20000, 10.0.0.3:20001: no answer within 5 s"
+    )
+    assert second.dialled_from == ("a", "b")
+
+
+def test_an_evaluator_that_reaches_nobody_is_only_warned_of():
+    lonely = host("b", ports=0, calls=1, dialled=Dialled([Miss("10.0.0.1", 20000, "refused")]))
+    assert bad(judged(host("a"), lonely)) == [("a", "network", "warning")]
+
+
+def test_addresses_of_ipv6_are_told_as_cluster_addresses_are():
+    caller = host("b", calls=1, dialled=Dialled([Miss("fd00::1", 20000, "no route", "No route")]))
+    checks = judged(host("a"), caller, owners={"[fd00::1]:20000": "a"})
+    assert any(
+        "b cannot reach a at [fd00::1]:20000: there is no way" in each.text for each in checks
+    )
+
+
+@pytest.mark.parametrize(
+    ("env", "proxied"),
+    [
+        ({}, []),
+        ({"http_proxy": "http://p:1"}, ["10.0.0.1", "gpu-1.lab"]),
+        ({"https_proxy": "", "http_proxy": "http://p:1"}, []),
+        ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.1, .lab"}, []),
+        ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.0/24"}, ["gpu-1.lab"]),
+        ({"grpc_proxy": "http://p:1", "no_grpc_proxy": "x", "no_proxy": ".lab,10.0.0.1"},
+         ["10.0.0.1", "gpu-1.lab"]),
+        ({"HTTP_PROXY": "http://p:1"}, []),
+    ],
+)  # fmt: skip
+def test_a_proxy_is_told_as_grpc_would_use_it(env: dict[str, str], proxied: list[str]):
+    raw = {name.encode(): value.encode() for name, value in env.items()}
+    assert inspection._proxied(raw, ["10.0.0.1", "gpu-1.lab"])[1] == proxied
