@@ -14,6 +14,11 @@ from distrun.agent import wire
 from distrun.transport import payload
 
 MARK = b"\nhere it begins\n"
+WITHOUT_BZ2 = """\
+#!/bin/sh
+exec {} "$1" "$2" "$3" "import sys; sys.modules['_bz2'] = None
+$4"
+"""
 
 
 def pythons() -> list[str]:
@@ -60,3 +65,12 @@ def test_it_starts_where_python_is_new_enough_and_says_so_where_not(python: str,
     assert b'"type":"Hello"' in said
     assert b'"kept":"","type":"Farewell"' in said
     assert not [name for _, _, names in os.walk(tmp_path / "state") for name in names]
+
+
+def test_a_python_without_bzip2_takes_the_source(tmp_path: Path):
+    python = tmp_path / "python3"
+    python.write_text(WITHOUT_BZ2.format(sys.executable))
+    python.chmod(0o755)
+    done = started(str(python), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b'"type":"Farewell"' in done.stdout
