@@ -107,6 +107,7 @@ class RemoteHost:
         """When the last beat came: from then on the lease is counted."""
         self._due: float | None = None
         """When the present phase is to end, see :meth:`on_time`."""
+        self._mark = b""
         self._tries = 0
         self._backoff = _FIRST_BACKOFF
         self._why = ""
@@ -117,18 +118,24 @@ class RemoteHost:
     # What others want of it ----------------------------------------------------------------
 
     def connect(self) -> None:
-        """Begin to reach it."""
+        """Begin to reach it; :meth:`send_agent` is to follow."""
         self._tries += 1
         try:
-            mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
+            self._mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
         except OSError as error:
             why = f"ssh cannot be started: {error.strerror}"
             self._give_up(Diagnosis(why, "install OpenSSH's client"))
-            return
+
+    def send_agent(self) -> None:
+        """Send it down the new connection.
+
+        Whoever makes many connections first makes them all: ssh needs time for its own part, and
+        so does putting together what is sent.
+        """
         channel = self._channel
         if channel is None:
             return
-        channel.send_bytes(payload.agent(mark))
+        channel.send_bytes(payload.agent(self._mark))
         channel.send(
             wire.Configure(wire.PROTOCOL, self._job_id, "", self._lease, self.name, self._variables)
         )
