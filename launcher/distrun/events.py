@@ -106,6 +106,36 @@ class LogsIncomplete(Event):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class SyncStarted(Event):
+    """The host is sent those of the program's files that it lacks; sizes in bytes."""
+
+    host: str
+    files: int
+    size: int
+    all_files: int
+    all_size: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Synced(Event):
+    """The host has a copy of the program's files, whole; so much of it was sent."""
+
+    host: str
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class FilesLeft(Event):
+    """Tasks have written files into that copy: they are kept on the host, in `folder`."""
+
+    host: str
+    folder: str
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class HostFault(Event):
     """The host's agent cannot go on and is ending its tasks."""
 
@@ -113,7 +143,7 @@ class HostFault(Event):
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskRecord:
     """A planned task, as far as the job's state needs it."""
 
@@ -273,7 +303,7 @@ class VerdictReached(Event):
     verdict: Verdict
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Outcome:
     """How a job ended. `origin` says whose exit code it is; `cause` is a sentence.
 
@@ -298,6 +328,7 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, LinkLost, LinkRestored, LogsIncomplete,
+        SyncStarted, Synced, FilesLeft,
         PreflightSkipped, PreflightStarted, PreflightFound, PreflightEnded,
         JobPlanned, Aborted, TaskStarted, TaskNotStarted, TaskExited, TaskEnded, TaskReported,
         RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.agent import wire
-from distrun.agent.questions import ANSWERS
 from distrun.errors import HostError, InvalidSpecError
 from distrun.preflight import Check, Grade
 from distrun.preflight.words import count, some
@@ -109,7 +108,7 @@ class _Trial(Rehearsal):
         return self._preflight is not None and self.checks is None and is_whole
 
     def on_answer(self, host: str, message: Message) -> None:
-        if isinstance(message, ANSWERS) and self._preflight is not None:
+        if self._preflight is not None:
             self._preflight.take(host, message)
             self.checks = self._preflight.checks()
 
@@ -119,7 +118,14 @@ class _Trial(Rehearsal):
         usable = tuple(host for host in self.host_names if host not in missing)
         if plan is not None and usable:
             self._asked = usable
-            self._preflight = Preflight(self.spec, plan, usable, self._records, self.hosts.order)
+            self._preflight = Preflight(
+                self.spec,
+                plan,
+                usable,
+                self._records,
+                self.hosts.order,
+                has_files=not self.spec.sends_files,
+            )
             self._preflight.begin()
 
     def _is_missing(self, host: str) -> bool:

@@ -13,7 +13,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle, transport
-from distrun.agent import family, kernel, wire
+from distrun.agent import family, filemessages, kernel, wire
 from distrun.codec import to_json
 from distrun.errors import DistrunError, InternalError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distrun.agent.wire import Message
     from distrun.jobstore import JobFolder
     from distrun.spec.model import Spec
+    from distrun.sync.manifest import Manifest
 
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGPIPE_EXIT = 128 + signal.SIGPIPE
@@ -65,6 +66,8 @@ class Session:
         preflight: whether other hosts are tried out before the first task starts.
         on_event: called after each event, with it and the state it led to.
         on_signal: called with the number of a signal that asks the job to end.
+        on_sending: called when it is known how far the files for other hosts have come.
+        manifest: the files that other hosts are sent; None: nothing.
     """
 
     def __init__(
@@ -75,6 +78,8 @@ class Session:
         preflight: bool = True,
         on_event: Callable[[events.Event, lifecycle.JobState], None],
         on_signal: Callable[[int], None],
+        on_sending: Callable[[filemessages.Sending], None] = lambda _: None,
+        manifest: Manifest | None = None,
     ) -> None:
         self.folder = folder
         self.state = lifecycle.JobState()
@@ -82,6 +87,7 @@ class Session:
         """What each task said of itself last."""
         self._on_event = on_event
         self._on_signal_asked = on_signal
+        self._on_sending = on_sending
         self._selector = selectors.DefaultSelector()
         # Should the supervisor die, what it leaves comes to this process.
         kernel.become_subreaper()
@@ -95,6 +101,7 @@ class Session:
                 to_json(spec),
                 spec.source,
                 preflight,
+                None if manifest is None else to_json(manifest),
             )
         )
         self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_supervisor)
@@ -154,6 +161,8 @@ class Session:
             raise error
         if isinstance(message, wire.Progress):
             self.progress[message.task] = message.values
+        if isinstance(message, filemessages.Sending):
+            self._on_sending(message)
         if isinstance(message, wire.Happened):
             event = events.decode(message.event)
             if isinstance(event, events.TaskStarted):

@@ -46,7 +46,7 @@ def remote_spec(network: networks.Network, tmp_path: Path) -> Launch:
             "cluster": {"worker": len(on)},
             "hosts": [host.name for host in on],
             "ssh": {"config_file": str(network.ssh_config)},
-            "program": {"command": ["sh", "-c", script], "sync": "off"},
+            "program": {"command": ["sh", "-c", script]},
             **keys,
         }
         path = tmp_path / f"{name}.yaml"

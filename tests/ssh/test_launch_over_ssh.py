@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 
 def test_a_job_runs_on_two_hosts_and_leaves_nothing_there(
@@ -121,19 +117,3 @@ def test_status_shows_where_tasks_are_and_no_strangers_usage(
     assert job["task_states"][0]["usage"] is None  # a process id there is another one here
     assert job["hosts"][0]["link_lost"] is None
     assert distrun("kill").returncode == 0
-
-
-@pytest.mark.e2e
-def test_the_bundled_job_trains_across_two_hosts(
-    hosts: Any, remote_spec: Any, distrun: Any, small_mnist: Path, tmp_path: Path
-):
-    h1, h2 = hosts(2)
-    program = {"script": "mnist", "sync": "off", "python": sys.executable}
-    spec = remote_spec("", [h1, h2], program=program)
-    arguments = ["--data-dir", small_mnist, "--checkpoint-dir", tmp_path / "saved"]
-    sizes = ["--epochs", "3", "--steps-per-epoch", "15"]
-    done = distrun("launch", spec, "--", *map(str, arguments), *sizes, timeout=240)
-    assert done.returncode == 0, done.stderr
-    accuracies = re.findall(r"accuracy[:= ]+([0-9.]+)", done.stdout)
-    assert accuracies, done.stdout
-    assert float(accuracies[-1].rstrip(".")) > 0.5

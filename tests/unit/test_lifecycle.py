@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrun import events
@@ -429,8 +429,24 @@ def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR091
     return job.exited(name, what) if what >= 0 else job.exited(name, signal=-what)
 
 
+EVALUATOR_KILLED = [
+    *(("chief:0", step) for step in ("started", 0, "ended")),
+    *(("evaluator:0", step) for step in ("started", 0)),
+    *((None, "stop"), (None, "evaluator"), ("evaluator:0", "ended")),
+    *((name, "not started") for name in ("worker:0", "worker:1", "ps:0")),
+]
+
+
 @settings(max_examples=400, deadline=None)
 @given(history=histories())
+@example(
+    history=(
+        "parameter_server",
+        None,
+        ("chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0"),
+        EVALUATOR_KILLED,
+    )
+)
 def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history):
     strategy, success, names, order = history
     job = Job()

@@ -15,7 +15,15 @@ from distrun import plan
 from distrun.codec import from_json, to_json
 from distrun.errors import InvalidSpecError
 from distrun.plan import HostFacts, Plan, PortNeed, TaskPlan
-from distrun.spec.model import HostSpec, Placement, ProgramKind, ProgramSpec, RoleSpec, Spec
+from distrun.spec.model import (
+    HostSpec,
+    Placement,
+    ProgramKind,
+    ProgramSpec,
+    RoleSpec,
+    Spec,
+    Sync,
+)
 from distrun.strategies import STRATEGIES, Role
 
 MWM = "multi_worker_mirrored"
@@ -430,3 +438,52 @@ def test_a_module_and_a_command():
 def test_a_hosts_working_folder_is_its_own():
     spec = spec_of(role("worker", 2), hosts=(A, replace(B, workdir="/data")))
     assert [each.workdir for each in planned(spec).tasks] == ["/src", "/data"]
+
+
+# Files that were sent ------------------------------------------------------------------------
+
+SENT = replace(FACTS, files="/there/files")
+
+
+@pytest.mark.parametrize(
+    ("program", "argv", "workdir"),
+    [
+        # Launched in the script's folder, below it, and elsewhere.
+        ({}, "/there/files/main.py", "/there/files"),
+        ({"workdir": "/src/sub"}, "/there/files/main.py", "/there/files/sub"),
+        ({"workdir": "/srcs"}, "/there/files/main.py", "/there/files"),
+        ({"workdir": "/"}, "/there/files/main.py", "/there/files"),
+        # Who names a folder of the hosts has it.
+        ({"workdir": "/data", "is_workdir_chosen": True}, "/there/files/main.py", "/data"),
+        ({"sync_base": "/"}, "/there/files/src/main.py", "/there/files/src"),
+        ({"sync_base": ""}, "/src/main.py", "/src"),
+    ],
+)
+def test_paths_that_are_sent_are_those_of_the_copy(
+    program: dict[str, Any], argv: str, workdir: str
+):
+    given = replace(SCRIPT, **{"sync_base": "/src", **program})
+    facts = SENT if given.sync_base else FACTS
+    hosts = (HostSpec(name="far"),)
+    made = planned(spec_of(role("worker"), program=given, hosts=hosts), facts)
+    assert task(made, "worker:0").argv[1] == argv
+    assert task(made, "worker:0").workdir == workdir
+    own = (HostSpec(name="far", workdir="/own"),)
+    made = planned(spec_of(role("worker"), program=given, hosts=own), facts)
+    assert task(made, "worker:0").workdir == "/own"
+
+
+def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing():
+    command = ProgramSpec(kind=ProgramKind.COMMAND, target="", argv=("true",), workdir="/here")
+    chosen = replace(command, is_workdir_chosen=True)
+
+    def may_be_home(program: ProgramSpec, host: HostSpec) -> bool:
+        made = planned(spec_of(role("worker"), program=program, hosts=(host,)))
+        assert task(made, "worker:0").workdir == (host.workdir or "/here")
+        return task(made, "worker:0").or_home
+
+    assert may_be_home(command, HostSpec(name="far"))
+    assert not may_be_home(chosen, HostSpec(name="far"))
+    assert not may_be_home(command, HostSpec(name="far", workdir="/own"))
+    assert not may_be_home(command, HostSpec())
+    assert not may_be_home(replace(command, sync=Sync.OFF), HostSpec(name="far"))

@@ -98,3 +98,34 @@ def test_a_hostfile_that_is_no_text(tmp_path: Path) -> None:
         load("job.yaml", cwd=str(tmp_path), unbuilt=True)
 
     assert str(raised.value) == "hosts.txt:2:2: the byte 0xff is not UTF-8; save the file as UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("program", "base"),
+    [
+        ("{script: sub/train.py}", "sub"),
+        ("{script: ../train.py}", ".."),
+        ("{script: sub/train.py, sync: off}", None),
+        ("{script: sub/train.py, sync: [data]}", "."),
+        ("{script: sub/train.py, sync: [../train.py]}", ".."),
+        ("{module: sub.train}", "."),
+        ("{module: sub.train, workdir: sub}", "sub"),
+        ("{command: [./run.sh]}", "."),
+        ("{command: [sh, run.sh]}", "."),
+        ("{command: [cat], args: [data]}", "."),
+        ("{command: [cat], workdir: sub, args: [data]}", None),
+        ("{command: [sh, -c, ls data; echo]}", None),
+        ("{command: [ls, ., .., '', /bin/sh]}", None),
+    ],
+)
+def test_what_other_hosts_are_sent(tmp_path: Path, program: str, base: str | None) -> None:
+    here = tmp_path / "here"
+    (here / "sub").mkdir(parents=True)
+    for path in (here / "sub" / "train.py", here / "run.sh", here / "data", tmp_path / "train.py"):
+        path.touch()
+    for hosts, is_needed in (("[far]", base is not None), ("[localhost]", False)):
+        (here / "job.yaml").write_text(f"strategy: mirrored\nprogram: {program}\nhosts: {hosts}\n")
+        spec = load("job.yaml", cwd=str(here), unbuilt=True)
+        assert spec.sends_files == is_needed
+        found = "" if base is None else str((here / base).resolve())
+        assert spec.program.sync_base == found

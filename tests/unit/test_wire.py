@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distrun.agent import wire
+from distrun.agent import questions, wire
 
 # What Python makes of any bytes in argv, environ and paths.
 TEXT = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -22,6 +22,7 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {str: TEXT, int: st.integers(-(2**53
 VALUES[bytes] = st.binary(max_size=40)
 VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
+VALUES[Any] = JSON
 
 
 def _values(kind: Any) -> st.SearchStrategy[Any]:
@@ -36,8 +37,7 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
         return st.booleans()
     if hasattr(kind, "_fields"):
         return _messages(kind)
-    value = JSON if kind.__args__[1] is Any else _values(kind.__args__[1])
-    return st.dictionaries(TEXT, value, max_size=4)
+    return st.dictionaries(TEXT, _values(kind.__args__[1]), max_size=4)
 
 
 def _messages(message: Any) -> st.SearchStrategy[Any]:
@@ -45,7 +45,8 @@ def _messages(message: Any) -> st.SearchStrategy[Any]:
     return st.builds(message, **{field: _values(kind) for field, kind in fields})
 
 
-MESSAGES = st.sampled_from(sorted(wire._TYPES)).flatmap(lambda name: _messages(wire._TYPES[name]))
+TYPES = {**wire._TYPES, **questions.TYPES}
+MESSAGES = st.sampled_from(sorted(TYPES)).flatmap(lambda name: _messages(TYPES[name]))
 
 
 class Pair:

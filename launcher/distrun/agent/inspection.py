@@ -61,6 +61,7 @@ def inspect(order: Inspect, folder: str) -> Inspected:
 
 def _look_at(asked: Program, due: float) -> ProgramFacts:
     env = program.environment(asked)
+    asked = asked._replace(workdir=program.workdir(asked))
     workdir_problem = _try_folder(asked.workdir)
     digest, script_problem = "", ""
     if asked.script:

@@ -18,7 +18,6 @@ from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
 from distrun.agent.oom import OomWatch
 from distrun.agent.ports import PortHolder, PortTakenError
-from distrun.agent.questions import ORDERS as QUESTIONS
 from distrun.agent.task import LEFTOVER_GRACE, Task, owner_of
 from distrun.agent.wire import (
     PROTOCOL,
@@ -175,16 +174,17 @@ class Agent:
             self._outbox.acknowledge(order.last)
         elif isinstance(order, HoldPorts):
             self._hold_ports(order)
-        elif isinstance(order, QUESTIONS):
-            self._try_out(order)
         elif isinstance(order, StartTask):
             self._start(order)
         elif isinstance(order, StopTask):
             self._stop(order)
         elif isinstance(order, Shutdown):
             self._leave()
+        else:
+            self._answer(order)
 
-    def _try_out(self, order: Message) -> None:
+    def _answer(self, order: Message) -> None:
+        """Do what is a question of the preflight's."""
         if self._preflight is None:
             # Imported here, for most jobs have one host and none of it.
             from distrun.agent.preflight import Preflight

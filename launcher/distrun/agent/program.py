@@ -7,12 +7,14 @@ import errno
 import os
 import resource
 import signal
-from typing import Dict, List, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import kernel
-from distrun.agent.questions import Program
 from distrun.agent.record import Record
 from distrun.agent.wire import StartTask
+
+if TYPE_CHECKING:
+    from distrun.agent.questions import Program
 
 _EXIT_NOT_EXECUTED = 127
 _ERROR_BYTES = 4096
@@ -53,7 +55,7 @@ def _become(
         stage = "log"
         _redirect(log)
         stage = "workdir"
-        os.chdir(os.fsencode(order.workdir))
+        os.chdir(os.fsencode(workdir(order)))
         stage = "program"
         argv = [_to_bytes(word) for word in order.argv]
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is meant
@@ -63,6 +65,13 @@ def _become(
         os.write(report, "defect {!r}".format(error).encode("utf-8", "replace")[:_ERROR_BYTES])
     finally:
         os._exit(_EXIT_NOT_EXECUTED)
+
+
+def workdir(order: Union[StartTask, Program]) -> str:
+    """The folder to run in, where there is a choice."""
+    if order.or_home and not os.access(os.fsencode(order.workdir), os.X_OK):
+        return os.path.expanduser("~")
+    return order.workdir
 
 
 def default_signals() -> None:

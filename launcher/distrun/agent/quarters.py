@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import List
+from typing import List, Optional
 
+_AGENTS = "agents"
 _LONGEST_NAME = 48
 _OLD_SECONDS = 7 * 86400.0
 _TRIAL = b"\0" * 4096
@@ -49,7 +50,7 @@ def leave(folder: str) -> None:
     """Remove the folder, and what others have left there long ago."""
     _remove(folder)
     place = os.path.dirname(folder)
-    if os.path.basename(place) != "agents":
+    if not _lasts(place):
         return
     try:
         for name in os.listdir(place):
@@ -61,11 +62,42 @@ def leave(folder: str) -> None:
         return  # others are there, or it is being removed by one of them
 
 
+def stay(folder: str) -> None:
+    """Say that the folder is in use: one that nobody has touched for long is removed."""
+    with contextlib.suppress(OSError):
+        os.utime(folder)
+
+
+def copy_of(folder: str) -> str:
+    """Where a copy of the program's files is in an agent's folder, once it is whole."""
+    return os.path.join(folder, "files")
+
+
+def store_of(folder: str) -> Optional[str]:
+    """Where what later jobs may use again is kept; None where nothing lasts."""
+    place = os.path.dirname(folder)
+    return os.path.join(os.path.dirname(place), "files") if _lasts(place) else None
+
+
+def keep(folder: str, path: str) -> str:
+    """Move what is the user's out of a folder that is going to be removed; returns where to."""
+    place, name = os.path.split(folder)
+    kept = os.path.join(os.path.dirname(place), "left") if _lasts(place) else place
+    os.makedirs(kept, mode=0o700, exist_ok=True)
+    target = os.path.join(kept, name if _lasts(place) else name + "-left")
+    os.rename(path, target)
+    return target
+
+
+def _lasts(place: str) -> bool:
+    return os.path.basename(place) == _AGENTS
+
+
 def _places() -> List[str]:
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    places = [os.path.join(state, "distrun", "agents")]
+    places = [os.path.join(state, "distrun", _AGENTS)]
     temporary = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - for new folders
     places += [place for place in temporary if os.path.isdir(place)]
     return [place for place in dict.fromkeys(places) if os.path.isabs(place)]
@@ -78,11 +110,15 @@ def _plain(name: str) -> str:
 
 
 def _remove(folder: str) -> None:
-    """It holds files only. Less than shutil has in it starts an agent faster."""
-    with contextlib.suppress(OSError):
+    """It mostly holds files only, and an agent starts faster without shutil."""
+    try:
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
         os.rmdir(folder)
+    except OSError:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _try_writing(folder: str) -> None:

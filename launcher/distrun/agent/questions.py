@@ -51,6 +51,7 @@ class Program(Record):
     """Whether `argv` begins with a Python interpreter, which can be asked for versions."""
     machines: Sequence[str] = ()
     """Those it will talk to by gRPC."""
+    or_home: bool = False
 
 
 class Inspect(Record):
@@ -133,8 +134,10 @@ class Inspected(Record):
     """Why it could not be done at all."""
 
 
-ORDERS = (Listen, Dial, Hush, Inspect)
-ANSWERS = (Listening, Dialled, Hushed, Inspected)
+TYPES: Dict[str, Type[Any]] = {
+    kind.__name__: kind
+    for kind in (Listen, Dial, Hush, Inspect, Listening, Dialled, Hushed, Inspected)
+}
 PARTS: Dict[str, Dict[str, Type[Any]]] = {
     "Dial": {"targets": Target},
     "Inspect": {"programs": Program},

@@ -12,10 +12,11 @@ import selectors
 import signal
 import socket
 import time
-from typing import List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, List, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import family, quarters
 from distrun.agent.door import Door, Presence, take_over
+from distrun.agent.filemessages import ExpectFiles, FileData
 from distrun.agent.lease import Lease
 from distrun.agent.logindex import LogIndexer, index_of
 from distrun.agent.loop import Agent
@@ -39,6 +40,10 @@ from distrun.agent.wire import (
     StartTask,
 )
 
+if TYPE_CHECKING:
+    from distrun.agent.taker import FileTaker
+
+_STAY_SECONDS = 86400.0
 _SETTLING = 0.2
 """Seconds after the end of standard input in which standard output may end as well."""
 
@@ -73,6 +78,8 @@ class RemoteAgent(Agent):
         self._door = Door(token)
         self._lease_left: Optional[Lease] = None
         self._shipper: Optional[Shipper] = None
+        self._taker: Optional[FileTaker] = None
+        self._stay_due: Optional[float] = None
         self._visitor: Optional[socket.socket] = None
         """Who handed over the present link; it waits for its end."""
         self._obeyed = 0
@@ -93,21 +100,22 @@ class RemoteAgent(Agent):
         return not self._is_forsaken and self._shipper is not None and not self._shipper.is_done
 
     def _say_last(self) -> None:
-        kept = ""
-        if self._folder and (self._shipper is None or self._shipper.is_done):
+        has_all_logs = self._shipper is None or self._shipper.is_done
+        is_empty = self._taker is None or self._taker.leave()
+        if self._folder and has_all_logs and is_empty:
             quarters.leave(self._folder)
-        else:
-            kept = self._folder
-        self._channel.send(Farewell(kept))
+        self._channel.send(Farewell("" if has_all_logs else self._folder))
         super()._say_last()
 
     # Time ----------------------------------------------------------------------------------
 
     def _dues(self) -> List[Optional[float]]:
-        dues = [*super()._dues(), self._settled]
+        dues = [*super()._dues(), self._settled, self._stay_due]
         if self._leaving is not None and not family.children(os.getpid()):
             # Nothing is left to be killed; what is waited for are logs on their way.
             dues.remove(self._leaving)
+        if self._taker is not None and self._taker.has_work and self._leaving is None:
+            dues.append(self._clock())
         lease = self._lease_left
         if lease is not None:
             now = self._clock()
@@ -122,11 +130,16 @@ class RemoteAgent(Agent):
         lease = self._lease_left
         if self._settled is not None and self._settled <= self._clock():
             self._settle()
+        if self._stay_due is not None and self._stay_due <= self._clock():
+            self._stay_due += _STAY_SECONDS
+            quarters.stay(self._folder)
         if lease is not None:
             if lease.remaining is not None and lease.remaining <= 0:
                 self._on_lease_over(lease)
             elif lease.until_beat <= 0 and self._is_linked:
                 self._channel.send(lease.beat())
+        if self._taker is not None and self._leaving is None:
+            self._taker.work(self._channel if self._is_linked else None)
         if self._shipper is not None and self._is_linked:
             self._shipper.send(self._channel)
 
@@ -177,6 +190,8 @@ class RemoteAgent(Agent):
             self._lease_left.forget_sent()
         if self._shipper is not None:
             self._shipper.pause()
+        if self._taker is not None:
+            self._taker.pause()
 
     def _on_knock(self) -> None:
         visitor = self._door.accept()
@@ -217,6 +232,8 @@ class RemoteAgent(Agent):
         elif isinstance(order, FollowLogs):
             if self._shipper is not None:
                 self._shipper.resume(order)
+        elif isinstance(order, (ExpectFiles, FileData)):
+            self._take_files(order)
         elif isinstance(order, LogTaken):
             if self._shipper is not None:
                 self._shipper.taken(order.size)
@@ -235,6 +252,7 @@ class RemoteAgent(Agent):
             self._report(Fault(reason, time.time()))
             self._forsake()
             return
+        self._stay_due = self._clock() + _STAY_SECONDS
         self._lease_left = Lease(order.lease, LEFTOVER_GRACE)
         super()._configure(order)
 
@@ -247,6 +265,14 @@ class RemoteAgent(Agent):
             self._shipper.has_grown(path)
             self._shipper.has_grown(index_of(path))
 
+    def _take_files(self, order: Union[ExpectFiles, FileData]) -> None:
+        if self._taker is None:
+            # Most of what it imports, no other agent needs: it would start later for it.
+            from distrun.agent.taker import FileTaker
+
+            self._taker = FileTaker(self._folder, self._report)
+        self._taker.obey(order, self._channel)
+
     def _hello(self, order: Configure) -> Hello:
         # As sshd says it: client's address, its port, this host's address, its port.
         connection = os.environ.get("SSH_CONNECTION", "").split()
@@ -255,7 +281,13 @@ class RemoteAgent(Agent):
         return (
             super()
             ._hello(order)
-            ._replace(address=here, seen_from=there, door=self._door.token, folder=self._folder)
+            ._replace(
+                address=here,
+                seen_from=there,
+                door=self._door.token,
+                folder=self._folder,
+                files=quarters.copy_of(self._folder),
+            )
         )
 
     def _start(self, order: StartTask) -> None:

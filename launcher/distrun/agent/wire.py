@@ -21,18 +21,9 @@ import json
 import os
 import selectors
 import struct
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-)
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Type
 
-from distrun.agent import questions
+from distrun.agent import filemessages
 from distrun.agent.record import Record
 
 if TYPE_CHECKING:
@@ -119,7 +110,7 @@ class StartTask(Record):
     """Execute one attempt of a task, its output appended to `log` in the agent's folder.
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
-    `marker` is a line for the log, before the attempt's output.
+    `marker` is a line for the log, before the attempt's output. `or_home`: for want of a `workdir`.
     """
 
     task: str
@@ -131,6 +122,7 @@ class StartTask(Record):
     unset: List[str]
     notify: bool = True
     marker: str = ""
+    or_home: bool = False
 
 
 class StopTask(Record):
@@ -176,6 +168,8 @@ class Hello(Record):
     door: str = ""
     """The socket by which to come back after a lost link, see :mod:`distrun.agent.door`."""
     folder: str = ""
+    files: str = ""
+    """Where a copy of the program's files will be, once it has been sent."""
 
 
 class Attached(Record):
@@ -282,7 +276,10 @@ class Fault(Record):
 
 
 class OpenJob(Record):
-    """First message to a new supervisor: the job to run, as JSON of the spec, and its id."""
+    """First message to a new supervisor: the job to run, as JSON of the spec, and its id.
+
+    `files` is the manifest of what other hosts are sent; None: nothing.
+    """
 
     protocol: int
     job_id: str
@@ -291,6 +288,7 @@ class OpenJob(Record):
     source: str
     preflight: bool = True
     """Whether the hosts are tried out before the first task starts, where there are several."""
+    files: Optional[Dict[str, Any]] = None
 
 
 class Detach(Record):
@@ -340,9 +338,21 @@ _TYPES: Dict[str, Type[Any]] = {
         Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
-        Watching, Happened, Refused, *questions.ORDERS, *questions.ANSWERS,
+        Watching, Happened, Refused, *filemessages.ALL,
     )
 }  # fmt: skip
+_PARTS: Dict[str, Dict[str, Type[Any]]] = {}
+"""What lists in messages are of, by message and field."""
+
+
+def _kind(name: str) -> Type[Any]:
+    """The type of a message. Making those of the preflight takes time that few jobs need."""
+    if name not in _TYPES:
+        from distrun.agent import questions
+
+        _TYPES.update(questions.TYPES)
+        _PARTS.update(questions.PARTS)
+    return _TYPES[name]
 
 
 def encode(message: Message, seq: int = 0) -> bytes:
@@ -366,9 +376,9 @@ def _decode(body: bytes) -> Tuple[int, Message]:
         fields = json.loads(text)
         if newline:
             fields["data"] = attached
-        kind = _TYPES[fields.pop("type")]
+        kind = _kind(fields.pop("type"))
         seq = int(fields.pop("seq", 0))
-        for name, part in questions.PARTS.get(kind.__name__, {}).items():
+        for name, part in _PARTS.get(kind.__name__, {}).items():
             fields[name] = [part(*each) for each in fields[name]]
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)

@@ -15,8 +15,10 @@ from distrun.cli.options import overrides_option
 
 if TYPE_CHECKING:
     from distrun import events, lifecycle
+    from distrun.agent import filemessages
     from distrun.logs import Follower
     from distrun.spec.model import Spec
+    from distrun.sync.manifest import Manifest
 
 
 _TICK_SECONDS = 1.0
@@ -58,7 +60,12 @@ def command(
         from distrun.cli.plan import show_plan
 
         return show_plan(spec, as_json=False)
-    launch = _Launch(_without_missing_tensorboard(spec), preflight=not no_preflight)
+    from distrun.cli.sending import read_files
+
+    manifest = read_files(spec)
+    launch = _Launch(
+        _without_missing_tensorboard(spec), preflight=not no_preflight, manifest=manifest
+    )
     return launch.run(detach=detach)
 
 
@@ -83,14 +90,16 @@ def tensorboard_is_installed() -> bool:
 class _Launch:
     """One launch: what is shown of it, and what it exits with."""
 
-    def __init__(self, spec: Spec, *, preflight: bool) -> None:
+    def __init__(self, spec: Spec, *, preflight: bool, manifest: Manifest | None) -> None:
         from distrun.cli.screen import Screen
+        from distrun.cli.sending import SendingBar
         from distrun.jobstore import JobStore
         from distrun.session import Output, Session
 
         self._began = time.monotonic()
         self._output = Output(sys.stdout.fileno())
         self._screen = Screen(self._output, sys.stdout)
+        self._bar = SendingBar()
         self._follower: Follower | None = None
         self._asked_to_stop = False
         self._hung_up = False
@@ -104,6 +113,8 @@ class _Launch:
             preflight=preflight,
             on_event=self._on_event,
             on_signal=self._on_signal,
+            on_sending=self._on_sending,
+            manifest=manifest,
         )
 
     def run(self, *, detach: bool) -> int:
@@ -119,6 +130,7 @@ class _Launch:
             if self._follower is not None:
                 self._screen.write(self._follower.finish())
         finally:
+            self._bar.close()
             self._screen.clear()
             if self._follower is not None:
                 self._follower.close()
@@ -151,7 +163,8 @@ class _Launch:
             self._screen.write(follower.read())
         elapsed = time.monotonic() - self._began
         state, progress = self._session.state, self._session.progress
-        self._screen.show(live_text(state, progress, elapsed, self._before_tasks))
+        live = live_text(state, progress, elapsed, self._before_tasks)
+        self._screen.show("" if self._bar.is_shown else live)
         if self._output.is_gone and not self._asked_to_stop:
             if self._output.is_terminal:
                 # Writing may fail a moment before the hang-up's signal is there.
@@ -175,6 +188,9 @@ class _Launch:
             self._say(f"the link to {event.host} is there again")
         if isinstance(event, kinds.LogsIncomplete):
             self._say(f"the logs of {event.host}'s tasks are not all here: {event.reason}")
+        if isinstance(event, kinds.FilesLeft):
+            what = f"{console.count(event.files, 'file')} ({console.size(event.size)})"
+            self._say(f"on {event.host} the tasks left {what}, now in {event.folder}")
         if isinstance(event, kinds.RestartPlanned):
             from distrun.cli.story import restart_words
 
@@ -187,6 +203,15 @@ class _Launch:
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
             self._say(f"TensorBoard {event.how}; the job goes on")
+
+    def _on_sending(self, message: filemessages.Sending) -> None:
+        if self._session.state.outcome is not None:
+            self._bar.close()
+            return
+        hosts = console.count(message.hosts, "host")
+        self._bar.update(f"sending files to {hosts}", message.done, message.total)
+        if self._bar.is_shown:
+            self._screen.show("")
 
     def _on_preflight(self, event: events.Event, job_id: str) -> None:
         from distrun import events as kinds
@@ -220,6 +245,7 @@ class _Launch:
         self._stop(name, 128 + number)
 
     def _say(self, text: str) -> None:
+        self._bar.close()
         self._screen.clear()
         console.say(text)
 

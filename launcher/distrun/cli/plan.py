@@ -59,13 +59,25 @@ def show_plan(spec: Spec, *, as_json: bool) -> int:
 def _notes(spec: Spec) -> list[str]:
     from distrun.cli.launch import tensorboard_is_installed
 
-    notes = [_restarts(spec.restart)]
+    notes = [*_files_notes(spec), _restarts(spec.restart)]
     if spec.tensorboard is None:
         return notes
     if not tensorboard_is_installed():
         return [*notes, "TensorBoard is not installed: a launch goes on without it"]
     port = f"port {spec.tensorboard.port}" if spec.tensorboard.port else "a free port"
-    return [*notes, f"TensorBoard beside it, of {spec.tensorboard.logdir}, at {port} of localhost"]
+    where = f"of {spec.tensorboard.logdir}, at {port} of localhost"
+    return [*notes, f"TensorBoard beside it, {where}"]
+
+
+def _files_notes(spec: Spec) -> list[str]:
+    if not spec.sends_files:
+        return []
+    from distrun.jobstore import JobStore
+    from distrun.sync.files import survey
+
+    found = survey(spec, [str(JobStore.default().jobs)])
+    what = f"{console.count(found.count, 'file')} ({console.size(found.size)})"
+    return [f"sent to other hosts: {what} of {spec.program.sync_base}, to a folder made at launch"]
 
 
 def _restarts(policy: RestartSpec) -> str:

@@ -6,7 +6,7 @@ from functools import singledispatchmethod
 
 from distrun import events
 from distrun.agent.kernel import signal_name
-from distrun.cli.console import clock_time, count, names_in_short, printable, span
+from distrun.cli.console import clock_time, count, names_in_short, printable, size, span
 from distrun.cli.progress import progress_words
 
 _WORTH_TELLING = 1.0  # seconds
@@ -89,6 +89,26 @@ class Story:
     @_say.register
     def _(self, event: events.LogsIncomplete) -> str:
         return f"the logs of {event.host}'s tasks are not all here: {event.reason}"
+
+    @_say.register
+    def _(self, event: events.SyncStarted) -> str | None:
+        if not event.files:
+            return None
+        return (
+            f"{event.host} is sent {event.files} of {count(event.all_files, 'file')}, "
+            f"{size(event.size)} of {size(event.all_size)}"
+        )
+
+    @_say.register
+    def _(self, event: events.Synced) -> str:
+        if not event.files:
+            return f"{event.host} has the program's files; none had to be sent"
+        return f"{event.host} has the program's files"
+
+    @_say.register
+    def _(self, event: events.FilesLeft) -> str:
+        what = f"{count(event.files, 'file')} ({size(event.size)})"
+        return f"the tasks on {event.host} left {what}, now in {event.folder}"
 
     @_say.register
     def _(self, event: events.PreflightSkipped) -> str:  # noqa: ARG002 - told by its kind

@@ -217,6 +217,9 @@ def _of_this_attempt(
 @_step.register(events.PreflightFound)
 @_step.register(events.PreflightEnded)
 @_step.register(events.LogsIncomplete)
+@_step.register(events.SyncStarted)
+@_step.register(events.Synced)
+@_step.register(events.FilesLeft)
 @_step.register(events.RestartPlanned)
 @_step.register(events.TensorBoardStarted)
 @_step.register(events.TensorBoardEnded)
@@ -299,11 +302,12 @@ def _(event: events.StopRequested, state: JobState) -> Result:
 
 @_step.register
 def _(event: events.TimedOut, state: JobState) -> Result:
+    # Killed tasks, an evaluator among them, are told nothing gentler.
+    if state.killing or (state.outcome is not None and event.timer != "evaluator"):
+        return state, []
     if event.timer == "evaluator":
         told = {task.name for task in state.tasks.values() if not is_spared(task)}
         return stop_tasks(state, SIGTERM, PROMPT_GRACE, spare=told)
-    if state.outcome is not None:
-        return state, []
     if event.timer == "start":
         return on_start_timeout(state, event.at)
     timer, _, which = event.timer.partition(":")

@@ -22,6 +22,8 @@ class HostFacts:
     """Of the environment that its tasks inherit, at least the variables that are READ here."""
     address: str | None = None
     """What the other hosts dial; None: its name."""
+    files: str | None = None
+    """Where the copy of the program's files is on it; None: they are where they are here."""
 
 
 READ = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
+from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_in_the_way
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
@@ -36,6 +37,8 @@ class TaskPlan:
     port_is_provisional: bool
     argv: tuple[str, ...]
     workdir: str
+    or_home: bool = False
+    """Whether the host's home folder will do where it has no `workdir`."""
     env: dict[str, str]
     unset: tuple[str, ...] = ()
     log: str
@@ -180,7 +183,8 @@ def _plan_task(
         address=addresses.get(placed.name),
         port_is_provisional=placed.address is None and placed.name in addresses,
         argv=_argv(spec, placed, facts),
-        workdir=placed.host.workdir or spec.program.workdir,
+        workdir=paths.workdir(spec.program, placed, facts),
+        or_home=paths.may_be_home(spec.program, placed),
         env=env,
         # A job of one process must not take up a cluster that the launching shell is part of.
         unset=() if strategy.tf_config else ("TF_CONFIG",),
@@ -197,7 +201,7 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     python = placed.host.python or program.python or facts.python
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", program.target, *args)
-    return (python, program.target, *args)
+    return (python, paths.script(program, facts), *args)
 
 
 def _tf_config(cluster_text: str, placed: Placed) -> str:

@@ -78,8 +78,10 @@ class Surroundings:
     def resolve(self, path: str) -> str:
         """`path`, taken relative to the spec's folder."""
         whole = os.path.join(self.folder, path)
-        # What ".." means behind a link is the file system's to say.
-        return whole if ".." in path.split("/") else os.path.normpath(whole)
+        if ".." in path.split("/"):
+            # What that means behind a link is the file system's to say.
+            return os.path.realpath(whole)
+        return os.path.normpath(whole)
 
 
 def build(document: Section, around: Surroundings, problems: Problems, *, unbuilt: bool) -> Spec:

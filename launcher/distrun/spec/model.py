@@ -91,6 +91,7 @@ class ProgramSpec:
 
     `target` is an absolute path (script), a module's name, or empty where `argv` is a command.
     `workdir` is absolute. `python` is None where the interpreter is the default.
+    `sync_base` is the folder to which the paths that are sent are relative; empty: none are.
     """
 
     kind: ProgramKind
@@ -103,6 +104,9 @@ class ProgramSpec:
     pass_env: tuple[str, ...] = ()
     sync: Sync = Sync.SCRIPT
     sync_paths: tuple[str, ...] = ()
+    sync_base: str = ""
+    is_workdir_chosen: bool = False
+    """Whether the spec names it; else it is where launch was called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,3 +163,8 @@ class Spec:
     tensorboard: TensorBoardSpec | None = None
     source: str = field(default="", compare=False)
     """The file as it was written, for the record; two ways to write it mean the same job."""
+
+    @property
+    def sends_files(self) -> bool:
+        """Whether other hosts are sent any: there are some, and something to send."""
+        return bool(self.program.sync_base) and not all(host.is_local for host in self.hosts)

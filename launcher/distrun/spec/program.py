@@ -51,17 +51,27 @@ def build_program(
         target = section.get("module", "")
     _check_pass_env(section, around, problems)
     paths = _sync_paths(section, around, problems)
+    sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
+    workdir = _workdir(section, around, problems, may_be_missing=is_elsewhere)
+    args = (*(at.value for at in section.get("args", ())), *around.extra_args)
+    if kind is ProgramKind.SCRIPT:
+        base = os.path.dirname(target)
+    else:
+        # Where Python looks for a module, and a command for its files.
+        base = workdir if target or _names_a_file((*command, *args), workdir) else ""
     return ProgramSpec(
         kind=kind,
         target=target,
         argv=command,
         python=_python(section, around),
-        args=(*(at.value for at in section.get("args", ())), *around.extra_args),
-        workdir=_workdir(section, around, problems, may_be_missing=is_elsewhere),
+        args=args,
+        workdir=workdir,
         env={name: at.value for name, at in section.get("env", {}).items()},
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
-        sync=Sync.PATHS if paths else Sync(section.get("sync", "script")),
+        sync=sync,
         sync_paths=paths,
+        sync_base=_sync_base(sync, paths, base, around.folder),
+        is_workdir_chosen=section.has("workdir"),
     )
 
 
@@ -145,6 +155,23 @@ def _sync_paths(section: Section, around: Surroundings, problems: Problems) -> t
                 _missing(at.value, "remove it, or correct the path"),
             )
     return tuple(around.resolve(at.value) for at in listed)
+
+
+def _sync_base(sync: Sync, paths: tuple[str, ...], scripts_folder: str, folder: str) -> str:
+    """The folder that, on another host, the copy stands for."""
+    if sync is not Sync.PATHS:
+        return scripts_folder if sync is Sync.SCRIPT else ""
+    # Laid out as they are here, also those that are not below the spec's folder.
+    return os.path.commonpath([folder, *paths, scripts_folder or folder])
+
+
+def _names_a_file(words: Iterable[str], folder: str) -> bool:
+    """Whether a command has to do with what is in a folder, as far as its words tell."""
+    inner = (os.path.normpath(word) for word in words if word and not os.path.isabs(word))
+    return any(
+        path.split("/")[0] not in (".", "..") and os.path.lexists(os.path.join(folder, path))
+        for path in inner
+    )
 
 
 def _check_pass_env(section: Section, around: Surroundings, problems: Problems) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import events, lifecycle
 from distrun.agent import family, kernel, wire
-from distrun.agent.questions import ANSWERS
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
@@ -26,7 +25,7 @@ from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.court import Court
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
-from distrun.supervisor.preparation import Preparation, environment, refusal
+from distrun.supervisor.preparation import Preparation, environment, refusal, task_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +34,9 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.supervisor.delivery import Delivery
     from distrun.supervisor.preflight import Preflight
+    from distrun.sync.manifest import Manifest
     from distrun.transport.diagnosis import Diagnosis
 
 _FAREWELL_SECONDS = 2.0
@@ -52,6 +53,7 @@ class Supervisor:
 
     Args:
         launch: the launch command, whose end is the job's until it detaches.
+        manifest: the files that other hosts are sent; None: they see what is here.
         preflight: whether hosts that are not this machine are tried out first.
     """
 
@@ -61,6 +63,7 @@ class Supervisor:
         spec: Spec,
         launch: wire.Channel,
         *,
+        manifest: Manifest | None = None,
         preflight: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -88,6 +91,9 @@ class Supervisor:
             ),
         )
         self._preparation: Preparation | None = None
+        self._manifest = manifest
+        self._delivery: Delivery | None = None
+        self._plan: Plan | None = None
         self._wants_preflight = preflight
         self._preflight: Preflight | None = None
         self._tasks: dict[str, TaskPlan] = {}
@@ -195,6 +201,7 @@ class Supervisor:
             log=task.log,
             env=env,
             unset=list(task.unset),
+            or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",
         )
         self._hosts.order(task.host, order)
@@ -234,6 +241,16 @@ class Supervisor:
         except DistrunError as error:
             self._abort(error)
             return
+        if self._manifest is not None:
+            from distrun.supervisor.delivery import Delivery
+
+            self._delivery = Delivery(
+                self._manifest,
+                self._preparation.remote,
+                self._hosts.deliver,
+                self.emit,
+                self._clients.tell,
+            )
         self._hosts.connect(self._preparation.hosts)
 
     def _abort(self, error: DistrunError) -> None:
@@ -243,6 +260,9 @@ class Supervisor:
     def _on_report(self, host: str, message: Message) -> None:
         if getattr(message, "task", None) == tensorboard.NAME:
             self._on_tensorboard(message)
+            return
+        if self._delivery is not None and self._delivery.takes(host, message):
+            self._begin_if_ready()
             return
         kind = _REPORTS.get(type(message))
         if kind is not None:
@@ -304,17 +324,34 @@ class Supervisor:
                 )
             )
             self._hosts.order(host, preparation.on_hello(host, message))
+            if self._delivery is not None:
+                self._delivery.begin(host)
         elif isinstance(message, wire.PortsRefused):
             self._abort(refusal(host, message))
-        elif isinstance(message, ANSWERS):
-            self._on_preflight(host, message)
         elif isinstance(message, wire.PortsHeld):
             try:
-                plan = preparation.on_ports(host, message)
-                if plan is not None:
-                    self._begin(plan)
+                self._plan = preparation.on_ports(host, message)
             except DistrunError as error:
                 self._abort(error)
+            self._begin_if_ready()
+        else:
+            self._on_preflight(host, message)
+
+    def _begin_if_ready(self) -> None:
+        """Once everything is decided, and every host has its files."""
+        if self._state.outcome is not None or self._plan is None:
+            return
+        if self._delivery is not None:
+            if not self._delivery.is_settled:
+                return
+            if self._delivery.error is not None:
+                self._abort(self._delivery.error)
+                return
+        made, self._plan = self._plan, None
+        try:
+            self._begin(made)
+        except DistrunError as error:
+            self._abort(error)
 
     def _begin(self, plan: Plan) -> None:
         try:
@@ -337,10 +374,10 @@ class Supervisor:
             self._preflight.begin()
 
     def _on_preflight(self, host: str, answer: Message) -> None:
-        from distrun.supervisor.preflight import failure, record
-
         if self._preflight is None:
             return
+        from distrun.supervisor.preflight import failure, record
+
         self._preflight.take(host, answer)
         checks = self._preflight.checks()
         if checks is None:
@@ -355,17 +392,7 @@ class Supervisor:
             self._abort(error)
 
     def _start(self) -> None:
-        records = tuple(
-            events.TaskRecord(
-                name=task.name,
-                role=task.role.value,
-                index=task.index,
-                host=task.host,
-                address=task.address,
-                proxy=task.proxy,
-            )
-            for task in self._tasks.values()
-        )
+        records = tuple(task_record(task) for task in self._tasks.values())
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()
 

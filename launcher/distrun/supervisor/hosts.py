@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distrun.agent.wire import Message
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.remote import RemoteHost
+    from distrun.sync.sender import Sender
     from distrun.transport.diagnosis import Diagnosis
 
 _MOST_CONNECTING = 16
@@ -101,12 +102,20 @@ class Hosts:
         for host in self.connected:
             self.order(host, message)
 
+    def deliver(self, host: str, sender: Sender, listed: list[Message]) -> None:
+        """Send another host the files that it lacks of those in the list."""
+        remote = self._remotes.get(host)
+        if remote is not None:
+            remote.deliver(sender, listed)
+
     def give_up_lost(self) -> None:
         """Somebody who wants the job's end at once does not wait for hosts out of reach."""
         for remote in list(self._remotes.values()):
             remote.give_up()
 
     def watch_writing(self) -> None:
+        for remote in list(self._remotes.values()):
+            remote.send_files()
         for link in self._links.values():
             link.channel.watch_writing(self._selector)
         for remote in self._remotes.values():

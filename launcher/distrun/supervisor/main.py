@@ -51,6 +51,11 @@ def main() -> NoReturn:
 def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
     spec = from_json(Spec, order.spec)
     folder = jobstore.JobFolder(Path(order.folder))
+    manifest = None
+    if order.files is not None:
+        from distrun.sync.manifest import Manifest
+
+        manifest = from_json(Manifest, order.files)
     source = order.source.encode("utf-8", "surrogateescape")
     try:
         jobstore.create(folder, source)
@@ -58,7 +63,7 @@ def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(folder, spec, launch, preflight=order.preflight)
+        return Supervisor(folder, spec, launch, manifest=manifest, preflight=order.preflight)
     except OSError as error:
         raise HostError(
             f"the job's folder {folder.path} cannot be made: {error.strerror}",

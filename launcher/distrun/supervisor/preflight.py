@@ -48,6 +48,7 @@ class Preflight:
     Args:
         hosts: those of them that can be asked.
         folder: where the job's record is, or will be.
+        has_files: whether other hosts have been sent the program's files, as the spec says.
         order: sends a host an order.
     """
 
@@ -58,8 +59,12 @@ class Preflight:
         hosts: Sequence[str],
         folder: Path,
         order: Callable[[str, Message], None],
+        *,
+        has_files: bool = True,
     ) -> None:
         self._spec = spec
+        self._by_name = {host.name: host for host in spec.hosts}
+        self._has_files = has_files
         self._plan = plan
         self._hosts = hosts
         self._folder = folder
@@ -181,17 +186,29 @@ class Preflight:
         """What is run on each host, tasks that run the same once."""
         asked: dict[str, dict[object, questions.Program]] = {host: {} for host in self._hosts}
         for task in self._plan.tasks:
-            if task.host not in asked:
+            if task.host not in asked or self._needs_files(task):
                 continue
             program = self._program(task)
             key = (*program.argv, program.workdir, *sorted(program.env.items()))
             asked[task.host].setdefault(key, program)
         return {host: list(programs.values()) for host, programs in asked.items()}
 
+    def _lacks_files(self, task: TaskPlan) -> bool:
+        return not self._has_files and not self._by_name[task.host].is_local
+
+    def _needs_files(self, task: TaskPlan) -> bool:
+        """Whether the program itself is one of the files that its host has not been sent."""
+        is_sent = "/" in task.argv[0] and not os.path.isabs(task.argv[0])
+        return is_sent and self._lacks_files(task)
+
     def _program(self, task: TaskPlan) -> questions.Program:
         kind = self._spec.program.kind
-        head = 2 if kind is ProgramKind.SCRIPT else 1
+        lacks_files = self._lacks_files(task)
+        has_script = kind is ProgramKind.SCRIPT and not lacks_files
+        head = 2 if has_script else 1
         env = environment(self._spec, task)
+        # Else it is in the copy.
+        is_on_host = task.workdir in (self._spec.program.workdir, self._by_name[task.host].workdir)
         return questions.Program(
             argv=list(task.argv[:head]),
             workdir=task.workdir,
@@ -201,9 +218,10 @@ class Preflight:
                 if name not in _OF_ONE_TASK and not name.startswith("DISTRUN_")
             },
             unset=list(task.unset),
-            script=task.argv[1] if kind is ProgramKind.SCRIPT else "",
+            script=task.argv[1] if has_script else "",
             is_python=kind is not ProgramKind.COMMAND or _is_python(task.argv[0]),
             machines=self._machines if task.address and len(self._addresses) > 1 else [],
+            or_home=task.or_home or (lacks_files and not is_on_host),
         )
 
 

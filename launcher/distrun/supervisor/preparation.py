@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from distrun import plan
+from distrun import events, plan
 from distrun.agent import wire
 from distrun.errors import HostError
 from distrun.supervisor.addresses import addresses
@@ -29,7 +29,8 @@ class Preparation:
         self._spec = spec
         self._placement = plan.place(spec)
         self.hosts = tuple({placed.host.name: placed.host for placed in self._placement}.values())
-        self._remote = {host.name for host in self.hosts if not host.is_local}
+        self.remote = {host.name for host in self.hosts if not host.is_local}
+        """Names of those that ssh is used for."""
         self._hellos: dict[str, wire.Hello] = {}
         self._needs = plan.ports_needed(spec, self._placement)
         self._free: dict[str, list[int]] = {}
@@ -50,14 +51,14 @@ class Preparation:
         self._free[host] = held.chosen
         if len(self._free) < len(self.hosts):
             return None
-        dialled = addresses(self._hellos, self._remote)
+        dialled = addresses(self._hellos, self.remote)
         facts = {name: self._facts(name, dialled[name]) for name in self._hellos}
         return plan.make(self._spec, self._placement, facts, self._free)
 
     def _facts(self, host: str, address: str | None) -> plan.HostFacts:
         """What a host said, as a plan needs it. What runs here has this command's environment."""
         hello = self._hellos[host]
-        is_remote = host in self._remote
+        is_remote = host in self.remote
         environ = hello.environ if is_remote else dict(os.environ)
         return plan.HostFacts(
             cores=hello.cores,
@@ -65,6 +66,7 @@ class Preparation:
             python=_REMOTE_PYTHON if is_remote else sys.executable,
             environ=environ,
             address=address,
+            files=hello.files if is_remote and self._spec.program.sync_base else None,
         )
 
 
@@ -75,6 +77,18 @@ def environment(spec: Spec, task: plan.TaskPlan) -> dict[str, str]:
     # There they come over the link, and stand nowhere else.
     passed = (name for name in spec.program.pass_env if name in os.environ)
     return {**task.env, **{name: os.environ[name] for name in passed}}
+
+
+def task_record(task: plan.TaskPlan) -> events.TaskRecord:
+    """What the job's record says of a task."""
+    return events.TaskRecord(
+        name=task.name,
+        role=task.role.value,
+        index=task.index,
+        host=task.host,
+        address=task.address,
+        proxy=task.proxy,
+    )
 
 
 def refusal(host: str, refused: wire.PortsRefused) -> HostError:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from distrun.agent import wire
+from distrun.agent import filemessages, wire
 from distrun.agent.kernel import signal_name
 from distrun.supervisor.copies import LogCopies
 from distrun.transport import payload, ssh
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from distrun.agent.wire import Message
     from distrun.spec.model import HostSpec, Spec
+    from distrun.sync.sender import Sender
 
 EXIT_NO_AGENT = 66  # as distrun.agent.knock has it
 _LOGIN_SECONDS = 30.0
@@ -99,6 +100,7 @@ class RemoteHost:
         self._listener = listener
         self._client: ssh.SshClient | None = None
         self._outbox = wire.Outbox()
+        self._sender: Sender | None = None
         self._last_report = 0
         self._door = ""
         self._has_said_farewell = False
@@ -239,6 +241,22 @@ class RemoteHost:
             self._channel.send_bytes(payload.knock(mark, self._door))
             self._channel.send(wire.Attach(wire.PROTOCOL, self._job_id, self._last_report))
 
+    def deliver(self, sender: Sender, listed: list[Message]) -> None:
+        """Give it the list of the program's files; what it lacks of them is sent as it asks."""
+        self._sender = sender
+        for part in listed:
+            self.order(part)
+
+    def send_files(self) -> None:
+        """Send as much of the files as the link takes now."""
+        sender, channel = self._sender, self._channel
+        if sender is None or channel is None or self.phase is not LinkPhase.UP:
+            return
+        sender.send(channel)
+        if sender.failure is not None:
+            self._sender = None
+            self._listener.report(self, filemessages.FilesRefused(sender.failure, time.time()))
+
     def watch_writing(self) -> None:
         if self._channel is not None:
             self._channel.watch_writing(self._selector)
@@ -273,6 +291,8 @@ class RemoteHost:
 
     def _close_client(self) -> None:
         client, self._client = self._client, None
+        if self._sender is not None:
+            self._sender.pause()
         if client is None:
             return
         client.kill()
@@ -355,6 +375,12 @@ class RemoteHost:
                 self._door = message.door
                 self._be_up()
                 self._follow_logs()
+            elif isinstance(message, filemessages.FilesWanted) and self._sender is not None:
+                self._sender.resume(message)
+            elif isinstance(message, filemessages.FilesTaken) and self._sender is not None:
+                self._sender.have_taken(message.size)
+            elif isinstance(message, filemessages.FilesRefused):
+                self._sender = None
             self._listener.report(self, message)
 
     def _be_up(self) -> None:

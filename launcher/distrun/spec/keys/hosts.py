@@ -6,6 +6,7 @@ from distrun.spec.addresses import LAST_PORT
 from distrun.spec.hostnames import MAX_HOSTS, SET_PATTERN, host_set_problem
 from distrun.spec.keys.common import ENV, ENV_SAY, PATH, PYTHON, VERBATIM, count
 from distrun.spec.names import OPTION_PATTERN, option_name_problem
+from distrun.spec.problems import printable
 from distrun.spec.records import Key, Record
 from distrun.spec.scalars import Duration, Integer, Text
 from distrun.spec.shapes import Forms, ListOf, MapOf
@@ -86,7 +87,7 @@ HOSTS = ListOf(
     least=1,
     most=MAX_HOSTS,
     noun="host",
-    text_hint=lambda text: f'write ["{text[:60]}"]',
+    text_hint=lambda text: f'write ["{printable(text[:60])}"]',
 )
 
 SSH = Record(

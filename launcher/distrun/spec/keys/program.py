@@ -88,7 +88,7 @@ PROGRAM = Record(
                 list=ListOf(item=PATH, words="a list of paths", least=1, noun="path"),
             ),
             says="What other hosts are sent: the script's folder, nothing, or a list of paths "
-            "relative to this file.",
+            "relative to this file (docs/ssh.md).",
         ),
     ),
 )

@@ -1,0 +1,243 @@
+"""Chooses the files that other hosts are sent, and reads what identifies them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from distrun.errors import InvalidSpecError
+from distrun.resources import bundled_jobs
+from distrun.spec.model import ProgramKind, Sync
+from distrun.sync.ignore import Rules
+from distrun.sync.links import is_inside, kept_target
+from distrun.sync.manifest import FileEntry, LinkEntry, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from distrun.spec.model import ProgramSpec, Spec
+
+MOST_BYTES = 100_000_000
+"""So much is sent without being asked for; who lists paths knows what is in them."""
+MOST_FILES = 100_000
+_BLOCK = 1 << 20
+_SHOWN_PARTS = 4
+_SHOWN_SHARE = 0.01
+_INSTEAD = (
+    "list what the tasks need (sync: [train.py, src]), leave the rest out with a .gitignore, or "
+    "write sync: off where the hosts see the same files as this machine"
+)
+
+
+def survey(spec: Spec, leave_out: Sequence[str] = ()) -> Survey:
+    """Find the files that other hosts are sent; their contents are not read yet.
+
+    Args:
+        spec: one that `sends_files`.
+        leave_out: folders that are not sent, wherever they are.
+
+    Raises:
+        InvalidSpecError: they are too many or too large, or cannot be read.
+    """
+    program = spec.program
+    try:
+        found = Survey(program.sync_base, _roots(program), leave_out)
+    except RecursionError:
+        raise InvalidSpecError(
+            f"program.sync: folders in {program.sync_base} are too deep in each other to be sent",
+            hint=_INSTEAD,
+        ) from None
+    if program.sync is Sync.SCRIPT and found.size > MOST_BYTES:
+        raise InvalidSpecError(
+            f"program.sync: the files of {program.sync_base} are {_size(found.size)}, and no more "
+            f"than {_size(MOST_BYTES)} are sent: {found.largest_parts}",
+            hint=_INSTEAD,
+        )
+    if is_inside(os.fsencode(program.workdir), os.fsencode(program.sync_base)):
+        found.add_folder(os.fsencode(program.workdir))
+    return found
+
+
+def _roots(program: ProgramSpec) -> list[str]:
+    if program.sync is Sync.SCRIPT:
+        return [program.sync_base]
+    roots = list(program.sync_paths)
+    if program.kind is ProgramKind.SCRIPT:
+        # What runs is always sent; of a bundled job, whose parts nobody can list, all.
+        is_bundled = program.target in map(str, bundled_jobs().values())
+        roots.append(os.path.dirname(program.target) if is_bundled else program.target)
+    return roots
+
+
+class Survey:
+    """The files below some paths, as a walk finds them."""
+
+    def __init__(self, base: str, roots: Sequence[str], leave_out: Sequence[str] = ()) -> None:
+        self._base = os.fsencode(base)
+        self._roots = [os.path.normpath(os.fsencode(root)) for root in roots]
+        self._never = {os.path.realpath(os.fsencode(each)) for each in leave_out}
+        self._files: dict[bytes, os.stat_result] = {}
+        self._links: dict[bytes, bytes] = {}
+        self._folders: set[bytes] = set()
+        self._within: list[bytes] = []
+        """Real paths of the folders that the walk is in: a link to one of them has no end."""
+        for root in self._roots:
+            self._add_root(root)
+
+    @property
+    def size(self) -> int:
+        return sum(status.st_size for status in self._files.values())
+
+    @property
+    def count(self) -> int:
+        return len(self._files)
+
+    @property
+    def largest_parts(self) -> str:
+        """`data 3.0 GB, runs 20 MB`: what of the top folder takes most."""
+        parts: Counter[bytes] = Counter()
+        for path, status in self._files.items():
+            parts[self._relative(path).partition(b"/")[0]] += status.st_size
+        largest = [
+            (name, size)
+            for name, size in parts.most_common(_SHOWN_PARTS)
+            if size >= self.size * _SHOWN_SHARE
+        ]
+        return ", ".join(f"{_shown(name)} {_size(size)}" for name, size in largest)
+
+    def add_folder(self, path: bytes) -> None:
+        """Have this folder there, if only as an empty one."""
+        self._folders.add(path)
+
+    def manifest(self, on_read: Callable[[int], None] = lambda _: None) -> Manifest:
+        """All of it with what identifies each file; `on_read` is told of bytes as they are read.
+
+        Raises:
+            InvalidSpecError: a file cannot be read.
+        """
+        read = [
+            self._identify(path, status, on_read) for path, status in sorted(self._files.items())
+        ]
+        files = [entry for entry in read if entry is not None]
+        taken = {os.path.dirname(path) for path in [*self._files, *self._links]}
+        alone = sorted(path for path in self._folders - taken if path != self._base)
+        return Manifest(
+            base=_text(self._base),
+            files=tuple(files),
+            links=tuple(
+                LinkEntry(path=_text(self._relative(path)), target=_text(target))
+                for path, target in sorted(self._links.items())
+            ),
+            folders=tuple(_text(self._relative(path)) for path in alone),
+        )
+
+    def _identify(
+        self, path: bytes, status: os.stat_result, on_read: Callable[[int], None]
+    ) -> FileEntry | None:
+        """What grows meanwhile, a log for one, is taken as far as it had come; None: it is gone."""
+        digest = hashlib.sha256()
+        size = 0
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while block := file.read(min(_BLOCK, status.st_size - size)):
+                    digest.update(block)
+                    size += len(block)
+                    on_read(len(block))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unreadable(path, error) from error
+        return FileEntry(
+            path=_text(self._relative(path)),
+            mode=stat.S_IMODE(status.st_mode) & 0o777,
+            size=size,
+            digest=digest.hexdigest(),
+        )
+
+    # The walk ------------------------------------------------------------------------------
+
+    def _add_root(self, root: bytes) -> None:
+        try:
+            status = os.stat(root)
+            if stat.S_ISDIR(status.st_mode):
+                self._walk(root, Rules.of(root), os.path.realpath(root))
+            else:
+                self._add_file(root, status)
+        except OSError as error:
+            raise self._unreadable(root, error) from error
+
+    def _walk(self, folder: bytes, rules: Rules, real: bytes) -> None:
+        """`real` is the folder's path without links."""
+        if real in self._within or real in self._never:
+            return
+        self._within.append(real)
+        self._folders.add(folder)
+        try:
+            with os.scandir(folder) as entries:
+                found = list(entries)
+        except OSError as error:
+            raise self._unreadable(folder, error) from error
+        for entry in found:
+            # As git has it, a link to a folder is no folder.
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if rules.leave_out(entry.path, is_folder=is_folder):
+                continue
+            if entry.is_symlink():
+                self._add_link(entry.path, rules)
+            elif is_folder:
+                inner = os.path.join(real, entry.name)
+                self._walk(entry.path, rules.within(entry.path), inner)
+            else:
+                with contextlib.suppress(FileNotFoundError):  # an editor's, gone again by now
+                    self._add_file(entry.path, entry.stat(follow_symlinks=False))
+        self._within.pop()
+
+    def _add_file(self, path: bytes, status: os.stat_result) -> None:
+        """A socket or a pipe is nothing that could be sent."""
+        if stat.S_ISREG(status.st_mode):
+            self._files[path] = status
+        if len(self._files) > MOST_FILES:
+            raise InvalidSpecError(
+                f"program.sync: there are more than {MOST_FILES:,} files in {_shown(self._base)}",
+                hint=_INSTEAD,
+            )
+
+    def _add_link(self, path: bytes, rules: Rules) -> None:
+        """A link within what is sent stays one; of any other, what it leads to is sent."""
+        target = kept_target(path, self._roots)
+        if target is not None:
+            self._links[path] = target
+            return
+        try:
+            status = os.stat(path)
+        except OSError:
+            return  # it leads nowhere
+        if stat.S_ISDIR(status.st_mode):
+            self._walk(path, rules.within(path), os.path.realpath(path))
+        else:
+            self._add_file(path, status)
+
+    def _relative(self, path: bytes) -> bytes:
+        return path[len(self._base.rstrip(b"/")) + 1 :]
+
+    def _unreadable(self, path: bytes, error: OSError) -> InvalidSpecError:
+        return InvalidSpecError(
+            f"program.sync: {_shown(path)} cannot be sent: {error.strerror}",
+            hint="leave it out with a .gitignore, or list what the tasks need in program.sync",
+        )
+
+
+def _text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "replace")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,242 @@
+"""The program's files get to hosts that do not see this machine's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAIN = """\
+import os, pathlib, subprocess
+from pkg.deep import word
+here = pathlib.Path(__file__).parent
+ran = subprocess.run([here / "run.sh"], capture_output=True, text=True, check=True).stdout
+found = sorted(str(path.relative_to(here)) for path in here.rglob("*") if path.is_file())
+task = os.environ["DISTRUN_TASK"]
+print(word, ran.strip(), (here / "link").read_text(), os.uname().nodename)
+print([name for name in found if "pyc" not in name and "written" not in name])
+print("in its folder" if os.getcwd() == str(here) else os.getcwd())
+(here / "written").write_text(task)
+"""
+ROOT = Path(__file__).resolve().parents[2]
+FILES = [".gitignore", "empty", "kept.log", "link", "a'b\n$(x)", "pkg/__init__.py",
+         "pkg/deep.py", "run.sh", "train.py"]  # fmt: skip
+
+
+@pytest.fixture
+def hide(network: Any) -> Callable[[Any, Path], None]:
+    """Have a host see an empty folder where this machine has one."""
+
+    def cover(host: Any, folder: Path) -> None:
+        host.is_changed = True
+        host.run("mount", "-t", "tmpfs", "none", str(folder))
+
+    return cover
+
+
+def state_of(host: Any) -> Path:
+    return host.home / ".local" / "state" / "distrun"
+
+
+def write_job(folder: Path) -> None:
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "pkg" / "__init__.py").touch()
+    (folder / "pkg" / "deep.py").write_text("word = 'one'")
+    (folder / "run.sh").write_text("#!/bin/sh\necho it runs\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "link").symlink_to("pkg/deep.py")
+    (folder / "empty").touch()
+    (folder / "a'b\n$(x)").write_text("odd")
+    (folder / ".gitignore").write_text("*.log\n!kept.log\nruns/\n")
+    (folder / "kept.log").write_text("kept")
+    (folder / "other.log").write_text("not to be sent")
+    (folder / "runs").mkdir()
+    (folder / "runs" / "x").write_text("nor this")
+
+
+def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
+    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, processes_of: Any, tmp_path: Path
+):
+    h1, h2 = hosts(2)
+    write_job(tmp_path / "job")
+    for host in (h1, h2):
+        hide(host, tmp_path)
+    spec = remote_spec("", [h1, h2], program={"script": "job/train.py"})
+    examined = distrun("doctor", spec)  # which sends nothing, and does not miss it
+    assert examined.returncode == 0, examined.stdout
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = str(sorted(FILES))
+    expected = {
+        f"worker:{index} | {line}"
+        for index in (0, 1)
+        for line in (f"one it runs word = 'one' h{index + 1}", listed, "in its folder")
+    }
+    assert set(done.stdout.splitlines()) == expected
+    # What tasks have written is told of and kept; nothing else is.
+    for index, host in enumerate((h1, h2)):
+        told = re.search(rf"on {host.name} the tasks left 1 file .*, now in (/.*)", done.stderr)
+        assert told, done.stderr
+        left = [path for path in Path(told[1]).rglob("*") if path.is_file()]
+        assert [path.read_text() for path in left] == [f"worker:{index}"]
+        assert not (state_of(host) / "agents").exists()
+        assert not processes_of(host)
+    happened = distrun("events").stdout
+    assert "h1 is sent 6 of 8 files" in happened  # two are empty, two the same
+    assert "h2 is sent 6 of 8 files" in happened
+
+    assert distrun("launch", spec).returncode == 0
+    happened = distrun("events").stdout
+    assert "is sent" not in happened
+    assert len(re.findall(r"h[12] has the program's files; none had to be sent", happened)) == 2
+
+    (tmp_path / "job" / "pkg" / "deep.py").write_text("word = 'two'")
+    done = distrun("launch", spec)
+    assert "worker:1 | two it runs word = 'two' h2" in done.stdout.splitlines(), done.stderr
+    assert "h2 is sent 1 of 8 files, 12 B of" in distrun("events").stdout
+
+
+def test_other_things_are_sent_as_the_spec_says(
+    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, tmp_path: Path
+):
+    (h1,) = hosts(1)
+    hide(h1, tmp_path)
+    for name in ("job/src/train.py", "job/src/other.py", "data/d.txt", "job/run.sh"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "job" / "src" / "train.py").write_text("print(open('../data/d.txt').read())")
+    (tmp_path / "job" / "run.sh").write_text("#!/bin/sh\nls; cat src/train.py\n")
+    (tmp_path / "job" / "run.sh").chmod(0o755)
+    (tmp_path / "data" / "d.txt").write_text("the data")
+
+    def printed(**program: Any) -> list[str]:
+        done = distrun("launch", remote_spec("", [h1], program=program), cwd=tmp_path / "job")
+        assert done.returncode == 0, done.stderr
+        return [line.partition(" | ")[2] for line in done.stdout.splitlines()]
+
+    # The program's paths are relative to the spec, in tmp_path; tasks run where launch is called.
+    listed = {"script": "job/src/train.py", "sync": ["data", "job/src"]}
+    assert printed(**listed) == ["the data"]
+    # What a command needs is in the folder in which it runs.
+    assert printed(command=["./run.sh"])[:2] == ["run.sh", "src"]
+    # A command that names no file needs none, and no folder of this machine's.
+    assert printed(command=["pwd"]) == [str(h1.home)]
+    assert "program's files" not in distrun("events").stdout
+
+
+def test_a_host_without_room_is_told_and_left_as_it_was(
+    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, processes_of: Any, tmp_path: Path
+):
+    h1, h2 = hosts(2)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "train.py").write_text("print('never')")
+    (tmp_path / "job" / "weights").write_bytes(os.urandom(3_000_000))
+    (h2.home / ".local").mkdir()
+    h2.is_changed = True
+    h2.run("mount", "-t", "tmpfs", "-o", "size=2m", "none", str(h2.home / ".local"))
+    done = distrun("launch", remote_spec("", [h1, h2], program={"script": "job/train.py"}))
+    assert done.returncode == 69
+    assert "never" not in done.stdout
+    assert "h2 cannot have the program's files: " in done.stderr
+    assert "No space left on device" in done.stderr
+    assert "make room there" in done.stderr
+    left = h2.run("find", str(h2.home / ".local"), "-type", "f").split()
+    assert all("weights" not in path for path in left)
+    assert sum(int(h2.run("stat", "-c", "%s", path)) for path in left) < 1000
+    assert not processes_of(h1)
+    assert not processes_of(h2)
+
+
+def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where_it_was(
+    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, distrun_home: Path, processes_of: Any,
+    wait_until: Any, tmp_path: Path,
+):  # fmt: skip
+    (h1,) = hosts(1)
+    hide(h1, tmp_path)
+    content = os.urandom(40_000_000)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "weights").write_bytes(content)
+    (tmp_path / "job" / "train.py").write_text(
+        "import hashlib; print(hashlib.sha256(open('weights', 'rb').read()).hexdigest())"
+    )
+    spec = remote_spec("", [h1], program={"script": "job/train.py"}, timeouts={"link": "8s"})
+
+    def launch_and_hold(name: str) -> tuple[Any, Callable[[], str]]:
+        """Launch, and have the host's agent stop while files are on their way; also the record."""
+        process = distrun.start("launch", "--name", name, spec, stdout=-1, stderr=-1, text=True)
+
+        def record() -> str:
+            return "".join(p.read_text() for p in distrun_home.glob(f"jobs/{name}-*/events.jsonl"))
+
+        wait_until(lambda: "SyncStarted" in record())
+        for each in processes_of(h1):
+            each.suspend()
+        assert "Synced" not in record()
+        return process, record
+
+    interrupted, _ = launch_and_hold("first")
+    interrupted.send_signal(signal.SIGINT)
+    for each in processes_of(h1):
+        each.resume()
+    assert interrupted.wait(20) == 130
+    wait_until(lambda: not processes_of(h1))
+    left = [path for path in state_of(h1).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in left) < 1000, left  # the script's contents
+    assert not (state_of(h1) / "agents").exists()
+
+    launched, record = launch_and_hold("second")
+    h1.cut()
+    for each in processes_of(h1):
+        each.resume()
+    wait_until(lambda: "LinkLost" in record())
+    h1.mend()
+    printed, said = launched.communicate(timeout=60)
+    assert launched.returncode == 0, said
+    assert printed == f"worker:0 | {hashlib.sha256(content).hexdigest()}\n"
+    happened = [json.loads(line)["event"] for line in record().splitlines()]
+    order = ["SyncStarted", "LinkLost", "LinkRestored", "Synced", "TaskStarted"]
+    assert [event for event in happened if event in order] == order
+
+
+def learnt(done: Any) -> list[str]:
+    """What the epochs came to, without how long they took."""
+    line = r"worker:0 \| epoch \d.*accuracy [\d.]+  loss [\d.]+  test_accuracy [\d.]+"
+    return re.findall(line, done.stdout)
+
+
+def last_loss(events: str) -> str:
+    """The loss to six digits, as a task has sent it last."""
+    told = [json.loads(line) for line in events.splitlines() if '"TaskReported"' in line]
+    return str(next(each["values"]["LOSS"] for each in reversed(told) if "LOSS" in each["values"]))
+
+
+@pytest.mark.e2e
+def test_the_bundled_job_learns_across_two_hosts_what_it_learns_here(
+    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, small_mnist: Path
+):
+    h1, h2 = hosts(2)
+    for host in (h1, h2):
+        hide(host, ROOT / "jobs")
+        hide(host, ROOT / "launcher")
+    # As many threads here as there: sums are taken in the same order.
+    threads = {"OMP_NUM_THREADS": 1, "TF_NUM_INTRAOP_THREADS": 1}
+    sizes = ["--epochs", 2, "--steps-per-epoch", 6]
+    program = {"script": "mnist", "python": sys.executable, "env": threads,
+               "args": ["--data-dir", str(small_mnist), *sizes]}  # fmt: skip
+    there = distrun("launch", remote_spec("", [h1, h2], program=program), timeout=240)
+    assert there.returncode == 0, there.stderr
+    loss = last_loss(distrun("events", "--json").stdout)
+    local = remote_spec("", [h1, h2], "here", hosts=["localhost"], program=program)
+    here = distrun("launch", local, timeout=240)
+    assert here.returncode == 0, here.stderr
+    assert len(learnt(here)) == 2
+    assert learnt(there) == learnt(here)
+    assert loss == last_loss(distrun("events", "--json").stdout)

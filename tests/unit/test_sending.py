@@ -1,0 +1,45 @@
+"""How far the files for other hosts have come, as it is shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from distrun.cli import sending
+from distrun.cli.sending import SendingBar
+
+
+def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sending, "_WORTH_SHOWING", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    screen, terminal = os.openpty()
+    with open(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        bar = SendingBar()
+        bar.update("sending files to 2 hosts", 30_000_000, 120_000_000)
+        assert bar.is_shown
+        shown = os.read(screen, 10_000).decode()
+        assert "sending files to 2 hosts" in shown
+        assert "30.0/120.0 MB" in shown
+        bar.update("sending files to 2 hosts", 120_000_000, 120_000_000)
+        assert not bar.is_shown
+        assert "\x1b[2K" in os.read(screen, 10_000).decode()
+    os.close(screen)
+
+
+def test_elsewhere_one_line_says_so_and_nothing_does_where_it_is_over_soon(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    bar = SendingBar()
+    bar.update("sending files to 2 hosts", 0, 120_000_000)
+    bar.update("sending files to 2 hosts", 120_000_000, 120_000_000)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sending, "_WORTH_SHOWING", 0.0)
+    bar = SendingBar()
+    for done in range(0, 120_000_000, 10_000_000):
+        bar.update("sending files to 2 hosts", done, 120_000_000)
+    bar.close()
+    assert capsys.readouterr().err == "distrun: sending files to 2 hosts, 120 MB\n"

@@ -1,0 +1,301 @@
+"""A copy of files as it comes about on a host, with both ends of the link in one process."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun.agent import filemessages, quarters, store
+from distrun.agent.taker import FileTaker
+from distrun.agent.wire import Message
+from distrun.sync.files import Survey
+from distrun.sync.manifest import Manifest
+from distrun.sync.sender import Sender, listed
+
+DEADLINE = 20.0
+
+
+class Wires:
+    """A channel's sending half, to the other end's ear."""
+
+    broken = pending = False
+
+    def __init__(self, hear: Callable[[Message], None]) -> None:
+        self._hear = hear
+
+    def send(self, message: Message, _seq: int = 0) -> None:
+        self._hear(message)
+
+
+class Host:
+    """A host's state folder, and the agent of one job after the other in it."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.reports: list[Message] = []
+        self.came = 0
+        """Bytes of files that have come over the link."""
+        self._jobs = 0
+        self._on_their_way: list[Message] = []
+
+    def expect(self, manifest: Manifest) -> None:
+        self._jobs += 1
+        self.folder = self.state / "agents" / f"job-{self._jobs}"
+        self.folder.mkdir(parents=True)
+        self.copy = Path(quarters.copy_of(str(self.folder)))
+        self.reports.clear()
+        self.taker = FileTaker(str(self.folder), self.reports.append)
+        self.sender = Sender(manifest)
+        for part in listed(manifest):
+            self.taker.obey(part, self._to_supervisor())
+
+    def go_on(self, *, at_most: int = 1 << 60, losing: bool = False) -> None:
+        """Until it is over, or until so many bytes have come; `losing`, what is sent is lost."""
+        deadline = time.monotonic() + DEADLINE
+        until = self.came + at_most
+        while not self.is_over and self.came < until:
+            assert time.monotonic() < deadline, "the copy is never whole"
+            self.taker.work(self._to_supervisor())
+            self.sender.send(Wires(self._nobody if losing else self._to_agent))  # type: ignore[arg-type]
+            if losing or self.sender.failure:
+                return
+            answers, self._on_their_way = self._on_their_way, []
+            for answer in answers:
+                self.sender.have_taken(answer.size)
+
+    def cut(self) -> None:
+        self.sender.pause()
+        self.taker.pause()
+        self._on_their_way.clear()
+
+    @property
+    def is_over(self) -> bool:
+        over = (filemessages.FilesReady, filemessages.FilesRefused)
+        return any(isinstance(report, over) for report in self.reports)
+
+    @property
+    def refused(self) -> str:
+        found = [each for each in self.reports if isinstance(each, filemessages.FilesRefused)]
+        return found[0].reason if found else ""
+
+    def _to_supervisor(self) -> Any:
+        def hear(message: Message) -> None:
+            if isinstance(message, filemessages.FilesWanted):
+                self.sender.resume(message)
+            else:
+                self._on_their_way.append(message)
+
+        return Wires(hear)
+
+    def _to_agent(self, message: Message) -> None:
+        self.came += len(message.data)
+        self.taker.obey(message, self._to_supervisor())
+
+    def _nobody(self, message: Message) -> None:
+        pass
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path / "state" / "distrun")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A folder with a script and what it needs."""
+    top = tmp_path / "job"
+    (top / "pkg" / "deep").mkdir(parents=True)
+    (top / "train.py").write_text("import pkg")
+    (top / "run.sh").write_text("#!/bin/sh")
+    (top / "run.sh").chmod(0o755)
+    (top / "pkg" / "__init__.py").touch()
+    (top / "pkg" / "deep" / "__init__.py").touch()
+    (top / "pkg" / "twice").write_text("import pkg")
+    (top / "sealed").write_text("s")
+    (top / "sealed").chmod(0o444)
+    (top / "empty").mkdir()
+    (top / "link").symlink_to("pkg/twice")
+    (top / os.fsdecode(b"\xff\n'$(x)")).write_text("odd")
+    (top / "big").write_bytes(random.Random(1).randbytes(3_000_000))
+    return top
+
+
+def manifest_of(top: Path) -> Manifest:
+    return Survey(str(top), [str(top)]).manifest()
+
+
+def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
+    """Mode and contents of everything below; folders' modes are not sent."""
+    found: dict[str, tuple[int, bytes | str]] = {}
+    for path in top.rglob("*"):
+        name = str(path.relative_to(top))
+        if path.is_symlink():
+            found[name] = 0, os.readlink(path)
+        elif path.is_dir():
+            found[name] = 0, ""
+        else:
+            found[name] = path.stat().st_mode & 0o111, path.read_bytes()
+    return found
+
+
+def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, job: Path):
+    manifest = manifest_of(job)
+    host.expect(manifest)
+    host.go_on(at_most=1_000_000)
+    assert not host.copy.exists()  # nobody sees half of it
+    host.go_on()
+    assert tree(host.copy) == tree(job)
+    once = len({file.digest for file in manifest.files})
+    assert host.sender.files == once - 1  # the same contents come once, nothing not at all
+    host.taker.leave()
+    quarters.leave(str(host.folder))
+
+    host.expect(manifest)
+    host.go_on()
+    assert tree(host.copy) == tree(job)
+    assert (host.sender.files, host.sender.size) == (0, 0)
+    host.taker.leave()
+
+    (job / "train.py").write_text("import pkg.deep")
+    host.expect(manifest_of(job))
+    host.go_on()
+    assert tree(host.copy) == tree(job)
+    assert (host.sender.files, host.sender.size) == (1, len("import pkg.deep"))
+
+
+def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path):
+    host.expect(manifest_of(job))
+    host.go_on(at_most=600_000)
+    host.go_on(losing=True)
+    host.cut()
+    came = host.came
+    host.go_on()
+    assert tree(host.copy) == tree(job)
+    assert came >= 600_000
+    assert host.came == host.sender.size  # nothing came twice
+    assert host.sender.taken == host.sender.size
+
+
+def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path):
+    host.expect(manifest_of(job))
+    host.go_on()
+    host.taker.leave()
+    stored = [path for path in (host.state / "files").rglob("*") if path.is_file()]
+    largest = max(stored, key=lambda path: path.stat().st_size)
+    largest.write_bytes(b"0" * largest.stat().st_size)
+    stored.remove(largest)
+    stored[0].unlink()
+    host.expect(manifest_of(job))
+    host.go_on()
+    assert tree(host.copy) == tree(job)
+    assert host.sender.files == 2
+    host.expect(manifest_of(job))
+    host.go_on()
+    assert host.sender.files == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda path: path.write_bytes(b"1" * 3_000_000), "changed while it was being sent"),
+        (lambda path: os.truncate(path, 10), "became shorter while it was being sent"),
+        (lambda path: path.unlink(), "cannot be sent: No such file"),
+    ],
+)
+def test_a_file_that_changes_on_the_way_spoils_no_job(
+    host: Host, job: Path, change: Any, told: str
+):
+    host.expect(manifest_of(job))
+    change(job / "big")
+    host.go_on()
+    said = host.refused or host.sender.failure or ""
+    assert told in said
+    assert "big" in said
+    host.taker.leave()
+    assert list(host.folder.iterdir()) == []
+    # What grows behind the part that was listed, a log for one, is no harm.
+    (job / "big").write_bytes(b"2" * 3_000_000)
+    host.expect(manifest_of(job))
+    with open(job / "big", "ab") as file:
+        file.write(b"more")
+    host.go_on()
+    assert (host.copy / "big").read_bytes() == b"2" * 3_000_000
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        filemessages.ExpectFiles([["../x", 0o644, 1, "0" * 64]], [], [], last=True),
+        filemessages.ExpectFiles([["/x", 0o644, 1, "0" * 64]], [], [], last=True),
+        filemessages.ExpectFiles([["x", 0o644, 1, "../" * 21 + "x"]], [], [], last=True),
+        filemessages.ExpectFiles([], [["x", "../y"]], [], last=True),
+        filemessages.ExpectFiles([], [["x", "/etc/passwd"]], [], last=True),
+        filemessages.ExpectFiles([], [], ["x/../../y"], last=True),
+    ],
+)
+def test_nothing_is_written_outside_of_the_copy(host: Host, part: Message):
+    host.expect(Manifest(base="/", files=()))
+    host.taker = FileTaker(str(host.folder), host.reports.append)
+    host.taker.obey(part, Wires(lambda _: None))  # type: ignore[arg-type]
+    host.go_on()
+    assert host.refused
+    assert list(host.folder.iterdir()) == []
+
+
+def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Path):
+    host.expect(manifest_of(job))
+    host.go_on()
+    (host.copy / "pkg" / "__pycache__").mkdir()
+    (host.copy / "pkg" / "__pycache__" / "x.pyc").write_text("compiled")
+    (host.copy / "models").mkdir()
+    (host.copy / "models" / "weights").write_text("learnt")
+    (host.copy / "train.py").write_text("changed by a task")
+    assert host.taker.leave()
+    quarters.leave(str(host.folder))
+    assert not host.folder.exists()
+    said = host.reports[-1]
+    assert isinstance(said, filemessages.FilesLeft)
+    assert (said.files, said.size) == (2, len("learnt") + len("changed by a task"))
+    left = [path for path in Path(said.folder).rglob("*") if path.is_file()]
+    assert sorted(path.name for path in left) == ["train.py", "weights"]
+    assert Path(said.folder).parent == host.state / "left"
+
+
+def test_the_store_keeps_what_was_used_last_and_no_more_than_so_much(
+    host: Host, job: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(store, "_MOST_BYTES", 50)
+    for number in range(4):
+        (job / "train.py").write_text(f"{number}" * 20)
+        host.expect(manifest_of(job))
+        host.go_on()
+        host.taker.leave()
+        for path in (host.state / "files").rglob("*"):
+            if path.is_file() and path.read_bytes() == (job / "train.py").read_bytes():
+                os.utime(path, (time.time() - 1000 + number, time.time() - 1000 + number))
+    kept = {path.read_bytes() for path in (host.state / "files").rglob("*") if path.is_file()}
+    assert {b"3" * 20, b"2" * 20, b"1" * 20} <= kept
+    assert b"0" * 20 not in kept
+    assert (job / "big").read_bytes() in kept
+    (host.state / "files" / ".part-old").write_text("of an agent that was killed")
+    os.utime(host.state / "files" / ".part-old", (1, 1))
+    host.expect(manifest_of(job))
+    host.go_on()
+    host.taker.leave()
+    assert not list((host.state / "files").glob(".part-*"))
+
+
+def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path):
+    agents = tmp_path / "agents"
+    for name in ("running", "forgotten", "ending"):
+        (agents / name / "files").mkdir(parents=True)
+        os.utime(agents / name, (1, 1))
+    quarters.stay(str(agents / "running"))
+    quarters.leave(str(agents / "ending"))
+    assert [path.name for path in agents.iterdir()] == ["running"]

@@ -1,0 +1,154 @@
+"""Which files other hosts are sent, and as what."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun.errors import InvalidSpecError
+from distrun.spec.model import ProgramKind, ProgramSpec, Spec, Sync
+from distrun.strategies import STRATEGIES
+from distrun.sync import files
+from distrun.sync.files import Survey, survey
+from distrun.sync.manifest import Manifest
+
+NEWLINE = b"a\nb \xff'\"$(x).py"
+
+
+def spec_of(folder: Path, **program: Any) -> Spec:
+    fields = {
+        "kind": ProgramKind.SCRIPT,
+        "target": str(folder / "train.py"),
+        "workdir": str(folder),
+        "sync_base": str(folder),
+        **program,
+    }
+    return Spec(
+        name="job",
+        strategy="multi_worker_mirrored",
+        roles=(),
+        program=ProgramSpec(**fields),
+        success=STRATEGIES["multi_worker_mirrored"].success,
+    )
+
+
+def names(manifest: Manifest) -> set[bytes]:
+    return {file.path.encode("utf-8", "surrogateescape") for file in manifest.files}
+
+
+def test_files_of_every_kind_are_listed_with_what_identifies_them(tmp_path: Path):
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "none.py").touch(0o600)
+    (tmp_path / "empty" / "inner").mkdir(parents=True)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "run.pyc").touch()
+    tmp_path.joinpath(os.fsdecode(NEWLINE)).write_text("odd")
+    with socket.socket(socket.AF_UNIX) as door:
+        here = os.getcwd()
+        os.chdir(tmp_path)  # a socket's path has to be short
+        try:
+            door.bind("door")
+        finally:
+            os.chdir(here)
+        os.mkfifo(tmp_path / "pipe")
+        made = Survey(str(tmp_path), [str(tmp_path)]).manifest()
+    assert names(made) == {b"run.sh", b"none.py", NEWLINE}
+    by_name = {file.path: file for file in made.files}
+    assert by_name["run.sh"].mode == 0o755
+    assert by_name["none.py"].size == 0
+    assert by_name["run.sh"].digest == hashlib.sha256(b"#!/bin/sh\n").hexdigest()
+    assert made.folders == ("empty", "empty/inner")
+    assert made.size == 3 + len("#!/bin/sh\n")
+
+
+def test_links_stay_links_where_they_lead_to_what_is_sent(tmp_path: Path):
+    top, outside = tmp_path / "top", tmp_path / "outside"
+    for folder in (top / "src", outside / "lib"):
+        folder.mkdir(parents=True)
+    (top / "src" / "a.py").write_text("a")
+    (outside / "shared.py").write_text("shared")
+    (outside / "lib" / "b.py").write_text("b")
+    (outside / "lib" / ".gitignore").write_text("*.log")
+    (outside / "lib" / "x.log").write_text("x")
+    (top / "near").symlink_to("src/a.py")
+    (top / "absolute").symlink_to(top / "src")
+    (top / "src" / "up").symlink_to("..")
+    (top / "nowhere").symlink_to("gone")
+    (top / "lost").symlink_to("/gone/for/ever")
+    (top / "shared.py").symlink_to(outside / "shared.py")
+    (top / "lib").symlink_to(outside / "lib")
+    (outside / "lib" / "again").symlink_to(top / "lib")
+    made = Survey(str(top), [str(top)]).manifest()
+    links = {link.path: link.target for link in made.links}
+    assert links["near"] == "src/a.py"
+    assert links["absolute"] == "src"
+    assert links["src/up"] == ".."
+    assert links["nowhere"] == "gone"
+    assert "lost" not in links
+    assert names(made) == {b"src/a.py", b"shared.py", b"lib/b.py", b"lib/.gitignore"}
+
+
+def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_path: Path):
+    (tmp_path / "train.py").touch()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "big.bin").touch()
+    os.truncate(tmp_path / "data" / "big.bin", files.MOST_BYTES)
+    assert survey(spec_of(tmp_path)).size == files.MOST_BYTES
+    (tmp_path / "one").write_text("1")
+    with pytest.raises(InvalidSpecError) as caught:
+        survey(spec_of(tmp_path))
+    assert "100 MB" in caught.value.message
+    assert "data 100 MB" in caught.value.message
+    assert str(tmp_path) in caught.value.message
+    assert "sync: [train.py, src]" in str(caught.value.hint)
+    # Who lists paths knows what is in them.
+    listed = spec_of(tmp_path, sync=Sync.PATHS, sync_paths=(str(tmp_path / "data"),))
+    assert survey(listed).count == 2  # the script always goes
+    (tmp_path / ".gitignore").write_text("/data/\n")
+    assert survey(spec_of(tmp_path)).size < 100
+
+
+def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path):
+    for name in ("job/train.py", "job/other.py", "job/ignored/x", "data/d.csv", "data/.git/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "job" / ".gitignore").write_text("ignored\n")
+    made = survey(
+        spec_of(
+            tmp_path / "job",
+            sync=Sync.PATHS,
+            sync_paths=(str(tmp_path / "data"), str(tmp_path / "job" / "ignored")),
+            sync_base=str(tmp_path),
+        )
+    ).manifest()
+    assert names(made) == {b"job/train.py", b"data/d.csv", b"job/ignored/x"}
+
+
+def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(tmp_path: Path):
+    (tmp_path / "train.py").write_text("x")
+    (tmp_path / "swap").write_text("x")
+    (tmp_path / "grows").write_text("12345")
+    found = Survey(str(tmp_path), [str(tmp_path)])
+    (tmp_path / "swap").unlink()
+    (tmp_path / "grows").write_text("1234567")
+    made = found.manifest()
+    assert names(made) == {b"train.py", b"grows"}
+    assert {file.path: file.size for file in made.files}["grows"] == 5
+    (tmp_path / "train.py").unlink()
+    (tmp_path / "train.py").mkdir()
+    with pytest.raises(InvalidSpecError, match=r"train\.py cannot be sent: Is a directory"):
+        found.manifest()
+
+
+def test_the_records_of_jobs_are_never_sent(tmp_path: Path):
+    (tmp_path / "train.py").touch()
+    (tmp_path / "home" / "jobs").mkdir(parents=True)
+    (tmp_path / "home" / "jobs" / "log").touch()
+    found = survey(spec_of(tmp_path), [str(tmp_path / "home" / "jobs")])
+    assert names(found.manifest()) == {b"train.py"}
