@@ -143,7 +143,7 @@ class HostFault(Event):
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class TaskRecord:
     """A planned task, as far as the job's state needs it."""
 
@@ -303,7 +303,7 @@ class VerdictReached(Event):
     verdict: Verdict
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How a job ended. `origin` says whose exit code it is; `cause` is a sentence.
 
