@@ -40,7 +40,10 @@ def test_report_status_json_and_events_tell_the_same(distrun, write_spec, status
         assert f"  cause  {verdict['cause']} (import_error)\n" in shown
         assert "  seen   worker:1, its log, line 4: ModuleNotFoundError: No module named" in shown
         assert f"  do     {verdict['advice']}\n" in shown
-    assert f"first cause: {verdict['cause']} (import_error)" in distrun("events").stdout
+    story = distrun("events").stdout
+    assert f"first cause: {verdict['cause']} (import_error)\n" in story
+    assert "  seen   worker:1, its log, line 4: ModuleNotFoundError: No module named" in story
+    assert f"  do     {verdict['advice']}\n" in story
 
 
 def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(distrun, write_spec, status):

@@ -169,7 +169,7 @@ def test_every_json_is_one_versioned_envelope(distrun, write_spec):
 def test_events_read_as_a_story(distrun, write_spec):
     distrun("launch", write_spec("exit 3", workers=1))
     lines = distrun("events").stdout.splitlines()
-    whats = [re.split(r"  +", line, maxsplit=2)[2] for line in lines]
+    whats = [re.split(r"  +", line, maxsplit=2)[2] for line in lines if line[0].isdigit()]
     assert [what.split(" (")[0] for what in whats] == [
         next(what for what in whats if what.startswith("job ")).split(" (")[0],
         next(what for what in whats if "is ready" in what).split(" (")[0],

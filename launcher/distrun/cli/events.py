@@ -55,9 +55,14 @@ def _put(record: EventReader, story: Story | None) -> None:
     except FileNotFoundError:  # the job is just being made, or that was as far as it came
         return
     for event in found:
-        text = _as_json(event) if story is None else story.tell(event)
+        if story is None:
+            console.put(_as_json(event))
+            continue
+        text = story.tell(event)
         if text is not None:
-            console.put(text, indent=0 if story is None else story.indent)
+            console.put(text, indent=story.indent)
+            for line in story.details:
+                console.put(" " * story.indent + console.printable(line), indent=story.indent + 9)
     sys.stdout.flush()
 
 

@@ -8,6 +8,7 @@ from distrun import events
 from distrun.agent.kernel import signal_name
 from distrun.cli.console import clock_time, count, names_in_short, printable, size, span
 from distrun.cli.progress import progress_words
+from distrun.cli.verdictview import grounds
 
 _WORTH_TELLING = 1.0  # seconds
 
@@ -36,6 +37,8 @@ class Story:
         self._exited: dict[str, float] = {}
         self.indent = 0
         """Columns before the words of what was told last."""
+        self.details: list[str] = []
+        """Lines to be shown below it."""
 
     def tell(self, event: events.Event) -> str | None:
         """One line: when, how long after the beginning, and what; None for what is no news."""
@@ -45,6 +48,7 @@ class Story:
         self._last = max(self._last, event.at)
         if isinstance(event, events.TaskExited):
             self._exited[event.task] = event.at
+        self.details = []
         said = self._say(event)
         if said is None:
             return None
@@ -196,6 +200,7 @@ class Story:
 
     @_say.register
     def _(self, event: events.VerdictReached) -> str:
+        self.details = grounds(event.verdict)
         return verdict_words(event)
 
     @_say.register

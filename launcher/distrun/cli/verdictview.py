@@ -14,7 +14,12 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     """What follows the headline in a report, and in `status`."""
     if verdict.task is None and verdict.kind.value == _UNTOLD:
         return []  # distrun's own words, which the headline has already
-    lines = [f"  cause  {verdict.cause} ({verdict.kind.value})"]
+    return [f"  cause  {verdict.cause} ({verdict.kind.value})", *grounds(verdict)]
+
+
+def grounds(verdict: Verdict) -> list[str]:
+    """The lines that it rests on, and the advice."""
+    lines = []
     for evidence in verdict.evidence:
         whose = f"{evidence.task}, " if evidence.task else ""
         lines.append(f"  seen   {whose}{evidence.place}: {evidence.text}")

@@ -209,10 +209,26 @@ def _preempted(task: TaskState, reading: Reading) -> Finding:
     )
 
 
+def _crashed_while_leaving(reading: Reading) -> bool:
+    """Whether an exception had ended it before: TensorFlow's threads may outlive the interpreter.
+
+    Every task has PYTHONFAULTHANDLER: a crash before that would have left Python's own lines.
+    """
+    if reading.exception is None:
+        return False
+    return reading.crash is None or (
+        reading.crash > reading.exception
+        and any("<no Python frame>" in line for line in reading.lines[reading.crash :])
+    )
+
+
 def _crash(task: TaskState, number: int | None, reading: Reading) -> Finding:
     words = exit_words(task)
     known = _known(task, reading)
     told = known is not None and (known.is_echo or known.kind is Kind.HOST_MEMORY)
+    if not told and _crashed_while_leaving(reading):
+        known = by_log(task, reading)
+        told = known is not None
     if known is not None and told:
         return replace(known, evidence=(*known.evidence, _by_exit(task, words)))
     evidence = [_by_exit(task, words)]

@@ -59,6 +59,12 @@ RULES = (
         all_of=("Traceback",),
     ),
     Rule(
+        kind=Kind.SCRIPT_NOT_FOUND,
+        cause="has no program to run",
+        advice="check `program.module`: it must be importable where the tasks run",
+        any_of=("Error while finding module specification for ",),  # python -m package.module
+    ),
+    Rule(
         kind=Kind.IMPORT_ERROR,
         cause="could not import a module",
         advice=(
