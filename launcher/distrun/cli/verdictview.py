@@ -12,13 +12,15 @@ _UNTOLD = "other"
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """What follows the headline in a report, and in `status`."""
-    if verdict.task is None and verdict.kind.value == _UNTOLD:
-        return []  # distrun's own words, which the headline has already
+    if _is_told(verdict):
+        return []
     return [f"  cause  {verdict.cause} ({verdict.kind.value})", *grounds(verdict)]
 
 
 def grounds(verdict: Verdict) -> list[str]:
     """The lines that it rests on, and the advice."""
+    if _is_told(verdict):
+        return []
     lines = []
     for evidence in verdict.evidence:
         whose = f"{evidence.task}, " if evidence.task else ""
@@ -26,3 +28,8 @@ def grounds(verdict: Verdict) -> list[str]:
     if verdict.advice:
         lines.append(f"  do     {verdict.advice}")
     return lines
+
+
+def _is_told(verdict: Verdict) -> bool:
+    """Whether it is distrun's own words and no more, which stand above it already."""
+    return verdict.task is None and verdict.kind.value == _UNTOLD
