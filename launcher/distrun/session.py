@@ -13,13 +13,14 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle, transport
-from distrun.agent import family, filemessages, kernel, wire
+from distrun.agent import family, kernel, wire
 from distrun.codec import to_json
 from distrun.errors import DistrunError, InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from distrun.agent import filemessages
     from distrun.agent.wire import Message
     from distrun.jobstore import JobFolder
     from distrun.spec.model import Spec
@@ -88,6 +89,7 @@ class Session:
         self._on_event = on_event
         self._on_signal_asked = on_signal
         self._on_sending = on_sending
+        self._sends_files = manifest is not None
         self._selector = selectors.DefaultSelector()
         # Should the supervisor die, what it leaves comes to this process.
         kernel.become_subreaper()
@@ -161,8 +163,11 @@ class Session:
             raise error
         if isinstance(message, wire.Progress):
             self.progress[message.task] = message.values
-        if isinstance(message, filemessages.Sending):
-            self._on_sending(message)
+        if self._sends_files:
+            from distrun.agent.filemessages import Sending
+
+            if isinstance(message, Sending):
+                self._on_sending(message)
         if isinstance(message, wire.Happened):
             event = events.decode(message.event)
             if isinstance(event, events.TaskStarted):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distrun.agent import questions, wire
+from distrun.agent import filemessages, questions, wire
 
 # What Python makes of any bytes in argv, environ and paths.
 TEXT = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -45,7 +45,11 @@ def _messages(message: Any) -> st.SearchStrategy[Any]:
     return st.builds(message, **{field: _values(kind) for field, kind in fields})
 
 
-TYPES = {**wire._TYPES, **questions.TYPES}
+TYPES = {
+    **wire._TYPES,
+    **questions.TYPES,
+    **{kind.__name__: kind for kind in filemessages.ALL},
+}
 MESSAGES = st.sampled_from(sorted(TYPES)).flatmap(lambda name: _messages(TYPES[name]))
 
 

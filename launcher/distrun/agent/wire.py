@@ -23,7 +23,6 @@ import selectors
 import struct
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Type
 
-from distrun.agent import filemessages
 from distrun.agent.record import Record
 
 if TYPE_CHECKING:
@@ -338,7 +337,7 @@ _TYPES: Dict[str, Type[Any]] = {
         Configure, Attach, Ack, Echo, FollowLogs, LogTaken, HoldPorts, StartTask, StopTask,
         Shutdown, Hello, Attached, Beat, LogData, Farewell, PortsHeld, PortsRefused, TaskStarted,
         TaskNotStarted, TaskExited, TaskEnded, Progress, Fault, OpenJob, Detach, StopJob, Watch,
-        Watching, Happened, Refused, *filemessages.ALL,
+        Watching, Happened, Refused,
     )
 }  # fmt: skip
 _PARTS: Dict[str, Dict[str, Type[Any]]] = {}
@@ -346,10 +345,15 @@ _PARTS: Dict[str, Dict[str, Type[Any]]] = {}
 
 
 def _kind(name: str) -> Type[Any]:
-    """The type of a message. Making those of the preflight takes time that few jobs need."""
-    if name not in _TYPES:
-        from distrun.agent import questions
+    """The type of a message.
 
+    Making types takes time, and a job on one machine needs neither those of the preflight nor
+    those of files.
+    """
+    if name not in _TYPES:
+        from distrun.agent import filemessages, questions
+
+        _TYPES.update({kind.__name__: kind for kind in filemessages.ALL})
         _TYPES.update(questions.TYPES)
         _PARTS.update(questions.PARTS)
     return _TYPES[name]

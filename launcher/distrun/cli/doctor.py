@@ -163,5 +163,6 @@ def _sum(found: Examination) -> str:
     if not found.failed:
         warnings = grades[Grade.WARNING]
         return f"{checks}, {console.count(warnings, 'warning') if warnings else 'all well'}"
-    left = "" if found.is_complete else "; hosts that cannot be used were left out of the rest"
+    left_out = not found.is_complete and any(check.subject == "network" for check in found.checks)
+    left = "; hosts that cannot be used were left out of the rest" if left_out else ""
     return f"{found.failed} of {checks} failed, and the job cannot run like this{left}"

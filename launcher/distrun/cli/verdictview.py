@@ -22,7 +22,8 @@ def grounds(verdict: Verdict) -> list[str]:
     if _is_told(verdict):
         return []
     lines = []
-    for evidence in verdict.evidence:
+    # What distrun itself ended a job for is its own evidence.
+    for evidence in (each for each in verdict.evidence if each.text != verdict.cause):
         whose = f"{evidence.task}, " if evidence.task else ""
         lines.append(f"  seen   {whose}{evidence.place}: {evidence.text}")
     if verdict.advice:
