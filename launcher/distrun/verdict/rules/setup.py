@@ -9,6 +9,10 @@ CLUSTER_ADVICE = (
     "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, "
     "do not set it in the script, and compare the tasks in `distrun plan SPEC`"
 )
+_KERAS_ADVICE = (
+    "set `env: {TF_USE_LEGACY_KERAS: 1}` under `program` and install tf_keras: Keras 3 has no fit "
+    "for several workers and loses updates with parameter servers"
+)
 
 RULES = (
     Rule(
@@ -26,10 +30,7 @@ RULES = (
     Rule(
         kind=Kind.KERAS3,
         cause="used Keras 3 with a strategy that needs Keras 2",
-        advice=(
-            "set `env: {TF_USE_LEGACY_KERAS: 1}` under `program` and install tf_keras: Keras 3 "
-            "has no fit for several workers and loses updates with parameter servers"
-        ),
+        advice=_KERAS_ADVICE,
         any_of=(
             "with an unsupported type (<class 'tensorflow.python.distribute.values.PerReplica'>)",
             "'PerReplica' object has no attribute",
@@ -37,6 +38,13 @@ RULES = (
             "'ShardedVariable' has no attribute 'handle'",
             "`Model.fit` is not supported with `ParameterServerStrategy`",
         ),
+    ),
+    Rule(
+        kind=Kind.KERAS3,
+        cause="used Keras 3 with a strategy that needs Keras 2",
+        advice=_KERAS_ADVICE,
+        any_of=("you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset",),
+        all_of=("/keras/src/",),  # that of tf_keras is another
     ),
     Rule(
         kind=Kind.CLUSTER_MISMATCH,
