@@ -41,7 +41,7 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
 ):
     h1, h2 = hosts(2)
     script = COUNTING.format(lock=f"{tmp_path}/$DISTRUN_TASK", count=300, pause=0.02)
-    spec = remote_spec(script, [h1, h2], timeouts={"link": "8s"})
+    spec = remote_spec(script, [h1, h2], timeouts={"link": "16s"})
     launched = distrun("launch", "-d", spec)
     assert launched.returncode == 0, launched.stderr
     job = launched.stdout.strip()

@@ -158,6 +158,20 @@ def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(folde
     assert spec.program.workdir == str(folder)
 
 
+def test_paths_of_other_hosts_need_not_be_here(folder: Path) -> None:
+    text = (
+        "strategy: multi_worker_mirrored\ncluster: {worker: 1}\nhosts: [HOST]\n"
+        'program: {script: /there/train.py, workdir: /there, sync: "off"}\n'
+    )
+    path = folder / "there.yaml"
+    path.write_text(text.replace("HOST", "gpu1"))
+    spec = load(path)
+    assert (spec.program.target, spec.program.workdir) == ("/there/train.py", "/there")
+    path.write_text(text.replace("HOST", "gpu1, localhost"))
+    with pytest.raises(SpecProblemsError, match=r"names no file(.|\n)*is no folder"):
+        load(path)
+
+
 def test_a_bundled_job_is_found_by_name_unless_there_is_a_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Callable, Container, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Container, Dict, Iterator, List, Optional, Set, Tuple
+
+from distrun.agent.record import Record
 
 _SCAN_SECONDS = 0.02
 
 
-class Process(NamedTuple):
+class Process(Record):
     """One process as /proc showed it. `started` (clock ticks since boot) tells a reused id."""
 
     pid: int

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple
+from typing import Any, List
+
+from distrun.agent.record import Record
 
 # From supervisor to agent ------------------------------------------------------------------
 
 
-class ExpectFiles(NamedTuple):
+class ExpectFiles(Record):
     """Part of the list of the program's files that this host is to have a copy of.
 
     `files` are [path, mode, size, SHA-256], `links` are [path, target]; paths are relative to the
@@ -20,7 +22,7 @@ class ExpectFiles(NamedTuple):
     last: bool
 
 
-class FileData(NamedTuple):
+class FileData(Record):
     """A part of the file of that number in the list, from `offset` on."""
 
     number: int
@@ -31,7 +33,7 @@ class FileData(NamedTuple):
 # From agent to supervisor ------------------------------------------------------------------
 
 
-class FilesWanted(NamedTuple):
+class FilesWanted(Record):
     """The numbers of the files that this host lacks, the first of them from `offset` on.
 
     Sent once the whole list has come, and again on each new link until all have.
@@ -41,26 +43,26 @@ class FilesWanted(NamedTuple):
     offset: int
 
 
-class FilesTaken(NamedTuple):
+class FilesTaken(Record):
     """So many bytes of files have been written down; as many more may come."""
 
     size: int
 
 
-class FilesReady(NamedTuple):
+class FilesReady(Record):
     """The host has its copy, whole."""
 
     at: float
 
 
-class FilesRefused(NamedTuple):
+class FilesRefused(Record):
     """The host cannot have its copy; nothing of it is left. `reason` is for people."""
 
     reason: str
     at: float
 
 
-class FilesLeft(NamedTuple):
+class FilesLeft(Record):
     """What tasks have written in the copy, which is otherwise gone, is kept in `folder`."""
 
     folder: str
@@ -72,7 +74,7 @@ class FilesLeft(NamedTuple):
 # From the supervisor to the commands -------------------------------------------------------
 
 
-class Sending(NamedTuple):
+class Sending(Record):
     """How far the sending of files to all hosts together has come, in bytes."""
 
     done: int

@@ -16,9 +16,10 @@ import re
 import shutil
 import stat
 import time
-from typing import Deque, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Deque, Dict, Generator, Iterator, List, Optional, Tuple
 
 from distrun.agent.filemessages import ExpectFiles, FileData
+from distrun.agent.record import Record
 from distrun.agent.store import Store
 
 _BLOCK = 1 << 20
@@ -31,14 +32,14 @@ class RefusedError(Exception):
     """The copy cannot be made; the text says why."""
 
 
-class _File(NamedTuple):
+class _File(Record):
     path: bytes
     mode: int
     size: int
     digest: str
 
 
-class _Arrival(NamedTuple):
+class _Arrival(Record):
     """The file that is coming: where it goes, here and into the store."""
 
     target: int

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, Optional
+
+from distrun.agent.record import Record
 
 _KILLED = re.compile(rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) ")
 _RECORD_BYTES = 8192
 _MOST_RECORDS = 20000
 
 
-class _Mount(NamedTuple):
+class _Mount(Record):
     """Where a hierarchy of cgroups that counts memory is mounted, and the part of it that is."""
 
     root: str

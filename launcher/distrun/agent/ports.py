@@ -11,7 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, Optional
+
+from distrun.agent.record import Record
 
 _SPARE = 50
 _BACKLOG = 1024
@@ -26,7 +28,7 @@ class PortTakenError(Exception):
         self.holder = holder
 
 
-class _Hold(NamedTuple):
+class _Hold(Record):
     socket: socket.socket
     registry: socket.socket
 

@@ -7,9 +7,10 @@ import errno
 import os
 import resource
 import signal
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import kernel
+from distrun.agent.record import Record
 from distrun.agent.wire import StartTask
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _EXIT_NOT_EXECUTED = 127
 _ERROR_BYTES = 4096
 
 
-class Execution(NamedTuple):
+class Execution(Record):
     """A child on its way to its program. `verdict` ends when that runs, or tells why not."""
 
     pid: int

@@ -6,18 +6,20 @@ holds; when all do, each dials those of the others; when all have, they stop lis
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Type
+from typing import Any, Dict, List, Sequence, Type
+
+from distrun.agent.record import Record
 
 # From supervisor to agent ------------------------------------------------------------------
 
 
-class Listen(NamedTuple):
+class Listen(Record):
     """Listen on the ports that are held, until :class:`Hush`, and greet who dials them."""
 
     greeting: str
 
 
-class Target(NamedTuple):
+class Target(Record):
     """Ports of a host as their addresses name it, and what is to be heard there."""
 
     machine: str
@@ -25,18 +27,18 @@ class Target(NamedTuple):
     greeting: str
 
 
-class Dial(NamedTuple):
+class Dial(Record):
     """Dial each port, waiting so many seconds for each."""
 
     targets: List[Target]
     seconds: float
 
 
-class Hush(NamedTuple):
+class Hush(Record):
     """Stop listening: tasks are about to."""
 
 
-class Program(NamedTuple):
+class Program(Record):
     """What tasks are to run, as in :class:`~distrun.agent.wire.StartTask`."""
 
     argv: List[str]
@@ -52,7 +54,7 @@ class Program(NamedTuple):
     or_home: bool = False
 
 
-class Inspect(NamedTuple):
+class Inspect(Record):
     """Look at these programs and the disks, for at most so many seconds."""
 
     programs: List[Program]
@@ -62,14 +64,14 @@ class Inspect(NamedTuple):
 # From agent to supervisor ------------------------------------------------------------------
 
 
-class Listening(NamedTuple):
+class Listening(Record):
     """Answers Listen. `failed`: the ports that cannot be listened on (as text), and why."""
 
     failed: Dict[str, str]
     at: float
 
 
-class Miss(NamedTuple):
+class Miss(Record):
     """A port that could not be reached; `kind` is one of :mod:`distrun.agent.dialing`."""
 
     machine: str
@@ -78,7 +80,7 @@ class Miss(NamedTuple):
     detail: str = ""
 
 
-class Dialled(NamedTuple):
+class Dialled(Record):
     """Answers Dial, once all ports have answered or failed."""
 
     misses: List[Miss]
@@ -86,11 +88,11 @@ class Dialled(NamedTuple):
     """Why it could not be done at all."""
 
 
-class Hushed(NamedTuple):
+class Hushed(Record):
     """Answers Hush: nothing listens any more."""
 
 
-class ProgramFacts(NamedTuple):
+class ProgramFacts(Record):
     """What is known of a program where it is to run. Each `..._problem` is empty where all is well.
 
     `tensorflow` is a version, `unknown`, or empty where it is not installed.
@@ -116,14 +118,14 @@ class ProgramFacts(NamedTuple):
     """The machines that would be reached by way of it."""
 
 
-class Disk(NamedTuple):
+class Disk(Record):
     """A folder's file system: bytes free to this user."""
 
     folder: str
     free: int
 
 
-class Inspected(NamedTuple):
+class Inspected(Record):
     """Answers Inspect."""
 
     programs: List[ProgramFacts]

@@ -135,7 +135,7 @@ class RemoteAgent(Agent):
             quarters.stay(self._folder)
         if lease is not None:
             if lease.remaining is not None and lease.remaining <= 0:
-                self._forsake(lease.grace)
+                self._on_lease_over(lease)
             elif lease.until_beat <= 0 and self._is_linked:
                 self._channel.send(lease.beat())
         if self._taker is not None and self._leaving is None:
@@ -147,6 +147,13 @@ class RemoteAgent(Agent):
     def _is_linked(self) -> bool:
         """Whether there is a link that may be written to."""
         return not self._channel.broken and self._settled is None
+
+    def _on_lease_over(self, lease: Lease) -> None:
+        """A launching side that was only slow gets to hear why its tasks ended."""
+        if not self._is_forsaken:
+            reason = "it had heard nothing from the launching side for {:g} s (timeouts.link)"
+            self._report(Fault(reason.format(self._lease), time.time()))
+        self._forsake(lease.grace)
 
     def _forsake(self, grace: float = LEFTOVER_GRACE) -> None:
         """Nobody will come back: end everything."""

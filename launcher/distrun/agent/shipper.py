@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Dict, List
 
-from distrun.agent.wire import Channel, FollowLogs, LogData
+from distrun.agent.wire import LOG_OVERHEAD, Channel, FollowLogs, LogData
 
 _CHUNK = 32 * 1024
 
@@ -58,25 +58,27 @@ class Shipper:
 
     def send(self, channel: Channel) -> None:
         """Send as much as the window and the link take now."""
-        while self._grown and self._under_way < self._window and not channel.pending:
-            if channel.broken:
+        while self._grown and not channel.pending and not channel.broken:
+            # What is under way may never be more: nobody may be there to take it any more.
+            room = self._window - self._under_way - LOG_OVERHEAD
+            if room <= 0:
                 return
             name = self._grown.pop(0)
             offset = self._sent[name]
-            chunk = self._read(name, offset)
+            chunk = self._read(name, offset, min(_CHUNK, room))
             if chunk:
                 self._sent[name] = offset + len(chunk)
-                self._under_way += len(chunk)
+                self._under_way += len(chunk) + LOG_OVERHEAD
                 self._grown.append(name)
                 channel.send(LogData(name, offset, chunk))
 
-    def _read(self, name: str, offset: int) -> bytes:
+    def _read(self, name: str, offset: int, count: int) -> bytes:
         try:
             descriptor = os.open(os.path.join(self._folder, name), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return b""
         try:
-            return os.pread(descriptor, _CHUNK, offset)
+            return os.pread(descriptor, count, offset)
         except OSError:
             return b""
         finally:

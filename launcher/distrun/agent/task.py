@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, Optional
 
 from distrun.agent import family
 from distrun.agent.notify import NotifySocket
 from distrun.agent.program import Execution
+from distrun.agent.record import Record
 from distrun.agent.wire import StartTask
 
 LEFTOVER_GRACE = 1.0
@@ -22,7 +23,7 @@ LEFTOVER_GRACE = 1.0
 _KILL_AGAIN = 0.02
 
 
-class Exit(NamedTuple):
+class Exit(Record):
     """How the first process ended: by a code or by a signal."""
 
     code: Optional[int]

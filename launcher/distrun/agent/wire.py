@@ -21,7 +21,9 @@ import json
 import os
 import selectors
 import struct
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Type
+
+from distrun.agent.record import Record
 
 if TYPE_CHECKING:
     from typing import Deque
@@ -30,6 +32,8 @@ PROTOCOL = 1
 MAX_FRAME = 64 * 1024 * 1024
 LAST_WORDS = "last-words.jsonl"
 """A file beside the logs: what an agent had to say when its supervisor was gone."""
+LOG_OVERHEAD = 256
+"""Bytes by which a part of a log counts for more than its own: its frame takes less."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -40,7 +44,7 @@ class WireError(Exception):
 # From supervisor to agent ------------------------------------------------------------------
 
 
-class Configure(NamedTuple):
+class Configure(Record):
     """First message on a link. `folder` is made if need be; `lease` is in seconds.
 
     On another host `folder` is empty: the agent makes a private one, named for job and `host`.
@@ -56,7 +60,7 @@ class Configure(NamedTuple):
     """Whose values :class:`Hello` is to tell."""
 
 
-class Attach(NamedTuple):
+class Attach(Record):
     """Take up a running agent again: send the reports after number `after`, then go on."""
 
     protocol: int
@@ -64,19 +68,19 @@ class Attach(NamedTuple):
     after: int
 
 
-class Ack(NamedTuple):
+class Ack(Record):
     """Every message up to number `last` is in the record, or obeyed; it may be forgotten."""
 
     last: int
 
 
-class Echo(NamedTuple):
+class Echo(Record):
     """Answers a :class:`Beat`: the lease begins anew at the moment that one was sent."""
 
     number: int
 
 
-class FollowLogs(NamedTuple):
+class FollowLogs(Record):
     """Send what the tasks' logs have and the launching side has not.
 
     `have` are bytes by name of file; at most `window` bytes are to be under way.
@@ -86,13 +90,13 @@ class FollowLogs(NamedTuple):
     window: int
 
 
-class LogTaken(NamedTuple):
+class LogTaken(Record):
     """So many bytes of logs have been written down; as many more may come."""
 
     size: int
 
 
-class HoldPorts(NamedTuple):
+class HoldPorts(Record):
     """Reserve TCP ports for tasks: `free` any ones (from `first`..`last`), and `wanted`."""
 
     free: int
@@ -101,7 +105,7 @@ class HoldPorts(NamedTuple):
     last: int = 0
 
 
-class StartTask(NamedTuple):
+class StartTask(Record):
     """Execute one attempt of a task, its output appended to `log` in the agent's folder.
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
@@ -120,7 +124,7 @@ class StartTask(NamedTuple):
     or_home: bool = False
 
 
-class StopTask(NamedTuple):
+class StopTask(Record):
     """Send `signal` to every process of a task, and SIGKILL after `grace` seconds.
 
     `grace` 0 kills at once. A second one for the same task shortens what is left, never extends.
@@ -131,7 +135,7 @@ class StopTask(NamedTuple):
     grace: float
 
 
-class Shutdown(NamedTuple):
+class Shutdown(Record):
     """End every task at once and exit; on another host, once the logs have been sent.
 
     `keep`: nobody takes the logs any more; leave them where they are.
@@ -143,7 +147,7 @@ class Shutdown(NamedTuple):
 # From agent to supervisor ------------------------------------------------------------------
 
 
-class Hello(NamedTuple):
+class Hello(Record):
     """Answers Configure: what this host is and has."""
 
     protocol: int
@@ -167,19 +171,19 @@ class Hello(NamedTuple):
     """Where a copy of the program's files will be, once it has been sent."""
 
 
-class Attached(NamedTuple):
+class Attached(Record):
     """Answers Attach: orders up to number `last` have been obeyed. Reports follow."""
 
     last: int
 
 
-class Beat(NamedTuple):
+class Beat(Record):
     """A sign of life, now and then; the supervisor echoes it."""
 
     number: int
 
 
-class LogData(NamedTuple):
+class LogData(Record):
     """A part of a file in the agent's folder of logs, from `offset` on."""
 
     name: str
@@ -187,27 +191,27 @@ class LogData(NamedTuple):
     data: bytes
 
 
-class Farewell(NamedTuple):
+class Farewell(Record):
     """The agent exits, and nothing of its tasks is left. `kept`: a folder it leaves, or ''."""
 
     kept: str
 
 
-class PortsHeld(NamedTuple):
+class PortsHeld(Record):
     """Answers HoldPorts: the free ones, then those wanted, all reserved."""
 
     chosen: List[int]
     wanted: List[int]
 
 
-class PortsRefused(NamedTuple):
+class PortsRefused(Record):
     """Answers HoldPorts: none is reserved. `taken` maps a port (as text) to who has it."""
 
     taken: Dict[str, str]
     reason: str
 
 
-class TaskStarted(NamedTuple):
+class TaskStarted(Record):
     """The task's program has been executed."""
 
     task: str
@@ -216,7 +220,7 @@ class TaskStarted(NamedTuple):
     at: float
 
 
-class TaskNotStarted(NamedTuple):
+class TaskNotStarted(Record):
     """The task's program could not be executed; nothing of it runs."""
 
     task: str
@@ -225,7 +229,7 @@ class TaskNotStarted(NamedTuple):
     at: float
 
 
-class TaskExited(NamedTuple):
+class TaskExited(Record):
     """The task's first process has exited, by `code` or by `signal`; others may remain.
 
     `lived` is in seconds, by a clock that does not jump. `oom` tells why it is thought that the
@@ -244,7 +248,7 @@ class TaskExited(NamedTuple):
     was_told: bool = True
 
 
-class TaskEnded(NamedTuple):
+class TaskEnded(Record):
     """No process of the task is left."""
 
     task: str
@@ -252,7 +256,7 @@ class TaskEnded(NamedTuple):
     at: float
 
 
-class Progress(NamedTuple):
+class Progress(Record):
     """What a task said of itself through DISTRUN_NOTIFY; not numbered, may be lost."""
 
     task: str
@@ -260,7 +264,7 @@ class Progress(NamedTuple):
     at: float
 
 
-class Fault(NamedTuple):
+class Fault(Record):
     """The agent itself cannot go on: a full disk, a broken host. `reason` is for people."""
 
     reason: str
@@ -270,7 +274,7 @@ class Fault(NamedTuple):
 # From the commands to the supervisor -------------------------------------------------------
 
 
-class OpenJob(NamedTuple):
+class OpenJob(Record):
     """First message to a new supervisor: the job to run, as JSON of the spec, and its id.
 
     `files` is the manifest of what other hosts are sent; None: nothing.
@@ -286,11 +290,11 @@ class OpenJob(NamedTuple):
     files: Optional[Dict[str, Any]] = None
 
 
-class Detach(NamedTuple):
+class Detach(Record):
     """From now on the job no longer ends with this connection."""
 
 
-class StopJob(NamedTuple):
+class StopJob(Record):
     """Stop the job: `reason` names the command or signal. `grace` None is the spec's."""
 
     reason: str
@@ -299,24 +303,24 @@ class StopJob(NamedTuple):
     exit_code: int
 
 
-class Watch(NamedTuple):
+class Watch(Record):
     """Send every event from now on, and what tasks say of their progress."""
 
 
 # From the supervisor to the commands -------------------------------------------------------
 
 
-class Happened(NamedTuple):
+class Happened(Record):
     """One event of the record, as it stands there."""
 
     event: Dict[str, Any]
 
 
-class Watching(NamedTuple):
+class Watching(Record):
     """Answers Watch, behind the latest progress of each task."""
 
 
-class Refused(NamedTuple):
+class Refused(Record):
     """The job could not be made. `exit_code` is distrun's own."""
 
     message: str
@@ -325,7 +329,7 @@ class Refused(NamedTuple):
 
 
 Message = Any
-"""One of this module's NamedTuples."""
+"""One of this module's records."""
 
 _TYPES: Dict[str, Type[Any]] = {
     kind.__name__: kind

@@ -41,7 +41,8 @@ def failure_report(folder: JobFolder, state: JobState) -> list[str]:
     outcome = state.outcome
     if outcome is None:
         return []
-    lines = ["", f"job {state.job_id} {_headline(outcome)}"]
+    cause, *more = outcome.cause.split("\n")
+    lines = ["", f"job {state.job_id} {_headline(outcome, cause)}", *map(printable, more)]
     verdict = outcome.verdict
     if verdict is not None:
         lines += verdict_lines(verdict)
@@ -59,13 +60,14 @@ def exit_line(outcome: Outcome) -> str:
     """Whose the exit code is."""
     if outcome.origin == "task":
         return f"distrun: exit code {outcome.exit_code}, {outcome.task}'s own"
-    return f"distrun: exit code {outcome.exit_code}, distrun's: {printable(outcome.cause)}"
+    cause = printable(outcome.cause.partition("\n")[0])
+    return f"distrun: exit code {outcome.exit_code}, distrun's: {cause}"
 
 
-def _headline(outcome: Outcome) -> str:
+def _headline(outcome: Outcome, cause: str) -> str:
     if outcome.result == "stopped":
-        return f"was {outcome.cause}"
-    return "failed" if outcome.task else f"failed: {printable(outcome.cause)}"
+        return f"was {printable(cause)}"
+    return "failed" if outcome.task else f"failed: {printable(cause)}"
 
 
 def _about_first(folder: JobFolder, task: TaskState) -> list[str]:

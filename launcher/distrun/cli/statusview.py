@@ -96,7 +96,8 @@ def _notes(job: dict[str, Any]) -> list[str]:
     outcome = job["outcome"]
     if outcome and outcome["result"] != "succeeded":
         whose = outcome["task"] if outcome["origin"] == "task" else "distrun"
-        notes.append(f"{outcome['cause']}; exit code {outcome['exit_code']}, {whose}'s")
+        cause, *more = outcome["cause"].split("\n")
+        notes += [f"{cause}; exit code {outcome['exit_code']}, {whose}'s", *more]
     if job["state"] == "lost":
         notes.append("its supervisor died, and its result with it")
     if job["running"]:

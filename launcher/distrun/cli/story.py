@@ -24,7 +24,8 @@ def restart_words(event: events.RestartPlanned) -> str:
 def verdict_words(event: events.VerdictReached) -> str:
     """The first cause of a failure, apart from what followed from it."""
     verdict = event.verdict
-    return f"first cause: {verdict.cause} ({verdict.kind.value})"
+    cause = verdict.cause.partition("\n")[0]
+    return f"first cause: {cause} ({verdict.kind.value})"
 
 
 class Story:
@@ -51,6 +52,7 @@ class Story:
         said = self._say(event)
         if said is None:
             return None
+        said = "; ".join(line.strip() for line in said.split("\n"))
         after = f"+{span(self._last - self._began)}"
         when = f"{clock_time(self._last)}  {after:>10}  "
         self.indent = len(when)
@@ -207,5 +209,6 @@ class Story:
         if outcome.result == "succeeded":
             return "the job succeeded"
         whose = outcome.task if outcome.origin == "task" else "distrun"
-        how = f"was {outcome.cause}" if outcome.result == "stopped" else f"failed: {outcome.cause}"
+        cause = outcome.cause.partition("\n")[0]  # the rest has been told with what ended it
+        how = f"was {cause}" if outcome.result == "stopped" else f"failed: {cause}"
         return f"the job {how}; exit code {outcome.exit_code}, {whose}'s"

@@ -19,8 +19,18 @@ if TYPE_CHECKING:
 _UNEXPANDED = "'~' and variables are not expanded in paths; write the whole path"
 
 
-def build_program(section: Section, around: Surroundings, problems: Problems) -> ProgramSpec:
-    """The program; what could not be found has become a problem, and its value is empty."""
+def build_program(
+    section: Section,
+    around: Surroundings,
+    problems: Problems,
+    *,
+    runs_here: bool = True,
+) -> ProgramSpec:
+    """The program; what could not be found has become a problem, and its value is empty.
+
+    Where none of it runs here and nothing is sent, its paths are those of the hosts.
+    """
+    is_elsewhere = not runs_here and section.get("sync") == Sync.OFF.value
     kind = next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
     command = tuple(at.value for at in section.get("command", ()))
     if command and not command[0]:
@@ -36,13 +46,13 @@ def build_program(section: Section, around: Surroundings, problems: Problems) ->
             "remove it, or write the interpreter into the command",
         )
     if kind is ProgramKind.SCRIPT:
-        target = _script(section, around, problems)
+        target = _script(section, around, problems, may_be_missing=is_elsewhere)
     else:
         target = section.get("module", "")
     _check_pass_env(section, around, problems)
     paths = _sync_paths(section, around, problems)
     sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
-    workdir = _workdir(section, around, problems)
+    workdir = _workdir(section, around, problems, may_be_missing=is_elsewhere)
     args = (*(at.value for at in section.get("args", ())), *around.extra_args)
     if kind is ProgramKind.SCRIPT:
         base = os.path.dirname(target)
@@ -65,7 +75,9 @@ def build_program(section: Section, around: Surroundings, problems: Problems) ->
     )
 
 
-def _script(section: Section, around: Surroundings, problems: Problems) -> str:
+def _script(
+    section: Section, around: Surroundings, problems: Problems, *, may_be_missing: bool
+) -> str:
     name = section.get("script")
     if name is None:
         return ""
@@ -77,6 +89,8 @@ def _script(section: Section, around: Surroundings, problems: Problems) -> str:
     jobs = bundled_jobs()
     if name in jobs:
         return str(jobs[name])
+    if may_be_missing:
+        return path
     mark = section.marks["script"]
     bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
     if os.path.isdir(path):
@@ -112,12 +126,14 @@ def _python(section: Section, around: Surroundings) -> str | None:
     return around.resolve(python) if python is not None and "/" in python else python
 
 
-def _workdir(section: Section, around: Surroundings, problems: Problems) -> str:
+def _workdir(
+    section: Section, around: Surroundings, problems: Problems, *, may_be_missing: bool
+) -> str:
     workdir = section.get("workdir")
     if workdir is None:
         return around.cwd
     path = around.resolve(workdir)
-    if not os.path.isdir(path):
+    if not may_be_missing and not os.path.isdir(path):
         problems.add(
             section.marks["workdir"],
             f"program.workdir is no folder: {quoted_path(path)}",

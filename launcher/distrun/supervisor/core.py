@@ -403,7 +403,13 @@ class Supervisor:
     def _on_unreachable(self, found: dict[str, Diagnosis]) -> None:
         count = 0 if self._preparation is None else len(self._preparation.hosts)
         if self._state.outcome is None:
-            self._abort(unreachable_error(found, count))
+            error = unreachable_error(found, count)
+            hints = "".join(f"\n  {line}" for line in (error.hint or "").splitlines())
+            self.emit(
+                events.Aborted(
+                    at=time.time(), reason=error.message + hints, exit_code=error.exit_code
+                )
+            )
 
     def _on_link_lost(self, host: str, why: str) -> None:
         self.emit(events.LinkLost(at=time.time(), host=host, reason=why))

@@ -204,16 +204,20 @@ class Hosts:
         if not self._remotes:
             return
         free = _MOST_CONNECTING - sum(each.is_connecting for each in self._remotes.values())
+        fresh = []
         for remote in list(self._remotes.values()):
             if free <= 0:
-                return
+                break
             if remote.wants_to_rejoin:
                 remote.rejoin()
             elif remote.wants_to_connect:
                 remote.connect()
+                fresh.append(remote)
             else:
                 continue
             free -= remote.is_connecting
+        for remote in fresh:
+            remote.send_agent()
 
     def _on_remote_report(self, remote: RemoteHost, message: Message) -> None:
         self._callbacks.report(remote.name, message)

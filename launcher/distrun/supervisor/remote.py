@@ -40,6 +40,7 @@ _LONGEST_PAUSE = 10.0
 _SILENT_BEATS = 2.5
 _EXIT_SECONDS = 5.0
 _SSH_FAILED = 255
+_SILENCE = "no sign of life"
 _NEEDLESS = "it is not needed any more"
 
 
@@ -108,6 +109,7 @@ class RemoteHost:
         """When the last beat came: from then on the lease is counted."""
         self._due: float | None = None
         """When the present phase is to end, see :meth:`on_time`."""
+        self._mark = b""
         self._tries = 0
         self._backoff = _FIRST_BACKOFF
         self._why = ""
@@ -118,17 +120,24 @@ class RemoteHost:
     # What others want of it ----------------------------------------------------------------
 
     def connect(self) -> None:
-        """Begin to reach it."""
+        """Begin to reach it; :meth:`send_agent` is to follow."""
         self._tries += 1
         try:
-            mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
+            self._mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
         except OSError as error:
-            self._give_up(Diagnosis(f"ssh cannot be started: {error}", "install OpenSSH's client"))
-            return
+            why = f"ssh cannot be started: {error.strerror}"
+            self._give_up(Diagnosis(why, "install OpenSSH's client"))
+
+    def send_agent(self) -> None:
+        """Send it down the new connection.
+
+        Whoever makes many connections first makes them all: ssh needs time for its own part, and
+        so does putting together what is sent.
+        """
         channel = self._channel
         if channel is None:
             return
-        channel.send_bytes(payload.agent(mark))
+        channel.send_bytes(payload.agent(self._mark))
         channel.send(
             wire.Configure(wire.PROTOCOL, self._job_id, "", self._lease, self.name, self._variables)
         )
@@ -207,9 +216,9 @@ class RemoteHost:
         if self.phase is LinkPhase.GONE:
             return
         if self._deadline is not None and self._deadline <= time_is and self._heard:
-            self._go(f"no sign of life for {self._lease:g} s (timeouts.link){self._because}")
+            self._go(f"{_SILENCE} for {self._lease:g} s (timeouts.link){self._because}")
         elif self.phase is LinkPhase.UP and self._heard + self._silence <= time_is:
-            self._lose("no sign of life")
+            self._lose(_SILENCE)
         elif self._due is not None and self._due <= time_is:
             if self.phase is LinkPhase.CONNECTING:
                 self._fail(None)
@@ -226,7 +235,7 @@ class RemoteHost:
         try:
             mark = self._open(patience, LinkPhase.REJOINING)
         except OSError as error:
-            self._try_later(f"ssh cannot be started: {error}")
+            self._try_later(f"ssh cannot be started: {error.strerror}")
             return
         if self._channel is not None:
             self._channel.send_bytes(payload.knock(mark, self._door))
@@ -336,7 +345,7 @@ class RemoteHost:
         for number, message in messages:
             if isinstance(message, wire.LogData):
                 self.copies.write(message)
-                written += len(message.data)
+                written += len(message.data) + wire.LOG_OVERHEAD
             elif number == 0 or number > self._last_report:
                 self._last_report = max(self._last_report, number)
                 self._take_one(client, message)
@@ -409,7 +418,7 @@ class RemoteHost:
 
     @property
     def _because(self) -> str:
-        return f"; {self._why}" if self._why else ""
+        return f"; {self._why}" if self._why not in ("", _SILENCE) else ""
 
     def _lose(self, why: str) -> None:
         if self._is_needless:
@@ -476,4 +485,4 @@ def _how_the_agent_ended(status: int, said: str) -> str:
 
 
 def _last_line(said: str) -> str:
-    return said.splitlines()[-1].strip() if said else ""
+    return said.splitlines()[-1].strip().removeprefix("ssh: ") if said else ""

@@ -20,6 +20,8 @@ from distrun.transport.marked import MarkedChannel
 from distrun.transport.payload import COMMAND
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distrun.spec.model import SshSpec
 
 _PIPE_BYTES = 512 * 1024
@@ -148,16 +150,16 @@ def open_link(argv: list[str], mark: bytes, job_id: str) -> SshClient:
         # just so; this way only standard input ends there.
         both_ways = os.open(f"/proc/self/fd/{theirs_out}", os.O_RDWR | os.O_CLOEXEC)
         undo.callback(os.close, both_ways)
-        process = subprocess.Popen(
-            argv,
-            stdin=ours_in,
-            stdout=both_ways,
-            stderr=theirs_err,
-            start_new_session=True,
-            preexec_fn=_outlive_sigterm,  # noqa: PLW1509 - this process has one thread
-            # BatchMode is for this client; the one of a jump host would ask in a window.
-            env={**os.environ, "DISTRUN_JOB_ID": job_id, "SSH_ASKPASS_REQUIRE": "never"},
-        )
+        with _sigterm_blocked():
+            process = subprocess.Popen(
+                argv,
+                stdin=ours_in,
+                stdout=both_ways,
+                stderr=theirs_err,
+                start_new_session=True,
+                # BatchMode is for this client; the one of a jump host would ask in a window.
+                env={**os.environ, "DISTRUN_JOB_ID": job_id, "SSH_ASKPASS_REQUIRE": "never"},
+            )
         undo.pop_all()
         for descriptor in (ours_in, theirs_err, theirs_out, both_ways):
             os.close(descriptor)
@@ -166,13 +168,18 @@ def open_link(argv: list[str], mark: bytes, job_id: str) -> SshClient:
     return SshClient(process, channel, complaints, room - _PIPE_RESERVE)
 
 
-def _outlive_sigterm() -> None:
-    """Whoever ends what a dead supervisor left first asks by SIGTERM.
+@contextlib.contextmanager
+def _sigterm_blocked() -> Iterator[None]:
+    """What is started meanwhile never hears SIGTERM: whoever ends what is left asks by it first.
 
-    ssh is to go on then: it is telling the other side that standard input has ended.
+    ssh is to go on then: it is telling the other side that standard input has ended. That SIGTERM
+    is ignored would not do: one that shares the connection of another changes that.
     """
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
