@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distrun.agent import filemessages, questions, wire
+from distrun.agent.outbox import Outbox
 
 # What Python makes of any bytes in argv, environ and paths.
 TEXT = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -170,7 +171,7 @@ def test_a_reader_that_is_gone_breaks_the_channel_quietly(pair: Pair):
 
 
 def test_the_outbox_keeps_what_is_not_acknowledged():
-    outbox = wire.Outbox()
+    outbox = Outbox()
     assert [outbox.add(f"report {number}") for number in (1, 2, 3)] == [1, 2, 3]
     assert outbox.after(0) == [(1, "report 1"), (2, "report 2"), (3, "report 3")]
     outbox.acknowledge(2)

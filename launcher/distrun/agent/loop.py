@@ -17,6 +17,7 @@ from distrun.agent import facts, family, kernel, lastwords, program
 from distrun.agent.logindex import LogIndexer
 from distrun.agent.notify import NotifySocket
 from distrun.agent.oom import OomWatch
+from distrun.agent.outbox import Outbox
 from distrun.agent.ports import PortHolder, PortTakenError
 from distrun.agent.task import LEFTOVER_GRACE, Task, owner_of
 from distrun.agent.wire import (
@@ -29,7 +30,6 @@ from distrun.agent.wire import (
     Hello,
     HoldPorts,
     Message,
-    Outbox,
     PortsHeld,
     PortsRefused,
     Progress,

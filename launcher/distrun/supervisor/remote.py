@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent import filemessages, wire
 from distrun.agent.kernel import signal_name
+from distrun.agent.outbox import Outbox
 from distrun.supervisor.copies import LogCopies
 from distrun.transport import payload, ssh
 from distrun.transport.diagnosis import Diagnosis, diagnose, may_pass
@@ -99,7 +100,7 @@ class RemoteHost:
         self._selector = selector
         self._listener = listener
         self._client: ssh.SshClient | None = None
-        self._outbox = wire.Outbox()
+        self._outbox = Outbox()
         self._sender: Sender | None = None
         self._last_report = 0
         self._door = ""
