@@ -46,7 +46,8 @@ smoke: venv ## train, follow, detach and kill once, with the command as it is in
 	@"$(VENV)/bin/python" tests/smoke.py
 
 faults: venv ## strike real training in some sixty ways (SEED=n draws others; a quarter of an hour)
-	@exec "$(VENV)/bin/python" tests/faults --seed "$(SEED)"
+	@"$(VENV)/bin/python" tests/faults --seed "$(SEED)"
+	@"$(VENV)/bin/python" -m pytest -q tests/faults
 
 results: venv ## measure the bundled job and write docs/results.md (a quarter of an hour)
 	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'

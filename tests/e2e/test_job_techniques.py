@@ -65,11 +65,6 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(small_mnist, tmp_p
     assert epoch_of(pair[0].lines, 1) == epoch_of(pair[1].lines, 1)
     assert [len(list((logs / part).iterdir())) for part in ("train", "test")] == [1, 1]
 
-    # One process with the same global batch has the same first epoch.
-    with alone(*common, "--epochs", "1") as job:
-        assert job.finish() == 0
-    assert epoch_of(job.lines, 1) == epoch_of(pair[0].lines, 1)
-
     # Model.fit goes on where the loop stopped, and a model is exported.
     with workers(
         2, *common, "--epochs", "2", "--batch-size", "32", "--fit", "--checkpoint-dir", str(saved),

@@ -1,12 +1,11 @@
 """The job on two workers. With TensorFlow: collectives, saving together and preemption are its."""
 
 import os
-import re
 import signal
 from pathlib import Path
 
 import pytest
-from job_harness import Process, wait_until, workers
+from job_harness import Process, workers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -38,49 +37,6 @@ def test_learns_mnist_as_in_the_tutorials():
     assert len(losses) == 3
     assert first.epochs[-1]["accuracy"] >= 0.93
     assert first.epochs[-1]["test_accuracy"] >= 0.93
-
-
-def test_killed_in_mid_epoch_it_resumes_from_the_checkpoint(small_mnist, tmp_path):
-    # It saves at every step: the signal most likely comes in the middle of saving.
-    arguments = [
-        "--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path),
-        "--checkpoint-every", "1",
-    ]  # fmt: skip
-    with workers(2, *arguments, "--steps-per-epoch", "100000") as pair:
-        wait_until((tmp_path / "checkpoint").exists)  # written last, when a checkpoint is whole
-        for process in pair:
-            process.send(signal.SIGKILL)
-        assert [process.finish() for process in pair] == [-signal.SIGKILL, -signal.SIGKILL]
-    # As if it had been killed while the other worker saved:
-    (tmp_path / "workertemp_worker_1").mkdir(exist_ok=True)
-    with workers(2, *arguments, "--steps-per-epoch", "30", "--epochs", "1") as pair:
-        resumed = [job.wait_for(r"resumed from .* epoch 1, after step (\d+)") for job in pair]
-        assert [process.finish() for process in pair] == [0, 0]
-    assert resumed[0][1] == resumed[1][1]
-    assert int(resumed[0][1]) > 0
-    assert results(pair[0]) == results(pair[1])
-    assert leftovers(tmp_path) == []
-
-
-def test_sigterm_to_one_worker_saves_on_both_at_the_same_step(small_mnist, tmp_path):
-    arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path)]
-    with workers(2, *arguments, "--steps-per-epoch", "100000") as pair:
-        for process in pair:
-            process.wait_for("images a step")
-        pair[1].send(signal.SIGTERM)
-        saved = [job.wait_for(r"preempted at (epoch 1, after step \d+): saved") for job in pair]
-        assert [process.finish() for process in pair] == [42, 42]
-    assert saved[0][1] == saved[1][1]
-    assert leftovers(tmp_path) == []
-    step = re.search(r"\d+$", saved[0][1])
-    assert step
-    with workers(
-        2, *arguments, "--steps-per-epoch", str(int(step[0]) + 2), "--epochs", "1"
-    ) as pair:
-        resumed = [process.wait_for(r"resumed from .*: (.*)$") for process in pair]
-        assert [process.finish() for process in pair] == [0, 0]
-    assert resumed[0][1] == resumed[1][1] == saved[0][1]
-    assert results(pair[0]) == results(pair[1])
 
 
 def test_a_dead_peer_is_one_line_and_no_traceback(small_mnist):
