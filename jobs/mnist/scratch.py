@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _PREFIX = "workertemp_"
 """As in TensorFlow's tutorial on multi-worker training."""
+_HALF_SAVED = "ckpt-*_temp"
+"""Where TensorFlow writes a checkpoint's parts; one that is killed then leaves them."""
 
 
 def folder_of(task: Task, checkpoints: Path) -> Path:
@@ -27,5 +29,6 @@ def sweep(checkpoints: Path) -> None:
 
     Call it before the strategy is built: until then no worker of this launch can have saved.
     """
-    for folder in checkpoints.glob(f"{_PREFIX}*_*"):
-        remove(folder)
+    for left in (f"{_PREFIX}*_*", _HALF_SAVED):
+        for folder in checkpoints.glob(left):
+            remove(folder)

@@ -22,10 +22,6 @@ def results(process: Process) -> list[dict[str, float]]:
     ]
 
 
-def leftovers(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if "temp" in path.name]
-
-
 @pytest.mark.mnist
 @pytest.mark.skipif(not MNIST.exists(), reason=f"the real MNIST is not at {MNIST}")
 def test_learns_mnist_as_in_the_tutorials():

@@ -83,7 +83,9 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
     os.kill(launch.pid, signal.SIGKILL)
     wait_until(lambda: not any(map(alive, processes)), 3.0, "nothing is left")
     # As if it had been killed while the other worker saved:
-    (tmp_path / "saved" / "workertemp_worker_1").mkdir(exist_ok=True)
+    for left in ("workertemp_worker_1", "ckpt-7_temp"):
+        (tmp_path / "saved" / left).mkdir(exist_ok=True)
+        (tmp_path / "saved" / left / "part.tempstate").touch()
 
     again = train("--epochs", "3")
     assert again.wait(PATIENCE) == 0
