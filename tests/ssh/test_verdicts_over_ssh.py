@@ -22,7 +22,8 @@ def test_the_lines_it_rests_on_come_from_the_other_host(
     failed = tmp_path / "failed"
     script = (
         f"if test $DISTRUN_TASK = worker:1; then\n{TRACEBACK}touch {failed}; exit 3; fi\n"
-        f"trap '' TERM; while ! test -e {failed}; do sleep 0.02; done; {ECHO}; exit 1"
+        # What follows from a death comes when it is over: peers see connections closed by it.
+        f"trap '' TERM; while ! test -e {failed}; do sleep 0.02; done; sleep 0.5; {ECHO}; exit 1"
     )
     done = distrun("launch", remote_spec(script, hosts(2)))
     assert done.returncode == 3, done.stderr
