@@ -19,14 +19,16 @@ E
 def test_the_lines_it_rests_on_come_from_the_other_host(
     hosts: Any, remote_spec: Any, distrun: Any, status: Any, tmp_path: Path
 ):
-    failed = tmp_path / "failed"
+    up = tmp_path / "up"
     script = (
-        f"if test $DISTRUN_TASK = worker:1; then\n{TRACEBACK}touch {failed}; exit 3; fi\n"
-        # What follows from a death comes when it is over: peers see connections closed by it.
-        f"trap '' TERM; while ! test -e {failed}; do sleep 0.02; done; sleep 0.5; {ECHO}; exit 1"
+        "if test $DISTRUN_TASK = worker:1; then\n"
+        f"while ! test -e {up}; do sleep 0.02; done\n{TRACEBACK}exit 3; fi\n"
+        # It is told to end once the other's end is known: so its words come after that.
+        f'trap "{ECHO}; exit 1" TERM; touch {up}; while :; do sleep 0.02; done'
     )
     done = distrun("launch", remote_spec(script, hosts(2)))
     assert done.returncode == 3, done.stderr
+    assert "worker:0 | UnavailableError: Collective ops is aborted" in done.stdout
     verdict = status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
     assert verdict["evidence"][-1] == {
