@@ -30,7 +30,8 @@ import runs
 STEP = Path(__file__).parent / "step.py"
 STEP_VARIANTS = (
     "alone", "as it is", "ring", "one-tensor", "split", "loop", "jit", "fused-optimizer",
-    "one-arena", "bfloat16", "float16", "float16+one-arena+loop",
+    "xla-optimizer", "malloc", "bfloat16", "float16", "alone+xla-optimizer",
+    "xla-optimizer+malloc", "xla-optimizer+malloc+float16", "xla-optimizer+malloc+float16+loop",
 )  # fmt: skip
 STEPS = 50
 
@@ -116,8 +117,11 @@ def _steps(rounds: int) -> dict[str, dict[str, float]]:
     for _ in range(rounds):
         for variant in STEP_VARIANTS:
             argv = [sys.executable, str(STEP), variant, str(STEPS)]
-            alone = "alone" in variant
-            processes = [runs.Process(argv)] * 2 if alone else runs.cluster(argv, worker=2)
+            env = contestants.template_env("multi_worker_mirrored") if "malloc" in variant else {}
+            if "alone" in variant:
+                processes = [runs.Process(argv, env)] * 2
+            else:
+                processes = runs.cluster(argv, env, worker=2)
             lines = runs.by_hand(f"step, {variant}", processes).lines
             figures = _matches(r"wall ([\d.]+) cpu ([\d.]+)", lines)
             found.setdefault(variant, []).append(next(iter(figures)))

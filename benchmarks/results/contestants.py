@@ -5,12 +5,21 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import runs
+import yaml
 from runs import Run
 
 TUTORIAL = Path(__file__).parent / "tutorial_form.py"
+TEMPLATES = Path(__file__).parents[2] / "templates"
 EPOCHS, STEPS, BATCH = 3, 70, 64
+
+
+def template_env(name: str) -> dict[str, str]:
+    """The environment that a template gives its tasks, as `distrun init` writes it."""
+    program = yaml.safe_load((TEMPLATES / f"{name}.yaml").read_text())["program"]
+    return dict(program.get("env", {}))
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,7 @@ class Strategy:
     def is_one_process(self) -> bool:
         return sum(self.cluster.values()) == 1
 
-    def spec(self, script: str, *args: str) -> dict[str, object]:
+    def spec(self, script: str, *args: str) -> dict[str, Any]:
         return {
             "name": self.name.replace("_", "-"),
             "strategy": self.name,
@@ -38,9 +47,9 @@ class Strategy:
         """Distrun's job by `distrun launch`."""
         shape = ("--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS))
         where = ("--data-dir", str(data.parent), "--checkpoint-dir", str(folder / "checkpoints"))
-        return runs.with_distrun(
-            self.name, self.spec("mnist", *shape, *self.args), folder, *where, *more
-        )
+        spec = self.spec("mnist", *shape, *self.args)
+        spec["program"]["env"] = template_env(self.name)
+        return runs.with_distrun(self.name, spec, folder, *where, *more)
 
     def tutorial(self, data: Path, folder: Path) -> Run:
         """The tutorials' form, started by hand."""

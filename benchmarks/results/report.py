@@ -16,6 +16,7 @@ GOAL_OF_TWO_WORKERS = 0.5
 GOAL_OF_ONE_PROCESS = 1.05
 TRIED = {
     "alone": "no all-reduce: two processes, each for itself (the floor)",
+    "alone+xla-optimizer": "the same, with each variable's update compiled by XLA",
     "as it is": "the tutorial's step: gradients packed into one all-reduce",
     "ring": "`CommunicationImplementation.RING` (AUTO chooses it without GPUs)",
     "one-tensor": "all gradients copied into one tensor before the reduction",
@@ -23,10 +24,13 @@ TRIED = {
     "loop": "25 steps inside one tf.function: no Python between them",
     "jit": "loss and gradients compiled by XLA",
     "fused-optimizer": "Keras's older RMSprop: one fused kernel a variable",
-    "one-arena": "malloc told to keep freed memory, in one arena",
+    "xla-optimizer": "each variable's update compiled by XLA: one pass over memory",
+    "malloc": "malloc told to keep freed memory, in large pages (`GLIBC_TUNABLES`)",
     "bfloat16": "gradients cast to bfloat16 for the reduction",
     "float16": "gradients cast to float16 for the reduction",
-    "float16+one-arena+loop": "these three together",
+    "xla-optimizer+malloc": "the job's step: these two together",
+    "xla-optimizer+malloc+float16": "the job's with `--reduce-as float16`",
+    "xla-optimizer+malloc+float16+loop": "and with `--loop epoch`",
 }
 
 
@@ -195,8 +199,11 @@ times on the way, on the cores that compute. What the copies cost shows where fe
 
 There is one collective a step already: the gradients are packed, metrics and the loss are summed
 only where they are read, and an endless data set needs no agreement on whether anyone has a batch
-left. `--reduce-as float16` halves the bytes; it is an option and not the default because it rounds
-each worker's gradient to 11 bits (what is learnt differs by less than seeds do, see above).
+left. Each variable is updated in one pass, which XLA compiles (on one process, too: see the second
+row); and the templates tell the C library's malloc to keep what is freed (`GLIBC_TUNABLES` in their
+`env`), from which a script of your own profits as well. `--reduce-as float16` halves the bytes; it
+is an option and not the default because it rounds each worker's gradient to 11 bits (what is learnt
+differs by less than seeds do, see above).
 """
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +97,7 @@ def with_distrun(name: str, spec: dict[str, object], folder: Path, *args: str) -
     return by_hand(name, [Process(argv, {"DISTRUN_HOME": str(folder / "home")})])
 
 
-def cluster(argv: list[str], **counts: int) -> list[Process]:
+def cluster(argv: list[str], env: Mapping[str, str] | None = None, **counts: int) -> list[Process]:
     """A cluster by hand on this machine: the same program for each task, and TF_CONFIG."""
     with ExitStack() as stack:
         addresses = {
@@ -106,7 +107,10 @@ def cluster(argv: list[str], **counts: int) -> list[Process]:
     return [
         Process(
             argv,
-            {"TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": role, "index": i}})},
+            {
+                **(env or {}),
+                "TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": role, "index": i}}),
+            },
             is_server="ps" in counts and role in ("worker", "ps"),
         )
         for role, n in counts.items()

@@ -19,7 +19,8 @@ VARIANTS = {
     "jit": "loss and gradients compiled by XLA",
     "loop": "25 steps inside one tf.function",
     "fused-optimizer": "the optimizer of tf_keras.optimizers.legacy, one fused kernel a variable",
-    "one-arena": "malloc keeps what is freed, in one arena",
+    "xla-optimizer": "each variable's update compiled by XLA",
+    "malloc": "malloc keeps what is freed, in large pages: by GLIBC_TUNABLES, see __main__",
 }
 chosen, steps = set(sys.argv[1].split("+")) - {"as it is"}, int(sys.argv[2])
 unknown = chosen - set(VARIANTS)
@@ -28,13 +29,6 @@ if unknown:
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
-if "one-arena" in chosen:
-    import ctypes
-
-    mallopt = ctypes.CDLL(None).mallopt
-    for parameter, value in ((-8, 1), (-1, 1 << 30), (-3, 32 << 20)):
-        mallopt(parameter, value)
-
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tf_keras  # noqa: E402
@@ -65,6 +59,7 @@ with strategy.scope():
     else:
         optimizer = tf_keras.optimizers.RMSprop(1e-3)
         optimizer.build(model.trainable_variables)
+        optimizer.jit_compile = "xla-optimizer" in chosen
     accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
 x = np.random.default_rng(0).random((6400, 28, 28, 1), dtype=np.float32)
 y = np.random.default_rng(1).integers(0, 10, 6400)

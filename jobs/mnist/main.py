@@ -199,6 +199,7 @@ def _leave(code: int) -> None:
     When the interpreter takes everything down it deletes TensorFlow's distributed iterators,
     which took up to 40 s with two workers on two cores: after the last line, for nothing.
     """
+    scratch.remove_generated_code()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

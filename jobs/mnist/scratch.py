@@ -1,8 +1,11 @@
-"""Where workers that are not the chief save: folders inside the checkpoints', soon removed."""
+"""What is written for a while only: non-chief workers' saves, code that TensorFlow generates."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ _PREFIX = "workertemp_"
 """As in TensorFlow's tutorial on multi-worker training."""
 _HALF_SAVED = "ckpt-*_temp"
 """Where TensorFlow writes a checkpoint's parts; one that is killed then leaves them."""
+_GENERATED_CODE = "__autograph_generated_file"
+"""How TensorFlow names the modules it makes of functions, as files in the temporary folder."""
 
 
 def folder_of(task: Task, checkpoints: Path) -> Path:
@@ -32,3 +37,11 @@ def sweep(checkpoints: Path) -> None:
     for left in (f"{_PREFIX}*_*", _HALF_SAVED):
         for folder in checkpoints.glob(left):
             remove(folder)
+
+
+def remove_generated_code() -> None:
+    """Removes what TensorFlow would at the interpreter's end, which `os._exit` does not reach."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_GENERATED_CODE) and module.__file__:
+            with suppress(OSError):
+                os.remove(module.__file__)
