@@ -51,6 +51,7 @@ class JobCreated(Event):
     grace: float
     start_timeout: float | None = None
     run_timeout: float | None = None
+    stall_timeout: float | None = None
     restart: RestartSpec = NO_RESTARTS
 
 

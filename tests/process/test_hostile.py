@@ -86,7 +86,6 @@ def test_init_lists_templates_in_a_line_each(distrun):
 
 
 NOT_YET = {
-    "timeouts": {"stall": "5m"},
     "logs": {"max_size": "10MB"},
 }
 

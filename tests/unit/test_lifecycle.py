@@ -29,6 +29,7 @@ from distrun.strategies import Success
 from .histories import GRACE, MWM, PS, Job, running, told
 
 W = ("worker:0", "worker:1", "worker:2")
+SIGABRT = 6
 CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
 
 
@@ -320,6 +321,22 @@ def test_a_job_that_runs_too_long_has_the_grace():
     job = running(MWM, *W, run_timeout=60.0)
     assert job(events.TimedOut, timer="run") == told(*W, grace=GRACE)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
+
+
+def test_a_job_that_stalls_is_shown_where_and_ended():
+    job = Job()
+    job.created(MWM, stall_timeout=60.0)
+    job.planned(*W)
+    assert SetTimer("stall", 60.0) not in job.started("worker:0", "worker:1")
+    assert SetTimer("stall", 60.0) in job.started("worker:2")
+    assert job.timed_out("stall") == [CancelTimer("stall"), *told(*W, signal=SIGABRT)]
+    assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
+
+
+def test_a_job_that_ends_otherwise_is_not_watched_for_stalls():
+    job = running(MWM, *W, stall_timeout=60.0)
+    assert CancelTimer("stall") in job.exited("worker:1", 3)
+    assert job.timed_out("stall") == []
 
 
 def test_a_task_that_could_not_be_executed():

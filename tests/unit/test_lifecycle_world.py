@@ -220,7 +220,7 @@ class World:
             calm = [each for each in found if each[0] not in ("exit", "timer")]
             told = [each for each in found if each[0] == "exit" and self.alive[each[1]].told]
             exits = [each for each in found if each[0] == "exit"]
-            timers = [each for each in found if each[0] == "timer" and "health" not in each[1]]
+            timers = [each for each in found if each[0] == "timer" and "restart" in each[1]]
             choice = (calm or told or timers or sorted(exits) or [None])[0]
             if choice is None:
                 return
@@ -251,7 +251,8 @@ def create(
         events.JobCreated(
             at=0.0, job_id="job-1", name="job", strategy=strategy,
             success=success or STRATEGIES[strategy].success, spec_file="job.yaml",
-            supervisor_pid=1, grace=10.0, start_timeout=300.0, run_timeout=60.0, restart=policy,
+            supervisor_pid=1, grace=10.0, start_timeout=300.0, run_timeout=60.0,
+            stall_timeout=30.0, restart=policy,
         )
     )  # fmt: skip
     for host in "ab":

@@ -468,3 +468,24 @@ def test_the_record_alone_gives_the_same_state():
     assert replay(
         [each for each in job.history if not isinstance(each, events.RestartPlanned)]
     ) == (replay(job.history))
+
+
+def test_a_stall_starts_the_group_again_and_each_attempt_has_all_of_its_time():
+    job = running(MWM, *W, "evaluator:0", restart=RestartSpec(max=1), stall_timeout=60.0)
+    actions = job.timed_out("stall")
+    assert [each.task for each in actions if isinstance(each, StopTask)] == list(W)
+    assert {each.signal for each in actions if isinstance(each, StopTask)} == {6}
+    assert CancelTimer("stall") in actions
+    for name in W:
+        job.gone(name, signal=6)
+    assert starts(backoff_over(job)) == [(name, 1) for name in W]
+    assert SetTimer("stall", 60.0) in job.started(*W)
+    job.timed_out("stall")
+    assert job.verdict == ("failed", 75, "distrun")
+
+
+def test_a_stall_of_parameter_servers_is_the_whole_groups():
+    job = running(PS, *CLUSTER, restart=RestartSpec(max=1), stall_timeout=60.0)
+    assert sorted(
+        each.task for each in job.timed_out("stall") if isinstance(each, StopTask)
+    ) == sorted(CLUSTER)

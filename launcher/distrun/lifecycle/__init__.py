@@ -28,7 +28,7 @@ from distrun.lifecycle.actions import (
     StopTask,
 )
 from distrun.lifecycle.decisions import SIGKILL
-from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW, PROMPT_GRACE, SIGTERM, Result
+from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW, PROMPT_GRACE, SIGTERM, STALL, Result
 from distrun.lifecycle.rules import replay, step
 from distrun.lifecycle.state import (
     Account,
@@ -46,6 +46,7 @@ __all__ = [
     "PROMPT_GRACE",
     "SIGKILL",
     "SIGTERM",
+    "STALL",
     "Account",
     "Action",
     "Announce",

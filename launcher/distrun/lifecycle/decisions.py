@@ -12,20 +12,21 @@ from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, Sto
 from distrun.lifecycle.restarts import (
     PROMPT_GRACE,
     SIGTERM,
+    STALL,
     Result,
     drop_restarts,
     grace_after,
     restart_after,
     time_health,
 )
-from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import STRATEGIES, Role, Scope, Success
 from distrun.verdict.model import Kind
 
 if TYPE_CHECKING:
     from distrun.verdict.model import Verdict
 
-SIGKILL = 9
+SIGABRT, SIGKILL = 6, 9
 
 
 def judge_exit(state: JobState, task: TaskState, at: float) -> Result:
@@ -111,6 +112,8 @@ def check_started(state: JobState) -> Result:
     state, health = time_health(state)
     if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
         return state, actions + health
+    if state.stall_timeout is not None:
+        actions += [CancelTimer(STALL), SetTimer(STALL, state.stall_timeout)]
     if state.run_timeout is not None and not state.has_run:
         actions.append(SetTimer("run", state.run_timeout))
     return replace(state, phase=JobPhase.RUNNING, has_run=True), actions + health
@@ -128,6 +131,8 @@ def conclude(
         return finish_if_over(state)
     state = replace(state, outcome=outcome, decided_at=at, phase=JobPhase.STOPPING)
     state, dropped = drop_restarts(state, set(state.restarts))
+    if state.stall_timeout is not None:
+        dropped.append(CancelTimer(STALL))
     evaluators = {
         task.name
         for task in state.tasks.values()
@@ -171,6 +176,24 @@ def on_start_timeout(state: JobState, at: float) -> Result:
         cause=f"not started within timeouts.start, {state.start_timeout:g} s: {who}",
     )
     return conclude(state, outcome, at)
+
+
+def on_stall(state: JobState, at: float) -> Result:
+    """Nothing has come of the job for too long: all that trains starts again, or the job fails.
+
+    By SIGABRT, at which Python prints into the log where each thread is.
+    """
+    if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
+        return state, []
+    cause = f"no progress within timeouts.stall, {state.stall_timeout:g} s"
+    leader = next(task for task in state.tasks.values() if task.account is Account.JOB)
+    restarted = restart_after(state, leader, cause, at, SIGABRT)
+    if restarted is not None:
+        return restarted
+    outcome = Outcome(
+        result="failed", exit_code=StartTimeoutError.exit_code, origin="distrun", cause=cause
+    )
+    return conclude(state, outcome, at, signal=SIGABRT)
 
 
 def finish_if_over(state: JobState) -> Result:

@@ -28,8 +28,8 @@ PROMPT_GRACE = 1.0
 MOST_FREE_IN_A_ROW = 20
 LIVED_LONG = 60.0
 """Seconds after which a preempted attempt was worth its start, whether it tells of steps or not."""
-RESTART, HEALTH = "restart", "health"
-"""Timers; behind a colon the restart's number, or whose health."""
+RESTART, HEALTH, STALL = "restart", "health", "stall"
+"""Timers; behind the first two and a colon the restart's number, or whose health."""
 _TF_PREEMPTED = 42
 _JITTER = 0.25
 _MOST_DOUBLINGS = 62
@@ -45,7 +45,9 @@ def grace_after(state: JobState, failed: TaskState) -> float:
     return state.grace if is_preempted(failed) else PROMPT_GRACE
 
 
-def restart_after(state: JobState, failed: TaskState, cause: str, at: float) -> Result | None:
+def restart_after(
+    state: JobState, failed: TaskState, cause: str, at: float, signal: int = SIGTERM
+) -> Result | None:
     """What a failure starts again; None where there is no restart for it."""
     before = state.budgets[failed.account]
     spent = _spent(state, before, failed)
@@ -62,7 +64,9 @@ def restart_after(state: JobState, failed: TaskState, cause: str, at: float) -> 
     ).with_tasks(_claimed(state.tasks[name], restart.number) for name in restart.tasks)
     if before.is_timed:
         actions.append(CancelTimer(f"{HEALTH}:{failed.account.value}"))
-    actions += [StopTask(name, SIGTERM, grace_after(state, failed)) for name in stopped]
+    if restart.scope is Scope.GROUP and state.stall_timeout is not None:
+        actions.append(CancelTimer(STALL))
+    actions += [StopTask(name, signal, grace_after(state, failed)) for name in stopped]
     actions.append(SetTimer(f"{RESTART}:{restart.number}", delay))
     return state, [Announce(_as_event(state, restart, spent, delay, at)), *actions]
 

@@ -18,6 +18,7 @@ from distrun.lifecycle.decisions import (
     finish_if_over,
     is_spared,
     judge_exit,
+    on_stall,
     on_start_timeout,
     revise,
     stop_tasks,
@@ -27,6 +28,7 @@ from distrun.lifecycle.restarts import (
     PROMPT_GRACE,
     RESTART,
     SIGTERM,
+    STALL,
     Result,
     final_phase,
     on_attempt_ended,
@@ -72,6 +74,7 @@ def _(event: events.JobCreated, state: JobState) -> Result:
         grace=event.grace,
         start_timeout=event.start_timeout,
         run_timeout=event.run_timeout,
+        stall_timeout=event.stall_timeout,
         policy=event.restart,
         created_at=event.at,
     )
@@ -311,10 +314,11 @@ def _(event: events.TimedOut, state: JobState) -> Result:
     if event.timer == "start":
         return on_start_timeout(state, event.at)
     timer, _, which = event.timer.partition(":")
-    if timer == RESTART:
-        return on_backoff_over(state, int(which))
-    if timer == HEALTH:
-        return on_health(state, which)
+    if timer in (RESTART, HEALTH):
+        is_restart = timer == RESTART
+        return on_backoff_over(state, int(which)) if is_restart else on_health(state, which)
+    if timer == STALL:
+        return on_stall(state, event.at)
     outcome = Outcome(
         result="failed",
         exit_code=StartTimeoutError.exit_code,

@@ -191,6 +191,7 @@ class JobState:
     grace: float = 10.0
     start_timeout: float | None = None
     run_timeout: float | None = None
+    stall_timeout: float | None = None
     policy: RestartSpec = NO_RESTARTS
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0
@@ -217,6 +218,11 @@ class JobState:
     decided_at: float | None = None
     killing: bool = False
     finishing: bool = False
+
+    @property
+    def training(self) -> list[str]:
+        """The tasks that the job is about: all but an evaluator."""
+        return [task.name for task in self.tasks.values() if task.account is Account.JOB]
 
     def with_tasks(self, changed: Iterable[TaskState]) -> JobState:
         """This state with those tasks in it, new ones or in place of what they were."""

@@ -10,10 +10,7 @@ if TYPE_CHECKING:
     from distrun.spec.problems import Problems
 
 
-_UNBUILT = (
-    ("timeouts", "stall", None, "stalls are not detected yet"),
-    ("logs", "max_size", None, "logs are not bounded yet"),
-)
+_UNBUILT = (("logs", "max_size", None, "logs are not bounded yet"),)
 """Section, key, the value that asks for nothing, and what to say of any other."""
 
 

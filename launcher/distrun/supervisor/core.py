@@ -26,6 +26,7 @@ from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.court import Court
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, environment, refusal, task_record
+from distrun.supervisor.stall import StallWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,6 +99,9 @@ class Supervisor:
         self._preflight: Preflight | None = None
         self._tasks: dict[str, TaskPlan] = {}
         self._progress: dict[str, wire.Progress] = {}
+        self._stall: StallWatch | None = None
+        if spec.timeouts.stall is not None:
+            self._stall = StallWatch(spec.timeouts.stall, self._size_of_log, clock)
         self._is_finishing = False
         self._court = Court(folder)
         self._signals = kernel.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
@@ -123,6 +127,7 @@ class Supervisor:
                 grace=spec.timeouts.grace,
                 start_timeout=spec.timeouts.start,
                 run_timeout=spec.timeouts.run,
+                stall_timeout=spec.timeouts.stall,
                 restart=spec.restart,
             )
         )
@@ -174,7 +179,10 @@ class Supervisor:
             host = self._state.tasks[action.task].host
             self._hosts.order(host, wire.StopTask(action.task, action.signal, action.grace))
         elif isinstance(action, lifecycle.SetTimer):
-            heapq.heappush(self._timers, (self._clock() + action.seconds, action.timer))
+            seconds = action.seconds
+            if action.timer == lifecycle.STALL and self._stall is not None:
+                seconds = self._stall.begin(self._state.training)
+            heapq.heappush(self._timers, (self._clock() + seconds, action.timer))
         elif isinstance(action, lifecycle.CancelTimer):
             self._timers = [each for each in self._timers if each[1] != action.timer]
             heapq.heapify(self._timers)
@@ -272,6 +280,8 @@ class Supervisor:
             self.emit(kind(**message._asdict()))
         elif isinstance(message, wire.Progress):
             self._progress[message.task] = message
+            if self._stall is not None:
+                self._stall.take(message.task, message.values.get("STEP"))
             self._clients.tell(message)
         elif isinstance(message, wire.Fault):
             self.emit(events.HostFault(at=message.at, host=host, reason=message.reason))
@@ -436,8 +446,24 @@ class Supervisor:
     def _fire_timers(self) -> None:
         while self._timers and self._timers[0][0] <= self._clock():
             _, timer = heapq.heappop(self._timers)
+            if timer == lifecycle.STALL and self._stall is not None:
+                wait = self._look_for_stall(self._stall)
+                if wait is not None:
+                    heapq.heappush(self._timers, (self._clock() + wait, timer))
+                    continue
             self.emit(events.TimedOut(at=time.time(), timer=timer))
         self._hosts.on_time()
+
+    def _look_for_stall(self, stall: StallWatch) -> float | None:
+        if any(host.link_lost for host in self._state.hosts.values()):
+            stall.excuse()
+        return stall.look()
+
+    def _size_of_log(self, task: str) -> int:
+        try:
+            return self._folder.log_of(task).stat().st_size
+        except OSError:
+            return 0
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)

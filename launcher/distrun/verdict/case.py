@@ -29,6 +29,7 @@ class Case:
     lost_hosts: dict[str, str]
     start_timeout: float | None = None
     run_timeout: float | None = None
+    stall_timeout: float | None = None
 
     @property
     def leader(self) -> str | None:
@@ -93,6 +94,7 @@ class Docket:
             },
             start_timeout=state.start_timeout,
             run_timeout=state.run_timeout,
+            stall_timeout=state.stall_timeout,
         )
 
 

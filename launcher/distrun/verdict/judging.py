@@ -242,7 +242,7 @@ class _Judge:
     def _of_job(self, trigger: events.Event) -> Verdict:
         """A failure that is no task's."""
         if isinstance(trigger, events.TimedOut):
-            return self._timed_out(trigger)
+            return self._stalled() if trigger.timer == "stall" else self._timed_out(trigger)
         reason = getattr(trigger, "reason", type(trigger).__name__)
         host = getattr(trigger, "host", None)
         kind, advice = Kind.OTHER, ""
@@ -259,6 +259,25 @@ class _Judge:
             cause=reason if host is None else f"{host}: {reason}",
             evidence=(Evidence(task=None, place=host or "distrun", text=reason),),
             advice=advice,
+        )
+
+    def _stalled(self) -> Verdict:
+        """Where each task stood: Python prints it at the signal that ends a stall."""
+        evidence = []
+        for name in self._case.members[:4]:
+            reading = self._reading(name)
+            index = reading.standstill
+            if index is None:
+                index = reading.last_said()
+            if index is not None:
+                evidence.append(finding.line_of(name, reading, index))
+        return Verdict(
+            task=None,
+            kind=Kind.STALLED,
+            cause=f"no progress within timeouts.stall, {self._case.stall_timeout:g} s",
+            evidence=tuple(evidence),
+            advice="the logs end with where each thread of each task stood; a longer first step "
+            "or evaluation needs a longer timeouts.stall",
         )
 
     def _timed_out(self, trigger: events.TimedOut) -> Verdict:

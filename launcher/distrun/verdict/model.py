@@ -34,6 +34,7 @@ class Kind(str, Enum):
     CONNECTION_LOST = "connection_lost"
     HOST_LOST = "host_lost"
     TIMEOUT = "timeout"
+    STALLED = "stalled"
     OTHER = "other"
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 _TRACEBACK = "Traceback (most recent call last):"
 _FATAL = "Fatal Python error: "
+_CURRENT = "Current thread 0x"
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -160,6 +161,15 @@ class Reading:
             return None
         own = self._own_frames(range(self.traceback, len(self.lines)))
         return own[-1] if own else None
+
+    @cached_property
+    def standstill(self) -> int | None:
+        """The line of the deepest own frame of the thread that took the signal; None without."""
+        if self.crash is None:
+            return None
+        current = (i for i in range(self.crash, len(self.lines)) if _CURRENT in self.lines[i])
+        own = self._own_frames(range(next(current, self.crash), len(self.lines)))
+        return own[0][0] if own else None
 
     def _own_frames(self, where: range) -> list[tuple[int, Frame]]:
         found = []

@@ -84,7 +84,8 @@ TIMEOUTS = Record(
             shape=Duration(off=True),
             examples=("10m",),
             default="`off`",
-            says="How long a task may make no progress.",
+            says="How long the tasks may neither tell of a further step nor, where they tell of "
+            "none, print anything; then they start again, as `restart` allows, or the job fails.",
         ),
         Key(
             name="link",
