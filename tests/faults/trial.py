@@ -13,6 +13,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -262,17 +263,23 @@ class Trial:
             survivors=len(survivors),
             wrong=wrong,
         )
-        wrong += self._broken(result)
+        wrong += self._broken(result, self._to_be_named(job))
         return result
 
-    def _broken(self, found: Result) -> list[str]:
+    def _to_be_named(self, job: dict[str, Any]) -> str | None:
+        """The victim; where it is the agent, the one task that was lost with it, if it is one."""
+        if self._cell.victim in TASKS:
+            return self._cell.victim
+        lost = [task["task"] for task in job["task_states"] if task["state"] == "failed"]
+        return lost[0] if self._cell.victim == "agent" and len(lost) == 1 else None
+
+    def _broken(self, found: Result, victim: str | None) -> list[str]:
         wanted = promise(self._cell)
         wrong = []
         if found.state not in wanted.results or found.code not in wanted.codes:
             wrong.append(f"wanted {wanted}, exit code {wanted.codes[0]}")
         elif found.restarts not in wanted.restarts:
             wrong.append(f"wanted {wanted}")
-        victim = self._cell.victim if self._cell.victim in TASKS else None
         said = found.verdicts or [(victim, None)]
         if any(each not in [(victim, kind) for kind in wanted.kinds] for each in said):
             wrong.append(f"wanted {wanted}, of {victim}")
