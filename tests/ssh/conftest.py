@@ -69,21 +69,26 @@ def status(distrun: Any) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def processes_of() -> Callable[[networks.Host], list[psutil.Process]]:
-    """What runs on a host beside its sshd's listener, sshd's own sessions left out."""
+def processes_of() -> Callable[..., list[psutil.Process]]:
+    """What runs on a host beside its sshd's listener, sshd's own sessions left out.
 
-    def find(host: networks.Host) -> list[psutil.Process]:
+    Where a name is given: of that name.
+    """
+
+    def find(host: networks.Host, name: str | None = None) -> list[psutil.Process]:
         try:
             below = psutil.Process(host.pid).children(recursive=True)
-            return [each for each in below if _counts(each)]
+            return [each for each in below if _counts(each, name)]
         except psutil.NoSuchProcess:
             return []
 
     return find
 
 
-def _counts(process: psutil.Process) -> bool:
+def _counts(process: psutil.Process, name: str | None) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE and not process.name().startswith("sshd")
+        its_name = process.name()
+        wanted = not its_name.startswith("sshd") if name is None else its_name == name
+        return wanted and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

@@ -29,14 +29,10 @@ def running(
             "launch", *args, remote_spec(script, two, **keys), stdout=-3, stderr=-3
         )
         for host in two:
-            wait_until(lambda host=host: named(processes_of(host), "sleep"), 20, "tasks run")
+            wait_until(lambda host=host: processes_of(host, "sleep"), 20, "tasks run")
         return process
 
     return start
-
-
-def named(processes: list[psutil.Process], name: str) -> list[psutil.Process]:
-    return [each for each in processes if each.name() == name]
 
 
 def supervisor_of(launch: Any) -> psutil.Process:
@@ -69,7 +65,7 @@ def test_a_signal_to_launch_ends_the_tasks_on_all_hosts(
     launch.send_signal(number)
     assert launch.wait(20) == 128 + number
     for host in hosts(2):
-        assert not named(processes_of(host), "sleep")
+        assert not processes_of(host, "sleep")
         wait_until(lambda host=host: not processes_of(host))
 
 
@@ -80,7 +76,7 @@ def test_kill_returns_when_nothing_is_left_on_any_host(
     killed = distrun("kill")
     assert killed.returncode == 0, killed.stderr
     for host in hosts(2):
-        assert not named(processes_of(host), "sleep")
+        assert not processes_of(host, "sleep")
     assert launch.wait(10) == 137
 
 
@@ -94,7 +90,7 @@ def test_a_killed_ssh_is_replaced_and_the_job_goes_on(
         each.kill()
     wait_until(lambda: distrun("events").stdout.count("is there again") == 2)
     for host in hosts(2):
-        assert len(named(processes_of(host), "sleep")) == 2
+        assert len(processes_of(host, "sleep")) == 2
     assert distrun("kill").returncode == 0
     for host in hosts(2):
         wait_until(lambda host=host: not processes_of(host))
@@ -107,7 +103,7 @@ def test_a_death_on_a_host_ends_the_job_and_leaves_nothing(
     launch = running(IDLE)
     h1, h2 = hosts(2)
     # sshd -> front -> guard -> agent -> tasks
-    task = named(processes_of(h2), "sh")[0]
+    task = processes_of(h2, "sh")[0]
     agent = task.parent()
     guard = agent.parent()
     {"agent": agent, "guard": guard, "front": guard.parent()}[who].kill()

@@ -74,7 +74,7 @@ def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
     waited = distrun("wait", job.stdout.strip())
     assert time.monotonic() - began < 4 + 3
     # When the launching side takes the host for lost, its tasks have ended: both can be seen.
-    assert not [each for each in processes_of(h2) if each.name() == "sh"]
+    assert not processes_of(h2, "sh")
     assert waited.returncode == 69
     assert "h2" in waited.stderr + distrun("status", job.stdout.strip()).stdout
     wait_until(lambda: not processes_of(h1))
@@ -106,7 +106,7 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
         "launch", remote_spec("sleep 1000", [h1], timeouts={"link": "off"}), stderr=-1, text=True
     )
     assert "1 task" in process.stderr.readline()
-    wait_until(lambda: [each for each in processes_of(h1) if each.name() == "sleep"])
+    wait_until(lambda: processes_of(h1, "sleep"))
     h1.cut()
     # With no lease silence is noticed late; the end of ssh at once.
     client = next(
@@ -122,4 +122,4 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
     _, said = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "the logs of h1's tasks are not all here" in said
-    assert [each for each in processes_of(h1) if each.name() == "sleep"]
+    assert processes_of(h1, "sleep")
