@@ -2,10 +2,10 @@
 
     sudo python benchmarks/ssh.py --hosts 16 --rounds 9
 
-The hosts are those of tests/ssh: network namespaces of this machine, each with an sshd, with the
-key exchange that OpenSSH has by default. All share the machine's cores, so much of the time is
-the two ends' key exchanges, which every launcher pays. All run in turn, in rounds; what counts is
-the ratio within the same run.
+The hosts are those of tests/ssh: network namespaces of this machine, each with an sshd, as
+OpenSSH is by default. All share the machine's cores, so much of the time is the two ends' key
+exchanges, which every launcher pays. All run in turn, in rounds; what counts is the ratio within
+the same run.
 """
 
 from __future__ import annotations
@@ -67,19 +67,12 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="distrun-ssh-") as folder:
             hosts = [host.name for host in network.hosts(options.hosts)]
-            config = Path(folder) / "ssh_config"
-            config.write_text(_with_the_usual_key_exchange(network.ssh_config.read_text()))
-            found = measure(contestants(hosts, config, Path(folder)), options.rounds)
+            them = contestants(hosts, network.ssh_config, Path(folder))
+            found = measure(them, options.rounds)
     finally:
         network.close()
     print(table(found, options))
     return 0
-
-
-def _with_the_usual_key_exchange(config: str) -> str:
-    """The tests choose one that costs less."""
-    lines = config.splitlines(keepends=True)
-    return "".join(line for line in lines if "KexAlgorithms" not in line)
 
 
 def contestants(hosts: list[str], ssh_config: Path, folder: Path) -> list[Contestant]:

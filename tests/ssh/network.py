@@ -49,7 +49,6 @@ Host *
   IdentityAgent none
   UserKnownHostsFile {folder}/known_hosts
   GlobalKnownHostsFile /dev/null
-  KexAlgorithms curve25519-sha256
 """
 _BOOT = """\
 set -e
