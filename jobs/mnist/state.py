@@ -44,8 +44,8 @@ class State:
             # Before the first step: where steps are traced on workers it would be too late.
             self.optimizer.build(self.model.trainable_variables)
             if arguments.strategy not in ("parameter_server", "tpu"):
-                # Each variable's update in one pass over memory instead of a dozen: a quarter of a
-                # step on a CPU, where Keras does not do it by itself. A TPU compiles all of it.
+                # Each variable's update in one pass over memory instead of a dozen. Keras does it
+                # by itself only where there is a GPU; a TPU compiles the whole step.
                 self.optimizer.jit_compile = True
             # Each replica adds to its own copy; reading one sums over all replicas.
             self.accuracy = tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")
