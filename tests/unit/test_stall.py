@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from distrun.supervisor.stall import StallWatch
@@ -12,11 +14,16 @@ STALL = 100.0
 class Tasks:
     """What two tasks have come to, at a time of their own."""
 
-    def __init__(self) -> None:
+    names = ("worker:0", "worker:1")
+
+    def __init__(self, folder: Path) -> None:
         self.now = 0.0
-        self.sizes = {"worker:0": 0, "worker:1": 0}
-        self.watch = StallWatch(STALL, self.sizes.__getitem__, lambda: self.now)
-        self.wait: float | None = self.watch.begin(self.sizes)
+        self.folder = folder
+        self.watch = StallWatch(STALL, self.log_of, lambda: self.now)
+        self.wait: float | None = self.watch.begin(self.names)
+
+    def log_of(self, task: str) -> Path:
+        return self.folder / task
 
     def stall_at(self, until: float, each: float = 0.0, *, what: str = "") -> float | None:
         """Looks whenever it is due; meanwhile something happens each so many seconds."""
@@ -31,14 +38,15 @@ class Tasks:
 
     def happen(self, what: str, number: int) -> None:
         if what == "line":
-            self.sizes["worker:1"] += 10
+            with self.log_of("worker:1").open("a") as log:
+                log.write("a line\n")
         else:
             self.watch.take("worker:0", str(number) if what == "step" else "7")
 
 
 @pytest.fixture
-def tasks() -> Tasks:
-    return Tasks()
+def tasks(tmp_path: Path) -> Tasks:
+    return Tasks(tmp_path)
 
 
 def test_silence_is_a_stall(tasks):
@@ -66,7 +74,7 @@ def test_once_there_are_steps_lines_are_no_progress(tasks):
 def test_a_new_attempt_may_print_again_before_its_first_step(tasks):
     tasks.watch.take("worker:0", "1")
     tasks.now = 90.0
-    tasks.wait = tasks.watch.begin(tasks.sizes)
+    tasks.wait = tasks.watch.begin(tasks.names)
     assert tasks.stall_at(500.0, 30.0, what="line") is None
 
 
@@ -77,7 +85,6 @@ def test_steps_of_a_task_that_is_not_waited_for_do_not_count(tasks):
 
 def test_while_a_host_is_out_of_reach_nothing_is_known(tasks):
     tasks.now = 99.0
-    tasks.watch.excuse()
-    assert tasks.watch.look() is not None
+    assert tasks.watch.look(are_known=False) is not None
     tasks.now = 198.0
     assert tasks.watch.look() == pytest.approx(1.0)

@@ -7,7 +7,6 @@ commands that watch; then the lifecycle's actions are carried out. Nothing is po
 from __future__ import annotations
 
 import contextlib
-import heapq
 import json
 import os
 import selectors
@@ -27,6 +26,7 @@ from distrun.supervisor.court import Court
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, environment, refusal, task_record
 from distrun.supervisor.stall import StallWatch
+from distrun.supervisor.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ class Supervisor:
         self._record = events.EventLog(str(folder.events_file))
         self._record_failed = False
         self._state = lifecycle.JobState()
-        self._timers: list[tuple[float, str]] = []
+        self._timers = Timers(clock)
         self._hosts = Hosts(
             self._selector,
             spec,
@@ -101,7 +101,7 @@ class Supervisor:
         self._progress: dict[str, wire.Progress] = {}
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
-            self._stall = StallWatch(spec.timeouts.stall, self._size_of_log, clock)
+            self._stall = StallWatch(spec.timeouts.stall, folder.log_of, clock)
         self._is_finishing = False
         self._court = Court(folder)
         self._signals = kernel.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
@@ -182,10 +182,9 @@ class Supervisor:
             seconds = action.seconds
             if action.timer == lifecycle.STALL and self._stall is not None:
                 seconds = self._stall.begin(self._state.training)
-            heapq.heappush(self._timers, (self._clock() + seconds, action.timer))
+            self._timers.set(action.timer, seconds)
         elif isinstance(action, lifecycle.CancelTimer):
-            self._timers = [each for each in self._timers if each[1] != action.timer]
-            heapq.heapify(self._timers)
+            self._timers.cancel(action.timer)
         elif isinstance(action, lifecycle.Announce):
             self.emit(action.event)
         else:
@@ -435,35 +434,25 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        dues = [self._timers[0][0]] if self._timers else []
-        if self._hosts.next_due is not None:
-            dues.append(self._hosts.next_due)
+        dues = [each for each in (self._timers.next_due, self._hosts.next_due) if each is not None]
         due = min(dues) - self._clock() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
             if key.fileobj in self._selector.get_map():
                 key.data()
 
     def _fire_timers(self) -> None:
-        while self._timers and self._timers[0][0] <= self._clock():
-            _, timer = heapq.heappop(self._timers)
-            if timer == lifecycle.STALL and self._stall is not None:
-                wait = self._look_for_stall(self._stall)
-                if wait is not None:
-                    heapq.heappush(self._timers, (self._clock() + wait, timer))
-                    continue
-            self.emit(events.TimedOut(at=time.time(), timer=timer))
+        while (timer := self._timers.pop_due()) is not None:
+            wait = self._look_for_stall() if timer == lifecycle.STALL else None
+            if wait is None:
+                self.emit(events.TimedOut(at=time.time(), timer=timer))
+            else:
+                self._timers.set(timer, wait)
         self._hosts.on_time()
 
-    def _look_for_stall(self, stall: StallWatch) -> float | None:
-        if any(host.link_lost for host in self._state.hosts.values()):
-            stall.excuse()
-        return stall.look()
-
-    def _size_of_log(self, task: str) -> int:
-        try:
-            return self._folder.log_of(task).stat().st_size
-        except OSError:
-            return 0
+    def _look_for_stall(self) -> float | None:
+        """Seconds until the next look; None where the job stalls."""
+        known = not any(host.link_lost for host in self._state.hosts.values())
+        return None if self._stall is None else self._stall.look(are_known=known)
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 _LOOKS = 4
 """In each `timeouts.stall`: a stall is noticed after at most a quarter of it more."""
@@ -19,14 +20,14 @@ class StallWatch:
 
     Args:
         seconds: how long there may be no progress.
-        size_of_log: by the task's name, in bytes.
+        log_of: where a task's log is, by the task's name.
         clock: seconds, which do not pass while the machine sleeps.
     """
 
     def __init__(
-        self, seconds: float, size_of_log: Callable[[str], int], clock: Callable[[], float]
+        self, seconds: float, log_of: Callable[[str], Path], clock: Callable[[], float]
     ) -> None:
-        self._seconds, self._size_of_log, self._clock = seconds, size_of_log, clock
+        self._seconds, self._log_of, self._clock = seconds, log_of, clock
         self._last_progress = clock()
         self._steps: dict[str, str] = {}
         self._has_stepped = False
@@ -46,15 +47,21 @@ class StallWatch:
             self._has_stepped = True
             self._last_progress = self._clock()
 
-    def excuse(self) -> None:
-        """Nothing can be known of the tasks just now: they get all of the time again."""
-        self._last_progress = self._clock()
+    def look(self, *, are_known: bool = True) -> float | None:
+        """The seconds until the next look; None where the tasks stall.
 
-    def look(self) -> float | None:
-        """The seconds until the next look; None where the tasks stall."""
+        Args:
+            are_known: whether what the tasks do can be known; else all of their time is given anew.
+        """
         sizes = {task: self._size_of_log(task) for task in self._sizes}
-        if sizes != self._sizes and not self._has_stepped:
+        if not are_known or (sizes != self._sizes and not self._has_stepped):
             self._last_progress = self._clock()
         self._sizes = sizes
         left = self._last_progress + self._seconds - self._clock()
         return min(left, self._seconds / _LOOKS) if left > 0 else None
+
+    def _size_of_log(self, task: str) -> int:
+        try:
+            return self._log_of(task).stat().st_size
+        except OSError:
+            return 0
