@@ -259,12 +259,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Show a failed test's records: they are gone when one looks."""
+    """Show a failed test's records, the latest first: they are gone when one looks."""
     report: Any = yield
     home = getattr(item, "funcargs", {}).get("distrun_home")
     if report.failed and home is not None:
-        for path in sorted(home.rglob("*")):
-            if path.is_file():
-                text = path.read_bytes()[-TAIL:].decode(errors="replace")
-                report.sections.append((str(path.relative_to(home)), text))
+        files = [path for path in home.rglob("*") if path.is_file() and path.suffix != ".idx"]
+        for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
+            text = path.read_bytes()[-TAIL:].decode(errors="replace")
+            report.sections.append((str(path.relative_to(home)), text))
     return report

@@ -36,7 +36,7 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(distrun, small_mnist, wait_until)
 
     def trains(job: str) -> bool:
         state = tasks(job)["chief:0"]
-        assert state["state"] in {"starting", "running"}, distrun("logs", job).stdout
+        assert state["state"] in {"starting", "running"}, distrun("status", job).stdout
         return int(state["progress"].get("STEP", 0)) > 0
 
     first = launched()
