@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_LOOK_SECONDS = 0.1
+
 
 def seconds_since_start() -> float:
     """How long ago this process was started, as proc(5) has it: to a hundredth of a second."""
@@ -41,8 +43,10 @@ class StartUpGuard:
         self._thread.start()
 
     def _watch(self) -> None:
-        while not self._over.is_set():
-            if signal.sigtimedwait({signal.SIGTERM}, 0.2) is not None:
+        # Without a timeout of its own, in which Python's sigtimedwait takes it for a signal that
+        # the process was stopped and continued, or the machine asleep.
+        while not self._over.wait(_LOOK_SECONDS):
+            if signal.sigtimedwait({signal.SIGTERM}, 0) is not None:
                 self._act()
 
     def on_signal(self, act: Callable[[], None]) -> None:

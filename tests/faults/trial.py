@@ -184,8 +184,7 @@ class Trial:
         elif cell.fault == "SIGSTOP":
             wrong = self._stop_for_a_while(held)
         else:
-            os.kill(self._pid(), getattr(signal, cell.fault))
-            wrong = self._release(held)
+            wrong = self._kill(getattr(signal, cell.fault)) or self._release(held)
         if not self._desk.serve_until(lambda: self._launch.poll() is not None, PATIENCE):
             wrong.append("the job did not end")
             self._launch.terminate()
@@ -219,8 +218,18 @@ class Trial:
             held.answer("go")
         return []
 
+    def _kill(self, signum: int) -> list[str]:
+        pid = self._pid()
+        if pid is None:
+            return [f"{self._cell.victim} is not there"]
+        os.kill(pid, signum)
+        return []
+
     def _stop_for_a_while(self, held: Caller) -> list[str]:
-        process = psutil.Process(self._pid())
+        pid = self._pid()
+        if pid is None:
+            return [f"{self._cell.victim} is not there"]
+        process = psutil.Process(pid)
         process.suspend()
         stopped = lambda: process.status() == psutil.STATUS_STOPPED  # noqa: E731
         wrong = [] if self._desk.serve_until(stopped, 10) else ["it was not stopped"]
@@ -230,14 +239,15 @@ class Trial:
             process.resume()
         return wrong
 
-    def _pid(self) -> int:
+    def _pid(self) -> int | None:
+        """The victim's process id; None where it is not there. Never 0, which is a whole group."""
         if self._cell.victim in TASKS:
             victim = self._victim()
-            return 0 if victim is None else victim.pid
+            return None if victim is None else victim.pid
         if self._cell.victim == "launch":
             return self._launch.pid
         job = self._status()
-        agent = job["hosts"][0]["agent_pid"] if job["hosts"] else 0
+        agent = job["hosts"][0]["agent_pid"] if job["hosts"] else None
         return agent if self._cell.victim == "agent" else job["supervisor_pid"]
 
     # What came of it -----------------------------------------------------------------------

@@ -1,0 +1,46 @@
+"""SIGTERM while the bundled job starts: neither lost nor imagined."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+JOB = Path(__file__).parents[2] / "jobs" / "mnist"
+SCRIPT = """
+import sys
+from startup import StartUpGuard
+
+StartUpGuard().on_signal(lambda: print("told to end", flush=True))
+for line in sys.stdin:
+    print(line, end="", flush=True)
+"""
+LONGER_THAN_A_LOOK = 0.3
+
+
+def test_a_stop_and_a_continue_are_no_sigterm(wait_until):
+    job = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], cwd=JOB, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with job:
+
+        def answer() -> str:
+            job.stdin.write("goes on\n")
+            job.stdin.flush()
+            return job.stdout.readline()
+
+        assert answer() == "goes on\n"
+        for _ in range(3):
+            job.send_signal(signal.SIGSTOP)
+            wait_until(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED)
+            stopped = time.monotonic()
+            wait_until(lambda since=stopped: time.monotonic() > since + LONGER_THAN_A_LOOK)
+            job.send_signal(signal.SIGCONT)
+            assert answer() == "goes on\n"
+        job.send_signal(signal.SIGTERM)
+        assert job.stdout.readline() == "told to end\n"
+        job.stdin.close()
+        assert job.wait(10) == 0
