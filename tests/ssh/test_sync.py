@@ -167,7 +167,7 @@ def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where
     (tmp_path / "job" / "train.py").write_text(
         "import hashlib; print(hashlib.sha256(open('weights', 'rb').read()).hexdigest())"
     )
-    spec = remote_spec("", [h1], program={"script": "job/train.py"}, timeouts={"link": "8s"})
+    spec = remote_spec("", [h1], program={"script": "job/train.py"}, timeouts={"link": "16s"})
 
     def launch_and_hold(name: str) -> tuple[Any, Callable[[], str]]:
         """Launch, and have the host's agent stop while files are on their way; also the record."""
