@@ -30,7 +30,7 @@ def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
 ):
     h1, h2 = hosts(2)
     script = LOCKED.format(folder=tmp_path)
-    spec = remote_spec(script, [h1, h2], timeouts={"link": "16s"}, restart=SOON)
+    spec = remote_spec(script, [h1, h2], timeouts={"link": "30s"}, restart=SOON)
     launched = distrun("launch", "-d", spec)
     assert launched.returncode == 0, launched.stderr
     wait_until(lambda: len(re.findall(r"worker:\d \| line 5\n", distrun("logs").stdout)) == 2)
