@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _PIPE_BYTES = 512 * 1024
 _PIPE_RESERVE = 32 * 1024
+_PIPE_FILLING = 0.5
+"""What of a pipe's room may be counted on: in the worst case half of each page stays empty, for
+a write that does not fit behind the one before begins a page of its own. See pipe(7)."""
 _COMPLAINT_BYTES = 8000
 _MARK_BYTES = 16
 _ALIVE_PROBES = 3
@@ -165,7 +168,7 @@ def open_link(argv: list[str], mark: bytes, job_id: str) -> SshClient:
             os.close(descriptor)
     os.set_blocking(complaints, False)
     channel = MarkedChannel(reader, theirs_in, mark)
-    return SshClient(process, channel, complaints, room - _PIPE_RESERVE)
+    return SshClient(process, channel, complaints, _window(room))
 
 
 @contextlib.contextmanager
@@ -187,6 +190,12 @@ def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
     undo.callback(os.close, reader)
     undo.callback(os.close, writer)
     return reader, writer
+
+
+def _window(room: int) -> int:
+    """Bytes of logs that fit into a pipe of that much room beside all else that is sent."""
+    usable = int(room * _PIPE_FILLING)
+    return usable - min(_PIPE_RESERVE, usable // 2)
 
 
 def _enlarge(pipe: int) -> int:

@@ -1,0 +1,33 @@
+"""ssh's standard output: what the host sends ahead has room there, also when nobody reads it."""
+
+import sys
+
+import pytest
+
+from distrun.transport.ssh import open_link
+
+WRITER = """
+import os, sys
+os.set_blocking(1, False)
+block, count = bytes(int(sys.argv[1])), 0
+try:
+    while True:
+        count += os.write(1, block)
+except BlockingIOError:
+    sys.stderr.write(str(count))
+"""
+
+
+# A pipe's room is pages, and small pieces may leave half of each empty.
+@pytest.mark.parametrize("size", [1, 1000, 2049, 2732, 4097, 6145, 32785])
+def test_the_window_fits_whatever_the_size_of_a_write(size: int):
+    client = open_link([sys.executable, "-c", WRITER, str(size)], b"mark", "job-1")
+    try:
+        assert client.process.wait(20) == 0
+        client.read_complaints()
+        assert 0 < client.window < int(client.said)
+    finally:
+        if client.process.poll() is None:
+            client.process.kill()
+            client.process.wait()
+        client.close()
