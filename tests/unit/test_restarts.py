@@ -36,7 +36,7 @@ def restartable(
     strategy: str, *names: str, start_timeout: float | None = None, **policy: Any
 ) -> Job:
     success = policy.pop("success", None)
-    more = {key: policy.pop(key) for key in ("run_timeout",) if key in policy}
+    more = {key: policy.pop(key) for key in ("run_timeout", "stall_timeout") if key in policy}
     spec = RestartSpec(**policy)
     return running(
         strategy, *names, success=success, restart=spec, start_timeout=start_timeout, **more
@@ -192,6 +192,19 @@ def test_an_evaluator_that_cannot_be_executed_any_more_fails_no_job():
     assert job.verdict == ("succeeded", 0, "task")
 
 
+@pytest.mark.parametrize("by", ["success", "run"])
+def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(by: str):
+    job = restartable(MWM, "worker:0", "evaluator:0", max=1, run_timeout=60.0)
+    job.gone("evaluator:0", 3)
+    backoff_over(job)
+    if by == "run":
+        job.timed_out("run")
+    job.gone("worker:0", 0 if by == "success" else 143)
+    assert not any(isinstance(action, Finish) for action in job.actions)
+    job(events.TaskNotStarted, task="evaluator:0", attempt=1, reason="No such file")
+    assert [action for action in job.actions if isinstance(action, Finish)]
+
+
 def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restart_left():
     job = restartable(MWM, "worker:0", "evaluator:0", max=1, success=Success.ALL)
     job.gone("evaluator:0", 4)
@@ -230,6 +243,26 @@ def test_what_the_spec_never_restarts_fails_at_once():
     job = restartable(MWM, *W, never_on=(2, 137))
     job.exited("worker:1", signal=SIGKILL)
     assert job.verdict == ("failed", 137, "task"), "128 + the signal is its exit code"
+
+
+def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun():
+    job = restartable(MWM, *W, never_on=(3,))
+    job.exited("worker:0", 1)
+    assert job.state.phase is JobPhase.RESTARTING
+    job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=False)
+    assert job.verdict == ("failed", 3, "task")
+    assert job.state.outcome.task == "worker:1"
+    assert "restart.never_on" in job.state.outcome.cause
+    job.ended("worker:0", "worker:1")
+    job.gone("worker:2", signal=SIGTERM)
+    assert [action for action in job.actions if isinstance(action, Finish)]
+
+
+def test_what_is_stopped_for_a_restart_may_exit_as_it_likes():
+    job = restartable(MWM, *W, never_on=(3, 143))
+    job.exited("worker:0", 1)
+    job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=True)
+    assert job.verdict is None
 
 
 def test_a_program_that_cannot_be_executed_is_never_tried_again():
@@ -482,6 +515,18 @@ def test_a_stall_starts_the_group_again_and_each_attempt_has_all_of_its_time():
     assert SetTimer("stall", 60.0) in job.started(*W)
     job.timed_out("stall")
     assert job.verdict == ("failed", 75, "distrun")
+
+
+@pytest.mark.parametrize("strategy", [MWM, PS])
+def test_a_task_that_starts_again_alone_begins_no_new_wait_for_progress(strategy: str):
+    names = (*CLUSTER, "evaluator:0") if strategy == PS else (*W, "evaluator:0")
+    job = restartable(strategy, *names, max=3, stall_timeout=30.0)
+    for name in ("evaluator:0", *(["worker:1"] if strategy == PS else [])):
+        job.gone(name, 1)
+        backoff_over(job)
+        job.actions.clear()
+        job.started(name)
+        assert not [each for each in job.actions if getattr(each, "timer", "") == "stall"]
 
 
 def test_a_stall_of_parameter_servers_is_the_whole_groups():

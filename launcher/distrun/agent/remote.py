@@ -87,6 +87,8 @@ class RemoteAgent(Agent):
         """When it is to be decided what the end of standard input means."""
         self._is_forsaken = False
         """Whether nobody will take the logs any more."""
+        self._keeps_logs = False
+        """Whether the launching side could not take them all, and has said so."""
         self._selector.register(self._door, selectors.EVENT_READ, self._on_knock)
 
     def run(self) -> None:
@@ -100,7 +102,8 @@ class RemoteAgent(Agent):
         return not self._is_forsaken and self._shipper is not None and not self._shipper.is_done
 
     def _say_last(self) -> None:
-        has_all_logs = self._shipper is None or self._shipper.is_done
+        is_done = self._shipper is None or self._shipper.is_done
+        has_all_logs = is_done and not self._keeps_logs
         is_empty = self._taker is None or self._taker.leave()
         if self._folder and has_all_logs and is_empty:
             quarters.leave(self._folder)
@@ -239,7 +242,7 @@ class RemoteAgent(Agent):
                 self._shipper.taken(order.size)
         else:
             if isinstance(order, Shutdown) and order.keep:
-                self._is_forsaken = True
+                self._is_forsaken = self._keeps_logs = True
             super()._obey(order)
 
     # The job -------------------------------------------------------------------------------

@@ -43,6 +43,17 @@ def judge_exit(state: JobState, task: TaskState, at: float) -> Result:
     return state, []
 
 
+def judge_late_exit(state: JobState, task: TaskState, at: float) -> Result:
+    """What the exit of a task means that is to start again: nothing, where that may be.
+
+    What it fails of may be the first cause, of which the failure that was seen before it came.
+    """
+    by_itself = task.has_failed_exit and not task.stopped_by_us
+    if by_itself and task.exit_status in state.policy.never_on:
+        return conclude(state, _failure(state, task), at)
+    return state, []
+
+
 def how_it_ended(task: TaskState) -> str:
     """Words for the cause of what follows: `worker:1 exited 3`."""
     if task.signal is not None:
@@ -112,7 +123,7 @@ def check_started(state: JobState) -> Result:
     state, health = time_health(state)
     if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
         return state, actions + health
-    if state.stall_timeout is not None:
+    if state.stall_timeout is not None and state.phase is not JobPhase.RUNNING:
         actions += [CancelTimer(STALL), SetTimer(STALL, state.stall_timeout)]
     if state.run_timeout is not None and not state.has_run:
         actions.append(SetTimer("run", state.run_timeout))

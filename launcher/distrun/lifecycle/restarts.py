@@ -68,7 +68,16 @@ def restart_after(
         actions.append(CancelTimer(STALL))
     actions += [StopTask(name, signal, grace_after(state, failed)) for name in stopped]
     actions.append(SetTimer(f"{RESTART}:{restart.number}", delay))
-    return state, [Announce(_as_event(state, restart, spent, delay, at)), *actions]
+    planned = RestartPlanned(
+        at=at,
+        number=restart.number,
+        tasks=restart.tasks,
+        cause=restart.cause,
+        delay=delay,
+        is_free=spent.counted == before.counted,
+        left=state.policy.max - spent.counted,
+    )
+    return state, [Announce(planned), *actions]
 
 
 def on_backoff_over(state: JobState, number: int) -> Result:
@@ -213,17 +222,3 @@ def _begin_if_ready(state: JobState, restart: Restart) -> Result:
         actions += [CancelTimer("start"), SetTimer("start", state.start_timeout)]
     actions += [StartTask(task.name, task.attempt, restart.cause) for task in fresh]
     return state, actions
-
-
-def _as_event(
-    state: JobState, restart: Restart, budget: Budget, delay: float, at: float
-) -> RestartPlanned:
-    return RestartPlanned(
-        at=at,
-        number=restart.number,
-        tasks=restart.tasks,
-        cause=restart.cause,
-        delay=delay,
-        is_free=budget.free_in_a_row > 0,
-        left=state.policy.max - budget.counted,
-    )

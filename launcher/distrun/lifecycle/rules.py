@@ -18,6 +18,7 @@ from distrun.lifecycle.decisions import (
     finish_if_over,
     is_spared,
     judge_exit,
+    judge_late_exit,
     on_stall,
     on_start_timeout,
     revise,
@@ -155,7 +156,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> Result:
     # One that ran before and cannot now is one more way in which an evaluator may fail.
     aside = task.account is Account.EVALUATOR and state.success is not Success.ALL
     if aside and event.attempt > 0:
-        return check_started(state)
+        return check_started(state) if state.outcome is None else finish_if_over(state)
     outcome = Outcome(
         result="failed",
         exit_code=HostError.exit_code,
@@ -183,8 +184,10 @@ def _(event: events.TaskExited, state: JobState) -> Result:
         stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_told,
     )
     state = state.with_tasks([exited])
-    if state.outcome is not None or exited.restart is not None:
+    if state.outcome is not None:
         return state, []
+    if exited.restart is not None:
+        return judge_late_exit(state, exited, event.at)
     return judge_exit(state, exited, event.at)
 
 

@@ -33,21 +33,24 @@ class LogCopies:
     def sizes(self) -> dict[str, int]:
         return dict(self._sizes)
 
-    def write(self, part: LogData) -> None:
-        """Add a part to its copy, unless it is there already."""
+    def write(self, part: LogData) -> bool:
+        """Add a part to its copy, unless it is there already; False: it is lost here."""
         size = self._sizes.get(part.name)
-        if size is None or self.failure is not None:
-            return
+        if self.failure is not None:
+            return False
+        if size is None:
+            return True
         if part.offset > size:
             self.failure = f"a part of {part.name} is missing"
-            return
+            return False
         fresh = part.data[size - part.offset :]
         try:
             self._append(part.name, fresh)
         except OSError as error:
             self.failure = f"the copy of {part.name} cannot be written: {error.strerror}"
-            return
+            return False
         self._sizes[part.name] = size + len(fresh)
+        return True
 
     def _append(self, name: str, fresh: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

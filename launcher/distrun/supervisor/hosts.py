@@ -241,10 +241,12 @@ class Hosts:
         del self._remotes[remote.name]
         if not self._remotes:
             family.end_all(PROMPT_GRACE, self._own_children())
-        if remote.copies.failure is not None:
-            self._callbacks.logs_incomplete(remote.name, remote.copies.failure)
-        elif remote.copies.sizes and (remote.kept or not remote.has_said_farewell):
-            self._callbacks.logs_incomplete(remote.name, how)
+        failure = remote.copies.failure
+        if remote.copies.sizes and (remote.kept or not remote.has_said_farewell):
+            failure = failure or how
+        if failure is not None:
+            place = f"; all of them are in {remote.kept} on {remote.name}" if remote.kept else ""
+            self._callbacks.logs_incomplete(remote.name, f"{failure}{place}")
         self._callbacks.gone(remote.name, how)
 
 

@@ -106,6 +106,8 @@ class RemoteHost:
         self._door = ""
         self._has_said_farewell = False
         self._is_needless = False
+        self._shutdown: wire.Shutdown | None = None
+        """The last that was ordered."""
         self._heard = 0.0
         """When the last beat came: from then on the lease is counted."""
         self._due: float | None = None
@@ -148,7 +150,7 @@ class RemoteHost:
         if isinstance(message, wire.StartTask):
             self.copies.expect(message.log)
         elif isinstance(message, wire.Shutdown):
-            message = wire.Shutdown(keep=self.copies.failure is not None)
+            message = self._shutdown = wire.Shutdown(keep=self.copies.failure is not None)
         number = self._outbox.add(message)
         if self.phase in (LinkPhase.CONNECTING, LinkPhase.UP) and self._channel is not None:
             self._channel.send(message, number)
@@ -345,8 +347,8 @@ class RemoteHost:
         last = written = 0
         for number, message in messages:
             if isinstance(message, wire.LogData):
-                self.copies.write(message)
-                written += len(message.data) + wire.LOG_OVERHEAD
+                if self.copies.write(message):
+                    written += len(message.data) + wire.LOG_OVERHEAD
             elif number == 0 or number > self._last_report:
                 self._last_report = max(self._last_report, number)
                 self._take_one(client, message)
@@ -357,6 +359,13 @@ class RemoteHost:
             client.channel.send(wire.Ack(last))
         if written:
             client.channel.send(wire.LogTaken(written))
+        self._wait_for_no_lost_logs()
+
+    def _wait_for_no_lost_logs(self) -> None:
+        """Have an agent that only waits for its logs to be taken leave them there, and end."""
+        ordered = self._shutdown
+        if ordered is not None and not ordered.keep and self.copies.failure is not None:
+            self.order(wire.Shutdown())
 
     def _take_one(self, client: ssh.SshClient, message: Message) -> None:
         if isinstance(message, wire.Beat):
