@@ -124,3 +124,15 @@ def test_an_evaluators_failure_fails_only_a_job_that_needs_all(distrun, write_sp
     assert distrun("launch", write_spec(script, cluster=cluster)).returncode == 0
     needs_all = write_spec(script, cluster=cluster, success="all", name="all")
     assert distrun("launch", needs_all).returncode == 7
+
+
+def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(distrun, write_spec, wait_until):
+    script = "[ $DISTRUN_TASK = evaluator:0 ] && exit 7; while ! test -e go; do sleep 0.02; done"
+    spec = write_spec(script, cluster={"worker": 1, "evaluator": 1})
+    launched = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
+    wait_until(lambda: "VerdictReached" in distrun("events", "--json").stdout)
+    (distrun.cwd / "go").touch()
+    _, said = launched.communicate(timeout=30)
+    assert launched.returncode == 0
+    assert "evaluator:0 has failed and stays down; the job goes on without it" in said
+    assert "first cause: evaluator:0 exited 7" in said

@@ -196,13 +196,21 @@ class _Launch:
 
             self._say(restart_words(event))
         if isinstance(event, kinds.VerdictReached) and state.outcome is None:
-            from distrun.cli.story import verdict_words
-
-            self._say(verdict_words(event))
+            self._on_verdict(event, state)
         if isinstance(event, kinds.TensorBoardStarted):
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
             self._say(f"TensorBoard {event.how}; the job goes on")
+
+    def _on_verdict(self, event: events.VerdictReached, state: lifecycle.JobState) -> None:
+        """A failure with which the job goes on."""
+        from distrun.cli.story import stays_down_words, verdict_words
+        from distrun.lifecycle import TaskPhase
+
+        failed = state.tasks.get(event.verdict.task or "")
+        if failed is not None and failed.phase is TaskPhase.FAILED:
+            self._say(stays_down_words(failed))
+        self._say(verdict_words(event))
 
     def _on_sending(self, message: filemessages.Sending) -> None:
         if self._session.state.outcome is not None:

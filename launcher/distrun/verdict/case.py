@@ -46,12 +46,13 @@ class Case:
 class Docket:
     """Notes a job's events; says when there is something to judge.
 
-    There is at a restart's beginning and at a job's end: by then every attempt concerned has
-    ended and has said all it had to say.
+    There is at a restart's beginning, at the end of an evaluator that is not to start again, and
+    at a job's end: by then every attempt concerned has ended and has said all it had to say.
     """
 
     def __init__(self) -> None:
         self._exits: dict[str, float] = {}
+        self._aside: dict[str, events.Event] = {}
         self._triggers: dict[int, events.Event] = {}
         self._final: events.Event | None = None
 
@@ -70,7 +71,21 @@ class Docket:
             begun = after.tasks[names[0]].attempt > before.tasks[names[0]].attempt
             if begun and trigger is not None:
                 return self._case(before, trigger, names)
-        return None
+        return self._stays_down(event, after)
+
+    def _stays_down(self, event: events.Event, after: JobState) -> Case | None:
+        """The failure of an evaluator that is not to start again, with which the job goes on."""
+        if not isinstance(event, (events.TaskExited, events.TaskEnded, events.TaskNotStarted)):
+            return None
+        task = after.tasks.get(event.task)
+        if task is None or task.role is not Role.EVALUATOR or after.outcome is not None:
+            return None
+        if not isinstance(event, events.TaskEnded):
+            self._aside[task.name] = event
+        trigger = self._aside.get(task.name)
+        if task.phase is not lifecycle.TaskPhase.FAILED or trigger is None:
+            return None
+        return self._case(after, trigger, [task.name])
 
     def last(self, state: JobState) -> Case | None:
         """What ended the job; None where that is no failure."""
