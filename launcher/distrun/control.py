@@ -38,6 +38,13 @@ def connect(folder: JobFolder) -> wire.Channel | None:
         time.sleep(_CONNECT_AGAIN)
 
 
+def wake(folder: JobFolder) -> None:
+    """Let a job's supervisor go on where somebody has suspended it."""
+    supervisor = folder.supervisor_pid()
+    if supervisor is not None:
+        family.wake(supervisor)
+
+
 def wait_for_end(channel: wire.Channel, job_id: str, timeout: float | None = None) -> None:
     """Block until the supervisor at the other end has gone, `timeout` seconds at most.
 

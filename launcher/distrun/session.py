@@ -137,6 +137,7 @@ class Session:
     def stop(self, order: wire.StopJob) -> None:
         """Ask the supervisor to end the job; asked again, at once."""
         self._channel.send(order)
+        family.wake(self._process.pid)
 
     def detach(self) -> None:
         """Let the job go on without this command."""

@@ -69,6 +69,26 @@ def test_two_deaths_at_once_leave_nothing(
     wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
 
 
+@pytest.mark.parametrize("by", ["kill", "SIGINT"])
+@pytest.mark.parametrize("who", ["supervisor", "agent", "guard"])
+def test_what_stands_still_is_ended_when_asked_for(
+    distrun, write_spec, wait_until, alive, victim_of, who, by
+):
+    launch = distrun.start(
+        "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    processes = family_of(launch.pid)
+    os.kill(victim_of(who, launch), signal.SIGSTOP)
+    if by == "kill":
+        assert distrun("kill", timeout=30).returncode == 0
+    else:
+        launch.send_signal(signal.SIGINT)
+    assert launch.wait(30) == (137 if by == "kill" else 130)
+    wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
+
+
 def test_a_lost_supervisor_is_told_by_ps_and_status(distrun, write_spec, status, wait_until):
     job_id = distrun("launch", "-d", write_spec("exec sleep 600")).stdout.strip()
     pid = status()["supervisor_pid"]

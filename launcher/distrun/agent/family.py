@@ -137,6 +137,14 @@ def send(process: Process, signum: int) -> bool:
     return True
 
 
+def wake(pid: int) -> None:
+    """Let a process and its children go on, should they have been suspended."""
+    for each in [pid, *children(pid)]:
+        process = look(each)
+        if process is not None:
+            send(process, signal.SIGCONT)
+
+
 def _send_by_id(process: Process, signum: int) -> bool:
     now = look(process.pid)
     if now is None or now.started != process.started:

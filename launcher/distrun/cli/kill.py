@@ -95,6 +95,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
             _say_already_over(folder)
             continue
         channel.send(StopJob("distrun kill", signum, grace, EXIT_KILLED))
+        control.wake(folder)
         channels.append((folder, channel))
     for folder, channel in channels:
         control.wait_for_end(channel, folder.job_id)

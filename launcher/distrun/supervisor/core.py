@@ -487,6 +487,7 @@ class Supervisor:
 
     def _request_stop(self, order: wire.StopJob) -> None:
         grace = self._spec.timeouts.grace if order.grace is None else order.grace
+        self._hosts.wake()
         self.emit(
             events.StopRequested(
                 at=time.time(),

@@ -113,6 +113,11 @@ class Hosts:
         for remote in list(self._remotes.values()):
             remote.give_up()
 
+    def wake(self) -> None:
+        """Let this machine's agent go on where it was suspended: it could not end anything."""
+        for link in self._links.values():
+            family.wake(link.process.pid)
+
     def watch_writing(self) -> None:
         for remote in list(self._remotes.values()):
             remote.send_files()
