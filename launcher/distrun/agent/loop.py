@@ -114,6 +114,8 @@ class Agent:
             dues += self._preflight.dues
         if self._logs is not None:
             dues.append(self._logs.next_look)
+        if self._tasks:
+            dues.append(self._oom.next_look)
         return dues
 
     def _on_time(self) -> None:
@@ -127,6 +129,8 @@ class Agent:
             self._send_progress()
         if self._preflight is not None:
             self._preflight.on_time(now)
+        if self._tasks and self._oom.next_look <= now:
+            self._oom.look()
         if self._lease_ends is not None and self._lease_ends <= now:
             self._leave()
         due = [each for each in self._tasks.values() if each.next_look is not None]

@@ -3,19 +3,24 @@
 Two witnesses, each where it can be read: the count of such kills that a cgroup keeps (v2:
 `memory.events`, that of the cgroups below included; v1: `memory.oom_control`), and the kernel's
 log. The kernel counts and logs before it kills (mm/oom_kill.c), so an exit is not seen before them.
+What no task has died of soon after was another process's end.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Iterator, List, Optional
+import time
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from distrun.agent.record import Record
 
 _KILLED = re.compile(rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) ")
 _RECORD_BYTES = 8192
 _MOST_RECORDS = 20000
+_LOOK_SECONDS = 5.0
+_SOON = 2.0
+"""Seconds within which the death of a task follows from a kill."""
 
 
 class _Mount(Record):
@@ -27,16 +32,34 @@ class _Mount(Record):
 
 
 class OomWatch:
-    """Looks at both witnesses from its making on."""
+    """Looks at both witnesses from its making on; :meth:`look` is to be called now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._mounts = _mounts()
         self._accounted: Dict[str, int] = {}
         """By a cgroup's file, the kills in it that are old or some task's."""
-        self._killed: Dict[int, str] = {}
+        self._risen: Dict[str, Tuple[int, float]] = {}
+        """What a file said when it was seen to have risen, and when that was."""
+        self._killed: Dict[int, Tuple[str, float]] = {}
+        """By a process's id, what the kernel's log says of its end, and when that was read."""
         self._log = _open_kernel_log()
         for path in self._counters(os.getpid()):
             self._accounted[path] = _count(path)
+        self.next_look = clock() + _LOOK_SECONDS
+
+    def look(self) -> None:
+        """Note what has happened since the last look, and when; forget what is long ago."""
+        now = self._clock()
+        self.next_look = now + _LOOK_SECONDS
+        self._read_log(now)
+        self._killed = {pid: told for pid, told in self._killed.items() if now - told[1] <= _SOON}
+        for path, accounted in self._accounted.items():
+            count, since = self._risen.get(path, (accounted, now))
+            if now - since > _SOON:
+                self._accounted[path] = max(accounted, count)
+            if _count(path) > count:
+                self._risen[path] = (_count(path), now)
 
     def evidence(self, pid: int, of_child: bool) -> str:
         """Why it is thought that this killed process ran out of memory; empty where it is not.
@@ -44,10 +67,10 @@ class OomWatch:
         To be called once for a process that SIGKILL has ended, before it is reaped; or for a
         shell whose exit code says that of a child of its own.
         """
-        self._read_log()
+        self.look()
         if of_child and self._killed:
             pid = next(reversed(self._killed))
-        logged = self._killed.pop(pid, "")
+        logged, _ = self._killed.pop(pid, ("", 0.0))
         counted = ""
         for path in dict.fromkeys([*self._accounted, *self._counters(pid)]):
             before, now = self._accounted.get(path, 0), _count(path)
@@ -69,7 +92,7 @@ class OomWatch:
                     found.append(os.path.join(mount.point, _below(path, mount.root), name))
         return [path for path in found if os.path.exists(path)]
 
-    def _read_log(self) -> None:
+    def _read_log(self, now: float) -> None:
         for _ in range(_MOST_RECORDS if self._log is not None else 0):
             try:
                 record = os.read(self._log or 0, _RECORD_BYTES)
@@ -80,7 +103,7 @@ class OomWatch:
             match = _KILLED.search(record)
             if match is not None:
                 text = record.partition(b";")[2].partition(b"\n")[0].decode("utf-8", "replace")
-                self._killed[int(match.group(1) or match.group(2))] = "kernel: " + text
+                self._killed[int(match.group(1) or match.group(2))] = ("kernel: " + text, now)
 
 
 def _open_kernel_log() -> Optional[int]:
