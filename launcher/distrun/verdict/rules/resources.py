@@ -36,13 +36,14 @@ RULES = (
         cause="found the disk full",
         advice="make room where it writes (df -h), or have it write elsewhere",
         any_of=("[Errno 28]", "No space left on device", "[Errno 122]", "Disk quota exceeded"),
+        forms=(r".*: (?:No space left on device|Disk quota exceeded)$",),
     ),
     Rule(
         kind=Kind.HOST_MEMORY,
         cause="ran out of memory",
         advice="use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)",
+        types=("MemoryError", "_ArrayMemoryError"),
         any_of=(
-            "MemoryError",
             "OOM when allocating tensor",
             "std::bad_alloc",
             "Cannot allocate memory",
@@ -68,11 +69,9 @@ RULES = (
         kind=Kind.PERMISSION,
         cause="was refused permission",
         advice="check the owner and mode of what the line names, for the user who runs the tasks",
-        any_of=(
-            "PermissionError: ",
-            "PermissionDeniedError",
-            "Permission denied",
-            "Operation not permitted",
-        ),
+        types=("PermissionError", "errors_impl.PermissionDeniedError"),
+        any_of=("Permission denied", "Operation not permitted"),
+        forms=(r"\S+: (?:line )?\d+: .*: Permission denied$",),  # a shell
+        codes=(126,),
     ),
 )
