@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distrun import events
 from distrun.verdict.case import cases
 from distrun.verdict.judging import judge
 from distrun.verdict.model import Kind, Verdict
@@ -327,3 +328,62 @@ def test_a_crash_at_distruns_own_signal_is_no_cause():
     job.gone("worker:1", signal=6)
     verdict = judged(job, worker0=ECHO, worker1=CAUGHT + ABORTED)
     assert verdict.task == "worker:0"
+
+
+def test_only_distruns_own_line_begins_an_attempt():
+    log = raised("ValueError: bad") + "--- attempt 3 failed, giving up\n"
+    assert alone(log).kind is Kind.EXCEPTION
+    marker = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:1 exited 1 ---\n"
+    assert alone(raised("ValueError: bad") + marker + "epoch 1\n").kind is Kind.EXIT
+
+
+def test_a_message_that_is_longer_than_what_was_read_asks_for_more():
+    long = Tail(b"n" * 1000 + b"\n", is_whole=False)
+    assert not long.is_enough
+    assert Tail(long.raw).is_enough
+    assert Tail(b"cut\nwhole\n", is_whole=False).is_enough
+
+
+def test_the_advice_on_a_preemption_tells_when_it_is_free():
+    assert "after 60 s of life or a step" in alone("", 143).advice
+
+
+UNABLE = {
+    "its log '/h/logs/w.log' cannot be opened: No such file or directory": "DISTRUN_HOME",
+    "its working folder '/u/job' cannot be entered: No such file or directory": "program.workdir",
+    "'x' is no program: its first line should be like #!/bin/sh": "check `program`",
+}
+
+
+@pytest.mark.parametrize("reason", UNABLE)
+def test_what_could_not_be_started_has_the_advice_for_its_reason(reason):
+    job = Job()
+    job.created(MWM)
+    job.planned("worker:0")
+    job(events.TaskNotStarted, task="worker:0", attempt=0, reason=reason)
+    job.ended("worker:0")
+    verdict = judged(job)
+    assert (verdict.kind, UNABLE[reason] in verdict.advice) == (Kind.NOT_STARTED, True)
+    assert ("the record was removed" in verdict.cause) == reason.startswith("its log")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_own"),
+    [
+        ("OSError: [Errno 98] Address already in use: ('127.0.0.1', 41783)", True),
+        ("OSError: [Errno 98] Address already in use: ('127.0.0.1', 8080)", False),
+        ("OSError: [Errno 98] Address already in use", True),
+    ],
+)
+def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error, is_own):
+    job = Job()
+    job.created(MWM)
+    job.planned()
+    record = events.TaskRecord(
+        name="worker:0", role="worker", index=0, host="localhost", address="localhost:41783"
+    )
+    job(events.JobPlanned, tasks=(record,))
+    job.started("worker:0")
+    job.gone("worker:0", 1)
+    verdict = judged(job, worker0=raised(error))
+    assert (verdict.kind, "SO_REUSEPORT" in verdict.advice) == (Kind.PORT_TAKEN, is_own)

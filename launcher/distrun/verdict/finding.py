@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from distrun.agent.kernel import signal_name
+from distrun.lifecycle.restarts import LIVED_LONG
 from distrun.verdict.model import Evidence, Kind
+from distrun.verdict.rules.resources import OWN_PORT_ADVICE, PORT_ADVICE
 from distrun.verdict.rules.tables import KNOWN
 
 if TYPE_CHECKING:
@@ -112,10 +114,21 @@ def _by_rule(task: TaskState, reading: Reading, rule: Rule, mark: tuple[int, str
         kind=rule.kind,
         cause=f"{rule.cause}: {_short(line)}{place}",
         evidence=_error_lines(task, reading, index, text),
-        advice=rule.advice,
+        advice=_port_advice(task, reading) if rule.kind is Kind.PORT_TAKEN else rule.advice,
         is_echo=rule.is_echo,
         names=peers(reading.said, task.name) if rule.is_echo else (),
     )
+
+
+def _port_advice(task: TaskState, reading: Reading) -> str:
+    """Of a task that has an address: that port is distrun's, for whoever takes it as TensorFlow."""
+    own = (task.address or "").rpartition(":")[2]
+    named = re.findall(r"(?<!\d)\d{4,5}(?!\d)", reading.said)
+    if own and own in named:
+        return OWN_PORT_ADVICE.format(own)
+    if own and not named:
+        return f"{PORT_ADVICE}; if it is {own}, the task's own: {OWN_PORT_ADVICE.format(own)}"
+    return PORT_ADVICE
 
 
 def peers(text: str, me: str) -> tuple[str, ...]:
@@ -210,7 +223,8 @@ def _preempted(task: TaskState, reading: Reading) -> Finding:
         evidence=tuple(evidence),
         advice=(
             "somebody or something sent it SIGTERM: a scheduler that wants the machine back; with "
-            "`restart` in the spec such an end costs no restart"
+            f"`restart` in the spec such an end costs no restart after {LIVED_LONG:g} s of life or "
+            "a step told through DISTRUN_NOTIFY"
         ),
     )
 

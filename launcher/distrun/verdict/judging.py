@@ -28,6 +28,11 @@ _HOST_ADVICE = (
     "see whether the host is up and can be reached, and whether somebody ended distrun's agent "
     "there; a link that is slow to come back needs more than `timeouts.link`"
 )
+_PROGRAM_ADVICE = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
+_LOG_GONE = re.compile(r"its log .* cannot be opened: No such file or directory")
+_RECORD_ADVICE = (
+    "leave the job's folder in DISTRUN_HOME alone until the job has ended: a restart writes there"
+)
 
 
 def judge(case: Case, read: Callable[[str], Tail]) -> Verdict:
@@ -356,16 +361,23 @@ def _unresponsive(task: str, cause: str, evidence: tuple[Evidence, ...]) -> Find
 
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:
-    kind = Kind.NOT_STARTED
+    kind, advice = Kind.NOT_STARTED, _PROGRAM_ADVICE
     if "there is no program" in trigger.reason:
         kind = Kind.SCRIPT_NOT_FOUND
     elif "may not be executed" in trigger.reason:
         kind = Kind.PERMISSION
+    elif _LOG_GONE.match(trigger.reason):
+        advice = _RECORD_ADVICE
+    elif trigger.reason.startswith("its working folder "):
+        advice = "see whether `program.workdir` is there on its host, or was removed meanwhile"
+    reason = trigger.reason
+    if advice == _RECORD_ADVICE:
+        reason = f"the record was removed while the job ran: {reason}"
     return Verdict(
         task=trigger.task,
         attempt=trigger.attempt,
         kind=kind,
-        cause=f"{trigger.task} could not be started: {trigger.reason}",
+        cause=f"{trigger.task} could not be started: {reason}",
         evidence=(Evidence(task=trigger.task, place="its start", text=trigger.reason),),
-        advice="check `program` in the spec; `distrun plan SPEC` shows each task's command",
+        advice=advice,
     )

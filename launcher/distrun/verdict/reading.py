@@ -56,6 +56,11 @@ class Tail:
     raw: bytes
     is_whole: bool = True
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is more than the end of one long line, whose beginning would tell more."""
+        return self.is_whole or -1 < self.raw.find(b"\n") < len(self.raw) // 2
+
 
 @dataclass(frozen=True)
 class Frame:

@@ -5,6 +5,15 @@ from __future__ import annotations
 from distrun.verdict.model import Kind
 from distrun.verdict.rules.rule import Rule
 
+PORT_ADVICE = (
+    "end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts "
+    "instead of addresses in `cluster`"
+)
+OWN_PORT_ADVICE = (
+    "distrun holds port {} for the task, with SO_REUSEPORT: a server other than TensorFlow's must "
+    "set that option before it binds the port"
+)
+
 RULES = (
     Rule(
         kind=Kind.GPU_MEMORY,
@@ -54,10 +63,7 @@ RULES = (
     Rule(
         kind=Kind.PORT_TAKEN,
         cause="found a port taken",
-        advice=(
-            "end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts "
-            "instead of addresses in `cluster`"
-        ),
+        advice=PORT_ADVICE,
         any_of=(
             "Address already in use",
             "address already in use",
