@@ -426,7 +426,7 @@ class EventReader:
 def _decode_line(line: bytes) -> Event | None:
     try:
         return decode(json.loads(line))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

@@ -75,7 +75,9 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path):
         b'{"event": "TaskStarted", "at": 1}\n',
         b'{"event": "TaskStarted", "at": null, "task": "a", "attempt": 0, "pid": 1}\n',
         b'{"event": "OfALaterVersion", "at": 1}\n',
+        b"[" * 100_000 + b"\n",
     ],
+    ids=range(10),
 )
 def test_a_line_that_cannot_be_understood_takes_no_other_with_it(record: Path, damage: bytes):
     lines = record.read_bytes().splitlines(keepends=True)

@@ -12,6 +12,7 @@ from distrun.agent.kernel import signal_name
 from distrun.cli.console import clock_time, count, printable
 from distrun.cli.verdictview import verdict_lines
 from distrun.lifecycle import Account
+from distrun.verdict.reading import attempt_start
 
 if TYPE_CHECKING:
     from distrun.events import Outcome
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024
+_WIDEST = 400
 _MOST_FOLLOWERS = 8
 _MOST_CAUSES = 4
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -76,7 +78,9 @@ def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
     what = how(task) + (", stopped by distrun" if task.stopped_by_us else "")
     lines = [f"  first  {task.name} {printable(what)}{when} on {task.host}{pid}"]
     tail = _tail(folder, task.name)
-    if tail:
+    if tail is None:
+        lines.append("  its log cannot be read")
+    elif tail:
         lines.append("  its last lines:")
         lines += [f"    | {line}" for line in tail]
     elif task.pid is not None:
@@ -84,14 +88,16 @@ def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
     return lines
 
 
-def _tail(folder: JobFolder, task: str) -> list[str]:
+def _tail(folder: JobFolder, task: str) -> list[str] | None:
+    """The last lines of its last attempt; None where the log cannot be read."""
     try:
         with folder.log_of(task).open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _LAST_BYTES))
             raw = file.read()
     except OSError:
-        return []
+        return None
+    raw = raw[attempt_start(raw) :]
     lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-_LAST_LINES:]
     return [_drawn_last(line) for line in lines if raw]
 
@@ -99,7 +105,8 @@ def _tail(folder: JobFolder, task: str) -> list[str]:
 def _drawn_last(line: str) -> str:
     """A line as it looked at last, where it is a progress bar's, without its colours."""
     last = line.rstrip("\r").rpartition("\r")[2]
-    return printable(_COLOUR.sub("", last).expandtabs())
+    shown = printable(_COLOUR.sub("", last).expandtabs())
+    return shown if len(shown) <= _WIDEST else shown[:_WIDEST] + "…"
 
 
 def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
@@ -110,13 +117,20 @@ def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
     causes: Counter[str] = Counter()
     with contextlib.suppress(OSError):
         for event in events.read(str(folder.events_file)):
-            if isinstance(event, events.RestartPlanned):
+            if isinstance(event, events.RestartPlanned) and _is_of_job(event, state):
                 causes[event.cause] += 1
     told = [
         cause if times == 1 else f"{cause} ({times} times)"
         for cause, times in causes.most_common(_MOST_CAUSES)
     ]
-    return [f"  before it had been restarted {count(made, 'time')}: {printable(', '.join(told))}"]
+    after = f": {printable(', '.join(told))}" if told else ""
+    return [f"  before it had been restarted {count(made, 'time')}{after}"]
+
+
+def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:
+    """Whether it is one of those that are counted here: an evaluator has its own."""
+    tasks = (state.tasks[name] for name in event.tasks if name in state.tasks)
+    return any(task.account is Account.JOB for task in tasks)
 
 
 def _about_others(state: JobState, first: TaskState | None, echoes: tuple[str, ...]) -> list[str]:

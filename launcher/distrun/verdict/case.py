@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from distrun.lifecycle import JobState, TaskState
 
+_SIGABRT = 6
+"""Python prints at it where each thread is: it ends tasks that stall."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -20,13 +23,15 @@ class Case:
 
     `trigger` is the event that was taken for a failure; `tasks` are all of the job's as they
     were in the end, `members` the names of those that failed together or may have caused it, in
-    the order of their exits. `lost_hosts` tells why, by host.
+    the order of their exits. `lost_hosts` tells why, by host; `sent` are the signals besides
+    SIGTERM and SIGKILL with which distrun ended tasks.
     """
 
     trigger: events.Event
     tasks: dict[str, TaskState]
     members: tuple[str, ...]
     lost_hosts: dict[str, str]
+    sent: frozenset[int] = frozenset()
     start_timeout: float | None = None
     run_timeout: float | None = None
     stall_timeout: float | None = None
@@ -55,12 +60,14 @@ class Docket:
         self._aside: dict[str, events.Event] = {}
         self._triggers: dict[int, events.Event] = {}
         self._final: events.Event | None = None
+        self._sent: set[int] = set()
 
     def note(self, before: JobState, event: events.Event, after: JobState) -> Case | None:
         """One event and what it changed. A case where it begins a restart."""
         if isinstance(event, events.TaskExited) and event.task in before.tasks:
             host = before.hosts.get(before.tasks[event.task].host)
             self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
+        self._note_signal(event)
         for number in after.restarts.keys() - before.restarts.keys():
             self._triggers[number] = event
         if before.outcome is None and after.outcome is not None:
@@ -70,7 +77,9 @@ class Docket:
             trigger = self._triggers.pop(number, None)
             begun = after.tasks[names[0]].attempt > before.tasks[names[0]].attempt
             if begun and trigger is not None:
-                return self._case(before, trigger, names)
+                case = self._case(before, trigger, names)
+                self._sent.clear()
+                return case
         return self._stays_down(event, after)
 
     def _stays_down(self, event: events.Event, after: JobState) -> Case | None:
@@ -86,6 +95,12 @@ class Docket:
         if task.phase is not lifecycle.TaskPhase.FAILED or trigger is None:
             return None
         return self._case(after, trigger, [task.name])
+
+    def _note_signal(self, event: events.Event) -> None:
+        if isinstance(event, events.StopRequested):
+            self._sent.add(event.signal)
+        elif isinstance(event, events.TimedOut) and event.timer == "stall":
+            self._sent.add(_SIGABRT)
 
     def last(self, state: JobState) -> Case | None:
         """What ended the job; None where that is no failure."""
@@ -107,6 +122,7 @@ class Docket:
             lost_hosts={
                 host.name: host.lost for host in state.hosts.values() if host.lost is not None
             },
+            sent=frozenset(self._sent),
             start_timeout=state.start_timeout,
             run_timeout=state.run_timeout,
             stall_timeout=state.stall_timeout,

@@ -7,22 +7,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from distrun.agent.kernel import signal_name
+from distrun.lifecycle.restarts import LIVED_LONG
 from distrun.verdict.model import Evidence, Kind
+from distrun.verdict.rules.resources import OWN_PORT_ADVICE, PORT_ADVICE
 from distrun.verdict.rules.tables import KNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distrun.lifecycle import TaskState
     from distrun.verdict.reading import Reading
     from distrun.verdict.rules.rule import Rule
+    from distrun.verdict.statement import Statement
 
 SIGKILL, SIGTERM = 9, 15
 _TF_PREEMPTED = 42
-_CRASHES = (4, 5, 6, 7, 8, 11, 31)
+CRASHES = (4, 5, 6, 7, 8, 11, 31)
 """SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a program does these to itself."""
 _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _TENSORFLOW_ERROR = "errors_impl."
-_CAUGHT = re.compile("SIGTERM caught at")
-_ABORTS = ("Check failed", "terminate called", "pure virtual method", "what():", "Assertion `")
+CAUGHT = re.compile("SIGTERM caught at")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +44,10 @@ class Finding:
 
 def find(task: TaskState, reading: Reading) -> Finding:
     """What a task that ended by itself died of."""
-    number = task.signal
-    if number is None and task.code is not None and task.code > 128 and task.code - 128 <= 64:
-        number = task.code - 128  # as a shell says it
+    number = signal_of(task)
     if task.oom:
         return _out_of_memory(task)
-    if number in _CRASHES:
+    if number in CRASHES:
         return _crash(task, number, reading)
     if number == SIGTERM or task.code == _TF_PREEMPTED:
         return _preempted(task, reading)
@@ -54,9 +56,16 @@ def find(task: TaskState, reading: Reading) -> Finding:
     return by_log(task, reading) or _exit(task, reading)
 
 
+def signal_of(task: TaskState) -> int | None:
+    """The signal that it, or the program that a shell ran for it, died of."""
+    if task.signal is None and task.code is not None and 128 < task.code <= 128 + 64:
+        return task.code - 128  # as a shell says it
+    return task.signal
+
+
 def by_log(task: TaskState, reading: Reading) -> Finding | None:
     """What its log says that it died of; None where that says nothing."""
-    known = _known(task, reading)
+    known = _known(task, reading, reading.statements)
     if known is not None:
         return known
     if reading.exception is None:
@@ -82,34 +91,44 @@ def by_log(task: TaskState, reading: Reading) -> Finding | None:
     )
 
 
-def _known(task: TaskState, reading: Reading) -> Finding | None:
+def _known(
+    task: TaskState, reading: Reading, statements: Sequence[Statement], kinds: Sequence[Kind] = ()
+) -> Finding | None:
+    """The first rule that fits one of them; of `kinds`, where any are given, or an echo."""
     for rule in KNOWN:
-        text = reading.text if rule.anywhere else reading.error_text
-        mark = rule.mark(text)
-        if mark is not None:
-            return _by_rule(task, reading, rule, mark)
+        if kinds and not rule.is_echo and rule.kind not in kinds:
+            continue
+        for said in statements:
+            mark = rule.mark(said, task.code)
+            if mark is not None:
+                return _by_rule(task, reading, rule, mark)
     return None
 
 
-def _by_rule(task: TaskState, reading: Reading, rule: Rule, mark: str) -> Finding:
-    where = range(len(reading.lines)) if rule.anywhere else reading.error
-    said = range(where.start if reading.exception is None else reading.exception, where.stop)
-    index = reading.find(mark, said)
-    if index is None:
-        index = reading.find(mark, where)
-    if index is None:
-        index = reading.exception or where.stop - 1
-    line = reading.shown(index, mark)
+def _by_rule(task: TaskState, reading: Reading, rule: Rule, mark: tuple[int, str]) -> Finding:
+    index, text = mark
+    line = reading.shown(index, text)
     place = f", at {reading.frame[1]}" if reading.frame is not None and not rule.is_echo else ""
     return Finding(
         task=task.name,
         kind=rule.kind,
         cause=f"{rule.cause}: {_short(line)}{place}",
-        evidence=_error_lines(task, reading, index, mark),
-        advice=rule.advice,
+        evidence=_error_lines(task, reading, index, text),
+        advice=_port_advice(task, reading) if rule.kind is Kind.PORT_TAKEN else rule.advice,
         is_echo=rule.is_echo,
-        names=peers(reading.error_text, task.name) if rule.is_echo else (),
+        names=peers(reading.said, task.name) if rule.is_echo else (),
     )
+
+
+def _port_advice(task: TaskState, reading: Reading) -> str:
+    """Of a task that has an address: that port is distrun's, for whoever takes it as TensorFlow."""
+    own = (task.address or "").rpartition(":")[2]
+    named = re.findall(r"(?<!\d)\d{4,5}(?!\d)", reading.said)
+    if own and own in named:
+        return OWN_PORT_ADVICE.format(own)
+    if own and not named:
+        return f"{PORT_ADVICE}; if it is {own}, the task's own: {OWN_PORT_ADVICE.format(own)}"
+    return PORT_ADVICE
 
 
 def peers(text: str, me: str) -> tuple[str, ...]:
@@ -193,7 +212,7 @@ def _killed(task: TaskState, number: int) -> Finding:
 
 def _preempted(task: TaskState, reading: Reading) -> Finding:
     words = exit_words(task)
-    caught = reading.find_last(_CAUGHT)
+    caught = reading.find_last(CAUGHT)
     evidence = [_by_exit(task, words)]
     if caught is not None:
         evidence.insert(0, line_of(task.name, reading, caught[0]))
@@ -204,7 +223,8 @@ def _preempted(task: TaskState, reading: Reading) -> Finding:
         evidence=tuple(evidence),
         advice=(
             "somebody or something sent it SIGTERM: a scheduler that wants the machine back; with "
-            "`restart` in the spec such an end costs no restart"
+            f"`restart` in the spec such an end costs no restart after {LIVED_LONG:g} s of life or "
+            "a step told through DISTRUN_NOTIFY"
         ),
     )
 
@@ -224,21 +244,16 @@ def _crashed_while_leaving(reading: Reading) -> bool:
 
 def _crash(task: TaskState, number: int | None, reading: Reading) -> Finding:
     words = exit_words(task)
-    known = _known(task, reading)
-    told = known is not None and (known.is_echo or known.kind is Kind.HOST_MEMORY)
-    if not told and _crashed_while_leaving(reading):
+    known = _known(task, reading, reading.aborting, (Kind.HOST_MEMORY,))
+    if known is None and _crashed_while_leaving(reading):
         known = by_log(task, reading)
-        told = known is not None
-    if known is not None and told:
+    if known is not None:
         return replace(known, evidence=(*known.evidence, _by_exit(task, words)))
     evidence = [_by_exit(task, words)]
     where = ""
-    for index in range(len(reading.lines) - 1, max(-1, len(reading.lines) - 60), -1):
-        line = reading.lines[index]
-        if re.match(r"F\d{4} ", line) or any(each in line for each in _ABORTS):
-            evidence.insert(0, line_of(task.name, reading, index))
-            where = f": {_short(reading.shown(index))}"
-            break
+    if reading.abort is not None:
+        evidence.insert(0, line_of(task.name, reading, reading.abort))
+        where = f": {_short(reading.shown(reading.abort))}"
     if reading.crash is not None:
         evidence.insert(0, line_of(task.name, reading, reading.crash))
         if reading.frame is not None:

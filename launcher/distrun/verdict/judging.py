@@ -28,6 +28,11 @@ _HOST_ADVICE = (
     "see whether the host is up and can be reached, and whether somebody ended distrun's agent "
     "there; a link that is slow to come back needs more than `timeouts.link`"
 )
+_PROGRAM_ADVICE = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
+_LOG_GONE = re.compile(r"its log .* cannot be opened: No such file or directory")
+_RECORD_ADVICE = (
+    "leave the job's folder in DISTRUN_HOME alone until the job has ended: a restart writes there"
+)
 
 
 def judge(case: Case, read: Callable[[str], Tail]) -> Verdict:
@@ -85,7 +90,7 @@ class _Judge:
         if name not in self._readings:
             self._logs_left -= 1
             tail = self._read(name) if self._logs_left >= 0 else Tail(b"")
-            self._readings[name] = Reading(tail)
+            self._readings[name] = Reading(tail, self._case.tasks[name].code)
         return self._readings[name]
 
     def _is_echo(self, each: Finding, failed: set[str]) -> bool:
@@ -140,17 +145,38 @@ class _Judge:
         )
 
     def _hidden(self, ended: list[TaskState]) -> Finding | None:
-        """A task that had failed before it was stopped, its processes still there."""
-        for task in ended:
-            if not task.stopped_by_us or task.code == 0:
-                continue
-            reading = self._reading(task.name)
-            if reading.exception is None:
-                continue
-            found = finding.by_log(task, reading)
+        """A task that had failed before it was stopped, its processes still there.
+
+        A job that ran too long has its own cause: what its tasks said at the end, they may have
+        said at distrun's signal.
+        """
+        if self._is_overdue:
+            return None
+        stopped = (task for task in ended if task.stopped_by_us and task.code != 0)
+        for task in stopped:
+            found = self._hidden_crash(task) or self._hidden_exception(task)
             if found is not None and not found.is_echo and found.kind is not Kind.KILLED:
                 return found
         return None
+
+    @property
+    def _is_overdue(self) -> bool:
+        trigger = self._case.trigger
+        return isinstance(trigger, events.TimedOut) and trigger.timer in ("run", "stall")
+
+    def _hidden_crash(self, task: TaskState) -> Finding | None:
+        number = finding.signal_of(task)
+        if number not in finding.CRASHES or number in self._case.sent:
+            return None
+        reading = self._reading(task.name)
+        spoke = reading.abort if reading.crash is None else reading.crash
+        return None if _is_provoked(reading, spoke) else finding.find(task, reading)
+
+    def _hidden_exception(self, task: TaskState) -> Finding | None:
+        reading = self._reading(task.name)
+        if not reading.is_last_word or _is_provoked(reading, reading.exception):
+            return None
+        return finding.by_log(task, reading)
 
     def _stood_still(self, ended: list[TaskState]) -> Finding | None:
         for task in ended:
@@ -210,7 +236,7 @@ class _Judge:
         failed = {each.task for each in found}
         for each in found[:_MOST_ECHOES_OF_INTEREST]:
             names = each.names
-            if not names and "CoordinationService" in self._reading(each.task).error_text:
+            if not names and "CoordinationService" in self._reading(each.task).said:
                 names = (self._case.leader,) if self._case.leader else ()
             for name in names:
                 task = self._case.tasks.get(name)
@@ -301,6 +327,12 @@ class _Judge:
         )
 
 
+def _is_provoked(reading: Reading, index: int | None) -> bool:
+    """Whether a line of the log came of the SIGTERM that TensorFlow says it caught before."""
+    caught = reading.find_last(finding.CAUGHT)
+    return caught is not None and index is not None and caught[0] < index
+
+
 def _has_failed(task: TaskState) -> bool:
     return task.signal is not None or bool(task.code)
 
@@ -329,16 +361,23 @@ def _unresponsive(task: str, cause: str, evidence: tuple[Evidence, ...]) -> Find
 
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:
-    kind = Kind.NOT_STARTED
+    kind, advice = Kind.NOT_STARTED, _PROGRAM_ADVICE
     if "there is no program" in trigger.reason:
         kind = Kind.SCRIPT_NOT_FOUND
     elif "may not be executed" in trigger.reason:
         kind = Kind.PERMISSION
+    elif _LOG_GONE.match(trigger.reason):
+        advice = _RECORD_ADVICE
+    elif trigger.reason.startswith("its working folder "):
+        advice = "see whether `program.workdir` is there on its host, or was removed meanwhile"
+    reason = trigger.reason
+    if advice == _RECORD_ADVICE:
+        reason = f"the record was removed while the job ran: {reason}"
     return Verdict(
         task=trigger.task,
         attempt=trigger.attempt,
         kind=kind,
-        cause=f"{trigger.task} could not be started: {trigger.reason}",
+        cause=f"{trigger.task} could not be started: {reason}",
         evidence=(Evidence(task=trigger.task, place="its start", text=trigger.reason),),
-        advice="check `program` in the spec; `distrun plan SPEC` shows each task's command",
+        advice=advice,
     )

@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-_TRACEBACK = "Traceback (most recent call last):"
-_FATAL = "Fatal Python error: "
-_CURRENT = "Current thread 0x"
-_CHAINED = (
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
+from distrun.verdict.loglines import (
+    DEADLY,
+    FATAL,
+    LOGGED,
+    NOISE,
+    UNALARMING,
+    is_abort,
+    is_by_the_way,
 )
-_SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
-"""Python prints these without a traceback where they are in the program itself."""
-_GROUP = re.compile(r"^ +[|+] ?(?!-)")
-"""What stands before each line of an ExceptionGroup."""
+from distrun.verdict.statement import Statement
+from distrun.verdict.tracebacks import tracebacks, type_of, without_group
+
+if TYPE_CHECKING:
+    from distrun.verdict.tracebacks import Traceback
+
+_CURRENT = "Current thread 0x"
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)(?:,)? in (.+)')
-_LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
-"""How a line of TensorFlow's own log begins: such may stand in the midst of a traceback."""
-_NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
-"""What TensorFlow prints in each start without a mark of its log."""
-_UNALARMING = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
-_MARKER = b"--- attempt "
+_MARKER = re.compile(
+    rb"^--- attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after .*\n?", re.MULTILINE
+)
+_TENSORFLOW = "tensorflow."
+_MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
-_STALE_LINES = 200
-"""A traceback so far from the end was not the end."""
+_LAST_FORMS = 5
+_LAST_ABORT = 60
+_MOST_BEHIND = 3
+_MOST_BEHIND_EXIT_1 = 25
+"""Python exits 1 after a traceback: what follows it may then be a long message."""
 _LONGEST = 400
 _BEFORE_MARK = 100
+
+
+def attempt_start(raw: bytes) -> int:
+    """Where the last attempt's output begins in the end of a log: behind distrun's own line."""
+    last = 0
+    for match in _MARKER.finditer(raw):
+        last = match.end()
+    return last
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,11 @@ class Tail:
 
     raw: bytes
     is_whole: bool = True
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is more than the end of one long line, whose beginning would tell more."""
+        return self.is_whole or -1 < self.raw.find(b"\n") < len(self.raw) // 2
 
 
 @dataclass(frozen=True)
@@ -60,19 +82,16 @@ class Frame:
 
 
 class Reading:
-    """One attempt's last lines, and the last error in them."""
+    """One attempt's last lines, and the last error in them. `code` is what the task exited with."""
 
-    def __init__(self, tail: Tail) -> None:
-        raw, skipped = tail.raw, 0
-        marker = raw.rfind(b"\n" + _MARKER)
-        if marker >= 0 or raw.startswith(_MARKER):
-            behind = raw.find(b"\n", marker + 1) + 1
-            skipped = raw.count(b"\n", 0, behind)
-            raw = raw[behind:]
-        text = raw.decode("utf-8", "replace").rstrip("\n")
-        lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
-        self.lines = [_GROUP.sub("", line, count=1) for line in lines]
-        self._first = skipped + 1 if tail.is_whole else None
+    def __init__(self, tail: Tail, code: int | None = None) -> None:
+        start = attempt_start(tail.raw)
+        text = tail.raw[start:].decode("utf-8", "replace").rstrip("\n")
+        raw = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        self.lines = [without_group(line) for line in raw]
+        self._raw = raw
+        self._code = code
+        self._first = tail.raw.count(b"\n", 0, start) + 1 if tail.is_whole else None
 
     def place(self, index: int) -> str:
         """Where a line stands, for people."""
@@ -82,84 +101,150 @@ class Reading:
         return "the last line" if before == 0 else f"{before} lines before the end"
 
     @cached_property
-    def text(self) -> str:
-        return "\n".join(self.lines)
+    def raised(self) -> Traceback | None:
+        """The traceback of the exception that ended it; one beside it where there is no other."""
+        most = _MOST_BEHIND_EXIT_1 if self._code == 1 else _MOST_BEHIND
+        latest = reversed(self._tracebacks)
+        ends = list(itertools.takewhile(lambda each: self._behind(each) <= most, latest))
+        main = (each for each in ends if not each.aside)
+        return next(main, ends[0] if ends else None)
 
     @cached_property
-    def traceback(self) -> int | None:
-        """The index of the last traceback's first line, where that was the end."""
-        for index in range(len(self.lines) - 1, max(-1, len(self.lines) - _STALE_LINES), -1):
-            if _TRACEBACK in self.lines[index]:
-                return index
-        return None
+    def _tracebacks(self) -> list[Traceback]:
+        return tracebacks(self._raw, self.lines)
+
+    def _behind(self, which: Traceback) -> int:
+        """How many lines follow that the program printed when it had got over it."""
+        shown = set(range(self._own_message_end(which)))
+        for each in self._tracebacks:
+            if each.first > which.exception:
+                shown.update(range(each.first, self._own_message_end(each)))
+        stop = len(self.lines) if self.crash is None else self.crash
+        rest = (index for index in range(which.exception + 1, stop) if index not in shown)
+        return sum(not is_by_the_way(self.lines[index]) for index in rest)
+
+    def _own_message_end(self, which: Traceback) -> int:
+        """As far as that can be told: lines that are further in, and TensorFlow's own marks."""
+        index = which.exception + 1
+        while index < which.stop and self._raw[index][:1].isspace():
+            index += 1
+        if not type_of(self.lines[which.exception]).startswith(_TENSORFLOW):
+            return index
+        marks = (
+            i + 1
+            for i in range(which.stop - 1, which.exception, -1)
+            if any(each in self.lines[i] for each in _MESSAGE_ENDS)
+        )
+        return next(marks, index)
+
+    @property
+    def is_last_word(self) -> bool:
+        """Whether the program printed nothing after an exception that may have ended it."""
+        raised = self.raised
+        return raised is not None and not raised.is_ignored and self._behind(raised) == 0
 
     @cached_property
     def exception(self) -> int | None:
         """The index of the line that names the exception."""
-        if self.traceback is None:
-            return self._syntax_error
-        for index in range(self.traceback + 1, len(self.lines)):
-            line = self.lines[index]
-            if line and not line[0].isspace() and not _LOGGED.match(line):
-                return index
-        return None
+        return None if self.raised is None else self.raised.exception
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """What it said of its end: its exception and the causes of that, or its last lines."""
+        if self.raised is not None:
+            return tuple(self._of_exception(each) for each in self.raised.chain())
+        last = self.last_said()
+        said = () if last is None else (Statement(lines=((last, self.lines[last]),)),)
+        return (*said, *self.logged, self._forms)
+
+    def _of_exception(self, which: Traceback) -> Statement:
+        line = self.lines[which.exception].strip()
+        inside = range(which.exception, which.stop)
+        frames = range(which.first, which.exception)
+        return Statement(
+            type=type_of(line),
+            lines=tuple((index, self.lines[index]) for index in inside),
+            frames=tuple((i, self.lines[i]) for i in frames if _FRAME.match(self.lines[i])),
+            is_tensorflows=type_of(line).startswith(_TENSORFLOW),
+        )
 
     @property
-    def _syntax_error(self) -> int | None:
-        found = self.find_last(_SYNTAX)
-        return None if found is None or found[1].start() > 0 else found[0]
+    def said(self) -> str:
+        """The text of all that it said of its end."""
+        return "\n".join(line for said in self.statements for _, line in said.lines)
+
+    @property
+    def logged(self) -> tuple[Statement, ...]:
+        """The last errors in TensorFlow's own log."""
+        last = range(max(0, len(self.lines) - _LAST_LINES), len(self.lines))
+        return tuple(
+            Statement(lines=((index, self.lines[index]),), is_tensorflows=True)
+            for index in last
+            if LOGGED.match(self.lines[index]) and not UNALARMING.match(self.lines[index])
+        )
+
+    @property
+    def _forms(self) -> Statement:
+        """The last few lines that a program printed: a shell may say more after its last one."""
+        said = [
+            (index, line)
+            for index, line in enumerate(self.lines)
+            if line.strip() and not LOGGED.match(line)
+        ]
+        return Statement(
+            lines=tuple(said[-_LAST_FORMS:]),
+            before=tuple(line for _, line in said[-_LAST_LINES:]),
+            is_printed=True,
+        )
+
+    @cached_property
+    def abort(self) -> int | None:
+        """The index of the last line in which native code says why it ends the process."""
+        last = range(len(self.lines) - 1, max(-1, len(self.lines) - _LAST_ABORT), -1)
+        return next((index for index in last if is_abort(self.lines[index])), None)
+
+    @property
+    def aborting(self) -> tuple[Statement, ...]:
+        """All that native code says of why it ends the process."""
+        last = range(max(0, len(self.lines) - _LAST_ABORT), len(self.lines))
+        return tuple(self._of_abort(index) for index in last if is_abort(self.lines[index]))
+
+    def _of_abort(self, first: int) -> Statement:
+        is_tensorflows = DEADLY.match(self.lines[first]) is not None
+        stop = first + 1
+        while is_tensorflows and stop < len(self.lines) and not self._ends_abort(stop):
+            stop += 1
+        lines = tuple((index, self.lines[index]) for index in range(first, stop))
+        return Statement(lines=lines, is_tensorflows=is_tensorflows)
+
+    def _ends_abort(self, index: int) -> bool:
+        line = self.lines[index]
+        return LOGGED.match(line) is not None or line.startswith(FATAL)
 
     @cached_property
     def crash(self) -> int | None:
         """The index of Python's own line about a signal that it died of."""
         for index in range(len(self.lines) - 1, -1, -1):
-            if self.lines[index].startswith(_FATAL):
+            if self.lines[index].startswith(FATAL):
                 return index
         return None
 
     @cached_property
-    def error(self) -> range:
-        """The lines of the last error: tracebacks that belong together, or the last lines."""
-        if self.exception is None:
-            return range(max(0, len(self.lines) - _LAST_LINES), len(self.lines))
-        first = self.exception if self.traceback is None else self.traceback
-        for index in range(first - 1, -1, -1):
-            if any(each in self.lines[index] for each in _CHAINED):
-                first = index
-            elif _TRACEBACK in self.lines[index]:
-                if first > index and any(
-                    each in line for line in self.lines[index : first + 1] for each in _CHAINED
-                ):
-                    first = index
-                else:
-                    break
-        return range(first, self._end_of_message)
-
-    @property
-    def _end_of_message(self) -> int:
-        """Behind it stands what TensorFlow logs while Python takes everything down."""
-        after = range((self.exception or 0) + 1, len(self.lines))
-        return next((i for i in after if _LOGGED.match(self.lines[i])), len(self.lines))
-
-    @cached_property
-    def error_text(self) -> str:
-        lines = [self.lines[index] for index in self.error]
-        return "\n".join(line for line in lines if not _UNALARMING.match(line))
-
-    @cached_property
     def message(self) -> str:
         """The exception and what it says, from its own line on; empty where there is none."""
-        return "" if self.exception is None else "\n".join(self.lines[self.exception :])
+        if self.raised is None:
+            return ""
+        return "\n".join(self.lines[self.raised.exception : self.raised.stop])
 
     @cached_property
     def frame(self) -> tuple[int, Frame] | None:
         """The deepest frame in the user's own files, with the index of its line."""
-        if self.crash is not None and self.traceback is None:
+        if self.crash is not None and self.raised is None:
             own = self._own_frames(range(self.crash, len(self.lines)))
             return own[0] if own else None  # the most recent call comes first there
-        if self.traceback is None:
+        if self.raised is None:
             return None
-        own = self._own_frames(range(self.traceback, len(self.lines)))
+        own = self._own_frames(range(self.raised.first, self.raised.stop))
         return own[-1] if own else None
 
     @cached_property
@@ -181,14 +266,6 @@ class Reading:
                     found.append((index, frame))
         return found
 
-    def find(self, text: str, where: range) -> int | None:
-        """The first of these lines in which a text stands that is no mere note of TensorFlow's."""
-        wanted = text.strip("\n")
-        for index in where:
-            if wanted in self.lines[index] and not _UNALARMING.match(self.lines[index]):
-                return index
-        return None
-
     def find_last(self, pattern: re.Pattern[str]) -> tuple[int, re.Match[str]] | None:
         """The last line that has it, and what it is there."""
         for index in range(len(self.lines) - 1, -1, -1):
@@ -201,7 +278,7 @@ class Reading:
         """The last line that is not empty and not TensorFlow's log."""
         for index in range(len(self.lines) - 1, -1, -1):
             line = self.lines[index]
-            if line.strip() and not _LOGGED.match(line) and not line.startswith(_NOISE):
+            if line.strip() and not LOGGED.match(line) and not line.startswith(NOISE):
                 return index
         return None
 

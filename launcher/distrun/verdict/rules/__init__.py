@@ -1,5 +1,6 @@
-"""Texts in logs, and what they mean: tables, one module a concern.
+"""What tasks say, and what it means: tables, one module a concern.
 
-A rule is tried on the last error in a task's log: its last traceback with the message, or the
-last lines where there is none. The first of :data:`tables.KNOWN` that fits is taken.
+A rule is tried on what a task said of its end: the exception that ended it and the causes of that,
+or the last line that it printed and the errors in TensorFlow's log. The first of
+:data:`tables.KNOWN` that fits is taken.
 """

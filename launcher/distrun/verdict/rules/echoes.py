@@ -15,7 +15,8 @@ PROXY = Rule(
         "unset http_proxy and https_proxy for the tasks, or name the cluster's hosts in no_proxy "
         "(distrun does, unless the spec sets no_proxy itself)"
     ),
-    any_of=("HTTP proxy returned", "http_proxy", "https_proxy", "via proxy", "HTTP CONNECT"),
+    any_of=("HTTP proxy returned", "HTTP CONNECT"),
+    tensorflows=("http_proxy", "https_proxy", "via proxy"),
 )
 
 _ADVICE = "check the network between the hosts, and what the other tasks printed last"
@@ -31,6 +32,8 @@ COLLECTIVE = Rule(
         "The tasks have crashed",
         "tensorflow.CoordinationService",
         "CoordinationServiceError",
+    ),
+    tensorflows=(
         "Coordination service",
         "coordination service",
         "Barrier failed",
@@ -44,26 +47,30 @@ CONNECTION = Rule(
     kind=Kind.CONNECTION_LOST,
     cause="lost its peers",
     advice=_ADVICE,
+    types=(
+        "errors_impl.UnavailableError",
+        "errors_impl.AbortedError",
+        "errors_impl.CancelledError",
+        "errors_impl.DeadlineExceededError",
+        "ConnectionError",
+        "ConnectionResetError",
+        "ConnectionRefusedError",
+        "ConnectionAbortedError",
+        "BrokenPipeError",
+    ),
     any_of=(
-        "UnavailableError",
         "Socket closed",
         "Connection reset by peer",
         "Connection refused",
         "failed to connect to all addresses",
         "Broken pipe",
-        "AbortedError",
-        "CancelledError",
-        "DeadlineExceededError",
         "Stream removed",
-        "GOAWAY",
         "Transport closed",
         "keepalive watchdog timeout",
-        "ConnectionError",
-        "ConnectionResetError",
-        "ConnectionAbortedError",
         "remote process exited",
         "NCCL error",
     ),
+    tensorflows=("GOAWAY", "UnavailableError", "AbortedError", "CancelledError"),
     is_echo=True,
 )
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 from distrun.verdict.model import Kind
 from distrun.verdict.rules.rule import Rule
 
+PORT_ADVICE = (
+    "end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts "
+    "instead of addresses in `cluster`"
+)
+OWN_PORT_ADVICE = (
+    "distrun holds port {} for the task, with SO_REUSEPORT: a server other than TensorFlow's must "
+    "set that option before it binds the port"
+)
+
 RULES = (
     Rule(
         kind=Kind.GPU_MEMORY,
@@ -36,13 +45,14 @@ RULES = (
         cause="found the disk full",
         advice="make room where it writes (df -h), or have it write elsewhere",
         any_of=("[Errno 28]", "No space left on device", "[Errno 122]", "Disk quota exceeded"),
+        forms=(r".*: (?:No space left on device|Disk quota exceeded)$",),
     ),
     Rule(
         kind=Kind.HOST_MEMORY,
         cause="ran out of memory",
         advice="use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)",
+        types=("MemoryError", "_ArrayMemoryError"),
         any_of=(
-            "MemoryError",
             "OOM when allocating tensor",
             "std::bad_alloc",
             "Cannot allocate memory",
@@ -53,10 +63,7 @@ RULES = (
     Rule(
         kind=Kind.PORT_TAKEN,
         cause="found a port taken",
-        advice=(
-            "end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts "
-            "instead of addresses in `cluster`"
-        ),
+        advice=PORT_ADVICE,
         any_of=(
             "Address already in use",
             "address already in use",
@@ -68,11 +75,9 @@ RULES = (
         kind=Kind.PERMISSION,
         cause="was refused permission",
         advice="check the owner and mode of what the line names, for the user who runs the tasks",
-        any_of=(
-            "PermissionError: ",
-            "PermissionDeniedError",
-            "Permission denied",
-            "Operation not permitted",
-        ),
+        types=("PermissionError", "errors_impl.PermissionDeniedError"),
+        any_of=("Permission denied", "Operation not permitted"),
+        forms=(r"\S+: (?:line )?\d+: .*: Permission denied$",),  # a shell
+        codes=(126,),
     ),
 )

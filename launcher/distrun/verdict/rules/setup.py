@@ -13,6 +13,7 @@ _KERAS_ADVICE = (
     "set `env: {TF_USE_LEGACY_KERAS: 1}` under `program` and install tf_keras: Keras 3 has no fit "
     "for several workers and loses updates with parameter servers"
 )
+_ARGUMENTS_ADVICE = "check `program.args`, the roles' own `args`, and what stands behind `--`"
 
 RULES = (
     Rule(
@@ -44,7 +45,7 @@ RULES = (
         cause="used Keras 3 with a strategy that needs Keras 2",
         advice=_KERAS_ADVICE,
         any_of=("you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset",),
-        all_of=("/keras/src/",),  # that of tf_keras is another
+        frames=("/keras/src/",),  # that of tf_keras is another
     ),
     Rule(
         kind=Kind.CLUSTER_MISMATCH,
@@ -63,14 +64,20 @@ RULES = (
         kind=Kind.CLUSTER_MISMATCH,
         cause="has a TF_CONFIG that TensorFlow does not take",
         advice=CLUSTER_ADVICE,
-        any_of=("multi_worker_util.py", "tfconfig_cluster_resolver.py"),
-        all_of=("Traceback",),
+        frames=(
+            "/distribute/multi_worker_util.py",
+            "/cluster_resolver/tfconfig_cluster_resolver.py",
+        ),
     ),
     Rule(
         kind=Kind.SCRIPT_NOT_FOUND,
         cause="has no program to run",
         advice="check `program.module`: it must be importable where the tasks run",
-        any_of=("Error while finding module specification for ",),  # python -m package.module
+        forms=(
+            r"\S+: Error while finding module specification for .*",  # python -m package.module
+            r"\S*python[\d.]*t?: No module named .*",
+            r"\S+: No module named \S+$",
+        ),
     ),
     Rule(
         kind=Kind.IMPORT_ERROR,
@@ -79,33 +86,52 @@ RULES = (
             "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
             "`program.python`; modules of your own must lie in the script's folder or PYTHONPATH"
         ),
-        any_of=("ModuleNotFoundError: ", "ImportError: "),
+        types=("ModuleNotFoundError", "ImportError"),
+    ),
+    Rule(
+        kind=Kind.IMPORT_ERROR,
+        cause="could not load a library",
+        advice=(
+            "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
+            "`env` of `program`"
+        ),
+        any_of=(": error while loading shared libraries: ",),
+        forms=(r"\S+: error while loading shared libraries: .*",),
+    ),
+    Rule(
+        kind=Kind.PERMISSION,
+        cause="was refused permission",
+        advice="check the owner and mode of what the line names, for the user who runs the tasks",
+        forms=(r".*: can't open file '.*': \[Errno (?:13|1)\] .*",),
     ),
     Rule(
         kind=Kind.SCRIPT_NOT_FOUND,
         cause="has no program to run",
         advice="check `program` in the spec: a script's path is relative to the spec's file",
-        any_of=("can't open file '", "can't find '__main__' module", ": not found\n"),
-        none_of=("Traceback (most recent call last)",),
-    ),
-    Rule(
-        kind=Kind.SCRIPT_NOT_FOUND,
-        cause="has no program to run",
-        advice="check `program.module`: it must be importable where the tasks run",
-        any_of=(": No module named ",),
-        none_of=("Traceback (most recent call last)",),
+        forms=(
+            r"\S+: can't open file '.*",
+            r"\S+: can't find '__main__' module.*",
+        ),
     ),
     Rule(
         kind=Kind.ARGUMENTS,
         cause="did not take its arguments",
-        advice="check `program.args`, the roles' own `args`, and what stands behind `--`",
-        any_of=(
-            ": error: unrecognized arguments",
-            ": error: argument ",
-            ": error: the following arguments are required",
-            "(see --help)",
-            "--help' for help",  # click
-            "Flags parsing error",  # absl
+        advice=_ARGUMENTS_ADVICE,
+        forms=(
+            r".*: error: unrecognized arguments.*",
+            r".*: error: argument .*",
+            r".*: error: the following arguments are required.*",
+            r".*\(see --help\)$",
+            r".*--help' for help\.?$",  # click
+            r".*Flags parsing error.*",  # absl
         ),
+    ),
+    Rule(
+        kind=Kind.ARGUMENTS,
+        cause="did not take its arguments",
+        advice=_ARGUMENTS_ADVICE,
+        forms=(r"[\w./-]+(?: [\w./-]+)*: error: .*",),  # argparse, whatever it says
+        all_of=("usage: ",),
+        codes=(2,),
     ),
 )

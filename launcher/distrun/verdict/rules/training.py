@@ -15,14 +15,9 @@ RULES = (
         kind=Kind.DATA_RAN_OUT,
         cause="ran out of data",
         advice=_DATA_ADVICE,
-        any_of=(
-            "OutOfRangeError",
-            "End of sequence",
-            "StopIteration",
-            "Input dataset is empty",
-            "ran out of data",
-            "OUT_OF_RANGE",
-        ),
+        types=("errors_impl.OutOfRangeError", "StopIteration"),
+        any_of=("End of sequence", "Input dataset is empty", "ran out of data"),
+        tensorflows=("OUT_OF_RANGE", "OutOfRangeError"),
     ),
     Rule(
         kind=Kind.NOT_FINITE,

@@ -1,0 +1,76 @@
+"""What the report on a failed job shows of its record."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrun import events
+from distrun.cli.report import failure_report
+from distrun.events import EventLog
+from distrun.jobstore import JobFolder
+from distrun.spec.model import RestartSpec
+
+from .histories import MWM, Job, running
+
+MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 ---\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = JobFolder(tmp_path)
+    made.logs.mkdir()
+    return made
+
+
+def failed() -> Job:
+    job = running(MWM, "worker:0", "worker:1")
+    job.gone("worker:0", 5)
+    job.gone("worker:1", signal=15)
+    return job
+
+
+def report(folder: JobFolder, job: Job) -> str:
+    return "\n".join(failure_report(folder, job.state))
+
+
+def test_last_lines_are_those_of_the_last_attempt(folder):
+    folder.log_of("worker:0").write_text("old\n" + MARKER + "new\n")
+    shown = report(folder, failed())
+    assert "| new" in shown
+    assert "old" not in shown
+    assert "attempt 1" not in shown
+
+
+def test_a_long_line_is_cut(folder):
+    folder.log_of("worker:0").write_text("n" * 10_000 + "\n")
+    assert "| " + "n" * 400 + "…\n" in report(folder, failed())
+
+
+def test_a_log_that_is_not_there_is_not_called_empty(folder):
+    assert "its log cannot be read" in report(folder, failed())
+    folder.log_of("worker:0").write_text("")
+    assert "it had printed nothing" in report(folder, failed())
+
+
+def restarted() -> Job:
+    job = running(MWM, "worker:0", "evaluator:0", restart=RestartSpec(max=1))
+    job.gone("worker:0", 5)
+    job.gone("evaluator:0", 9)
+    for event in [each for each in job.history if isinstance(each, events.RestartPlanned)]:
+        job.timed_out(f"restart:{event.number}")
+    job.started("worker:0")
+    job.gone("worker:0", 5)
+    return job
+
+
+def test_an_evaluators_restarts_are_not_the_jobs(folder):
+    job = restarted()
+    record = EventLog(str(folder.events_file))
+    for event in job.history:
+        record.append(event)
+    record.close()
+    assert "before it had been restarted 1 time: worker:0 exited 5\n" in report(folder, job)
+
+
+def test_restarts_without_a_record_of_their_causes_are_still_counted(folder):
+    assert "before it had been restarted 1 time\n" in report(folder, restarted())

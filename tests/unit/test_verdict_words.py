@@ -1,0 +1,389 @@
+"""What one task says of its end, replayed as a history: which of its words count."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrun import events
+from distrun.verdict.case import cases
+from distrun.verdict.judging import judge
+from distrun.verdict.model import Kind, Verdict
+from distrun.verdict.reading import Tail
+
+from .histories import MWM, Job, running
+
+TB = 'Traceback (most recent call last):\n  File "/u/t.py", line 9, in <module>\n    train()\n'
+HANDLED = TB + "FileNotFoundError: [Errno 2] No such file or directory: 'cache'\n"
+EPOCHS = "".join(f"epoch {number}\n" for number in range(100))
+HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
+ABORTED = "terminate called after throwing an instance of 'std::runtime_error'\n"
+REFUSED = "metrics server: Connection refused (will go on without)\n"
+ECHO = (
+    TB + "tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: "
+    "Socket closed\n"
+)
+DUMP = (
+    "Fatal Python error: Segmentation fault\n\n"
+    "Current thread 0x00007f (most recent call first):\n"
+    '  File "/u/t.py", line 9 in train\n'
+    '  File "/u/t.py", line 12 in <module>\n'
+)
+
+
+def judged(job: Job, **logs: str) -> Verdict:
+    """The last verdict; logs by a task's name, `worker0`."""
+    texts = {name: text.encode() for name, text in logs.items()}
+    *_, case = cases(job.history)
+    return judge(case, lambda name: Tail(texts.get(name.replace(":", ""), b"")))
+
+
+def alone(log: str, code: int | None = 1, signal: int | None = None) -> Verdict:
+    job = running(MWM, "worker:0", "worker:1")
+    job.gone("worker:1", code, signal)
+    job.gone("worker:0", signal=15)
+    verdict = judged(job, worker1=log)
+    assert verdict.task == "worker:1"
+    return verdict
+
+
+def raised(line: str) -> str:
+    return TB + line + "\n"
+
+
+SAID = {
+    "refused, then a crash": (REFUSED + "epoch 1 done\n", None, 11, Kind.CRASH),
+    "refused, then an abort": (REFUSED + ABORTED, None, 6, Kind.CRASH),
+    "refused last, then a crash": ("epoch 1\n" + REFUSED, None, 11, Kind.CRASH),
+    "no memory for a cache, then a crash": ("cache: MemoryError\nepoch 1\n", None, 11, Kind.CRASH),
+    "an abort for want of memory": (
+        (
+            "terminate called after throwing an instance of 'std::bad_alloc'\n"
+            "  what():  std::bad_alloc\n"
+        ),
+        None,
+        6,
+        Kind.HOST_MEMORY,
+    ),
+    "refused, then an exit": (
+        (
+            "data server: Connection refused, falling back to local files\n"
+            "final accuracy too low, giving up\n"
+        ),
+        3,
+        None,
+        Kind.EXIT,
+    ),
+    "handled long ago, then an exit": (HANDLED + EPOCHS, 3, None, Kind.EXIT),
+    "handled long ago, then killed": (HANDLED + EPOCHS, 137, None, Kind.KILLED),
+    "handled long ago, then an abort": (HANDLED + EPOCHS + ABORTED, None, 6, Kind.CRASH),
+    "handled, then an exit 1": (HANDLED + EPOCHS, 1, None, Kind.EXIT),
+    "shown, then an exit": (HANDLED + "giving up\n", 3, None, Kind.EXCEPTION),
+    "a proxy's name": ("env: http_proxy=\nbad config\n", 3, None, Kind.EXIT),
+    "a port by the way": (
+        "tensorboard: Address already in use, metrics off\nloss diverged, giving up\n",
+        3,
+        None,
+        Kind.EXIT,
+    ),
+    "a package by the way": (
+        "pip: ModuleNotFoundError: cupy; using numpy\nepoch 1\nloss diverged\n",
+        4,
+        None,
+        Kind.EXIT,
+    ),
+    "a module by the way": (
+        "logger: No module named foo found, skipping plugin\nbad config\n",
+        4,
+        None,
+        Kind.EXIT,
+    ),
+    "a full disk, as a tool says it": (
+        (
+            "tar: out: Cannot write: No space left on device\n"
+            "tar: Error is not recoverable: exiting now\n"
+        ),
+        2,
+        None,
+        Kind.DISK_FULL,
+    ),
+    "TensorFlow's log": (
+        "E0000 00:00:1.5 11 x.cc:2] Coordination service: Connection refused\nbye\nbye\n",
+        3,
+        None,
+        Kind.CONNECTION_LOST,
+    ),
+    "one of two arguments": (
+        "usage: t.py [-h] (--a A | --b B)\nt.py: error: one of the arguments --a --b is required\n",
+        2,
+        None,
+        Kind.ARGUMENTS,
+    ),
+    "a refused script": (
+        "python3: can't open file '/u/x.py': [Errno 13] Permission denied\n",
+        2,
+        None,
+        Kind.PERMISSION,
+    ),
+    "a library": (
+        (
+            "/u/train: error while loading shared libraries: libcudart.so.12: cannot open shared "
+            "object file: No such file or directory\n"
+        ),
+        127,
+        None,
+        Kind.IMPORT_ERROR,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_without_an_exception_only_the_last_words_count(what):
+    log, code, signal, kind = SAID[what]
+    assert alone(log, code, signal).kind is kind
+
+
+RAISED = {
+    "a proxy in the source": (
+        TB + "    raise ValueError('bad url ' + str(os.environ.get('http_proxy')))\n"
+        "ValueError: bad url None\n"
+    ),
+    "a proxy in a path": TB.replace("/u/", "/u/http_proxy/") + "ValueError: bad\n",
+    "another type in the source": (
+        TB + '    except StopIteration: raise RuntimeError("bad shape")\nRuntimeError: bad shape\n'
+    ),
+    "a type that ends alike": raised("mylib.SharedMemoryError: bad handle"),
+    "a type in a message": raised("AssertionError: expected OutOfRangeError not raised"),
+    "asyncio's": raised("asyncio.exceptions.CancelledError"),
+    "words of TensorFlow's": raised("RuntimeError: Shutdown barrier config missing"),
+    "a cause that was handled": (
+        raised("ImportError: no x") + HANDLING + raised("ValueError: invalid literal: 'abc'")
+    ),
+    "an end of data that was handled": (
+        raised("StopIteration") + HANDLING + raised("KeyError: 'lr'")
+    ),
+    "a group": (
+        "  + Exception Group Traceback (most recent call last):\n"
+        '  |   File "/u/t.py", line 9, in <module>\n'
+        "  |     train()\n"
+        "  | ExceptionGroup: two (2 sub-exceptions)\n"
+        "  +-+---------------- 1 ----------------\n"
+        "    | Traceback (most recent call last):\n"
+        '    |   File "/u/t.py", line 3, in one\n'
+        "    | ValueError: bad\n"
+        "    +---------------- 2 ----------------\n"
+        "    | Traceback (most recent call last):\n"
+        '    |   File "/u/t.py", line 4, in two\n'
+        "    | ConnectionResetError: [Errno 104] Connection reset by peer\n"
+        "    +------------------------------------\n"
+    ),
+    "refused afterwards": raised("ValueError: bad") + REFUSED,
+}
+
+
+@pytest.mark.parametrize("what", RAISED)
+def test_of_an_exception_its_own_words_count(what):
+    assert alone(RAISED[what]).kind is Kind.EXCEPTION
+
+
+def test_a_direct_cause_counts_as_the_exception_does():
+    verdict = alone(raised("MemoryError") + CAUSED + raised("RuntimeError: no batch"))
+    assert verdict.kind is Kind.HOST_MEMORY
+
+
+def test_the_final_exception_is_named():
+    verdict = alone(raised("ImportError: no x") + HANDLING + raised("ValueError: 'abc'"))
+    assert "ValueError: 'abc'" in verdict.cause
+
+
+ASIDES = {
+    "ignored": "Exception ignored in: <function Loader.__del__ at 0x7f>\n",
+    "at exit": "Error in atexit._run_exitfuncs:\n",
+    "a thread's": "Exception in thread Thread-1 (load):\n",
+    "a process's": "Process SpawnProcess-1:\n",
+}
+
+
+@pytest.mark.parametrize("what", ASIDES)
+def test_an_exception_by_the_way_does_not_hide_the_one_before(what):
+    aside = ASIDES[what] + raised("AttributeError: 'NoneType' object has no attribute 'close'")
+    assert "ValueError: bad" in alone(raised("ValueError: bad") + aside).cause
+    assert "AttributeError" in alone(aside).cause
+
+
+def test_a_traceback_that_a_logger_set_in_is_seen():
+    log = "".join(f"    {line}\n" for line in raised("ValueError: bad").splitlines())
+    verdict = alone(log)
+    assert (verdict.kind, "ValueError: bad, at t.py:9" in verdict.cause) == (Kind.EXCEPTION, True)
+
+
+def test_a_word_of_a_message_does_not_make_an_error_an_echo():
+    job = running(MWM, "worker:0", "worker:1")
+    job.exited("worker:1", 1)
+    job.exited("worker:0", 1)
+    job.ended("worker:0", "worker:1")
+    verdict = judged(
+        job,
+        worker1=raised("RuntimeError: Shutdown barrier config missing"),
+        worker0=raised("ValueError: bad"),
+    )
+    assert verdict.task == "worker:1"
+
+
+@pytest.mark.parametrize("timer", ["run", "stall"])
+@pytest.mark.parametrize("log", [HANDLED + "training goes on\n", HANDLED])
+def test_a_job_that_took_too_long_did_not_fail_of_what_was_handled(timer, log):
+    job = running(MWM, "worker:0", "worker:1", run_timeout=60.0, stall_timeout=9.0)
+    job.timed_out(timer)
+    job.gone("worker:0", signal=15)
+    job.gone("worker:1", signal=15)
+    verdict = judged(job, worker1=log)
+    assert verdict.kind is {"run": Kind.TIMEOUT, "stall": Kind.STALLED}[timer]
+
+
+def test_what_a_handler_raises_at_distruns_own_signal_is_no_cause():
+    job = running(MWM, "worker:0", "worker:1", run_timeout=60.0)
+    job.timed_out("run")
+    job.gone("worker:0", 1)
+    job.gone("worker:1", signal=15)
+    verdict = judged(job, worker0=raised("RuntimeError: asked to end"))
+    assert verdict.kind is Kind.TIMEOUT
+
+
+def one_beside(code: int | None, signal: int | None = None) -> Job:
+    job = running(MWM, "worker:0", "worker:1")
+    job.gone("worker:1", code, signal)
+    job.gone("worker:0", signal=15)
+    return job
+
+
+def test_a_crash_is_not_somebody_elses_handled_exception():
+    verdict = judged(
+        one_beside(None, 11),
+        worker0=HANDLED + "epoch 1 done\n",
+        worker1=REFUSED + "epoch 1 done\n",
+    )
+    assert (verdict.task, verdict.kind) == ("worker:1", Kind.CRASH)
+
+
+def test_a_bystander_that_had_got_over_an_exception_is_not_named():
+    refused = raised("ConnectionRefusedError: [Errno 111] Connection refused")
+    verdict = judged(one_beside(1), worker0=HANDLED + "epoch 1 done\n", worker1=refused)
+    assert (verdict.task, verdict.kind) == ("worker:1", Kind.CONNECTION_LOST)
+
+
+CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-11-21T07:31:15\n"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "",
+        CAUGHT,
+        "Exception ignored in: <function Loader.__del__ at 0x7f>\n" + raised("KeyError: 'x'"),
+        "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send\n\nRPC: /tensorflow.X/Shutdown\n",
+    ],
+)
+def test_an_exception_that_was_a_stopped_tasks_last_word_is_the_cause(after):
+    verdict = judged(one_beside(1), worker0=raised("ValueError: bad") + after, worker1=ECHO)
+    assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
+
+
+def test_what_a_task_says_when_it_was_told_to_end_is_no_cause():
+    late = CAUGHT + raised("RuntimeError: asked to end")
+    verdict = judged(one_beside(1), worker0="epoch 1\n" + late, worker1=ECHO)
+    assert verdict.task == "worker:1"
+    ignored = "Exception ignored in: <function f at 0x7f>\n" + raised("KeyError: 'x'")
+    verdict = judged(one_beside(1), worker0="epoch 1\n" + ignored, worker1=ECHO)
+    assert verdict.task == "worker:1"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "signal"),
+    [(DUMP, None, 11), (DUMP, 139, None), (ABORTED, None, 6), ("epoch 1\n", None, 11)],
+)
+def test_a_crash_that_was_slower_than_its_echo_is_the_cause(log, code, signal):
+    job = running(MWM, "worker:0", "worker:1")
+    job.gone("worker:0", 1)
+    job.gone("worker:1", code, signal)
+    verdict = judged(job, worker0=ECHO, worker1=log)
+    assert (verdict.task, verdict.kind) == ("worker:1", Kind.CRASH)
+    assert verdict.echoes == ("worker:0",)
+
+
+def test_an_abort_that_distrun_asked_for_is_no_crash():
+    job = running(MWM, "worker:0", "worker:1")
+    job.exited("worker:0", 1)
+    job.stop(signal=6)
+    job.ended("worker:0")
+    job.gone("worker:1", signal=6)
+    stack = DUMP.replace("Segmentation fault", "Aborted")
+    verdict = judged(job, worker0=ECHO, worker1=stack)
+    assert (verdict.task, verdict.kind) == ("worker:0", Kind.CONNECTION_LOST)
+
+
+def test_a_crash_at_distruns_own_signal_is_no_cause():
+    job = running(MWM, "worker:0", "worker:1")
+    job.gone("worker:0", 1)
+    job.gone("worker:1", signal=6)
+    verdict = judged(job, worker0=ECHO, worker1=CAUGHT + ABORTED)
+    assert verdict.task == "worker:0"
+
+
+def test_only_distruns_own_line_begins_an_attempt():
+    log = raised("ValueError: bad") + "--- attempt 3 failed, giving up\n"
+    assert alone(log).kind is Kind.EXCEPTION
+    marker = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:1 exited 1 ---\n"
+    assert alone(raised("ValueError: bad") + marker + "epoch 1\n").kind is Kind.EXIT
+
+
+def test_a_message_that_is_longer_than_what_was_read_asks_for_more():
+    long = Tail(b"n" * 1000 + b"\n", is_whole=False)
+    assert not long.is_enough
+    assert Tail(long.raw).is_enough
+    assert Tail(b"cut\nwhole\n", is_whole=False).is_enough
+
+
+def test_the_advice_on_a_preemption_tells_when_it_is_free():
+    assert "after 60 s of life or a step" in alone("", 143).advice
+
+
+UNABLE = {
+    "its log '/h/logs/w.log' cannot be opened: No such file or directory": "DISTRUN_HOME",
+    "its working folder '/u/job' cannot be entered: No such file or directory": "program.workdir",
+    "'x' is no program: its first line should be like #!/bin/sh": "check `program`",
+}
+
+
+@pytest.mark.parametrize("reason", UNABLE)
+def test_what_could_not_be_started_has_the_advice_for_its_reason(reason):
+    job = Job()
+    job.created(MWM)
+    job.planned("worker:0")
+    job(events.TaskNotStarted, task="worker:0", attempt=0, reason=reason)
+    job.ended("worker:0")
+    verdict = judged(job)
+    assert (verdict.kind, UNABLE[reason] in verdict.advice) == (Kind.NOT_STARTED, True)
+    assert ("the record was removed" in verdict.cause) == reason.startswith("its log")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_own"),
+    [
+        ("OSError: [Errno 98] Address already in use: ('127.0.0.1', 41783)", True),
+        ("OSError: [Errno 98] Address already in use: ('127.0.0.1', 8080)", False),
+        ("OSError: [Errno 98] Address already in use", True),
+    ],
+)
+def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error, is_own):
+    job = Job()
+    job.created(MWM)
+    job.planned()
+    record = events.TaskRecord(
+        name="worker:0", role="worker", index=0, host="localhost", address="localhost:41783"
+    )
+    job(events.JobPlanned, tasks=(record,))
+    job.started("worker:0")
+    job.gone("worker:0", 1)
+    verdict = judged(job, worker0=raised(error))
+    assert (verdict.kind, "SO_REUSEPORT" in verdict.advice) == (Kind.PORT_TAKEN, is_own)
