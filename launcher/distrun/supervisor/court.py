@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from distrun.verdict.case import Case
     from distrun.verdict.reading import Tail
 
-_TAIL_BYTES = 64 * 1024
+_TAIL_BYTES = (64 * 1024, 1024 * 1024)
+"""How much of a log's end is read; the second where the first is no more than one line's end."""
 _MOST_SECONDS = 2.0
 """After so long no more logs are read: a verdict must not hold up a job's end."""
 
@@ -65,8 +66,13 @@ class Court:
         try:
             with self._folder.log_of(task).open("rb") as file:
                 size = file.seek(0, 2)
-                start = file.seek(max(0, size - _TAIL_BYTES))
-                return Tail(file.read(_TAIL_BYTES), is_whole=start == 0)
+                tail = Tail(b"")
+                for most in _TAIL_BYTES:
+                    start = file.seek(max(0, size - most))
+                    tail = Tail(file.read(size - start), is_whole=start == 0)
+                    if tail.is_enough:
+                        break
+                return tail
         except OSError:
             return Tail(b"")
 
