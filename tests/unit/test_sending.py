@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
+import time
 
 import pytest
 
 from distrun.cli import sending
 from distrun.cli.sending import SendingBar
+
+
+def read_until(screen: int, wanted: str) -> str:
+    """What a terminal shows from here on: it comes in pieces."""
+    shown = b""
+    deadline = time.monotonic() + 10
+    while wanted.encode() not in shown:
+        left = max(0.0, deadline - time.monotonic())
+        assert select.select([screen], [], [], left)[0], f"only {shown!r}"
+        shown += os.read(screen, 10_000)
+    return shown.decode()
 
 
 def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
@@ -21,12 +34,11 @@ def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.Mon
         bar = SendingBar()
         bar.update("sending files to 2 hosts", 30_000_000, 120_000_000)
         assert bar.is_shown
-        shown = os.read(screen, 10_000).decode()
+        shown = read_until(screen, "30.0/120.0 MB")
         assert "sending files to 2 hosts" in shown
-        assert "30.0/120.0 MB" in shown
         bar.update("sending files to 2 hosts", 120_000_000, 120_000_000)
         assert not bar.is_shown
-        assert "\x1b[2K" in os.read(screen, 10_000).decode()
+        read_until(screen, "\x1b[2K")
     os.close(screen)
 
 

@@ -130,6 +130,18 @@ def test_the_exit_code_is_the_first_causes_own():
     assert job.phases() == {"chief:0": "failed", "worker:0": "stopped", "ps:0": "failed"}
 
 
+def test_a_crash_that_outlasted_the_stop_gives_its_own_exit_code():
+    """It was dumping where it stood when its peer failed, and ignored the SIGTERM meanwhile."""
+    job = running(MWM, "worker:0", "worker:1")
+    job.exited("worker:0", 1)
+    job.exited("worker:1", signal=11)
+    job.ended("worker:0", "worker:1")
+    (verdict,) = verdicts(job, worker0=ECHO)
+    assert (verdict.task, verdict.kind) == ("worker:1", Kind.CRASH)
+    job(events.VerdictReached, verdict=verdict)
+    assert job.verdict == ("failed", 139, "task")
+
+
 def test_out_of_memory_by_the_kernels_word():
     job = running(MWM, "worker:0", "worker:1")
     job(

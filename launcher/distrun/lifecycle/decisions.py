@@ -84,8 +84,8 @@ def _failure(state: JobState, task: TaskState) -> Outcome:
 def revise(state: JobState, verdict: Verdict) -> JobState:
     """The outcome, with what was found out since: the exit code is the first cause's own.
 
-    Where that has none of its own, having exited 0 or been stopped, it stays what it was; where
-    it is a host that was lost, the code is that of a lost host.
+    Where that has none of its own, having exited 0 or been stopped before it could crash, it stays
+    what it was; where it is a host that was lost, the code is that of a lost host.
     """
     outcome = state.outcome
     if outcome is None or outcome.result != "failed":
@@ -100,7 +100,8 @@ def revise(state: JobState, verdict: Verdict) -> JobState:
             cause=verdict.cause,
         )
     elif outcome.origin == "task" and task is not None and task.name != outcome.task:
-        own = None if task.stopped_by_us else task.exit_status
+        crashed = verdict.kind is Kind.CRASH
+        own = task.exit_status if crashed or not task.stopped_by_us else None
         if own:
             outcome = replace(outcome, exit_code=own, task=task.name, cause=how_it_ended(task))
     return replace(state, outcome=replace(outcome, verdict=verdict))
