@@ -189,8 +189,13 @@ class Training(ABC):
             test=(test_loss, test_accuracy),
             images_per_second=speed,
         )
-        state.begin_epoch()
-        if epoch % self._arguments.checkpoint_every.epochs == 0 or epoch == epochs:
+        self._close_epoch()
+
+    def _close_epoch(self) -> None:
+        """Begins the next epoch, and saves where that is due between the two."""
+        self._state.begin_epoch()
+        done = self._state.position.epoch
+        if done % self._arguments.checkpoint_every.epochs == 0 or done == self._arguments.epochs:
             self._save()
 
     @property

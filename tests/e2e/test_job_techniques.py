@@ -1,6 +1,7 @@
 """The techniques of the tutorials: in one process by scripts, on clusters by launches."""
 
 import json
+import math
 import re
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from job_harness import MAIN, alone, environment, workers
+from job_harness import MAIN, alone, environment, notified, workers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -44,6 +45,10 @@ def test_every_way_to_train_comes_to_the_same(small_mnist, tmp_path):
     assert "all is as it must be" in script("loops.py", str(small_mnist), str(tmp_path))
 
 
+def test_fit_on_servers_is_stopped_and_goes_on(tmp_path):
+    assert "all is as it must be" in script("fit_on_servers.py", str(tmp_path / "saved"))
+
+
 def epoch_of(lines: list[str], number: int) -> str:
     """An epoch's line without its times."""
     (line,) = (line for line in lines if line.startswith(f"epoch {number}/"))
@@ -66,11 +71,15 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(small_mnist, tmp_p
     assert [len(list((logs / part).iterdir())) for part in ("train", "test")] == [1, 1]
 
     # Model.fit goes on where the loop stopped, and a model is exported.
-    with workers(
+    with notified() as (notify, told), workers(
         2, *common, "--epochs", "2", "--batch-size", "32", "--fit", "--checkpoint-dir", str(saved),
-        "--export-dir", str(model),
+        "--export-dir", str(model), DISTRUN_NOTIFY=notify,
     ) as pair:  # fmt: skip
         assert [process.finish() for process in pair] == [0, 0]
+        losses = [float(fields["LOSS"]) for fields in told()]
+    # Also in mid-epoch it is the mean over the images, which begins at ln 10 and falls.
+    assert len(losses) > 2
+    assert all(1.0 < loss < math.log(10) for loss in losses), losses
     assert all("resumed from ckpt-1" in process.output for process in pair)
     assert [f"exported to {model}" in process.output for process in pair] == [True, False]
     assert {path.name for path in tmp_path.iterdir()} == {"saved", "model", "logs"}

@@ -37,13 +37,13 @@ KEPT = []
 def keep_pipelines():
     from synchronous import SynchronousTraining
 
-    make = SynchronousTraining._make_pipelines
+    make = SynchronousTraining._make_test_pipeline
 
     def make_and_keep(training):
         make(training)
         KEPT.append(training)
 
-    SynchronousTraining._make_pipelines = make_and_keep
+    SynchronousTraining._make_test_pipeline = make_and_keep
 
 
 def run(*argv):
