@@ -162,6 +162,13 @@ def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy, says):
         (["--checkpoint-every", "5"], "--checkpoint-every needs a --checkpoint-dir"),
         (["--max-to-keep", "5"], "--max-to-keep needs a --checkpoint-dir"),
         (["--checkpoint-every", "0e", "--checkpoint-dir", "x"], "'0e' is neither a number of"),
+        (["--checkpoint-dir", "run[1]"], "TensorFlow would take [1] for a pattern"),
+        (["--checkpoint-dir", "all/run*"], "--checkpoint-dir all/run*: TensorFlow would take *"),
+        (["--evaluate", "run?/ckpt-1"], "give the folder a name without"),
+        (["--export-dir", "a\\b"], "TensorFlow would take \\ for a pattern"),
+        (["--seed", "4294967296"], "--seed: '4294967296' is not a whole number up to 4294967295"),
+        (["--batch-size", "1000000000000"], "is not a whole number up to 2147483647"),
+        (["--steps-per-epoch", "9223372036854775808"], "up to 2147483647, and not 'all'"),
         (["--evaluate", "x", "--fit"], "it takes no --fit"),
         (["--evaluate", "x", "--export-dir", "y"], "it takes no --export-dir"),
         (["--evaluate", "x", "--strategy", "mirrored"], "needs no strategy, and one process"),
@@ -174,6 +181,28 @@ def test_wrong_arguments_are_one_line_and_exit_2(argv, says, capsys):
     assert left.value.code == 2
     assert says in said
     assert said.count("\n") == 1
+
+
+def test_a_name_that_tensorflow_takes_for_itself(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    names = {"--checkpoint-dir": "{1} ]a[b", "--summary-dir": "logs[1]"}
+    chosen = arguments.parse([word for pair in names.items() for word in pair], {}, Task())
+    assert (str(chosen.checkpoint_dir), str(chosen.summary_dir)) == tuple(names.values())
+    with pytest.raises(SystemExit):
+        arguments.parse(["--export-dir", "model"], {}, Task())
+    assert f"--export-dir {folder}/model: TensorFlow would take [1]" in capsys.readouterr().err
+
+
+def test_an_evaluation_falls_back_on_no_other_data():
+    def data(*argv: str) -> str:
+        return arguments.parse(["--evaluate", "x", *argv], {}, Task()).data
+
+    assert data() == "mnist"
+    assert data("--data", "synthetic") == "synthetic"
+    assert data("--dataset", "fashion_mnist") == "auto"  # which nothing takes the place of
+    assert arguments.parse([], {}, Task()).data == "auto"
 
 
 def test_a_wrong_strategy_of_the_launcher(capsys):

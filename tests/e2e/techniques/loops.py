@@ -134,7 +134,7 @@ for name, argv in {
         found, wanted = numbers(line), numbers(right)
         assert np.allclose([float(x) for x in found], [float(x) for x in wanted], atol=2e-3), line
 
-# Saved by two replicas, in the middle of the second epoch by another loop than goes on.
+# Saved by two replicas, in the middle of the first epoch, by another loop than goes on.
 code, _, errors = run(
     *COMMON, *TWO, "--epochs", "1", "--max-to-keep", "2", "--checkpoint-every", "3",
     "--loop", "epoch", "--checkpoint-dir", f"{RESULTS}/saved",
@@ -144,6 +144,7 @@ kept = sorted(path.name for path in Path(RESULTS, "saved").glob("*.index"))
 assert kept == ["ckpt-2.index", "ckpt-3.index"], kept
 for name, argv in {"by-one": [], "by-two": TWO, "by-fit": ["--fit"]}.items():
     shutil.copytree(f"{RESULTS}/saved", f"{RESULTS}/{name}")
+    tf.train.update_checkpoint_state(f"{RESULTS}/{name}", f"{RESULTS}/{name}/ckpt-2")
     train(name, *EPOCHS, *argv)
     print(f"resumed {name}: {apart(name):.1e} of the way apart", flush=True)
     assert apart(name) <= TOLERANCE
