@@ -15,7 +15,7 @@ from training import Training, count
 from workers import agree, meet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from arguments import Arguments
     from cluster import Task
@@ -48,20 +48,8 @@ class SynchronousTraining(Training):
         replicas = count(self._strategy.num_replicas_in_sync, "replica")
         return f"{replicas} on {count(self._task.trainers, 'worker')}"
 
-    def _agree(self) -> None:
-        agree(
-            self._strategy,
-            self._task,
-            data=self._digits.fingerprint,
-            epochs=self._arguments.epochs,
-            steps_per_epoch=self._arguments.steps_per_epoch,
-            batch_size=self._arguments.batch_size,
-            seed=self._arguments.seed,
-            checkpoint_every=self._arguments.checkpoint_every.steps,
-            checkpoint_every_epochs=self._arguments.checkpoint_every.epochs,
-            steps_per_call=self._arguments.steps_per_call,
-            steps_resumed_from=self._state.position.total_steps,
-        )
+    def _agree(self, values: Mapping[str, int | str]) -> None:
+        agree(self._strategy, self._task, values)
 
     def _finish(self) -> None:
         meet(self._strategy, self._task)
