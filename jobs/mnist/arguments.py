@@ -60,6 +60,7 @@ class Arguments:
     fit: bool
     dataset: str
     data: str
+    """`auto` until the data has been loaded, then what it is."""
     data_dir: Path | None
     checkpoint_dir: Path | None
     checkpoint_every: Interval

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import arguments
+import folders
 from cluster import ClusterError, Task, read_task
 from options import WHOLE_PASS, Interval
 
@@ -82,6 +84,50 @@ def test_an_export_replaces_nothing_but_a_model(there, tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: --export-dir {folder} ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--checkpoint-dir", "file/saved"], "--checkpoint-dir: nothing can be written to file/sa"),
+        (["--summary-dir", "file"], "--summary-dir: nothing can be written to file (File exists)"),
+        (["--export-dir", "file/model"], "--export-dir: nothing can be written to file"),
+        (["--export-dir", "."], "--export-dir . cannot be replaced by a new folder"),
+        (["--export-dir", "/proc"], "--export-dir /proc cannot be replaced by a new folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_to_is_told_before_training(argv, says, tmp_path):
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, str(MAIN), *argv],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_only_who_writes_to_a_folder_tries_it(tmp_path):
+    chosen = arguments.parse(
+        ["--checkpoint-dir", str(tmp_path / "saved"), "--summary-dir", str(tmp_path / "logs")],
+        {}, read_task(environ()),
+    )  # fmt: skip
+
+    def made_by(**task) -> list[str]:
+        folders.check(replace(chosen, strategy=task.pop("strategy")), Task(**task))
+        made = sorted(path.name for path in tmp_path.iterdir())
+        for name in made:
+            (tmp_path / name).rmdir()
+        return made
+
+    of_both = (("chief", ("a:1",)), ("worker", ("b:1",)))
+    assert made_by(strategy="default") == ["logs", "saved"]
+    together = {"strategy": "multi_worker_mirrored", "cluster": of_both}
+    assert made_by(role="chief", **together) == ["logs", "saved"]
+    assert made_by(role="worker", **together) == ["saved"]
+    assert made_by(role="evaluator", **together) == []
+    apart = {**together, "strategy": "parameter_server"}
+    assert made_by(role="worker", **apart) == []
 
 
 @pytest.mark.parametrize(
