@@ -51,8 +51,8 @@ examples:
   python main.py --evaluate run1                        the test accuracy of its newest checkpoint
   python main.py --summary-dir logs --export-dir model  for TensorBoard, and a SavedModel
 
-exit codes: 0 trained; 2 wrong usage; 42 preempted (SIGTERM), after saving; 65 data or a checkpoint
-that cannot be used; 69 no TPU; 1 the cluster broke (a peer died).
+exit codes: 0 trained; 2 wrong usage; 42 preempted (SIGTERM), after saving; 65 data, a checkpoint or
+a folder that cannot be used; 69 no TPU; 1 the cluster broke (a peer died).
 """
 
 
