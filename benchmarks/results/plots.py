@@ -8,6 +8,7 @@ import matplotlib as mpl
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
+from report import TRIED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,7 @@ def _times(strategies: dict[str, Any], path: Path) -> None:
 
 def _steps(steps: dict[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(9, 4))
-    names = list(steps)
+    names = list(TRIED)
     axes.barh(names, [steps[name]["wall"] for name in names], color=_JOB)
     axes.axvline(steps["alone"]["wall"], color="black", linewidth=1, linestyle="--")
     axes.invert_yaxis()

@@ -24,14 +24,15 @@ TRIED = {
     "loop": "25 steps inside one tf.function: no Python between them",
     "jit": "loss and gradients compiled by XLA",
     "fused-optimizer": "Keras's older RMSprop: one fused kernel a variable",
-    "xla-optimizer": "each variable's update compiled by XLA: one pass over memory",
-    "malloc": "malloc told to keep freed memory, in large pages (`GLIBC_TUNABLES`)",
     "bfloat16": "gradients cast to bfloat16 for the reduction",
     "float16": "gradients cast to float16 for the reduction",
+    "xla-optimizer": "each variable's update compiled by XLA: one pass over memory",
+    "malloc": "malloc told to keep freed memory, in large pages (`GLIBC_TUNABLES`)",
     "xla-optimizer+malloc": "the job's step: these two together",
     "xla-optimizer+malloc+float16": "the job's with `--reduce-as float16`",
     "xla-optimizer+malloc+float16+loop": "and with `--loop epoch`",
 }
+"""In the order of the page, in which a row may speak of those above it."""
 
 
 def write(figures: dict[str, Any]) -> str:
@@ -184,12 +185,12 @@ def _steps(steps: dict[str, Any]) -> str:
     plain, floor = steps["as it is"]["wall"], steps["alone"]["wall"]
     rows = [
         (
-            TRIED.get(name, name),
-            f"{found['wall']:.0f}",
-            f"{found['cpu']:.0f}",
-            f"{found['wall'] / plain:.2f}",
+            what,
+            f"{steps[name]['wall']:.0f}",
+            f"{steps[name]['cpu']:.0f}",
+            f"{steps[name]['wall'] / plain:.2f}",
         )
-        for name, found in steps.items()
+        for name, what in TRIED.items()
     ]
     table = _table(("what was tried", "ms a step", "ms of CPU", "to the tutorial's step"), rows)
     return f"""\

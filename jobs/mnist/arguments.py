@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,11 @@ ROLES = {
 STEPS_PER_CALL = 100
 """Few enough that a call is over within the 10 s which launchers and clusters give at least
 after a SIGTERM; the epoch's steps are usually fewer."""
+
+
+_GLOB = re.compile(r"[*?\\]|\[[^/]*\]")
+"""What TensorFlow takes for a pattern where it looks for a checkpoint's files: those of
+`run[1]/ckpt-3` it seeks, and removes, in `run1`. Braces, and a bracket alone, do no harm."""
 
 
 class UsageError(Exception):
@@ -54,6 +60,7 @@ class Arguments:
     fit: bool
     dataset: str
     data: str
+    """`auto` until the data has been loaded, then what it is."""
     data_dir: Path | None
     checkpoint_dir: Path | None
     checkpoint_every: Interval
@@ -77,6 +84,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Argume
             parser.error(
                 f"DISTRUN_STRATEGY={options['strategy']!r} is none of {', '.join(STRATEGIES)}"
             )
+    if options["evaluate"] and (options["data"], options["dataset"]) == ("auto", "mnist"):
+        options["data"] = "mnist"  # what a checkpoint is worth on other digits nobody asked
     try:
         _check(options)
         distribution = distribution_of(options, options["strategy"])
@@ -108,6 +117,7 @@ def _check(options: dict[str, Any]) -> None:
     _check_data(options)
     _check_techniques(options)
     _check_saving(options)
+    _check_paths(options)
     if options["evaluate"]:
         _check_evaluation(options)
 
@@ -153,6 +163,19 @@ def _check_saving(options: dict[str, Any]) -> None:
             "--fit on parameter_server sees no steps: it saves every N epochs (--checkpoint-every "
             "Ne), not after steps"
         )
+
+
+def _check_paths(options: dict[str, Any]) -> None:
+    for name in ("checkpoint_dir", "evaluate", "export_dir"):
+        path = options[name]
+        if path and name == "export_dir":
+            # A model is loaded by its absolute path; checkpoints are found by the one given.
+            path = path.absolute()
+        if found := _GLOB.search(str(path or "")):
+            raise UsageError(
+                f"--{name.replace('_', '-')} {path}: TensorFlow would take {found[0]} for a "
+                "pattern of other names; give the folder a name without * ? \\ [ ]"
+            )
 
 
 def _check_evaluation(options: dict[str, Any]) -> None:

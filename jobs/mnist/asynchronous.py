@@ -16,7 +16,7 @@ from preemption import Preempted
 from training import Training, count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from arguments import Arguments
     from cluster import Task
@@ -80,7 +80,7 @@ class AsynchronousTraining(Training):
         workers, servers = self._task.count("worker"), self._task.count("ps")
         return f"steps by {count(workers, 'worker')}, variables on {servers} ps"
 
-    def _agree(self) -> None:
+    def _agree(self, values: Mapping[str, int | str]) -> None:
         """Nothing to do: steps are the chief's alone, and workers check their data themselves."""
 
     def _prepare(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ import tensorflow as tf
 
 import origin
 import scratch
+from folders import FolderError
+from writing import writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +40,41 @@ def problem_of(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200]
 
 
+def saved(folder: Path) -> list[str]:
+    """The checkpoints in a folder by their paths, the newest first.
+
+    They are those that TensorFlow's list there names; where it is lost or garbled, all whose files
+    are there.
+    """
+    listed = _listed(folder)
+    if listed is not None:
+        return listed
+    numbered = [(re.fullmatch(r"ckpt-(\d+)", path.stem), path) for path in folder.glob("*.index")]
+    found = sorted(((int(name[1]), path) for name, path in numbered if name), reverse=True)
+    return [str(path.with_suffix("")) for _, path in found]
+
+
+def _listed(folder: Path) -> list[str] | None:
+    """What TensorFlow's list in a folder names, the newest first; None where there is none."""
+    try:
+        state = tf.train.get_checkpoint_state(str(folder))
+    except ValueError:  # not text, or an empty file
+        return None
+    paths = list(reversed(state.all_model_checkpoint_paths)) if state else []
+    return paths or None
+
+
+def _mend_list(folder: Path) -> None:
+    """Writes TensorFlow's list anew where it is lost or garbled: saving goes on from it."""
+    if _listed(folder) is not None:
+        return
+    paths = saved(folder)
+    if paths:
+        tf.compat.v1.train.update_checkpoint_state(str(folder), paths[0], list(reversed(paths)))
+    else:
+        (folder / "checkpoint").unlink(missing_ok=True)
+
+
 class Checkpoints:
     """Saves and restores; only what the chief saves stays.
 
@@ -50,6 +88,8 @@ class Checkpoints:
         self.folder = folder
         self._checkpoint, self._arguments = checkpoint, arguments
         self._scratch = None if task.is_chief else scratch.folder_of(task, folder)
+        if task.is_chief:
+            _mend_list(folder)
         self._manager = tf.train.CheckpointManager(
             checkpoint,
             str(self._scratch or folder),
@@ -62,8 +102,7 @@ class Checkpoints:
         Raises:
             CheckpointError: there are checkpoints, but none fits.
         """
-        state = tf.train.get_checkpoint_state(str(self.folder))
-        paths = list(reversed(state.all_model_checkpoint_paths)) if state else []
+        paths = saved(self.folder)
         for path in paths:
             try:
                 origin.check(path, self._arguments, origin.TRAINING)
@@ -85,8 +124,18 @@ class Checkpoints:
         return None
 
     def save(self) -> None:
-        """Saves; all workers must call it at the same step."""
-        self._manager.save()
+        """Saves; all workers must call it at the same step.
+
+        Raises:
+            FolderError: it cannot be written; what was saved before is still there.
+        """
+        folder = self._scratch or self.folder
+        try:
+            with writing("checkpoint", folder):
+                self._manager.save()
+        except FolderError:
+            scratch.remove_half_saved(folder)
+            raise
 
     def tidy(self) -> None:
         """Removes what a worker that is not the chief has saved."""

@@ -47,6 +47,7 @@ class Digits:
     """(m, 28, 28)"""
     test_labels: Bytes
     """(m,)"""
+    are_synthetic: bool = False
 
     @property
     def fingerprint(self) -> int:

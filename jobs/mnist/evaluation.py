@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import inputs
 import origin
-from checkpoints import UNUSABLE, CheckpointError, problem_of
+from checkpoints import UNUSABLE, CheckpointError, problem_of, saved
 from state import State
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ class Evaluation:
         )
 
 
+def newest_in(folder: Path) -> str | None:
+    """The newest checkpoint whose files are there, by its path."""
+    return next((path for path in saved(folder) if Path(f"{path}.index").exists()), None)
+
+
 def found(asked: Path) -> str:
     """The checkpoint that is meant by its own path, or by that of its folder: there the newest.
 
@@ -91,7 +96,7 @@ def found(asked: Path) -> str:
         CheckpointError: there is none.
     """
     if asked.is_dir():
-        newest: str | None = tf.train.latest_checkpoint(str(asked))
+        newest = newest_in(asked)
         if newest is None:
             raise CheckpointError(f"there is no checkpoint in {asked}")
         return newest

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from folders import try_out
+
 _MARK = "saved_model.pb"
 
 
@@ -17,15 +19,21 @@ class ExportError(Exception):
 
 
 def check(folder: Path) -> None:
-    """Checks that a model may be written to a folder, before there is one; needs no TensorFlow.
+    """Checks that a model can be written to a folder, before there is one; needs no TensorFlow.
 
     Raises:
-        ExportError: what is there is no model, and is not to be replaced.
+        ExportError: what is there is no model, or cannot be replaced.
+        FolderError: nothing can be written beside it.
     """
+    if folder.name in {"", ".."} or os.path.ismount(folder):
+        raise ExportError(
+            f"--export-dir {folder} cannot be replaced by a new folder: name one inside it"
+        )
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ExportError(f"--export-dir {folder} is there, and is no folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _MARK).exists():
         raise ExportError(f"--export-dir {folder} holds other things than a SavedModel")
+    try_out("--export-dir", folder.parent)
 
 
 def export(model: Any, plain: Any, folder: Path) -> None:

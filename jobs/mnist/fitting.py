@@ -8,8 +8,8 @@ custom loop cannot resume from. Started again, either goes on where the other st
 
 from __future__ import annotations
 
-import signal
 import time
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -18,12 +18,15 @@ import tf_keras
 from asynchronous import AsynchronousTraining
 from preemption import Preempted
 from synchronous import SynchronousTraining
+from training import Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from preemption import Preemption
     from state import State
+
+_LOOK_SECONDS = 0.02
+"""Between two looks at whether an epoch's steps are done, on parameter servers."""
 
 
 class CountedAccuracy(tf_keras.metrics.SparseCategoricalAccuracy):  # type: ignore[misc]
@@ -72,45 +75,74 @@ def compile_for_fit(strategy: tf.distribute.Strategy, state: State) -> None:
         )
 
 
-def make_preemptible(model: Any, preemption: Preemption) -> None:
-    """Has each step that fit takes run by the preemption's handler."""
+def run_steps_by(run: Callable[..., Any], model: Any) -> None:
+    """Has `run(step, iterator)` called in the place of each `step(iterator)` of Model.fit."""
     make = model.make_train_function
 
     def make_train_function(force: bool = False) -> Any:
+        if model.train_function is not None and not force:
+            return model.train_function  # of an earlier fit
         train = make(force)
-        return lambda iterator: preemption.run(train, iterator)
+        return lambda iterator: run(train, iterator)
 
     model.make_train_function = make_train_function
 
 
-class SynchronousFit(SynchronousTraining):
-    """Model.fit on any strategy but ParameterServerStrategy."""
-
-    def _prepare(self) -> None:
-        self._make_pipelines()
-        compile_for_fit(self._strategy, self._state)
-        make_preemptible(self._state.model, self._preemption)
+class _Fit(Training):
+    """What fit is given, and when, whichever the strategy."""
 
     def _train(self) -> None:
         # An epoch that was stopped is finished first: all of one fit have the same steps.
         if self._state.position.step:
-            self._fit(until=self._state.position.epoch + 1)
+            self._finish_epoch()
         if self._state.position.epoch < self._arguments.epochs:
             self._fit(until=self._arguments.epochs)
 
-    def _fit(self, until: int) -> None:
-        self._start_clock()
-        if not self._steps_left:  # what is asked for now is less than was trained
-            self._end_fitted_epoch(float("nan"), float("nan"))
+    def _finish_epoch(self) -> None:
+        epoch = self._state.position.epoch + 1
+        if self._steps_left:
+            self._fit(until=epoch)
             return
+        # What is asked for now is less than was trained.
+        self._say(f"epoch {epoch}/{self._arguments.epochs} has all its steps already")
+        self._close_epoch()
+
+    def _fit(self, until: int) -> None:
+        """Trains epochs from where the run is, each of as many steps as the first has left."""
         self._state.model.fit(
-            self._dataset,
+            self._fitted_data(),
             steps_per_epoch=self._steps_left,
             initial_epoch=self._state.position.epoch,
             epochs=until,
-            callbacks=[_Steps(self._count_fitted_step), _Epochs(self._end_fitted_epoch)],
+            callbacks=self._callbacks(),
             verbose=0,
         )
+
+    @abstractmethod
+    def _fitted_data(self) -> Any:
+        """The run's batches from where it is now, in the form that fit takes."""
+
+    @abstractmethod
+    def _callbacks(self) -> list[Any]:
+        """Those that tell the run what has been trained; called at the start of each fit."""
+
+
+class SynchronousFit(_Fit, SynchronousTraining):
+    """Model.fit on any strategy but ParameterServerStrategy."""
+
+    def _prepare(self) -> None:
+        self._datasets: list[Any] = []
+        self._make_test_pipeline()
+        compile_for_fit(self._strategy, self._state)
+        run_steps_by(self._preemption.run, self._state.model)
+
+    def _fitted_data(self) -> Any:
+        self._datasets.append(self._training_dataset())  # kept: deleting one stalls
+        return self._datasets[-1]
+
+    def _callbacks(self) -> list[Any]:
+        self._start_clock()
+        return [_Steps(self._count_fitted_step), _Epochs(self._end_fitted_epoch)]
 
     def _start_clock(self) -> None:
         self._started = time.monotonic()
@@ -121,39 +153,64 @@ class SynchronousFit(SynchronousTraining):
         self._say_first(1)
         self._count_steps(1)
         speed = self._speed(self._started, self._first_image)
-        self._tell(self._state.position.epoch + 1, loss / self._task.trainers, speed)
-        if self._tracing:
-            self._tracing = False
+        self._tell(self._state.position.epoch + 1, loss, speed)
+        if self._tracing and self._steps_left:
             self._start_clock()
+        self._tracing = False
         every = self._arguments.checkpoint_every.steps
         if every and self._state.position.step % every == 0 and self._steps_left:
             self._save()
+
+    def _mean(self, loss: tf.Tensor) -> float:
+        # Keras sums over the workers what each of them has: the mean over all.
+        return float(loss) / self._task.trainers
 
     def _end_fitted_epoch(self, loss: float, accuracy: float) -> None:
         self._end_epoch(loss, accuracy, self._speed(self._started, self._first_image))
         self._start_clock()
 
 
-class AsynchronousFit(AsynchronousTraining):
+class AsynchronousFit(_Fit, AsynchronousTraining):
     """Model.fit on ParameterServerStrategy: Keras schedules the steps, and shows epochs only."""
 
-    _preempted = False
+    _in_epoch = False
+    """Whether steps have been scheduled that are not counted in the position."""
 
     def _prepare(self) -> None:
         super()._prepare()
         compile_for_fit(self._strategy, self._state)
-        signal.signal(signal.SIGTERM, self._end_at_once)
+        run_steps_by(self._schedule, self._state.model)
 
-    def _train(self) -> None:
+    def _fitted_data(self) -> Any:
+        return tf_keras.utils.experimental.DatasetCreator(self._pipeline)
+
+    def _callbacks(self) -> list[Any]:
+        self._start_epoch()
+        return [_Epochs(self._end_fitted_epoch)]
+
+    def _start_epoch(self) -> None:
+        self._in_epoch = False
+        self._to_schedule = self._steps_left
         self._started = time.monotonic()
-        self._state.model.fit(
-            tf_keras.utils.experimental.DatasetCreator(self._pipeline),
-            steps_per_epoch=self._steps_left,
-            initial_epoch=self._state.position.epoch,
-            epochs=self._arguments.epochs,
-            callbacks=[_Epochs(self._end_fitted_epoch)],
-            verbose=0,
-        )
+
+    def _schedule(self, step: Callable[[Any], Any], iterator: Any) -> Any:
+        """Schedules a step; returns after an epoch's last one when all are done.
+
+        Keras would wait for them where a SIGTERM could not be acted on.
+
+        Raises:
+            Preempted: the chief was told to end. What was trained of this epoch is lost: no one
+                knows which of its steps have been done.
+        """
+        if self._told_to_end.is_set():
+            raise Preempted
+        self._in_epoch = True
+        scheduled = step(iterator)
+        self._to_schedule -= 1
+        while not (self._to_schedule or self._coordinator.done()):
+            if self._told_to_end.wait(_LOOK_SECONDS):
+                raise Preempted
+        return scheduled
 
     def _end_fitted_epoch(self, loss: float, accuracy: float) -> None:
         steps = self._steps_left
@@ -162,13 +219,8 @@ class AsynchronousFit(AsynchronousTraining):
         self._count_steps(steps)
         speed = steps * self._global_batch / max(time.monotonic() - self._started, 1e-9)
         self._end_epoch(loss, accuracy, speed)
-        self._started = time.monotonic()
-
-    def _end_at_once(self, *_: object) -> None:
-        # What was trained of this epoch is lost: no one knows which of its steps have been done.
-        self._preempted = True
-        raise Preempted
+        self._start_epoch()
 
     def _finish(self) -> None:
-        if not self._preempted:
+        if not self._in_epoch:
             super()._finish()

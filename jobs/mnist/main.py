@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import arguments
+import folders
 import scratch
 from cluster import ClusterError, Task, read_task
+from folders import FolderError
 from startup import StartUpGuard
 
 if TYPE_CHECKING:
@@ -56,13 +59,16 @@ def main(argv: Sequence[str]) -> int:
     from mnist import load_digits
 
     try:
+        folders.check(chosen, task)
         if chosen.export_dir and task.is_chief:
             check_export(chosen.export_dir)
         digits = load_digits(chosen.data, chosen.dataset, chosen.data_dir, _say)
-    except ExportError as error:
+    except (FolderError, ExportError) as error:
         return _fail(EXIT_USAGE, error)
     except DataError as error:
         return _fail(EXIT_DATA, error)
+    if chosen.dataset == "mnist":
+        chosen = replace(chosen, data="synthetic" if digits.are_synthetic else "mnist")
     if chosen.checkpoint_dir:
         scratch.sweep(chosen.checkpoint_dir)
     # Before TensorFlow is imported: tf.keras is tf_keras (Keras 3 fails with several of the
@@ -120,7 +126,8 @@ def _evaluate(
     tf.get_logger().setLevel("ERROR")
     guard.end()
     try:
-        _say(str(Evaluation(digits, chosen).of(found(checkpoint))))
+        result = Evaluation(digits, chosen).of(found(checkpoint))
+        _say(f"{result}  data: {digits.source}, {len(digits.test_images):,} images")
     except CheckpointError as error:
         return _fail(EXIT_DATA, error)
     return 0
@@ -168,6 +175,7 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
         CheckpointError: EXIT_DATA,
         DisagreementError: EXIT_DATA,
         ExportError: EXIT_DATA,
+        FolderError: EXIT_DATA,
         NoTpuError: EXIT_NO_TPU,
         LostUpdateError: EXIT_CLUSTER,
     }

@@ -25,6 +25,11 @@ STRATEGIES = (
 WHOLE_PASS = 0
 """As a number of steps: as many as one pass over the training images takes."""
 
+_INT32_MAX = 2**31 - 1
+"""More steps, epochs or images would overflow one of TensorFlow's numbers somewhere."""
+_SEED_MAX = 2**32 - 1
+"""NumPy's."""
+
 _DESCRIPTION = """\
 Trains the tutorials' CNNs on MNIST or Fashion-MNIST with a custom training loop (or Model.fit), in
 one process or on a cluster: every task of the cluster runs this same program, and TF_CONFIG tells
@@ -46,8 +51,8 @@ examples:
   python main.py --evaluate run1                        the test accuracy of its newest checkpoint
   python main.py --summary-dir logs --export-dir model  for TensorBoard, and a SavedModel
 
-exit codes: 0 trained; 2 wrong usage; 42 preempted (SIGTERM), after saving; 65 data or a checkpoint
-that cannot be used; 69 no TPU; 1 the cluster broke (a peer died).
+exit codes: 0 trained; 2 wrong usage; 42 preempted (SIGTERM), after saving; 65 data, a checkpoint or
+a folder that cannot be used; 69 no TPU; 1 the cluster broke (a peer died).
 """
 
 
@@ -61,14 +66,15 @@ class Interval:
     """At the end of every so many epochs."""
 
 
-def integer(least: int) -> Callable[[str], int]:
+def integer(least: int, most: int = _INT32_MAX) -> Callable[[str], int]:
     def parse(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+        if not least <= number <= most:
+            limit = f"of {least} or more" if number < least else f"up to {most}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {limit}")
         return number
 
     return parse
@@ -185,7 +191,7 @@ class Parser(argparse.ArgumentParser):
         )
         training.add_argument(
             "--seed",
-            type=integer(0),
+            type=integer(0, _SEED_MAX),
             default=0,
             metavar="N",
             help="of the first weights and of the order of the images; the same on all workers "
@@ -235,8 +241,8 @@ class Parser(argparse.ArgumentParser):
             choices=("auto", "mnist", "synthetic"),
             default="auto",
             help="mnist: from --data-dir, Keras's cache, or a download; synthetic: digits the job "
-            "draws itself; auto (default): the --dataset where it can be had, else, for mnist, "
-            "synthetic",
+            "draws itself; auto (default): the --dataset where it can be had, else, for mnist (and "
+            "to train), synthetic",
         )
         data.add_argument(
             "--data-dir",

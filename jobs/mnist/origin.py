@@ -9,9 +9,11 @@ import tensorflow as tf
 if TYPE_CHECKING:
     from arguments import Arguments
 
-TRAINING = ("dataset", "model", "optimizer")
+TRAINING = ("dataset", "data", "model", "optimizer")
 """What a run that resumes must have in common with the checkpoint."""
-EVALUATION = ("dataset", "model")
+EVALUATION = ("dataset", "data", "model")
+_MAY_BE_UNKNOWN = ("data",)
+"""What checkpoints of earlier versions do not hold."""
 
 _KEY = "origin/.ATTRIBUTES/VARIABLE_VALUE"
 """Where tf.train.Checkpoint keeps the variable that is its attribute `origin`."""
@@ -42,5 +44,7 @@ def check(path: str, arguments: Arguments, names: tuple[str, ...]) -> None:
     trained = dict(word.split("=", 1) for word in words)
     for name in names:
         asked = getattr(arguments, name)
+        if name in _MAY_BE_UNKNOWN and name not in trained:
+            continue
         if trained.get(name) != asked:
             raise ForeignError(f"it was trained with --{name} {trained.get(name)}, not {asked}")

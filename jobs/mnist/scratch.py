@@ -34,9 +34,15 @@ def sweep(checkpoints: Path) -> None:
 
     Call it before the strategy is built: until then no worker of this launch can have saved.
     """
-    for left in (f"{_PREFIX}*_*", _HALF_SAVED):
-        for folder in checkpoints.glob(left):
-            remove(folder)
+    for folder in checkpoints.glob(f"{_PREFIX}*_*"):
+        remove(folder)
+    remove_half_saved(checkpoints)
+
+
+def remove_half_saved(checkpoints: Path) -> None:
+    """Removes what is left of a checkpoint whose saving was broken off."""
+    for folder in checkpoints.glob(_HALF_SAVED):
+        remove(folder)
 
 
 def remove_generated_code() -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from writing import writing
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,23 +23,25 @@ class Summaries:
 
     def __init__(self, folder: Path | None) -> None:
         """Takes None where nothing is to be written: not asked for, or not the chief."""
+        self._folder = folder
         self._train: Any = None
         self._test: Any = None
         if folder is not None:
-            self._train = tf.summary.create_file_writer(str(folder / "train"))
-            self._test = tf.summary.create_file_writer(str(folder / "test"))
+            with writing("summary", folder):
+                self._train = tf.summary.create_file_writer(str(folder / "train"))
+                self._test = tf.summary.create_file_writer(str(folder / "test"))
         self._due = 0
 
     def is_due(self, step: int) -> bool:
         """Whether to write the loss of this step, counted over all epochs."""
-        return self._train is not None and step >= self._due
+        return self._folder is not None and step >= self._due
 
     def write_step(self, step: int, loss: float) -> None:
         """Writes the loss of one step, counted over all epochs."""
-        if self._train is None:
+        if self._folder is None:
             return
         self._due = step + EVERY
-        with self._train.as_default():
+        with writing("summary", self._folder), self._train.as_default():
             tf.summary.scalar("batch_loss", loss, step=step)
 
     def write_epoch(
@@ -56,8 +60,10 @@ class Summaries:
             test: loss and accuracy over the test images.
             images_per_second: of all workers together.
         """
-        for writer, (loss, accuracy) in ((self._train, train), (self._test, test)):
-            if writer is not None:
+        if self._folder is None:
+            return
+        with writing("summary", self._folder):
+            for writer, (loss, accuracy) in ((self._train, train), (self._test, test)):
                 with writer.as_default():
                     tf.summary.scalar("epoch_loss", loss, step=epoch)
                     tf.summary.scalar("epoch_accuracy", accuracy, step=epoch)

@@ -15,7 +15,7 @@ from training import Training, count
 from workers import agree, meet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from arguments import Arguments
     from cluster import Task
@@ -48,46 +48,37 @@ class SynchronousTraining(Training):
         replicas = count(self._strategy.num_replicas_in_sync, "replica")
         return f"{replicas} on {count(self._task.trainers, 'worker')}"
 
-    def _agree(self) -> None:
-        agree(
-            self._strategy,
-            self._task,
-            data=self._digits.fingerprint,
-            epochs=self._arguments.epochs,
-            steps_per_epoch=self._arguments.steps_per_epoch,
-            batch_size=self._arguments.batch_size,
-            seed=self._arguments.seed,
-            checkpoint_every=self._arguments.checkpoint_every.steps,
-            checkpoint_every_epochs=self._arguments.checkpoint_every.epochs,
-            steps_per_call=self._arguments.steps_per_call,
-            steps_resumed_from=self._state.position.total_steps,
-        )
+    def _agree(self, values: Mapping[str, int | str]) -> None:
+        agree(self._strategy, self._task, values)
 
     def _finish(self) -> None:
         meet(self._strategy, self._task)
 
     def _prepare(self) -> None:
-        self._make_pipelines()
-        self._loop = self._chosen_loop()
+        self._make_test_pipeline()
+        self._loop = self._chosen_loop(self._training_dataset())
 
-    def _make_pipelines(self) -> None:
-        self._dataset = inputs.training_dataset(
+    def _make_test_pipeline(self) -> None:
+        # Kept until the process ends: deleting a distributed iterator stalls for up to 40 s.
+        self._test_images, self._test_steps = inputs.test_iterator(self._strategy, self._digits)
+
+    def _training_dataset(self) -> Any:
+        """The run's batches from where it is now; it has no end."""
+        return inputs.training_dataset(
             self._strategy,
             self._digits,
             self._batches,
             global_batch=self._global_batch,
             how=self._arguments.input,
         )
-        # Kept until the process ends: deleting a distributed iterator stalls for up to 40 s.
-        self._test_images, self._test_steps = inputs.test_iterator(self._strategy, self._digits)
 
-    def _chosen_loop(self) -> Loop:
+    def _chosen_loop(self, dataset: Any) -> Loop:
         step, preemption = self._distributed_train_step, self._preemption
         if self._arguments.loop == "for":
-            return ForLoop(self._dataset, step, preemption)
+            return ForLoop(dataset, step, preemption)
         if self._arguments.loop == "epoch":
-            return EpochLoop(self._dataset, step, preemption, self._arguments.steps_per_call)
-        return IteratorLoop(self._dataset, step, preemption)
+            return EpochLoop(dataset, step, preemption, self._arguments.steps_per_call)
+        return IteratorLoop(dataset, step, preemption)
 
     def _train_epoch(self, epoch: int) -> float:
         position = self._state.position
@@ -97,7 +88,7 @@ class SynchronousTraining(Training):
                 self._say_first(steps)
                 self._count_steps(steps)
                 self._tell(epoch, loss, self._speed(started, first_image))
-                if self._tracing and steps == 1:
+                if self._tracing and steps == 1 and self._steps_left:
                     started, first_image = time.monotonic(), position.images_seen
                 self._tracing = False
             if self._steps_left:
@@ -115,12 +106,16 @@ class SynchronousTraining(Training):
         summary_due = self._summaries.is_due(step)
         if not (summary_due or (self._progress.due and speed > 0)):
             return
-        # This worker's part, scaled up: the sum over all would be a collective more.
-        mean = float(loss) * self._task.trainers
+        mean = self._mean(loss)
         if self._progress.due:
             self._progress.send(step=step, epoch=epoch, loss=mean, examples_per_sec=speed)
         if summary_due:
             self._summaries.write_step(step, mean)
+
+    def _mean(self, loss: tf.Tensor) -> float:
+        """The mean loss of a step, of what the step returned of it."""
+        # This worker's part, scaled up: the sum over all would be a collective more.
+        return float(loss) * self._task.trainers
 
     def _distributed_train_step(self, batch: Batch) -> tf.Tensor:
         """One step on one global batch; returns this worker's part of its mean loss."""

@@ -61,6 +61,7 @@ def draw(training: int, test: int) -> Digits:
     images, labels = _images(training + test, templates, rng)
     return Digits(
         source="synthetic digits",
+        are_synthetic=True,
         train_images=images[:training],
         train_labels=labels[:training],
         test_images=images[training:],
@@ -149,6 +150,7 @@ def _read(path: Path) -> Digits:
         raise DataError(f"{path} holds another number of images")
     return Digits(
         source="synthetic digits",
+        are_synthetic=True,
         train_images=digits.train_images,
         train_labels=digits.train_labels,
         test_images=digits.test_images,

@@ -22,9 +22,10 @@ from progress import Progress
 from startup import seconds_since_start
 from state import State
 from summaries import Summaries
+from workers import terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import tensorflow as tf
 
@@ -46,6 +47,8 @@ class Training(ABC):
     ) -> None:
         self._strategy, self._arguments, self._task, self._say = strategy, arguments, task, say
         self._digits = digits
+        # Before the first variable, which the workers would share: they must be of one model.
+        self._agree(terms(arguments, digits))
         self._global_batch = inputs.global_batch_size(
             strategy, self._workers_in_step, arguments.batch_size
         )
@@ -71,8 +74,8 @@ class Training(ABC):
         """Who trains, in words."""
 
     @abstractmethod
-    def _agree(self) -> None:
-        """Checks that all tasks were started for the same run."""
+    def _agree(self, values: Mapping[str, int | str]) -> None:
+        """Checks that all tasks were started for the same run: that these are the same on all."""
 
     @abstractmethod
     def _prepare(self) -> None:
@@ -135,7 +138,7 @@ class Training(ABC):
 
     def _resume(self) -> None:
         restored = self._checkpoints.restore(self._say) if self._checkpoints else None
-        self._agree()
+        self._agree({"steps_resumed_from": self._state.position.total_steps})
         if restored:
             self._say(
                 f"resumed from {restored} in {self._arguments.checkpoint_dir}: {self.position}"
@@ -189,8 +192,13 @@ class Training(ABC):
             test=(test_loss, test_accuracy),
             images_per_second=speed,
         )
-        state.begin_epoch()
-        if epoch % self._arguments.checkpoint_every.epochs == 0 or epoch == epochs:
+        self._close_epoch()
+
+    def _close_epoch(self) -> None:
+        """Begins the next epoch, and saves where that is due between the two."""
+        self._state.begin_epoch()
+        done = self._state.position.epoch
+        if done % self._arguments.checkpoint_every.epochs == 0 or done == self._arguments.epochs:
             self._save()
 
     @property

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+import uuid
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,6 +154,25 @@ def workers(
             stack.callback(process.close)
             processes.append(process)
         yield processes
+
+
+@contextmanager
+def notified() -> Iterator[tuple[str, Callable[[], list[dict[str, str]]]]]:
+    """A socket for DISTRUN_NOTIFY, by its name, and what has been sent to it since last asked."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        name = f"distrun-job-test-{uuid.uuid4().hex}"
+        notify.bind(f"\0{name}")
+        notify.setblocking(False)
+
+        def told() -> list[dict[str, str]]:
+            found = []
+            with suppress(BlockingIOError):
+                while True:
+                    words = notify.recv(4096).decode().split()
+                    found.append(dict(word.split("=", 1) for word in words))
+            return found
+
+        yield f"@{name}", told
 
 
 @contextmanager

@@ -46,8 +46,8 @@ def test_a_dead_peer_is_one_line_and_no_traceback(small_mnist):
 
 
 def test_workers_of_different_runs_do_not_train_together(small_mnist, tmp_path):
-    seeds = [["--seed", "1"], ["--seed", "2"]]
-    with workers(2, "--data-dir", str(small_mnist), each=seeds) as pair:
-        for process in pair:
-            process.wait_for(r"error: the workers differ in seed \(1, 2\)")
+    different = [["--seed", "1"], ["--seed", "2", "--model", "cnn"]]
+    with workers(2, "--data-dir", str(small_mnist), each=different) as pair:
+        for process, model in zip(pair, ("small_cnn", "cnn"), strict=True):
+            process.wait_for(rf"the workers differ in seed \(1, 2\), model \(here {model}\):")
             assert process.finish() == 65

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import arguments
+import folders
 from cluster import ClusterError, Task, read_task
 from options import WHOLE_PASS, Interval
 
@@ -82,6 +84,50 @@ def test_an_export_replaces_nothing_but_a_model(there, tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: --export-dir {folder} ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--checkpoint-dir", "file/saved"], "--checkpoint-dir: nothing can be written to file/sa"),
+        (["--summary-dir", "file"], "--summary-dir: nothing can be written to file (File exists)"),
+        (["--export-dir", "file/model"], "--export-dir: nothing can be written to file"),
+        (["--export-dir", "."], "--export-dir . cannot be replaced by a new folder"),
+        (["--export-dir", "/proc"], "--export-dir /proc cannot be replaced by a new folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_to_is_told_before_training(argv, says, tmp_path):
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, str(MAIN), *argv],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_only_who_writes_to_a_folder_tries_it(tmp_path):
+    chosen = arguments.parse(
+        ["--checkpoint-dir", str(tmp_path / "saved"), "--summary-dir", str(tmp_path / "logs")],
+        {}, read_task(environ()),
+    )  # fmt: skip
+
+    def made_by(**task) -> list[str]:
+        folders.check(replace(chosen, strategy=task.pop("strategy")), Task(**task))
+        made = sorted(path.name for path in tmp_path.iterdir())
+        for name in made:
+            (tmp_path / name).rmdir()
+        return made
+
+    of_both = (("chief", ("a:1",)), ("worker", ("b:1",)))
+    assert made_by(strategy="default") == ["logs", "saved"]
+    together = {"strategy": "multi_worker_mirrored", "cluster": of_both}
+    assert made_by(role="chief", **together) == ["logs", "saved"]
+    assert made_by(role="worker", **together) == ["saved"]
+    assert made_by(role="evaluator", **together) == []
+    apart = {**together, "strategy": "parameter_server"}
+    assert made_by(role="worker", **apart) == []
 
 
 @pytest.mark.parametrize(
@@ -162,6 +208,13 @@ def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy, says):
         (["--checkpoint-every", "5"], "--checkpoint-every needs a --checkpoint-dir"),
         (["--max-to-keep", "5"], "--max-to-keep needs a --checkpoint-dir"),
         (["--checkpoint-every", "0e", "--checkpoint-dir", "x"], "'0e' is neither a number of"),
+        (["--checkpoint-dir", "run[1]"], "TensorFlow would take [1] for a pattern"),
+        (["--checkpoint-dir", "all/run*"], "--checkpoint-dir all/run*: TensorFlow would take *"),
+        (["--evaluate", "run?/ckpt-1"], "give the folder a name without"),
+        (["--export-dir", "a\\b"], "TensorFlow would take \\ for a pattern"),
+        (["--seed", "4294967296"], "--seed: '4294967296' is not a whole number up to 4294967295"),
+        (["--batch-size", "1000000000000"], "is not a whole number up to 2147483647"),
+        (["--steps-per-epoch", "9223372036854775808"], "up to 2147483647, and not 'all'"),
         (["--evaluate", "x", "--fit"], "it takes no --fit"),
         (["--evaluate", "x", "--export-dir", "y"], "it takes no --export-dir"),
         (["--evaluate", "x", "--strategy", "mirrored"], "needs no strategy, and one process"),
@@ -174,6 +227,28 @@ def test_wrong_arguments_are_one_line_and_exit_2(argv, says, capsys):
     assert left.value.code == 2
     assert says in said
     assert said.count("\n") == 1
+
+
+def test_a_name_that_tensorflow_takes_for_itself(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    names = {"--checkpoint-dir": "{1} ]a[b", "--summary-dir": "logs[1]"}
+    chosen = arguments.parse([word for pair in names.items() for word in pair], {}, Task())
+    assert (str(chosen.checkpoint_dir), str(chosen.summary_dir)) == tuple(names.values())
+    with pytest.raises(SystemExit):
+        arguments.parse(["--export-dir", "model"], {}, Task())
+    assert f"--export-dir {folder}/model: TensorFlow would take [1]" in capsys.readouterr().err
+
+
+def test_an_evaluation_falls_back_on_no_other_data():
+    def data(*argv: str) -> str:
+        return arguments.parse(["--evaluate", "x", *argv], {}, Task()).data
+
+    assert data() == "mnist"
+    assert data("--data", "synthetic") == "synthetic"
+    assert data("--dataset", "fashion_mnist") == "auto"  # which nothing takes the place of
+    assert arguments.parse([], {}, Task()).data == "auto"
 
 
 def test_a_wrong_strategy_of_the_launcher(capsys):

@@ -1,0 +1,29 @@
+"""docs/results.md is what benchmarks/results writes of the figures beside it."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def report():
+    spec = importlib.util.spec_from_file_location("report", ROOT / "benchmarks/results/report.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_of_the_figures(report):
+    figures = json.loads((ROOT / "docs/results/figures.json").read_text())
+    assert report.write(figures) == (ROOT / "docs/results.md").read_text()
+
+
+def test_a_row_stands_below_those_that_it_speaks_of(report):
+    figures = {name: {"wall": 1.0, "cpu": 1.0} for name in sorted(report.TRIED)}
+    page = report._steps(figures)
+    rows = [line.split(" | ")[0].lstrip("| ") for line in page.splitlines() if " | 1 | " in line]
+    assert rows == list(report.TRIED.values())
