@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
+from distrun.spec.names import UNEXPANDED
 from distrun.spec.problems import Problems, nearest, quoted
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from distrun.spec.build import Surroundings
     from distrun.spec.problems import Mark
     from distrun.spec.records import Section
-
-_UNEXPANDED = "'~' and variables are not expanded in paths; write the whole path"
 
 
 def build_program(
@@ -203,4 +202,4 @@ def quoted_path(path: str) -> str:
 
 
 def _missing(written: str, otherwise: str) -> str:
-    return _UNEXPANDED if written.startswith("~") or "$" in written else otherwise
+    return UNEXPANDED if written.startswith("~") or "$" in written else otherwise
