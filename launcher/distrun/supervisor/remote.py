@@ -486,7 +486,7 @@ class RemoteHost:
         said = client.said if client is not None else ""
         noise = client.channel.noise if client is not None else b""
         seconds = self._settings.connect_timeout + _LOGIN_SECONDS
-        self._give_up(diagnose(self.name, status, said, noise, seconds))
+        self._give_up(diagnose(self.name, self._settings, status, said, noise, seconds))
 
     def _give_up(self, found: Diagnosis) -> None:
         self._close_client()
