@@ -232,6 +232,9 @@ class Survey:
         return path[len(self._base.rstrip(b"/")) + 1 :]
 
     def _unreadable(self, path: bytes, error: OSError) -> InvalidSpecError:
+        """`path` is what was being looked at; the error knows better which part of it."""
+        if isinstance(error.filename, (bytes, str)):
+            path = os.fsencode(error.filename)
         return InvalidSpecError(
             f"program.sync: {_shown(path)} cannot be sent: {error.strerror}",
             hint="leave it out with a .gitignore, or list what the tasks need in program.sync",
