@@ -48,6 +48,7 @@ _SSH_FAILED = 255
 _SILENCE = "no sign of life"
 _NEEDLESS = "it is not needed any more"
 _ENDED = "its agent ended"
+_NO_ROOM_HINT = "make room there, or set XDG_STATE_HOME for its login to a folder on another disk"
 
 
 class LinkPhase(Enum):
@@ -400,7 +401,7 @@ class RemoteHost:
             self._due = now() + _PARTING_SECONDS
             self.kept = message.kept
         elif isinstance(message, wire.Fault) and self.phase is LinkPhase.CONNECTING:
-            self._give_up(Diagnosis(message.reason, "make room there, or set TMPDIR for its login"))
+            self._give_up(Diagnosis(message.reason, _NO_ROOM_HINT))
         else:
             if isinstance(message, wire.Hello):
                 self._door = message.door
