@@ -113,3 +113,40 @@ def test_a_death_on_a_host_ends_the_job_and_leaves_nothing(
         wait_until(lambda host=host: not processes_of(host), 5)
     outcome = json.loads(distrun("status", "--json").stdout)["job"]["outcome"]
     assert "h2" in outcome["cause"]
+
+
+def leaves_a_process(host: Any) -> None:
+    """Have each login on the host start something that goes on and holds its output."""
+    host.change(shell="/bin/bash")
+    host.home.joinpath(".bashrc").write_text("sleep 300 &\n")
+
+
+def test_a_job_ends_where_a_profile_leaves_a_process_that_holds_ssh(
+    hosts: Any, remote_spec: Any, distrun: Any
+):
+    (h1,) = hosts(1)
+    leaves_a_process(h1)
+    # Without a lease nothing else would end it.
+    done = distrun("launch", remote_spec("echo fine", [h1], timeouts={"link": "off"}), timeout=20)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "worker:0 | fine\n"
+    assert "lost" not in distrun("events").stdout
+
+
+def test_a_dead_agent_is_noticed_where_a_profile_leaves_a_process_that_holds_ssh(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any, tmp_path: Any
+):
+    (h1,) = hosts(1)
+    leaves_a_process(h1)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    launch = distrun.start(
+        "launch", remote_spec(f"exec cat {fifo}", [h1], timeouts={"link": "12s"}),
+        stdout=-3, stderr=-1, text=True,
+    )  # fmt: skip
+    (task,) = wait_until(lambda: processes_of(h1, "cat"))
+    task.parent().kill()
+    _, said = launch.communicate(timeout=30)
+    assert launch.returncode == 69
+    assert "its agent is gone" in said
+    assert not task.is_running()

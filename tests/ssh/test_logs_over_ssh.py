@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import resource
+from pathlib import Path
 from typing import Any
 
 
@@ -19,6 +21,25 @@ def test_much_output_comes_whole_and_starves_no_other_host(
         numbers = [int(line.split()[1]) for line in file]
     assert numbers == list(range(1, 300001))
     assert launched.stdout.count(b"\n") == 300001
+
+
+def no_large_files() -> None:
+    """What writes more than 1 MB to a file is refused it, as by a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+
+
+def test_logs_that_cannot_be_copied_stay_on_their_host(hosts: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    spec = remote_spec("head -c 4000000 /dev/zero | tr '\\0' x; echo", [h1])
+    launched = distrun("launch", spec, preexec_fn=no_large_files)
+    assert launched.returncode == 0, launched.stderr
+    told = re.search(
+        r"the logs of h1's tasks are not all here: the copy of worker-0.log cannot be written: "
+        r"File too large; all of them are in (/\S+) on h1",
+        launched.stderr,
+    )
+    assert told is not None, launched.stderr
+    assert Path(told[1], "worker-0.log").stat().st_size == 4_000_001
 
 
 def test_times_are_those_of_the_writing_and_follow_and_since_work(

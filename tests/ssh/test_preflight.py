@@ -209,6 +209,28 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     assert_nothing_left([h1, h2], processes_of, wait_until)
 
 
+def test_doctor_names_what_it_did_not_look_at(
+    hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
+):
+    (h1,) = hosts(1)
+    there = {"name": "h1", "python": sys.executable}
+    spec = remote_spec("", [h1], hosts=[there], program={"script": str(script)})
+    assert unlooked(distrun("doctor", "--json", spec)) == {"script": str(script)}
+
+    started = program(tmp_path / "run.sh", "#!/bin/sh\necho I RAN\n")
+    spec = remote_spec("", [h1], program={"command": [f"./{started.name}"]})
+    assert unlooked(distrun("doctor", "--json", spec)) == {"program": "./run.sh"}
+
+
+def unlooked(doctor: Any) -> dict[str, str]:
+    """What doctor says it has not looked at, by subject; all else is well."""
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    notes = [check for check in json.loads(doctor.stdout)["doctor"]["checks"]
+             if check["grade"] == "note" and check["subject"] != "tensorflow"]  # fmt: skip
+    assert all("was not looked at: a launch sends it first" in each["text"] for each in notes)
+    return {check["subject"]: check["text"].partition(" was not ")[0] for check in notes}
+
+
 @pytest.mark.parametrize("command", ["launch", "doctor"])
 def test_ctrl_c_ends_a_preflight_though_hosts_hang(
     command: str,

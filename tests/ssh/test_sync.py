@@ -155,6 +155,29 @@ def test_a_host_without_room_is_told_and_left_as_it_was(
     assert not processes_of(h2)
 
 
+def test_a_script_that_is_a_link_finds_what_is_beside_it_and_beside_its_file(
+    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, tmp_path: Path
+):
+    (h1,) = hosts(1)
+    for name in ("link", "real", "other"):
+        (tmp_path / "job" / name).mkdir(parents=True)
+        (tmp_path / "job" / name / "where").write_text(name)
+    (tmp_path / "job" / "link" / "train.py").symlink_to("../real/main.py")
+    (tmp_path / "job" / "real" / "main.py").write_text(
+        "import pathlib, sib\n"
+        "print(sib.word, pathlib.Path(__file__).with_name('where').read_text())\n"
+    )
+    (tmp_path / "job" / "real" / "sib.py").write_text("word = 'one'")
+    spec = remote_spec("", [h1], program={"script": "job/link/train.py"})
+    here = distrun("launch", spec, "--set", "hosts=[localhost]")
+    assert (here.returncode, here.stdout) == (0, "worker:0 | one link\n"), here.stderr
+    hide(h1, tmp_path / "job")
+    there = distrun("launch", spec)
+    assert (there.returncode, there.stdout) == (0, here.stdout), there.stderr
+    planned = " ".join(distrun("plan", spec).stdout.split())
+    assert f" of {tmp_path}/job/link and {tmp_path}/job/real, to a folder" in planned
+
+
 def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where_it_was(
     hosts: Any, remote_spec: Any, distrun: Any, hide: Any, distrun_home: Path, processes_of: Any,
     wait_until: Any, tmp_path: Path,

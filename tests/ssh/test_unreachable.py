@@ -52,7 +52,8 @@ def test_a_wrong_host_key_is_refused(hosts: Any, network: Any, remote_spec: Any,
     finally:
         known.write_text(keys)
     assert "h2 cannot be used: its host key is not the one in known_hosts" in said
-    assert "ssh-keygen -R h2" in said
+    forget, login = f'-f "{known}" -R "{h2.address}"', f"ssh -F {network.ssh_config} h2"
+    assert f"`ssh-keygen {forget}` and `{login}`" in " ".join(said.split())
     assert "exit code 255" in said
 
 
@@ -128,6 +129,23 @@ def test_nothing_at_the_port_is_told(hosts: Any, network: Any, remote_spec: Any,
     assert "Connection refused" in said
 
 
+def test_a_jump_host_is_named_where_it_is_at_fault(
+    hosts: Any, network: Any, remote_spec: Any, distrun: Any
+):
+    h1, h2 = hosts(2)
+    ssh = {"config_file": str(network.ssh_config), "options": {"ProxyJump": "h2:2222"}}
+    said = refused(distrun, remote_spec("true", [h1], ssh=ssh))
+    assert f"h1 cannot be used: its jump host {h2.address}: nothing listens" in said
+
+
+def test_an_account_that_runs_no_commands_is_told(hosts: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    h1.change(shell="/usr/sbin/nologin")
+    said = refused(distrun, remote_spec("true", [h1]))
+    assert "h1 cannot be used: its account runs no commands" in said
+    assert "This account is currently not available" in said
+
+
 def test_a_host_without_python3_is_told(hosts: Any, remote_spec: Any, distrun: Any, tmp_path: Path):
     (h1,) = hosts(1)
     empty = tmp_path / "bin"
@@ -180,6 +198,16 @@ def test_what_a_profile_that_gives_up_has_printed_is_told(
     assert "h1 cannot be used" in said
     assert "asking for the way" in said
     assert "exit code 3" in said
+
+
+def test_a_profile_that_takes_what_is_sent_is_asked_for(hosts: Any, remote_spec: Any, distrun: Any):
+    (h1,) = hosts(1)
+    h1.change(shell="/bin/bash")
+    for profile in ("read line", "exec bash", "exec </dev/null"):
+        h1.home.joinpath(".bashrc").write_text(f"{profile}\n")
+        said = refused(distrun, remote_spec("true", [h1]))
+        assert "h1 cannot be used: what is sent to it does not reach Python there" in said
+        assert "does a shell profile there read standard input" in said
 
 
 def test_a_read_only_home_will_do(hosts: Any, remote_spec: Any, distrun: Any):

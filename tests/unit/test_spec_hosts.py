@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,6 +99,19 @@ def test_a_hostfile_that_is_no_text(tmp_path: Path) -> None:
         load("job.yaml", cwd=str(tmp_path), unbuilt=True)
 
     assert str(raised.value) == "hosts.txt:2:2: the byte 0xff is not UTF-8; save the file as UTF-8"
+
+
+def test_a_pipe_is_no_hostfile(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "strategy: mirrored\nprogram: {command: [ls]}\nhostfile: pipe\n"
+    )
+    os.mkfifo(tmp_path / "pipe")
+    # It must not be opened: that waits until somebody writes.
+    with pytest.raises(SpecProblemsError) as raised:
+        load("job.yaml", cwd=str(tmp_path))
+    assert str(raised.value) == (
+        f"job.yaml:3:11: hostfile is no file: '{tmp_path}/pipe'; name a file"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from distrun.agent import filemessages, quarters, store
 from distrun.agent.taker import FileTaker
 from distrun.agent.wire import Message
+from distrun.supervisor.delivery import Delivery
 from distrun.sync.files import Survey
 from distrun.sync.manifest import Manifest
 from distrun.sync.sender import Sender, listed
@@ -299,3 +300,34 @@ def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path):
     quarters.stay(str(agents / "running"))
     quarters.leave(str(agents / "ending"))
     assert [path.name for path in agents.iterdir()] == ["running"]
+
+
+def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host):
+    name, before = "n" * 300, len(os.listdir("/proc/self/fd"))
+    host.expect(Manifest(base="/", files=()))
+    host.taker = FileTaker(str(host.folder), host.reports.append)
+    listed = [f"pkg/{name}", 0o644, 3, "0" * 64]
+    wires: Any = Wires(lambda _: None)
+    host.taker.obey(filemessages.ExpectFiles([listed], [], [], last=True), wires)
+    host.taker.work(wires)
+    host.taker.obey(filemessages.FileData(0, 0, b"abc"), wires)
+    assert host.refused == f"{host.copy}/pkg/{name}: File name too long"
+    assert not [path for path in host.state.rglob("*") if path.is_file()]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("/h/files/n: File name too long", "rename it, leave it out with a .gitignore, or set XDG"),
+        ("/h/files: No space left on device", "make room there"),
+        ("/h/files: Disk quota exceeded", "make room there"),
+        ("'big' became shorter while it was being sent", None),
+    ],
+)
+def test_what_to_do_about_files_that_a_host_cannot_have(reason: str, hint: str | None):
+    delivery: Any = Delivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
+    delivery.takes("h1", filemessages.FilesRefused(reason, 0.0))
+    assert delivery.error.message == f"h1 cannot have the program's files: {reason}"
+    assert (delivery.error.hint or "").startswith(hint or "")
+    assert bool(delivery.error.hint) == bool(hint)

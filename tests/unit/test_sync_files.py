@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -144,6 +145,20 @@ def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(tm
     (tmp_path / "train.py").mkdir()
     with pytest.raises(InvalidSpecError, match=r"train\.py cannot be sent: Is a directory"):
         found.manifest()
+
+
+def test_an_entry_that_cannot_be_looked_at_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "link").symlink_to("train.py")
+
+    def broken(path: bytes) -> bytes:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(os, "readlink", broken)
+    with pytest.raises(InvalidSpecError, match=r"/data/link cannot be sent: Input/output error"):
+        Survey(str(tmp_path), [str(tmp_path)])
 
 
 def test_the_records_of_jobs_are_never_sent(tmp_path: Path):

@@ -57,6 +57,27 @@ def on_two_hosts(behind: float = 0.0) -> Job:
     return job
 
 
+def test_a_full_disk_is_of_the_variable_that_its_host_goes_by():
+    reason = "the disk of its tasks' logs, '/x', is full"
+    for is_local, variable in ((True, "DISTRUN_HOME"), (False, "XDG_STATE_HOME for its login")):
+        job = Job()
+        job.created(MWM)
+        job(
+            events.HostReady,
+            host="h1",
+            agent_pid=2,
+            hostname="h1",
+            python="3.11",
+            cores=2.0,
+            gpus=(),
+            is_local=is_local,
+        )
+        job(events.HostFault, host="h1", reason=reason)
+        (verdict,) = verdicts(job)
+        assert verdict.kind is Kind.DISK_FULL
+        assert verdict.advice == f"make room there, or set {variable} to another disk"
+
+
 def test_a_lost_host_is_the_cause_of_what_its_peers_say():
     job = on_two_hosts()
     job.gone("worker:0", 1)

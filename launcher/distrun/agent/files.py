@@ -125,10 +125,16 @@ class Copy:
         except OSError as error:
             self.give_up()
             reason = error.strerror or str(error)
-            raise RefusedError("{}: {}".format(os.fsdecode(self._place), reason)) from error
+            raise RefusedError("{}: {}".format(self._meant_by(error), reason)) from error
         except RefusedError:
             self.give_up()
             raise
+
+    def _meant_by(self, error: OSError) -> str:
+        """The file that could not be made, where it will be; or else the copy."""
+        path = os.fsencode(error.filename) if isinstance(error.filename, (bytes, str)) else b""
+        inside = path[len(self._top) :] if path.startswith(self._top + b"/") else b""
+        return os.fsdecode(self._place + inside)
 
     def _look_for_contents(self) -> Generator[None, None, None]:
         os.mkdir(self._top, 0o700)
@@ -185,8 +191,9 @@ class Copy:
         file = self._files[part.number]
         with self._refusing():
             if self._arrival is None:
+                target = self._create(file)
                 spare = None if self._store is None else self._store.begin()
-                self._arrival = _Arrival(self._create(file), spare, hashlib.sha256())
+                self._arrival = _Arrival(target, spare, hashlib.sha256())
             _write(self._arrival.target, part.data)
             self._write_spare(part.data)
             self._arrival.digest.update(part.data)

@@ -73,11 +73,12 @@ def _files_notes(spec: Spec) -> list[str]:
     if not spec.sends_files:
         return []
     from distrun.jobstore import JobStore
-    from distrun.sync.files import survey
+    from distrun.sync.files import place_of, survey
 
     found = survey(spec, [str(JobStore.default().jobs)])
     what = f"{console.count(found.count, 'file')} ({console.size(found.size)})"
-    return [f"sent to other hosts: {what} of {spec.program.sync_base}, to a folder made at launch"]
+    place = place_of(spec.program)
+    return [f"sent to other hosts: {what} of {place}, to a folder made at launch"]
 
 
 def _restarts(policy: RestartSpec) -> str:

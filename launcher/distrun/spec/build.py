@@ -23,7 +23,7 @@ from distrun.spec.model import (
     Timeouts,
 )
 from distrun.spec.problems import Mark, Problems, quoted
-from distrun.spec.program import build_program, check_readable
+from distrun.spec.program import build_program, check_readable, quoted_path
 from distrun.spec.reading import STDIN, STDIN_NAME, decode, read_file
 from distrun.spec.records import Section
 from distrun.spec.roles import EMPTY, Written, check_addresses, check_roles, written_roles
@@ -174,10 +174,15 @@ def _hostfile(document: Section, around: Surroundings, problems: Problems) -> tu
     path = around.resolve(written)
     # Shown as the user would name it: beside the spec, not as an absolute path.
     shown = os.path.join(os.path.dirname(around.file), written)
+    mark = document.marks["hostfile"]
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        # One that is read as it is written, a pipe, may never be.
+        problems.add(mark, f"hostfile is no file: {quoted_path(path)}", "name a file")
+        return ()
     try:
         content = read_file(path, shown, MAX_BYTES, problems)
     except (FileNotFoundError, NotADirectoryError):
-        check_readable(path, document.marks["hostfile"], "hostfile", problems)
+        check_readable(path, mark, "hostfile", problems)
         return ()
     text = None if content is None else decode(content, shown, problems)
     return () if text is None else hostfile_hosts(text, shown, problems)

@@ -91,6 +91,7 @@ class ProgramSpec:
 
     `target` is an absolute path (script), a module's name, or empty where `argv` is a command.
     `workdir` is absolute. `python` is None where the interpreter is the default.
+    `sync_paths` are what is sent; where there are none, all of `sync_base`.
     `sync_base` is the folder to which the paths that are sent are relative; empty: none are.
     """
 

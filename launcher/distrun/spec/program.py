@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
+from distrun.spec.names import UNEXPANDED
 from distrun.spec.problems import Problems, nearest, quoted
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from distrun.spec.build import Surroundings
     from distrun.spec.problems import Mark
     from distrun.spec.records import Section
-
-_UNEXPANDED = "'~' and variables are not expanded in paths; write the whole path"
 
 
 def build_program(
@@ -52,6 +51,8 @@ def build_program(
     _check_pass_env(section, around, problems)
     paths = _sync_paths(section, around, problems)
     sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
+    if kind is ProgramKind.SCRIPT and sync is Sync.SCRIPT:
+        paths = _folders(target)
     workdir = _workdir(section, around, problems, may_be_missing=is_elsewhere)
     args = (*(at.value for at in section.get("args", ())), *around.extra_args)
     if kind is ProgramKind.SCRIPT:
@@ -157,10 +158,23 @@ def _sync_paths(section: Section, around: Surroundings, problems: Problems) -> t
     return tuple(around.resolve(at.value) for at in listed)
 
 
+def _folders(script: str) -> tuple[str, ...]:
+    """Those that a script needs which is a link out of its folder; of any other, none are listed.
+
+    Python looks for modules beside the file that the link leads to.
+    """
+    folder = os.path.dirname(script)
+    real = os.path.realpath(script)
+    if not os.path.islink(script) or f"{real}/".startswith(f"{os.path.realpath(folder)}/"):
+        return ()
+    return folder, os.path.dirname(real)
+
+
 def _sync_base(sync: Sync, paths: tuple[str, ...], scripts_folder: str, folder: str) -> str:
     """The folder that, on another host, the copy stands for."""
     if sync is not Sync.PATHS:
-        return scripts_folder if sync is Sync.SCRIPT else ""
+        below = os.path.commonpath(paths) if paths else scripts_folder
+        return below if sync is Sync.SCRIPT else ""
     # Laid out as they are here, also those that are not below the spec's folder.
     return os.path.commonpath([folder, *paths, scripts_folder or folder])
 
@@ -203,4 +217,4 @@ def quoted_path(path: str) -> str:
 
 
 def _missing(written: str, otherwise: str) -> str:
-    return _UNEXPANDED if written.startswith("~") or "$" in written else otherwise
+    return UNEXPANDED if written.startswith("~") or "$" in written else otherwise

@@ -65,9 +65,7 @@ class Delivery:
             text = "\n".join(
                 [f"{len(lines)} hosts cannot have the program's files", *lines],
             )
-        is_full = any(_is_about_room(reason) for reason in self._refused.values())
-        hint = "make room there, or send less of it (program.sync)" if is_full else None
-        return HostError(text, hint=hint)
+        return HostError(text, hint=_hint(self._refused.values()))
 
     def begin(self, host: str) -> None:
         """Start with a host whose agent has answered."""
@@ -141,5 +139,16 @@ class Delivery:
             self._tell(filemessages.Sending(total if is_over else done, total, len(busy)))
 
 
-def _is_about_room(reason: str) -> bool:
-    return "No space left" in reason or "quota" in reason.lower()
+def _hint(reasons: Iterable[str]) -> str | None:
+    reasons = list(reasons)
+    if any("No space left" in reason or "quota" in reason.lower() for reason in reasons):
+        return (
+            "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login "
+            "to another disk"
+        )
+    if any(reason.startswith("/") for reason in reasons):  # a path there, and why not
+        return (
+            "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
+            "folder that can have it"
+        )
+    return None

@@ -20,7 +20,7 @@ from distrun import events
 from distrun.agent import questions
 from distrun.errors import HostError
 from distrun.plan import split_address
-from distrun.preflight import Findings, Grade, HostFindings, judge
+from distrun.preflight import Check, Findings, Grade, HostFindings, judge
 from distrun.spec.model import ProgramKind, Sync
 from distrun.supervisor.preparation import environment
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from distrun.agent.wire import Message
     from distrun.plan import Plan, TaskPlan
-    from distrun.preflight import Check
     from distrun.spec.model import Spec
 
 _DIAL_SECONDS = 5.0
@@ -124,7 +123,7 @@ class Preflight:
             return None
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
-        return judge(
+        judged = judge(
             Findings(
                 hosts=tuple(self._findings(host) for host in self._hosts),
                 owners=self._addresses,
@@ -135,6 +134,22 @@ class Preflight:
                 job_disk=_free(self._folder),
             )
         )
+        return (*judged, *dict.fromkeys(self._not_looked_at()))
+
+    def _not_looked_at(self) -> Iterator[Check]:
+        """What hosts have not been sent; a launch looks at it when they have."""
+        is_script = self._spec.program.kind is ProgramKind.SCRIPT
+        for task in self._plan.tasks:
+            if task.host not in self._hosts or not self._lacks_files(task):
+                continue
+            if is_script or self._needs_files(task):
+                what = self._spec.program.target if is_script else task.argv[0]
+                yield Check(
+                    host=task.host,
+                    subject="script" if is_script else "program",
+                    grade=Grade.NOTE,
+                    text=f"{what} was not looked at: a launch sends it first",
+                )
 
     def _findings(self, host: str) -> HostFindings:
         offset, tolerance = self._clocks[host]
@@ -198,7 +213,8 @@ class Preflight:
 
     def _needs_files(self, task: TaskPlan) -> bool:
         """Whether the program itself is one of the files that its host has not been sent."""
-        is_sent = "/" in task.argv[0] and not os.path.isabs(task.argv[0])
+        is_command = self._spec.program.kind is ProgramKind.COMMAND
+        is_sent = is_command and "/" in task.argv[0] and not os.path.isabs(task.argv[0])
         return is_sent and self._lacks_files(task)
 
     def _program(self, task: TaskPlan) -> questions.Program:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from distrun.spec.model import HostSpec, Spec
     from distrun.sync.sender import Sender
 
-EXIT_NO_AGENT = 66  # as distrun.agent.knock has it
+EXIT_NO_AGENT = 66  # as distrun.agent.knock has it, and what it says then
+_NO_AGENT = "distrun: its agent is gone"
 _LOGIN_SECONDS = 30.0
 _MOST_TRIES = 4
 _PAUSE_BEFORE_A_TRY = 0.5
@@ -40,9 +41,14 @@ _BEATS_A_LEASE = 8  # as distrun.agent.lease has it
 _LONGEST_PAUSE = 10.0
 _SILENT_BEATS = 2.5
 _EXIT_SECONDS = 5.0
+_PARTING_SECONDS = 2.0
+"""How long ssh may take to end once the agent has said goodbye: what a login profile has left in
+the background holds it for as long as that runs."""
 _SSH_FAILED = 255
 _SILENCE = "no sign of life"
 _NEEDLESS = "it is not needed any more"
+_ENDED = "its agent ended"
+_NO_ROOM_HINT = "make room there, or set XDG_STATE_HOME for its login to a folder on another disk"
 
 
 class LinkPhase(Enum):
@@ -205,6 +211,8 @@ class RemoteHost:
         """When :meth:`on_time` is to be called."""
         if self.phase is LinkPhase.GONE:
             return None
+        if self._has_said_farewell:
+            return self._due
         # One that waits for a slot has to wait for something else to happen.
         dues = [] if self.wants_to_connect or self.wants_to_rejoin else [self._due]
         if self.phase is LinkPhase.UP:
@@ -218,7 +226,10 @@ class RemoteHost:
         time_is = now()
         if self.phase is LinkPhase.GONE:
             return
-        if self._deadline is not None and self._deadline <= time_is and self._heard:
+        if self._has_said_farewell:
+            if self._due is not None and self._due <= time_is:
+                self._go(_ENDED)
+        elif self._deadline is not None and self._deadline <= time_is and self._heard:
             self._go(f"{_SILENCE} for {self._lease:g} s (timeouts.link){self._because}")
         elif self.phase is LinkPhase.UP and self._heard + self._silence <= time_is:
             self._lose(_SILENCE)
@@ -307,6 +318,9 @@ class RemoteHost:
     def _on_complaint(self, client: ssh.SshClient) -> None:
         if not client.read_complaints():
             self._selector.unregister(client.complaints)
+        # Its end is not waited for: what a login profile has left in the background may hold it.
+        if self.phase is LinkPhase.REJOINING and _NO_AGENT in client.said:
+            self._go_without_agent()
 
     def _on_readable(self, client: ssh.SshClient) -> None:
         try:
@@ -318,14 +332,15 @@ class RemoteHost:
         self._take(client, messages)
         if client is self._client and client.channel.ended:
             self._selector.unregister(client.channel.reader)
-            self._due = now() + _EXIT_SECONDS
+            if not self._has_said_farewell:
+                self._due = now() + _EXIT_SECONDS
             self.look_for_exit()
 
     def _on_exit(self, client: ssh.SshClient) -> None:
         client.read_complaints()
         status = client.process.returncode
         if self._has_said_farewell:
-            self._go("its agent ended")
+            self._go(_ENDED)
         elif self.phase is LinkPhase.CONNECTING:
             if self._tries < _MOST_TRIES and may_pass(status, client.said):
                 self._wait_to_try_again()
@@ -336,10 +351,16 @@ class RemoteHost:
                 self._death = _how_the_agent_ended(status, client.said)
             self._lose(self._death or _how_ssh_ended(status, client.said))
         elif status == EXIT_NO_AGENT:
-            self._go(self._death or f"its agent is gone{self._because}: the host was restarted, "
-                     "or out of reach for longer than timeouts.link")  # fmt: skip
+            self._go_without_agent()
         else:
             self._try_later(_how_ssh_ended(status, client.said))
+
+    def _go_without_agent(self) -> None:
+        self._go(
+            self._death
+            or f"its agent is gone{self._because}: the host was restarted, or out of reach for "
+            "longer than timeouts.link"
+        )
 
     # Messages ------------------------------------------------------------------------------
 
@@ -377,9 +398,10 @@ class RemoteHost:
             self._on_attached(client, message)
         elif isinstance(message, wire.Farewell):
             self._has_said_farewell = True
+            self._due = now() + _PARTING_SECONDS
             self.kept = message.kept
         elif isinstance(message, wire.Fault) and self.phase is LinkPhase.CONNECTING:
-            self._give_up(Diagnosis(message.reason, "make room there, or set TMPDIR for its login"))
+            self._give_up(Diagnosis(message.reason, _NO_ROOM_HINT))
         else:
             if isinstance(message, wire.Hello):
                 self._door = message.door
@@ -431,8 +453,8 @@ class RemoteHost:
         return f"; {self._why}" if self._why not in ("", _SILENCE) else ""
 
     def _lose(self, why: str) -> None:
-        if self._is_needless:
-            self._go(_NEEDLESS)
+        if self._has_said_farewell or self._is_needless:
+            self._go(_ENDED if self._has_said_farewell else _NEEDLESS)
             return
         self._close_client()
         self._why = why
@@ -449,7 +471,7 @@ class RemoteHost:
 
     def _wait_to_try_again(self) -> None:
         if self._is_needless:
-            self._go("it is not needed any more")
+            self._go(_NEEDLESS)
             return
         self._close_client()
         self.phase = LinkPhase.WAITING
@@ -465,7 +487,7 @@ class RemoteHost:
         said = client.said if client is not None else ""
         noise = client.channel.noise if client is not None else b""
         seconds = self._settings.connect_timeout + _LOGIN_SECONDS
-        self._give_up(diagnose(self.name, status, said, noise, seconds))
+        self._give_up(diagnose(self.name, self._settings, status, said, noise, seconds))
 
     def _give_up(self, found: Diagnosis) -> None:
         self._close_client()

@@ -53,7 +53,7 @@ def survey(spec: Spec, leave_out: Sequence[str] = ()) -> Survey:
         ) from None
     if program.sync is Sync.SCRIPT and found.size > MOST_BYTES:
         raise InvalidSpecError(
-            f"program.sync: the files of {program.sync_base} are {_size(found.size)}, and no more "
+            f"program.sync: the files of {place_of(program)} are {_size(found.size)}, and no more "
             f"than {_size(MOST_BYTES)} are sent: {found.largest_parts}",
             hint=_INSTEAD,
         )
@@ -62,9 +62,16 @@ def survey(spec: Spec, leave_out: Sequence[str] = ()) -> Survey:
     return found
 
 
+def place_of(program: ProgramSpec) -> str:
+    """The folders that are sent, for people."""
+    if program.sync is Sync.SCRIPT and program.sync_paths:
+        return " and ".join(program.sync_paths)
+    return program.sync_base
+
+
 def _roots(program: ProgramSpec) -> list[str]:
     if program.sync is Sync.SCRIPT:
-        return [program.sync_base]
+        return list(program.sync_paths) or [program.sync_base]
     roots = list(program.sync_paths)
     if program.kind is ProgramKind.SCRIPT:
         # What runs is always sent; of a bundled job, whose parts nobody can list, all.
@@ -225,6 +232,9 @@ class Survey:
         return path[len(self._base.rstrip(b"/")) + 1 :]
 
     def _unreadable(self, path: bytes, error: OSError) -> InvalidSpecError:
+        """`path` is what was being looked at; the error knows better which part of it."""
+        if isinstance(error.filename, (bytes, str)):
+            path = os.fsencode(error.filename)
         return InvalidSpecError(
             f"program.sync: {_shown(path)} cannot be sent: {error.strerror}",
             hint="leave it out with a .gitignore, or list what the tasks need in program.sync",

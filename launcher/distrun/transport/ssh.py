@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -55,15 +56,7 @@ def ssh_argv(host: str, settings: SshSpec, alive: int, connect_timeout: float) -
         alive: seconds of silence after which ssh asks the other side for a sign of life.
         connect_timeout: seconds for the connection.
     """
-    words = ["ssh", "-T", "-x"]
-    if settings.config_file is not None:
-        words += ["-F", settings.config_file]
-    if settings.port is not None:
-        words += ["-p", str(settings.port)]
-    if settings.user is not None and "@" not in host:
-        words += ["-l", settings.user]
-    if settings.identity_file is not None:
-        words += ["-i", settings.identity_file]
+    words = ["ssh", "-T", "-x", *_said_by(settings, host)]
     # Of an option that is given twice ssh takes the first.
     options = [*_OURS, *(_OURS_SINCE_8_7 if _version() >= (8, 7) else ())]
     options += [f"{name}={value}" for name, value in settings.options.items()]
@@ -76,6 +69,25 @@ def ssh_argv(host: str, settings: SshSpec, alive: int, connect_timeout: float) -
     for option in options:
         words += ["-o", option]
     return [*words, "--", host, COMMAND]
+
+
+def by_hand(host: str, settings: SshSpec, *command: str) -> str:
+    """How somebody logs in to a host from a shell, just as the spec has it."""
+    options = [f"-o{name}={value}" for name, value in settings.options.items()]
+    return shlex.join(["ssh", *_said_by(settings, host), *options, host, *command])
+
+
+def _said_by(settings: SshSpec, host: str) -> list[str]:
+    words = []
+    if settings.config_file is not None:
+        words += ["-F", settings.config_file]
+    if settings.port is not None:
+        words += ["-p", str(settings.port)]
+    if settings.user is not None and "@" not in host:
+        words += ["-l", settings.user]
+    if settings.identity_file is not None:
+        words += ["-i", settings.identity_file]
+    return words
 
 
 @lru_cache(maxsize=1)

@@ -23,14 +23,15 @@ class Case:
 
     `trigger` is the event that was taken for a failure; `tasks` are all of the job's as they
     were in the end, `members` the names of those that failed together or may have caused it, in
-    the order of their exits. `lost_hosts` tells why, by host; `sent` are the signals besides
-    SIGTERM and SIGKILL with which distrun ended tasks.
+    the order of their exits. `lost_hosts` tells why, by host; `other_hosts` are not this machine;
+    `sent` are the signals besides SIGTERM and SIGKILL with which distrun ended tasks.
     """
 
     trigger: events.Event
     tasks: dict[str, TaskState]
     members: tuple[str, ...]
     lost_hosts: dict[str, str]
+    other_hosts: frozenset[str] = frozenset()
     sent: frozenset[int] = frozenset()
     start_timeout: float | None = None
     run_timeout: float | None = None
@@ -122,6 +123,7 @@ class Docket:
             lost_hosts={
                 host.name: host.lost for host in state.hosts.values() if host.lost is not None
             },
+            other_hosts=frozenset(each.name for each in state.hosts.values() if not each.is_local),
             sent=frozenset(self._sent),
             start_timeout=state.start_timeout,
             run_timeout=state.run_timeout,

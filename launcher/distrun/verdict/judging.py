@@ -273,7 +273,9 @@ class _Judge:
         host = getattr(trigger, "host", None)
         kind, advice = Kind.OTHER, ""
         if "is full" in reason or "No space left" in reason or "quota" in reason:
-            kind, advice = Kind.DISK_FULL, "make room there, or set DISTRUN_HOME to another disk"
+            is_there = host in self._case.other_hosts or "XDG_STATE_HOME" in reason
+            variable = "XDG_STATE_HOME for its login" if is_there else "DISTRUN_HOME"
+            kind, advice = Kind.DISK_FULL, f"make room there, or set {variable} to another disk"
         elif isinstance(trigger, (events.HostLost, events.HostFault)):
             kind, advice = Kind.HOST_LOST, _HOST_ADVICE
         elif "is taken" in reason:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from distrun.spec.addresses import LAST_PORT
 from distrun.spec.hostnames import MAX_HOSTS, SET_PATTERN, host_set_problem
-from distrun.spec.keys.common import ENV, ENV_SAY, PATH, PYTHON, VERBATIM, count
-from distrun.spec.names import OPTION_PATTERN, option_name_problem
+from distrun.spec.keys.common import ENV, ENV_SAY, PATH, VERBATIM, count
+from distrun.spec.names import (
+    INTERPRETER_PATTERN,
+    OPTION_PATTERN,
+    interpreter_problem,
+    option_name_problem,
+)
 from distrun.spec.problems import printable
 from distrun.spec.records import Key, Record
 from distrun.spec.scalars import Duration, Integer, Text
@@ -56,10 +61,15 @@ _HOST = Record(
         ),
         Key(
             name="python",
-            shape=PYTHON,
+            shape=Text(
+                words="a Python interpreter",
+                least=1,
+                check=interpreter_problem,
+                pattern=INTERPRETER_PATTERN,
+            ),
             examples=("/opt/tf/bin/python",),
             default="`program.python`",
-            says="The interpreter on this host.",
+            says="The interpreter on this host: a name that is in PATH there, or an absolute path.",
         ),
         Key(
             name="workdir",

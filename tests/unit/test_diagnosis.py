@@ -1,0 +1,147 @@
+"""What is said of hosts that cannot be used, from what ssh and their logins said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distrun.spec.model import SshSpec
+from distrun.transport.diagnosis import Diagnosis, diagnose
+
+PLAIN = SshSpec()
+FULL = SshSpec(
+    user="u", port=2222, identity_file="/k/my key", config_file="/c", options={"Tunnel": "no"}
+)
+LOGIN = "ssh -F /c -p 2222 -l u -i '/k/my key' -oTunnel=no h1"
+NOBODY = "root@h1: Permission denied (publickey)."
+CHANGED = """\
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+Offending ED25519 key in /a b/known_hosts:7
+Host key for [10.0.0.7]:2222 has changed and you have requested strict checking.
+Host key verification failed."""
+REMOVE = """\
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+Offending ED25519 key in /home/u/.ssh/known_hosts:7
+  remove with:
+  ssh-keygen -f "/home/u/.ssh/known_hosts" -R "10.0.0.7"
+Host key for 10.0.0.7 has changed and you have requested strict checking."""
+UNKNOWN = "No ED25519 host key is known for jump and you have\nHost key verification failed.\n"
+BLOCKED = "open failed: connect failed: Connection refused\nstdio forwarding failed\n"
+JUMPED = "kex_exchange_identification: Connection closed by remote host"
+
+
+def of(said: str, status: int | None = 255, ssh: SshSpec = PLAIN, **about: Any) -> Diagnosis:
+    given = {"name": "h1", "noise": b"", "seconds": 40.0, **about}
+    return diagnose(settings=ssh, status=status, said=said, **given)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "hint"),
+    [
+        (NOBODY, 255, f"`{LOGIN} true` must work"),
+        ("Host key verification failed.", 255, f"by hand, `{LOGIN}`,"),
+        ("odd", 255, f"try `{LOGIN} true`"),
+        ("odd", 3, f"try `{LOGIN} python3 --version`"),
+        ("odd", None, f"does `{LOGIN} true` end"),
+    ],
+)
+def test_a_hint_has_the_command_as_the_spec_has_it(said: str, status: int | None, hint: str):
+    assert hint in of(said, status, FULL).hint
+
+
+def test_a_user_in_the_name_is_the_one_who_logs_in():
+    assert "`ssh v@h1 true`" in of(NOBODY, ssh=SshSpec(user="u"), name="v@h1").hint
+
+
+@pytest.mark.parametrize(
+    ("said", "command"),
+    [
+        (REMOVE, 'ssh-keygen -f "/home/u/.ssh/known_hosts" -R "10.0.0.7"'),
+        (CHANGED, "ssh-keygen -f '/a b/known_hosts' -R '[10.0.0.7]:2222'"),
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED", "ssh-keygen -R h1"),
+    ],
+)
+def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(said: str, command: str):
+    found = of(said, name="u@h1")
+    assert found.reason.startswith("its host key is not the one in known_hosts")
+    assert f"`{command}` and `ssh u@h1` take the new key" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("command-line: line 0: Bad configuration option: foo", "ssh.options"),
+        ('command-line line 0: unsupported option "x".', "ssh.options"),
+        ("/c: line 3: Bad configuration option: foo", "ssh.config_file"),
+    ],
+)
+def test_an_option_that_ssh_does_not_take_is_sought_where_it_stands(said: str, names: str):
+    assert names in of(said).hint
+
+
+@pytest.mark.parametrize(
+    ("said", "jump"),
+    [
+        (f"ssh: connect to host jump port 22: Connection refused\n{JUMPED}", "jump: nothing li"),
+        (f"u@jump: Permission denied (publickey).\n{JUMPED}", "jump: the login is refused"),
+        (f"ssh: Could not resolve hostname jump: No such\n{JUMPED}", "jump: its name cannot"),
+        (f"{UNKNOWN}{JUMPED}", "jump: its host key is not known"),
+    ],
+)
+def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str):
+    found = of(said, ssh=SshSpec(config_file="/c", port=2222))
+    assert found.reason.startswith(f"its jump host {jump}")
+    assert "h1" not in found.hint
+    assert "ssh -F /c jump" in found.hint or "`" not in found.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (f"channel 0: {BLOCKED}{JUMPED}", "nothing listens at its ssh port"),
+        (JUMPED, "its sshd closes the connection"),
+        (NOBODY, "the login is refused"),
+    ],
+)
+def test_behind_a_jump_host_that_lets_through_the_host_itself_is_at_fault(said: str, reason: str):
+    assert of(said).reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ('  File "<string>", line 1\nSyntaxError: source code string cannot contain null bytes', 1),
+        ("bash: line 1: syntax error near unexpected token `'import os, sys\\n'", 2),
+        ('dash: 1: Syntax error: word unexpected (expecting ")")', 2),
+        ("fish: Unexpected end of string, quotes are not balanced", 127),
+        ("", 0),
+    ],
+)
+def test_a_profile_that_takes_what_is_sent_is_asked_for(said: str, status: int):
+    found = of(said, status, FULL)
+    assert found.reason.startswith("what is sent to it does not reach Python there")
+    assert "does a shell profile there read standard input or start another shell" in found.hint
+    assert f"`echo fine | {LOGIN} cat`" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "noise", "status"),
+    [
+        ("", b"This account is currently not available.\n", 1),
+        ("", b"This service allows sftp connections only.\r\n", 1),
+        ("fatal: What do you think I am? A shell?", b"", 128),
+    ],
+)
+def test_an_account_that_runs_no_commands_is_said_in_its_own_words(
+    said: str, noise: bytes, status: int
+):
+    found = of(said, status, noise=noise)
+    assert found.reason.startswith("its account runs no commands (ssh: ")
+    assert (said or noise.decode().strip()) in found.reason
+    assert "python3" not in found.hint
+
+
+def test_a_missing_python3_is_said_although_the_login_does_not_end():
+    found = of("bash: line 1: exec: python3: not found", None)
+    assert found.reason.startswith("there is no python3 on it")
