@@ -12,6 +12,7 @@ import tensorflow as tf
 import handout
 import inputs
 import order
+from folders import FolderError
 from preemption import Preempted
 from training import Training, count
 
@@ -27,6 +28,8 @@ _AHEAD = 8
 looks around, few enough to be done soon where the run is to end."""
 _LOOK_SECONDS = 0.02
 _ASK_SECONDS = 0.5
+_PAUSES = (0.2, 1.0)
+"""Seconds before a save that failed is tried again."""
 _DRAIN_SECONDS = 4.0
 """How long steps under way are waited for where the run is to end."""
 
@@ -118,6 +121,17 @@ class AsynchronousTraining(Training):
             start=self._state.position.images_seen,
             global_batch=self._global_batch,
         )
+
+    def _save(self) -> None:
+        """Saves, again where it failed: one that loses a worker, which has no part in it, may."""
+        for pause in _PAUSES:
+            try:
+                super()._save()
+            except (FolderError, tf.errors.OpError):
+                time.sleep(pause)
+            else:
+                return
+        super()._save()
 
     def _train_epoch(self, epoch: int) -> float:
         self._meter = _Meter(self._scheduled)

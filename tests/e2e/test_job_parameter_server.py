@@ -122,3 +122,39 @@ def test_a_worker_trains_on_its_own_images_which_no_graph_carries():
         env=environment(TF_USE_LEGACY_KERAS="1"), timeout=100, check=False,
     )  # fmt: skip
     assert "all is as it must be" in done.stdout, done.stderr
+
+
+SAVED_AGAIN = """
+import tensorflow as tf
+
+from asynchronous import AsynchronousTraining
+from folders import FolderError
+
+failures = [FolderError("a function was lost"), tf.errors.UnavailableError(None, None, "a worker")]
+
+
+class Checkpoints:
+    def save(self):
+        if failures:
+            raise failures.pop(0)
+        print("saved")
+
+
+training = object.__new__(AsynchronousTraining)
+training._checkpoints = Checkpoints()
+training._save()
+failures = [FolderError(f"full {attempt}") for attempt in range(9)]
+try:
+    training._save()
+except FolderError as error:
+    print(error)
+"""
+
+
+def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SAVED_AGAIN],
+        cwd=MAIN.parent, capture_output=True, text=True,
+        env=environment(TF_USE_LEGACY_KERAS="1"), timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == "saved\nfull 2\n"
