@@ -151,7 +151,7 @@ except FolderError as error:
 """
 
 
-def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told(tmp_path):
+def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told():
     done = subprocess.run(
         [sys.executable, "-c", SAVED_AGAIN],
         cwd=MAIN.parent, capture_output=True, text=True,

@@ -181,10 +181,13 @@ class Trial:
         cell, held = self._cell, self._held
         if cell.fault not in SIGNALS:
             wrong = self._strike_from_inside(held)
+        elif (pid := self._pid()) is None:
+            wrong = [f"{cell.victim} is not there"]
         elif cell.fault == "SIGSTOP":
-            wrong = self._stop_for_a_while(held)
+            wrong = self._stop_for_a_while(pid, held)
         else:
-            wrong = self._kill(getattr(signal, cell.fault)) or self._release(held)
+            os.kill(pid, getattr(signal, cell.fault))
+            wrong = self._release(held)
         if not self._desk.serve_until(lambda: self._launch.poll() is not None, PATIENCE):
             wrong.append("the job did not end")
             self._launch.terminate()
@@ -218,17 +221,7 @@ class Trial:
             held.answer("go")
         return []
 
-    def _kill(self, signum: int) -> list[str]:
-        pid = self._pid()
-        if pid is None:
-            return [f"{self._cell.victim} is not there"]
-        os.kill(pid, signum)
-        return []
-
-    def _stop_for_a_while(self, held: Caller) -> list[str]:
-        pid = self._pid()
-        if pid is None:
-            return [f"{self._cell.victim} is not there"]
+    def _stop_for_a_while(self, pid: int, held: Caller) -> list[str]:
         process = psutil.Process(pid)
         process.suspend()
         stopped = lambda: process.status() == psutil.STATUS_STOPPED  # noqa: E731

@@ -36,10 +36,13 @@ def test_a_strategy_of_one_process_takes_one_task(distrun, write_spec, strategy)
 
 
 def test_ps_and_evaluator_get_no_gpu(distrun, write_spec):
+    cluster = {**PARAMETER_SERVER, "evaluator": 1}
     spec = write_spec(
-        "echo gpus=$CUDA_VISIBLE_DEVICES; [ ${DISTRUN_TASK%:*} = chief ] || exec sleep 600",
+        "echo gpus=$CUDA_VISIBLE_DEVICES; touch up-$DISTRUN_TASK; "
+        "[ ${DISTRUN_TASK%:*} = chief ] || exec sleep 600; "
+        f"while [ $(ls up-* | wc -l) -lt {sum(cluster.values())} ]; do sleep 0.02; done",
         strategy="parameter_server",
-        cluster={**PARAMETER_SERVER, "evaluator": 1},
+        cluster=cluster,
         hosts=[{"name": "localhost", "gpus": [3, 5, 6]}],
         timeouts={"grace": "100ms"},
     )

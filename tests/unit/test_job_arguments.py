@@ -22,6 +22,17 @@ def environ(**config):
     return {"TF_CONFIG": json.dumps({**CLUSTER, **config})}
 
 
+def refused(code, *argv, **options):
+    """Run the job, which is to exit with that code; the one line that it says."""
+    done = subprocess.run(
+        [sys.executable, str(MAIN), *argv],
+        capture_output=True, text=True, timeout=60, check=False, **options,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
 def test_defaults():
     chosen = arguments.parse([], {}, Task())
     assert (chosen.epochs, chosen.steps_per_epoch, chosen.batch_size) == (3, 70, 64)
@@ -77,13 +88,8 @@ def test_an_export_replaces_nothing_but_a_model(there, tmp_path):
     else:
         folder.mkdir()
         (folder / "mine").touch()
-    done = subprocess.run(
-        [sys.executable, str(MAIN), "--export-dir", str(folder)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: --export-dir {folder} ")
-    assert done.stderr.count("\n") == 1
+    said = refused(2, "--export-dir", str(folder))
+    assert said.startswith(f"error: --export-dir {folder} ")
 
 
 @pytest.mark.parametrize(
@@ -98,13 +104,7 @@ def test_an_export_replaces_nothing_but_a_model(there, tmp_path):
 )
 def test_a_folder_that_cannot_be_written_to_is_told_before_training(argv, says, tmp_path):
     (tmp_path / "file").touch()
-    done = subprocess.run(
-        [sys.executable, str(MAIN), *argv],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert says in refused(2, *argv, cwd=tmp_path)
 
 
 def test_only_who_writes_to_a_folder_tries_it(tmp_path):
@@ -146,13 +146,7 @@ def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy, says):
     env = environ(**config)
     if config.get("task", {}).get("type") == "ps":
         env = environ(cluster={"worker": ["a:1"], "ps": ["b:1"]}, **config)
-    done = subprocess.run(
-        [sys.executable, str(MAIN), "--strategy", strategy],
-        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **env},
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert says in refused(2, "--strategy", strategy, env={**os.environ, **env})
 
 
 @pytest.mark.parametrize(
@@ -280,13 +274,8 @@ print(sorted({"numpy", "tensorflow", "tf_keras"} & set(sys.modules)))
     "argv", [["--data-dir", "{folder}"], ["--data", "mnist", "--data-dir", "{folder}"]]
 )
 def test_a_folder_without_mnist_ends_in_one_line(argv, tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(MAIN), *(part.format(folder=tmp_path) for part in argv)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 65
-    assert done.stderr.startswith(f"error: no MNIST in {tmp_path}")
-    assert done.stderr.count("\n") == 1
+    said = refused(65, *(part.format(folder=tmp_path) for part in argv))
+    assert said.startswith(f"error: no MNIST in {tmp_path}")
 
 
 def test_no_cluster():

@@ -55,11 +55,12 @@ class OomWatch:
         self._read_log(now)
         self._killed = {pid: told for pid, told in self._killed.items() if now - told[1] <= _SOON}
         for path, accounted in self._accounted.items():
-            count, since = self._risen.get(path, (accounted, now))
+            seen, since = self._risen.get(path, (accounted, now))
             if now - since > _SOON:
-                self._accounted[path] = max(accounted, count)
-            if _count(path) > count:
-                self._risen[path] = (_count(path), now)
+                self._accounted[path] = max(accounted, seen)
+            count = _count(path)
+            if count > seen:
+                self._risen[path] = (count, now)
 
     def evidence(self, pid: int, of_child: bool) -> str:
         """Why it is thought that this killed process ran out of memory; empty where it is not.

@@ -209,7 +209,7 @@ class _Launch:
 
         failed = state.tasks.get(event.verdict.task or "")
         if failed is not None and failed.phase is TaskPhase.FAILED:
-            self._say(stays_down_words(failed))
+            self._say(stays_down_words(failed.name))
         self._say(verdict_words(event))
 
     def _on_sending(self, message: filemessages.Sending) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import singledispatchmethod
-from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.agent.kernel import signal_name
 from distrun.cli.console import clock_time, count, names_in_short, printable, size, span
 from distrun.cli.progress import progress_words
 from distrun.cli.verdictview import grounds
-
-if TYPE_CHECKING:
-    from distrun.lifecycle import TaskState
 
 _WORTH_TELLING = 1.0  # seconds
 
@@ -32,9 +28,9 @@ def verdict_words(event: events.VerdictReached) -> str:
     return f"first cause: {cause} ({verdict.kind.value})"
 
 
-def stays_down_words(task: TaskState) -> str:
+def stays_down_words(task: str) -> str:
     """What an evaluator's last failure means to its job."""
-    return f"{task.name} has failed and stays down; the job goes on without it"
+    return f"{task} has failed and stays down; the job goes on without it"
 
 
 class Story:

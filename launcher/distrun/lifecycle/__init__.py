@@ -27,7 +27,7 @@ from distrun.lifecycle.actions import (
     StartTask,
     StopTask,
 )
-from distrun.lifecycle.decisions import SIGKILL
+from distrun.lifecycle.decisions import SIGABRT, SIGKILL
 from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW, PROMPT_GRACE, SIGTERM, STALL, Result
 from distrun.lifecycle.rules import replay, step
 from distrun.lifecycle.state import (
@@ -44,6 +44,7 @@ from distrun.lifecycle.state import (
 __all__ = [
     "MOST_FREE_IN_A_ROW",
     "PROMPT_GRACE",
+    "SIGABRT",
     "SIGKILL",
     "SIGTERM",
     "STALL",

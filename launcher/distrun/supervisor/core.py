@@ -24,7 +24,7 @@ from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.court import Court
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
-from distrun.supervisor.preparation import Preparation, environment, refusal, task_record
+from distrun.supervisor.preparation import Preparation, refusal, start_order, task_record
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.timers import Timers
 
@@ -195,22 +195,7 @@ class Supervisor:
 
     def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
         self._progress.pop(task.name, None)
-        env = {
-            **environment(self._spec, task),
-            "DISTRUN_JOB_ID": self._folder.job_id,
-            "DISTRUN_ATTEMPT": str(attempt),
-        }
-        order = wire.StartTask(
-            task=task.name,
-            attempt=attempt,
-            argv=list(task.argv),
-            workdir=task.workdir,
-            log=task.log,
-            env=env,
-            unset=list(task.unset),
-            or_home=task.or_home,
-            marker=_marker(attempt, cause) if attempt else "",
-        )
+        order = start_order(self._spec, task, self._folder.job_id, attempt, cause)
         self._hosts.order(task.host, order)
 
     def _is_local(self, host: str) -> bool:
@@ -507,9 +492,3 @@ class Supervisor:
             self._clients.watch_writing()
             for key, _ in self._selector.select(deadline - self._clock()):
                 key.data()
-
-
-def _marker(attempt: int, cause: str) -> str:
-    """The line in a task's log behind which a new attempt's output begins."""
-    now = time.strftime("%Y-%m-%d %H:%M:%S")
-    return f"--- attempt {attempt}, {now}: restarted after {cause} ---"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from distrun import events, plan
@@ -77,6 +78,33 @@ def environment(spec: Spec, task: plan.TaskPlan) -> dict[str, str]:
     # There they come over the link, and stand nowhere else.
     passed = (name for name in spec.program.pass_env if name in os.environ)
     return {**task.env, **{name: os.environ[name] for name in passed}}
+
+
+def start_order(
+    spec: Spec, task: plan.TaskPlan, job_id: str, attempt: int, cause: str
+) -> wire.StartTask:
+    """What a task's host is told. `cause` is what the attempt follows, of any but the first."""
+    return wire.StartTask(
+        task=task.name,
+        attempt=attempt,
+        argv=list(task.argv),
+        workdir=task.workdir,
+        log=task.log,
+        env={
+            **environment(spec, task),
+            "DISTRUN_JOB_ID": job_id,
+            "DISTRUN_ATTEMPT": str(attempt),
+        },
+        unset=list(task.unset),
+        or_home=task.or_home,
+        marker=_marker(attempt, cause) if attempt else "",
+    )
+
+
+def _marker(attempt: int, cause: str) -> str:
+    """The line in a task's log behind which a new attempt's output begins."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"--- attempt {attempt}, {now}: restarted after {cause} ---"
 
 
 def task_record(task: plan.TaskPlan) -> events.TaskRecord:

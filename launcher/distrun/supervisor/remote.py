@@ -16,11 +16,16 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from distrun.agent import filemessages, wire
-from distrun.agent.kernel import signal_name
 from distrun.agent.outbox import Outbox
 from distrun.supervisor.copies import LogCopies
 from distrun.transport import payload, ssh
-from distrun.transport.diagnosis import Diagnosis, diagnose, may_pass
+from distrun.transport.diagnosis import (
+    Diagnosis,
+    diagnose,
+    how_ssh_ended,
+    how_the_agent_ended,
+    may_pass,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -348,12 +353,12 @@ class RemoteHost:
                 self._fail(status)
         elif self.phase is LinkPhase.UP:
             if 0 <= status != _SSH_FAILED:
-                self._death = _how_the_agent_ended(status, client.said)
-            self._lose(self._death or _how_ssh_ended(status, client.said))
+                self._death = how_the_agent_ended(status, client.said)
+            self._lose(self._death or how_ssh_ended(status, client.said))
         elif status == EXIT_NO_AGENT:
             self._go_without_agent()
         else:
-            self._try_later(_how_ssh_ended(status, client.said))
+            self._try_later(how_ssh_ended(status, client.said))
 
     def _go_without_agent(self) -> None:
         self._go(
@@ -503,18 +508,3 @@ class RemoteHost:
 def now() -> float:
     """Seconds of the clock that all deadlines here are of."""
     return time.monotonic()
-
-
-def _how_ssh_ended(status: int, said: str) -> str:
-    if status < 0:
-        return f"ssh was killed by {signal_name(-status)}"
-    return f"ssh: {_last_line(said)}" if said else f"ssh exited with {status}"
-
-
-def _how_the_agent_ended(status: int, said: str) -> str:
-    how = f"was killed by {signal_name(status - 128)}" if status > 128 else f"exited with {status}"
-    return f"its agent {how}" + (f" ({_last_line(said)})" if said else "")
-
-
-def _last_line(said: str) -> str:
-    return said.splitlines()[-1].strip().removeprefix("ssh: ") if said else ""

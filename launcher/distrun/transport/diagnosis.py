@@ -237,3 +237,20 @@ def _last_lines(text: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     telling = [line for line in lines if line and set(line) != {"@"}]
     return " / ".join(telling[-_LAST_LINES:]).removeprefix("ssh: ")
+
+
+def how_ssh_ended(status: int, said: str) -> str:
+    """How a link's ssh ended, for people."""
+    if status < 0:
+        return f"ssh was killed by {signal_name(-status)}"
+    return f"ssh: {_last_line(said)}" if said else f"ssh exited with {status}"
+
+
+def how_the_agent_ended(status: int, said: str) -> str:
+    """How the agent at a link's other end did, whose exit code ssh hands on."""
+    how = f"was killed by {signal_name(status - 128)}" if status > 128 else f"exited with {status}"
+    return f"its agent {how}" + (f" ({_last_line(said)})" if said else "")
+
+
+def _last_line(said: str) -> str:
+    return said.splitlines()[-1].strip().removeprefix("ssh: ") if said else ""

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from distrun.lifecycle import JobState, TaskState
 
-_SIGABRT = 6
-"""Python prints at it where each thread is: it ends tasks that stall."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -100,8 +97,8 @@ class Docket:
     def _note_signal(self, event: events.Event) -> None:
         if isinstance(event, events.StopRequested):
             self._sent.add(event.signal)
-        elif isinstance(event, events.TimedOut) and event.timer == "stall":
-            self._sent.add(_SIGABRT)
+        elif isinstance(event, events.TimedOut) and event.timer == lifecycle.STALL:
+            self._sent.add(lifecycle.SIGABRT)
 
     def last(self, state: JobState) -> Case | None:
         """What ended the job; None where that is no failure."""

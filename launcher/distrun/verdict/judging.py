@@ -30,9 +30,6 @@ _HOST_ADVICE = (
 )
 _PROGRAM_ADVICE = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
 _LOG_GONE = re.compile(r"its log .* cannot be opened: No such file or directory")
-_RECORD_ADVICE = (
-    "leave the job's folder in DISTRUN_HOME alone until the job has ended: a restart writes there"
-)
 
 
 def judge(case: Case, read: Callable[[str], Tail]) -> Verdict:
@@ -363,18 +360,19 @@ def _unresponsive(task: str, cause: str, evidence: tuple[Evidence, ...]) -> Find
 
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:
-    kind, advice = Kind.NOT_STARTED, _PROGRAM_ADVICE
+    kind, advice, reason = Kind.NOT_STARTED, _PROGRAM_ADVICE, trigger.reason
     if "there is no program" in trigger.reason:
         kind = Kind.SCRIPT_NOT_FOUND
     elif "may not be executed" in trigger.reason:
         kind = Kind.PERMISSION
     elif _LOG_GONE.match(trigger.reason):
-        advice = _RECORD_ADVICE
+        reason = f"the record was removed while the job ran: {reason}"
+        advice = (
+            "leave the job's folder in DISTRUN_HOME alone until the job has ended: a restart "
+            "writes there"
+        )
     elif trigger.reason.startswith("its working folder "):
         advice = "see whether `program.workdir` is there on its host, or was removed meanwhile"
-    reason = trigger.reason
-    if advice == _RECORD_ADVICE:
-        reason = f"the record was removed while the job ran: {reason}"
     return Verdict(
         task=trigger.task,
         attempt=trigger.attempt,

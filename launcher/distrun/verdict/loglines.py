@@ -7,7 +7,7 @@ import re
 LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 """How a line of TensorFlow's own log begins: such may stand in the midst of a traceback."""
 UNALARMING = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
-DEADLY = re.compile(r"F\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F |F\d{4} ")
+DEADLY = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
 NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
 """What TensorFlow prints in each start without a mark of its log."""
 FATAL = "Fatal Python error: "
@@ -16,10 +16,13 @@ _FURTHER = re.compile(
     r"|The error could be from a previous|This is usually caused by an earlier error"
 )
 """How the second and later lines of TensorFlow's messages begin."""
-_LEAVING = re.compile(
+ASIDE = re.compile(
     r"Exception ignored |Error in atexit\._run_exitfuncs:|Error in sys\.excepthook:"
-    r"|Original exception was:|Exception in thread |Process \S+:$"
-    r"|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
+    r"|Exception in thread |Process \S+:$"
+)
+"""What stands above a traceback that is not the main thread's."""
+_LEAVING = re.compile(
+    r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
 )
 ABORTS = ("Check failed", "terminate called", "pure virtual method", "what():", "Assertion `")
 
@@ -35,6 +38,7 @@ def is_by_the_way(line: str) -> bool:
         LOGGED.match(line) is not None
         or line.startswith(NOISE)
         or _FURTHER.match(line) is not None
+        or ASIDE.match(line) is not None
         or _LEAVING.match(line) is not None
         or is_abort(line)
     )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrun.verdict.loglines import LOGGED
+from distrun.verdict.loglines import ASIDE, LOGGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,11 +15,6 @@ _START = "Traceback (most recent call last):"
 _GROUP_START = "Exception Group Traceback (most recent call last):"
 _HANDLING = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
-_ASIDE = re.compile(
-    r"Exception ignored |Error in atexit\._run_exitfuncs:|Error in sys\.excepthook:"
-    r"|Exception in thread |Process \S+:$"
-)
-"""What stands above a traceback that is not the main thread's."""
 _GROUP = re.compile(r"^ +[|+] ?(?!-)")
 """What stands before each line of an ExceptionGroup."""
 _IN_GROUP = re.compile(r"^\s*[|+]")
@@ -74,7 +69,7 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
             continue
         above = _above(lines, first)
         linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
-        aside = above if _ASIDE.match(above) else ""
+        aside = above if ASIDE.match(above) else ""
         found.append(
             Traceback(
                 first=first,
@@ -122,7 +117,7 @@ def _end_of_message(lines: Sequence[str], exception: int, stop: int) -> int:
     """Behind it stands what TensorFlow logs while Python takes everything down, or another."""
     for index in range(exception + 1, stop):
         line = lines[index]
-        if LOGGED.match(line) or _ASIDE.match(line) or line.strip() in (_HANDLING, _CAUSE):
+        if LOGGED.match(line) or ASIDE.match(line) or line.strip() in (_HANDLING, _CAUSE):
             return index
     return stop
 
