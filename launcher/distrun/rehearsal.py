@@ -86,13 +86,13 @@ class Rehearsal:
 
         Raises:
             InvalidSpecError: no plan can be made of the spec.
-            KeyboardInterrupt: as it came, once the hosts have been let go.
+            BaseException: a signal's, such as KeyboardInterrupt, once the hosts have been let go.
         """
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
         self.hosts.connect(self.preparation.hosts)
         try:
             self._go_on()
-        except KeyboardInterrupt:
+        except BaseException:
             self._leave()
             self._go_on()
             raise

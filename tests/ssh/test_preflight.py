@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -231,9 +232,9 @@ def unlooked(doctor: Any) -> dict[str, str]:
     return {check["subject"]: check["text"].partition(" was not ")[0] for check in notes}
 
 
-@pytest.mark.parametrize("command", ["launch", "doctor"])
-def test_ctrl_c_ends_a_preflight_though_hosts_hang(
-    command: str,
+@pytest.mark.parametrize("told", [("launch", "INT"), ("doctor", "INT"), ("doctor", "TERM")])
+def test_a_signal_ends_a_preflight_though_hosts_hang(
+    told: tuple[str, str],
     hosts: Any,
     remote_spec: Any,
     distrun: Any,
@@ -242,17 +243,22 @@ def test_ctrl_c_ends_a_preflight_though_hosts_hang(
     wait_until: Any,
     script: Path,
 ):
+    command, number = told[0], signal.Signals[f"SIG{told[1]}"]
     h1, h2, h3 = hosts(3)
     python, marks = hanging
     spec = remote_spec("", [h1, h2, h3], program=running(script, python=str(python)))
-    process = distrun.start(command, spec, stdout=-3, stderr=-3)
+    temporary = spec.parent / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    process = distrun.start(command, spec, stdout=-3, stderr=-3, env=environment)
     wait_until(lambda: marks.exists() and marks.read_text().count("\n") == 3, 20)
     if command == "launch":
         h3.cut()
     began = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
     assert time.monotonic() - began < 10
+    assert not list(temporary.iterdir())
     assert_nothing_left([h1, h2], processes_of, wait_until)
 
 

@@ -83,15 +83,17 @@ def test_an_option_that_ssh_does_not_take_is_sought_where_it_stands(said: str, n
 @pytest.mark.parametrize(
     ("said", "jump"),
     [
-        (f"ssh: connect to host jump port 22: Connection refused\n{JUMPED}", "jump: nothing li"),
-        (f"u@jump: Permission denied (publickey).\n{JUMPED}", "jump: the login is refused"),
-        (f"ssh: Could not resolve hostname jump: No such\n{JUMPED}", "jump: its name cannot"),
-        (f"{UNKNOWN}{JUMPED}", "jump: its host key is not known"),
+        (f"ssh: connect to host jump port 22: Connection refused\n{JUMPED}", " jump: nothing li"),
+        (f"u@jump: Permission denied (publickey).\n{JUMPED}", " jump: the login is refused"),
+        (f"ssh: Could not resolve hostname jump: No such\n{JUMPED}", " jump: its name cannot"),
+        (f"{UNKNOWN}{JUMPED}", " jump: its host key is not known"),
+        (f"Connection reset by 10.0.0.9 port 22\n{JUMPED}", " 10.0.0.9: its sshd closes"),
+        (f"{JUMPED}\nConnection closed by UNKNOWN port 65535\n{JUMPED}", ": its sshd closes"),
     ],
 )
 def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str):
     found = of(said, ssh=SshSpec(config_file="/c", port=2222))
-    assert found.reason.startswith(f"its jump host {jump}")
+    assert found.reason.startswith(f"its jump host{jump}")
     assert "h1" not in found.hint
     assert "ssh -F /c jump" in found.hint or "`" not in found.hint
 
@@ -101,6 +103,7 @@ def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str):
     [
         (f"channel 0: {BLOCKED}{JUMPED}", "nothing listens at its ssh port"),
         (JUMPED, "its sshd closes the connection"),
+        (f"{JUMPED}\nConnection closed by 10.0.0.9 port 22", "its sshd closes the connection"),
         (NOBODY, "the login is refused"),
     ],
 )

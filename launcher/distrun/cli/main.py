@@ -67,6 +67,13 @@ def distrun() -> None:
     """
 
 
+class _Ended(BaseException):
+    """This command is to end: whatever it has begun is undone on the way out."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 def main() -> NoReturn:
     """Run a command and exit with its code. No traceback is shown unless distrun is at fault."""
     sys.exit(_run())
@@ -83,7 +90,7 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     _show_what_the_encoding_lacks()
     if "_DISTRUN_COMPLETE" in os.environ:
         importlib.import_module("distrun.cli.completion").register()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _end_on_signals()
     try:
         result = distrun.main(prog_name="distrun", standalone_mode=False)
         sys.stdout.flush()
@@ -94,6 +101,8 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 128 + signal.SIGINT
+    except _Ended as ended:
+        return 128 + ended.number
     except DistrunError as error:
         console.say_error(error)
         return error.exit_code
@@ -111,6 +120,17 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         console.say("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
     return int(result or 0)
+
+
+def _end_on_signals() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
+            signal.signal(number, _end)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    raise _Ended(number)
 
 
 def _give_up_stdout() -> None:

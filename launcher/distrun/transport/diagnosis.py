@@ -105,9 +105,12 @@ _FORWARDED = "stdio forwarding failed"
 """The jump host is fine; it cannot reach the host itself."""
 _BLAMED = re.compile(
     r"connect to host (\S+) port|^(?:\S+@)?(\S+): Permission denied|host key is known for (\S+) and"
-    r"|Host key for (\S+) has changed|Could not resolve hostname (\S+):",
+    r"|Host key for (\S+) has changed|Could not resolve hostname (\S+):"
+    r"|Connection (?:closed|reset) by (\S+) port",
     re.MULTILINE,
 )
+_NAMELESS = "UNKNOWN"
+"""What ssh calls a host that it comes to by way of another."""
 _EATEN = (
     'File "<string>", line 1', "syntax error", "Syntax error", "quotes are not balanced",
     "Badly placed ()",
@@ -201,9 +204,12 @@ def _of_ssh(name: str, settings: SshSpec, status: int | None, said: str, shown: 
             f"try `{by_hand(name, settings, 'python3', '--version')}`",
         )
     reason, at = known.reason, name
-    if known is not _CLOSED and _PROXIED in said and _FORWARDED not in said:
-        blamed = _BLAMED.search(said)
+    # The jump host's complaint stands before what ssh says of the host itself.
+    of_jump, proxied, _ = said.rpartition(_PROXIED)
+    blamed = _BLAMED.search(of_jump)
+    if proxied and _FORWARDED not in said and (blamed or known is not _CLOSED):
         other = next(filter(None, blamed.groups()), "") if blamed else ""
+        other = "" if other == _NAMELESS else other
         reason = f"its jump host {other}: {reason}" if other else f"its jump host: {reason}"
         settings = SshSpec(config_file=settings.config_file)
         at = other or name
