@@ -422,6 +422,8 @@ class RemoteHost:
 
     def _be_up(self) -> None:
         self.phase = LinkPhase.UP
+        if self._client is not None:
+            self._client.forget_complaints()
         self._heard = now()
         self._due = now() + _EXIT_SECONDS if self._is_needless else None
         self._backoff = _FIRST_BACKOFF
