@@ -131,6 +131,13 @@ def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path):
     assert names(made) == {b"job/train.py", b"data/d.csv", b"job/ignored/x"}
 
 
+def test_the_script_is_sent_whatever_the_rules_say_of_it(tmp_path: Path):
+    (tmp_path / "train.py").write_text("x")
+    (tmp_path / "other.py").write_text("x")
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    assert names(survey(spec_of(tmp_path)).manifest()) == {b".gitignore", b"train.py"}
+
+
 def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(tmp_path: Path):
     (tmp_path / "train.py").write_text("x")
     (tmp_path / "swap").write_text("x")

@@ -70,9 +70,9 @@ def place_of(program: ProgramSpec) -> str:
 
 
 def _roots(program: ProgramSpec) -> list[str]:
-    if program.sync is Sync.SCRIPT:
-        return list(program.sync_paths) or [program.sync_base]
     roots = list(program.sync_paths)
+    if program.sync is Sync.SCRIPT and not roots:
+        roots.append(program.sync_base)
     if program.kind is ProgramKind.SCRIPT:
         # What runs is always sent; of a bundled job, whose parts nobody can list, all.
         is_bundled = program.target in map(str, bundled_jobs().values())
