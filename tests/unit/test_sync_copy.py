@@ -16,7 +16,7 @@ from distrun.agent.taker import FileTaker
 from distrun.agent.wire import Message
 from distrun.supervisor.delivery import Delivery
 from distrun.sync.files import Survey
-from distrun.sync.manifest import Manifest
+from distrun.sync.manifest import LinkEntry, Manifest
 from distrun.sync.sender import Sender, listed
 
 DEADLINE = 20.0
@@ -314,6 +314,9 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
     assert host.refused == f"{host.copy}/pkg/{name}: File name too long"
     assert not [path for path in host.state.rglob("*") if path.is_file()]
     assert len(os.listdir("/proc/self/fd")) == before
+    host.expect(Manifest(base="/", files=(), links=(LinkEntry(path="a", target="b"),) * 2))
+    host.go_on()
+    assert host.refused == f"{host.copy}/a: File exists"
 
 
 @pytest.mark.parametrize(

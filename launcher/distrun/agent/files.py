@@ -132,9 +132,12 @@ class Copy:
 
     def _meant_by(self, error: OSError) -> str:
         """The file that could not be made, where it will be; or else the copy."""
-        path = os.fsencode(error.filename) if isinstance(error.filename, (bytes, str)) else b""
-        inside = path[len(self._top) :] if path.startswith(self._top + b"/") else b""
-        return os.fsdecode(self._place + inside)
+        # Of a link, the first name is what it was to lead to.
+        for name in (error.filename, error.filename2):
+            path = os.fsencode(name) if isinstance(name, (bytes, str)) else b""
+            if path.startswith(self._top + b"/"):
+                return os.fsdecode(self._place + path[len(self._top) :])
+        return os.fsdecode(self._place)
 
     def _look_for_contents(self) -> Generator[None, None, None]:
         os.mkdir(self._top, 0o700)
