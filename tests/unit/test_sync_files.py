@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from distrun.spec.model import ProgramKind, ProgramSpec, Spec, Sync
 from distrun.strategies import STRATEGIES
 from distrun.sync import files
 from distrun.sync.files import Survey, survey
+from distrun.sync.ignore import Rules
 from distrun.sync.manifest import Manifest
 
 NEWLINE = b"a\nb \xff'\"$(x).py"
@@ -160,7 +162,7 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     (tmp_path / "one").write_text("1")
     with pytest.raises(InvalidSpecError) as caught:
         survey(spec_of(tmp_path))
-    assert "100 MB" in caught.value.message
+    assert " are 100,000,001 bytes, and no more than 100 MB are sent" in caught.value.message
     assert "data 100 MB" in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert "sync: [train.py, src]" in str(caught.value.hint)
@@ -208,6 +210,25 @@ def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(tm
     (tmp_path / "train.py").mkdir()
     with pytest.raises(InvalidSpecError, match=r"train\.py cannot be sent: Is a directory"):
         found.manifest()
+
+
+def test_folders_and_links_that_are_gone_again_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "kept").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("kept")
+    within = Rules.within
+
+    def losing(rules: Rules, folder: bytes) -> Rules:
+        if os.path.basename(folder) in (b"link", b"folder"):  # they have been listed
+            (tmp_path / "link").unlink(missing_ok=True)
+            shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+        return within(rules, folder)
+
+    monkeypatch.setattr(Rules, "within", losing)
+    made = Survey(str(tmp_path), [str(tmp_path)]).manifest()
+    assert (names(made), made.links, made.folders) == ({b"kept"}, (), ())
 
 
 def test_an_entry_that_cannot_be_looked_at_is_named(

@@ -52,9 +52,12 @@ def survey(spec: Spec, leave_out: Sequence[str] = ()) -> Survey:
             hint=_INSTEAD,
         ) from None
     if program.sync is Sync.SCRIPT and found.size > MOST_BYTES:
+        limit, size = _size(MOST_BYTES), _size(found.size)
+        if size == limit:
+            size = f"{found.size:,} bytes"
         raise InvalidSpecError(
-            f"program.sync: the files of {place_of(program)} are {_size(found.size)}, and no more "
-            f"than {_size(MOST_BYTES)} are sent: {found.largest_parts}",
+            f"program.sync: the files of {place_of(program)} are {size}, and no more than {limit} "
+            f"are sent: {found.largest_parts}",
             hint=_INSTEAD,
         )
     if is_inside(os.fsencode(program.workdir), os.fsencode(program.sync_base)):
@@ -200,6 +203,8 @@ class Survey:
         try:
             with os.scandir(folder) as entries:
                 found = list(entries)
+        except FileNotFoundError:
+            return  # it is gone again by now
         except OSError as error:
             raise self._unreadable(folder, error) from error
         self._folders.add(folder)
@@ -244,6 +249,8 @@ class Survey:
         for path in found:
             try:
                 place = place_of_target(path, self._base, roots, self._found_links, sent)
+            except FileNotFoundError:
+                continue  # it is gone again by now
             except OSError as error:
                 raise self._unreadable(path, error) from error
             if place is None:
