@@ -35,10 +35,9 @@ def place_of_target(
     is_by_name = not os.path.isabs(target) and is_inside(by_name, base)
     if not os.path.exists(path):
         return by_name if is_by_name else None
-    real = os.path.realpath(path)
-    # `a/../b` need not be `b`, where `a` is a link.
-    if is_by_name and os.path.realpath(by_name) == real and (by_name in links or by_name in sent):
+    if is_by_name and (by_name in links or by_name in sent) and _is_same(path, by_name):
         return by_name
+    real = os.path.realpath(path)
     for root, real_root in roots:
         if is_inside(real, real_root):
             place = os.path.normpath(os.path.join(root, os.path.relpath(real, real_root)))
@@ -46,6 +45,11 @@ def place_of_target(
             if place in sent and place not in links and not is_inside(place, path):
                 return place
     return None
+
+
+def _is_same(path: bytes, by_name: bytes) -> bool:
+    """It need not be: `a/../b` is not `b`, where `a` is a link."""
+    return os.path.exists(by_name) and os.path.samefile(path, by_name)
 
 
 def is_inside(path: bytes, folder: bytes) -> bool:
