@@ -146,6 +146,20 @@ def test_a_one_process_strategy_needs_no_cluster(folder: Path) -> None:
     assert spec.program.args == ("/",)
 
 
+def test_a_folder_in_which_tasks_run_goes_by_the_path_that_is_sent(folder: Path) -> None:
+    (folder / "real" / "sub").mkdir(parents=True)
+    (folder / "real" / "train.py").touch()
+    (folder / "link").symlink_to("real")
+    (folder / "link" / "top.yaml").write_text(
+        "strategy: mirrored\ncluster: {worker: 1}\nhosts: [h1]\nprogram: {script: train.py}\n"
+    )
+    spec = load(str(folder / "link" / "top.yaml"), cwd=str(folder / "real" / "sub"))
+    assert spec.program.sync_base == str(folder / "link")
+    assert spec.program.workdir == str(folder / "link" / "sub")
+    spec = load(str(folder / "link" / "top.yaml"), cwd=str(folder))
+    assert spec.program.workdir == str(folder)
+
+
 def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(folder: Path) -> None:
     inner = folder / "a" / "b"
     inner.mkdir(parents=True)

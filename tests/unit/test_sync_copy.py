@@ -16,7 +16,7 @@ from distrun.agent.taker import FileTaker
 from distrun.agent.wire import Message
 from distrun.supervisor.delivery import Delivery
 from distrun.sync.files import Survey
-from distrun.sync.manifest import Manifest
+from distrun.sync.manifest import LinkEntry, Manifest
 from distrun.sync.sender import Sender, listed
 
 DEADLINE = 20.0
@@ -42,6 +42,7 @@ class Host:
         self.reports: list[Message] = []
         self.came = 0
         """Bytes of files that have come over the link."""
+        self.beats = 0
         self._jobs = 0
         self._on_their_way: list[Message] = []
 
@@ -51,10 +52,16 @@ class Host:
         self.folder.mkdir(parents=True)
         self.copy = Path(quarters.copy_of(str(self.folder)))
         self.reports.clear()
-        self.taker = FileTaker(str(self.folder), self.reports.append)
+        self.taker = self.new_taker()
         self.sender = Sender(manifest)
         for part in listed(manifest):
             self.taker.obey(part, self._to_supervisor())
+
+    def new_taker(self) -> FileTaker:
+        return FileTaker(str(self.folder), self.reports.append, self._beat)
+
+    def _beat(self) -> None:
+        self.beats += 1
 
     def go_on(self, *, at_most: int = 1 << 60, losing: bool = False) -> None:
         """Until it is over, or until so many bytes have come; `losing`, what is sent is lost."""
@@ -183,6 +190,32 @@ def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path):
     assert host.sender.taken == host.sender.size
 
 
+def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(host: Host, tmp_path: Path):
+    (tmp_path / "job").mkdir()
+    for number in range(600):
+        (tmp_path / "job" / str(number)).write_text(str(number))
+    manifest = manifest_of(tmp_path / "job")
+    sender, sent = Sender(manifest), list[Message]()
+    sender.resume(filemessages.FilesWanted(list(range(600)), 0))
+    sender.send(Wires(sent.append))  # type: ignore[arg-type]
+    assert 0 < len(sent) < 200
+    host.expect(manifest)
+    host.go_on()
+    assert tree(host.copy) == tree(tmp_path / "job")
+    assert (host.sender.taken, host.sender.size) == (manifest.size, manifest.size)
+    assert host.beats >= 600
+    host.beats = 0
+    host.taker.leave()
+    assert host.beats >= 600 + 600  # of the copy, and of the store
+    for path in (tmp_path / "job").iterdir():
+        path.write_text("x" + path.name)
+    host.expect(manifest_of(tmp_path / "job"))
+    host.go_on(at_most=manifest.size)
+    host.beats = 0
+    host.taker.leave()
+    assert host.beats >= 300 + 900
+
+
 def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path):
     host.expect(manifest_of(job))
     host.go_on()
@@ -242,7 +275,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
 )
 def test_nothing_is_written_outside_of_the_copy(host: Host, part: Message):
     host.expect(Manifest(base="/", files=()))
-    host.taker = FileTaker(str(host.folder), host.reports.append)
+    host.taker = host.new_taker()
     host.taker.obey(part, Wires(lambda _: None))  # type: ignore[arg-type]
     host.go_on()
     assert host.refused
@@ -305,7 +338,7 @@ def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path):
 def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host):
     name, before = "n" * 300, len(os.listdir("/proc/self/fd"))
     host.expect(Manifest(base="/", files=()))
-    host.taker = FileTaker(str(host.folder), host.reports.append)
+    host.taker = host.new_taker()
     listed = [f"pkg/{name}", 0o644, 3, "0" * 64]
     wires: Any = Wires(lambda _: None)
     host.taker.obey(filemessages.ExpectFiles([listed], [], [], last=True), wires)
@@ -314,6 +347,9 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
     assert host.refused == f"{host.copy}/pkg/{name}: File name too long"
     assert not [path for path in host.state.rglob("*") if path.is_file()]
     assert len(os.listdir("/proc/self/fd")) == before
+    host.expect(Manifest(base="/", files=(), links=(LinkEntry(path="a", target="b"),) * 2))
+    host.go_on()
+    assert host.refused == f"{host.copy}/a: File exists"
 
 
 @pytest.mark.parametrize(

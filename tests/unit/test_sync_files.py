@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from distrun.spec.model import ProgramKind, ProgramSpec, Spec, Sync
 from distrun.strategies import STRATEGIES
 from distrun.sync import files
 from distrun.sync.files import Survey, survey
+from distrun.sync.ignore import Rules
 from distrun.sync.manifest import Manifest
 
 NEWLINE = b"a\nb \xff'\"$(x).py"
@@ -95,6 +97,62 @@ def test_links_stay_links_where_they_lead_to_what_is_sent(tmp_path: Path):
     assert names(made) == {b"src/a.py", b"shared.py", b"lib/b.py", b"lib/.gitignore"}
 
 
+def links_of(manifest: Manifest) -> dict[str, str]:
+    return {link.path: link.target for link in manifest.links}
+
+
+def test_a_link_to_what_is_not_sent_is_replaced_by_it(tmp_path: Path):
+    top, home = tmp_path / "top", tmp_path / "top" / "home"
+    for folder in (top / "ck" / "old", home):
+        folder.mkdir(parents=True)
+    (top / "ck" / "5.h5").write_text("best")
+    (top / "ck" / "old" / "4.h5").write_text("old")
+    (top / "ck" / "old" / "here").symlink_to(".")
+    (home / "log").touch()
+    (top / ".gitignore").write_text("ck/\n")
+    (top / "best.h5").symlink_to("ck/5.h5")
+    (top / "also").symlink_to("best.h5")
+    (top / "old").symlink_to(top / "ck" / "old")
+    (top / "log").symlink_to("home/log")
+    made = Survey(str(top), [str(top)], [str(home)]).manifest()
+    assert names(made) == {b".gitignore", b"best.h5", b"old/4.h5"}
+    assert links_of(made) == {"also": "best.h5", "old/here": "."}
+
+
+def test_what_lies_below_a_link_comes_by_way_of_it(tmp_path: Path):
+    (tmp_path / "releases" / "1").mkdir(parents=True)
+    (tmp_path / "releases" / "1" / "train.py").write_text("x")
+    (tmp_path / "current").symlink_to("releases/1")
+    (tmp_path / "link.py").symlink_to("releases/1/train.py")
+    inside = {"target": str(tmp_path / "current" / "train.py"), "sync": Sync.PATHS}
+    cases: list[dict[str, Any]] = [
+        {"workdir": str(tmp_path / "current"), "target": str(tmp_path / "link.py")},
+        {**inside, "sync_paths": (str(tmp_path),)},
+        {**inside, "sync_paths": (str(tmp_path), str(tmp_path / "current"))},
+    ]
+    for case in cases:
+        made = survey(spec_of(tmp_path, **case)).manifest()
+        assert names(made) == {b"releases/1/train.py"}
+        assert links_of(made) == {"current": "releases/1", "link.py": "releases/1/train.py"}
+        assert made.folders == ("releases",)
+    (tmp_path / ".gitignore").write_text("releases/\n")
+    for case in cases:
+        made = survey(spec_of(tmp_path, **case)).manifest()
+        assert b"current/train.py" in names(made)
+        assert not made.folders
+
+
+def test_a_link_that_goes_by_the_tops_own_name_stays_within_the_copy(tmp_path: Path):
+    top = tmp_path / "top"
+    (top / "src").mkdir(parents=True)
+    (top / "y").touch()
+    (top / "x").symlink_to("../top/y")
+    (top / "src" / "x").symlink_to("../../top/src/../y")
+    (top / "gone").symlink_to("../top/z")
+    made = Survey(str(top), [str(top)]).manifest()
+    assert links_of(made) == {"x": "y", "src/x": "../y", "gone": "z"}
+
+
 def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_path: Path):
     (tmp_path / "train.py").touch()
     (tmp_path / "data").mkdir()
@@ -104,7 +162,7 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     (tmp_path / "one").write_text("1")
     with pytest.raises(InvalidSpecError) as caught:
         survey(spec_of(tmp_path))
-    assert "100 MB" in caught.value.message
+    assert " are 100,000,001 bytes, and no more than 100 MB are sent" in caught.value.message
     assert "data 100 MB" in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert "sync: [train.py, src]" in str(caught.value.hint)
@@ -131,6 +189,13 @@ def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path):
     assert names(made) == {b"job/train.py", b"data/d.csv", b"job/ignored/x"}
 
 
+def test_the_script_is_sent_whatever_the_rules_say_of_it(tmp_path: Path):
+    (tmp_path / "train.py").write_text("x")
+    (tmp_path / "other.py").write_text("x")
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    assert names(survey(spec_of(tmp_path)).manifest()) == {b".gitignore", b"train.py"}
+
+
 def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(tmp_path: Path):
     (tmp_path / "train.py").write_text("x")
     (tmp_path / "swap").write_text("x")
@@ -145,6 +210,25 @@ def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(tm
     (tmp_path / "train.py").mkdir()
     with pytest.raises(InvalidSpecError, match=r"train\.py cannot be sent: Is a directory"):
         found.manifest()
+
+
+def test_folders_and_links_that_are_gone_again_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "kept").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("kept")
+    within = Rules.within
+
+    def losing(rules: Rules, folder: bytes) -> Rules:
+        if os.path.basename(folder) in (b"link", b"folder"):  # they have been listed
+            (tmp_path / "link").unlink(missing_ok=True)
+            shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+        return within(rules, folder)
+
+    monkeypatch.setattr(Rules, "within", losing)
+    made = Survey(str(tmp_path), [str(tmp_path)]).manifest()
+    assert (names(made), made.links, made.folders) == ({b"kept"}, (), ())
 
 
 def test_an_entry_that_cannot_be_looked_at_is_named(

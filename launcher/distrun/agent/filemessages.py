@@ -44,7 +44,7 @@ class FilesWanted(Record):
 
 
 class FilesTaken(Record):
-    """So many bytes of files have been written down; as many more may come."""
+    """A part of so many bytes has been written down; another may come."""
 
     size: int
 

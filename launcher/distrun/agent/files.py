@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 import time
-from typing import Deque, Dict, Generator, Iterator, List, Optional, Tuple
+from typing import Callable, Deque, Dict, Generator, Iterator, List, Optional, Tuple
 
 from distrun.agent.filemessages import ExpectFiles, FileData
 from distrun.agent.record import Record
@@ -53,12 +53,14 @@ class Copy:
     Args:
         place: where it is to be.
         store: where contents may be found, and are to be kept; None: nowhere.
+        beat: called for each file that is removed.
     """
 
-    def __init__(self, place: str, store: Optional[Store]) -> None:
+    def __init__(self, place: str, store: Optional[Store], beat: Callable[[], None]) -> None:
         self._place = os.fsencode(place)
         self._top = os.path.join(os.path.dirname(self._place), _UNFINISHED)
         self._store = store
+        self._beat = beat
         self._files: List[_File] = []
         self._links: List[Tuple[bytes, bytes]] = []
         self._folders: List[bytes] = []
@@ -132,9 +134,12 @@ class Copy:
 
     def _meant_by(self, error: OSError) -> str:
         """The file that could not be made, where it will be; or else the copy."""
-        path = os.fsencode(error.filename) if isinstance(error.filename, (bytes, str)) else b""
-        inside = path[len(self._top) :] if path.startswith(self._top + b"/") else b""
-        return os.fsdecode(self._place + inside)
+        # Of a link, the first name is what it was to lead to.
+        for name in (error.filename, error.filename2):
+            path = os.fsencode(name) if isinstance(name, (bytes, str)) else b""
+            if path.startswith(self._top + b"/"):
+                return os.fsdecode(self._place + path[len(self._top) :])
+        return os.fsdecode(self._place)
 
     def _look_for_contents(self) -> Generator[None, None, None]:
         os.mkdir(self._top, 0o700)
@@ -254,6 +259,7 @@ class Copy:
             os.makedirs(os.path.dirname(os.path.join(self._top, path)), mode=0o700, exist_ok=True)
         for path, target in self._links:
             os.symlink(target, os.path.join(self._top, path))
+            yield
         os.rename(self._top, self._place)
         self.is_whole = True
 
@@ -279,6 +285,10 @@ class Copy:
             if arrival.spare is not None and self._store is not None:
                 os.close(arrival.spare[0])
                 self._store.forget(arrival.spare[1])
+        for path in self._written:
+            self._beat()
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._top, path))
         shutil.rmtree(self._top, ignore_errors=True)
 
     def remove(self) -> Tuple[int, int]:
@@ -287,28 +297,32 @@ class Copy:
             self.give_up()
             return 0, 0
         for path, target in self._links:
+            self._beat()
             with contextlib.suppress(OSError):
                 if os.readlink(os.path.join(self._place, path)) == target:
                     os.unlink(os.path.join(self._place, path))
         for path, written in self._written.items():
+            self._beat()
             whole = os.path.join(self._place, path)
             with contextlib.suppress(OSError):
                 status = os.lstat(whole)
                 if (status.st_size, status.st_mtime_ns) == written:
                     os.unlink(whole)
-        return _sweep(self._place)
+        return _sweep(self._place, self._beat)
 
 
-def _sweep(top: bytes) -> Tuple[int, int]:
+def _sweep(top: bytes, beat: Callable[[], None]) -> Tuple[int, int]:
     """Remove empty folders, and what Python has compiled; returns how much is left."""
     count = size = 0
     for folder, _, names in os.walk(top, topdown=False):
+        beat()
         if os.path.basename(folder) == b"__pycache__":
             shutil.rmtree(folder, ignore_errors=True)
             continue
         if b"/__pycache__/" in folder[len(top) :]:
             continue
         for name in names:
+            beat()
             with contextlib.suppress(OSError):
                 size += os.lstat(os.path.join(folder, name)).st_size
                 count += 1

@@ -139,12 +139,17 @@ class RemoteAgent(Agent):
         if lease is not None:
             if lease.remaining is not None and lease.remaining <= 0:
                 self._on_lease_over(lease)
-            elif lease.until_beat <= 0 and self._is_linked:
-                self._channel.send(lease.beat())
+            else:
+                self._beat_if_due()
         if self._taker is not None and self._leaving is None:
             self._taker.work(self._channel if self._is_linked else None)
         if self._shipper is not None and self._is_linked:
             self._shipper.send(self._channel)
+
+    def _beat_if_due(self) -> None:
+        lease = self._lease_left
+        if lease is not None and lease.until_beat <= 0 and self._is_linked:
+            self._channel.send(lease.beat())
 
     @property
     def _is_linked(self) -> bool:
@@ -273,7 +278,7 @@ class RemoteAgent(Agent):
             # Most of what it imports, no other agent needs: it would start later for it.
             from distrun.agent.taker import FileTaker
 
-            self._taker = FileTaker(self._folder, self._report)
+            self._taker = FileTaker(self._folder, self._report, self._beat_if_due)
         self._taker.obey(order, self._channel)
 
     def _hello(self, order: Configure) -> Hello:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import tempfile
 import time
-from typing import Collection, Iterator, List, Optional, Tuple
+from typing import Callable, Collection, Iterator, List, Optional, Tuple
 
 _MOST_BYTES = 1000 * 1000 * 1000
 """So much is kept beyond what the last job used."""
@@ -65,15 +65,17 @@ class Store:
         with contextlib.suppress(OSError):
             os.unlink(path)
 
-    def trim(self, used: Collection[str]) -> None:
+    def trim(self, used: Collection[str], beat: Callable[[], None]) -> None:
         """Remove what was not used for long, and the oldest of what is too much.
 
         Args:
             used: digests of what the last job used, which stays.
+            beat: called for each file.
         """
         now = time.time()
         kept: List[Tuple[float, int, bytes]] = []
         for path, status in self._files():
+            beat()
             name = os.path.basename(path)
             is_part = name.startswith(_UNFINISHED)
             longest = _UNFINISHED_SECONDS if is_part else _UNUSED_SECONDS
@@ -85,6 +87,7 @@ class Store:
         for _, size, path in sorted(kept):
             if left <= _MOST_BYTES:
                 break
+            beat()
             self.forget(path)
             left -= size
 

@@ -25,11 +25,15 @@ class FileTaker:
 
     Args:
         report: to the supervisor, of what is to reach it whatever becomes of the link.
+        beat: called often in what takes long and is not done a moment at a time.
     """
 
-    def __init__(self, folder: str, report: Callable[[Message], None]) -> None:
+    def __init__(
+        self, folder: str, report: Callable[[Message], None], beat: Callable[[], None]
+    ) -> None:
         self._folder = folder
         self._report = report
+        self._beat = beat
         store = quarters.store_of(folder)
         self._store = None if store is None else Store(os.fsencode(store))
         self._copy: Optional[files.Copy] = None
@@ -49,10 +53,11 @@ class FileTaker:
         else:
             self._take(order)
             channel.send(FilesTaken(len(order.data)))
+            self._beat()
 
     def _expect(self, part: ExpectFiles) -> None:
         if self._copy is None:
-            self._copy = files.Copy(quarters.copy_of(self._folder), self._store)
+            self._copy = files.Copy(quarters.copy_of(self._folder), self._store, self._beat)
         if not self._is_over:
             try:
                 self._copy.expect(part)
@@ -106,7 +111,7 @@ class FileTaker:
         if count:
             self._report(FilesLeft(kept, count, size, time.time()))
         if self._store is not None:
-            self._store.trim(set(copy.digests))
+            self._store.trim(set(copy.digests), self._beat)
         return not kept.startswith(os.path.join(self._folder, ""))
 
     def _kept(self) -> str:

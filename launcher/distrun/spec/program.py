@@ -60,18 +60,19 @@ def build_program(
     else:
         # Where Python looks for a module, and a command for its files.
         base = workdir if target or _names_a_file((*command, *args), workdir) else ""
+    sync_base = _sync_base(sync, paths, base, around.folder)
     return ProgramSpec(
         kind=kind,
         target=target,
         argv=command,
         python=_python(section, around),
         args=args,
-        workdir=workdir,
+        workdir=_as_inside(sync_base, workdir),
         env={name: at.value for name, at in section.get("env", {}).items()},
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
         sync=sync,
         sync_paths=paths,
-        sync_base=_sync_base(sync, paths, base, around.folder),
+        sync_base=sync_base,
         is_workdir_chosen=section.has("workdir"),
     )
 
@@ -177,6 +178,14 @@ def _sync_base(sync: Sync, paths: tuple[str, ...], scripts_folder: str, folder: 
         return below if sync is Sync.SCRIPT else ""
     # Laid out as they are here, also those that are not below the spec's folder.
     return os.path.commonpath([folder, *paths, scripts_folder or folder])
+
+
+def _as_inside(base: str, folder: str) -> str:
+    """A folder that is in `base` by another path, that of a link: by its path in there."""
+    inner = os.path.relpath(os.path.realpath(folder), os.path.realpath(base or "/"))
+    if not base or f"{folder}/".startswith(f"{base}/") or inner.split("/")[0] == "..":
+        return folder
+    return os.path.normpath(os.path.join(base, inner))
 
 
 def _names_a_file(words: Iterable[str], folder: str) -> bool:

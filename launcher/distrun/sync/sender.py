@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _CHUNK = 64 * 1024
 _WINDOW = 512 * 1024
 """Bytes that may be under way: what else is to be said waits for no more than these."""
+_OVERHEAD = 4 * 1024
+"""Bytes by which a part of a file counts for more than its own. To make a small file takes a host
+longer than to receive it, and what else is to be said waits for that as well."""
 _ENTRIES_A_PART = 1000
 
 
@@ -69,8 +72,8 @@ class Sender:
         self._numbers.clear()
 
     def have_taken(self, count: int) -> None:
-        """So much has arrived."""
-        self._under_way = max(0, self._under_way - count)
+        """A part of so many bytes has arrived."""
+        self._under_way = max(0, self._under_way - count - _OVERHEAD)
         self.taken += count
 
     def send(self, channel: Channel) -> None:
@@ -84,7 +87,7 @@ class Sender:
             if not chunk:
                 return
             channel.send(FileData(number, self._offset, chunk))
-            self._under_way += len(chunk)
+            self._under_way += len(chunk) + _OVERHEAD
             self._offset += len(chunk)
             if self._offset >= size:
                 self._numbers.popleft()
