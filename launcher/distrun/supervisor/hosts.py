@@ -231,8 +231,14 @@ class Hosts:
 
     def _on_unreachable(self, remote: RemoteHost, why: Diagnosis) -> None:
         self._unreachable[remote.name] = why
-        del self._remotes[remote.name]
+        self._forget(remote)
         self._tell_unreachable()
+
+    def _forget(self, remote: RemoteHost) -> None:
+        """With the last one, what its ssh had started ends too: a proxy's command may hang."""
+        del self._remotes[remote.name]
+        if not self._remotes:
+            family.end_all(PROMPT_GRACE, self._own_children())
 
     def _tell_unreachable(self) -> None:
         """Once all have answered or failed: then all that failed is told at once."""
@@ -243,9 +249,7 @@ class Hosts:
             self._callbacks.unreachable(found)
 
     def _on_remote_gone(self, remote: RemoteHost, how: str) -> None:
-        del self._remotes[remote.name]
-        if not self._remotes:
-            family.end_all(PROMPT_GRACE, self._own_children())
+        self._forget(remote)
         failure = remote.copies.failure
         if remote.copies.sizes and (remote.kept or not remote.has_said_farewell):
             failure = failure or how

@@ -138,9 +138,9 @@ class SshClient:
         return self._said.decode("utf-8", "replace").strip()
 
     def kill(self) -> None:
-        """End it at once. The agent takes that for a lost link."""
+        """End it and its proxy's command at once. The agent takes that for a lost link."""
         if self.process.poll() is None:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     def close(self) -> None:
