@@ -190,7 +190,8 @@ class Hosts:
     # Other hosts ---------------------------------------------------------------------------
 
     def _add_remote(self, host: HostSpec) -> None:
-        from distrun.supervisor.remote import Listener, RemoteHost
+        from distrun.supervisor.link import Listener
+        from distrun.supervisor.remote import RemoteHost
 
         listener = Listener(
             report=self._on_remote_report,
