@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent import filemessages, wire
 from distrun.agent.outbox import Outbox
+from distrun.supervisor.attempts import LOGIN_SECONDS, Attempts
 from distrun.supervisor.copies import LogCopies
 from distrun.supervisor.link import LONGEST_PAUSE, LinkPhase, Pulse, now
 from distrun.transport import payload, ssh
@@ -37,11 +38,8 @@ if TYPE_CHECKING:
 
 EXIT_NO_AGENT = 66  # as distrun.agent.knock has it, and what it says then
 _NO_AGENT = "distrun: its agent is gone"
-_LOGIN_SECONDS = 30.0
 _MOST_TRIES = 4
 _PAUSE_BEFORE_A_TRY = 0.5
-_FIRST_BACKOFF = 0.25
-_LONGEST_BACKOFF = 5.0
 _EXIT_SECONDS = 5.0
 _PARTING_SECONDS = 2.0
 """How long ssh may take to end once the agent has said goodbye: what a login profile has left in
@@ -101,7 +99,7 @@ class RemoteHost:
         """When the present phase is to end, see :meth:`on_time`."""
         self._mark = b""
         self._tries = 0
-        self._backoff = _FIRST_BACKOFF
+        self._attempts = Attempts(spec.ssh.connect_timeout, spec.timeouts.link)
         self._why = ""
         """Why the link is lost, or could not be taken up again."""
         self._death = ""
@@ -113,8 +111,9 @@ class RemoteHost:
         """Begin to reach it; :meth:`send_agent` is to follow."""
         self._tries += 1
         self._is_catching_up = False
+        patience = self._settings.connect_timeout
         try:
-            self._mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
+            self._mark = self._open(LinkPhase.CONNECTING, patience, patience + LOGIN_SECONDS)
         except OSError as error:
             why = f"ssh cannot be started: {error.strerror}"
             self._give_up(Diagnosis(why, "install OpenSSH's client"))
@@ -225,11 +224,9 @@ class RemoteHost:
 
     def rejoin(self) -> None:
         """Try to take the lost link up again."""
-        patience = self._settings.connect_timeout
-        if self._lease is not None:
-            patience = max(1.0, min(patience, self._lease / 3))
+        how = self._attempts
         try:
-            mark = self._open(patience, LinkPhase.REJOINING)
+            mark = self._open(LinkPhase.REJOINING, how.patience, how.limit, is_apart=how.is_apart)
         except OSError as error:
             self._try_later(f"ssh cannot be started: {error.strerror}")
             return
@@ -269,14 +266,16 @@ class RemoteHost:
     def _channel(self) -> wire.Channel | None:
         return None if self._client is None else self._client.channel
 
-    def _open(self, patience: float, phase: LinkPhase) -> bytes:
+    def _open(
+        self, phase: LinkPhase, patience: float, limit: float, *, is_apart: bool = False
+    ) -> bytes:
         mark = ssh.new_mark()
         alive = max(1, round((self._lease or LONGEST_PAUSE * 4) / 4))
-        argv = ssh.ssh_argv(self.name, self._settings, alive, patience)
+        argv = ssh.ssh_argv(self.name, self._settings, alive, patience, is_apart=is_apart)
         client = ssh.open_link(argv, mark, self._job_id)
         self._client = client
         self.phase = phase
-        self._due = now() + patience + _LOGIN_SECONDS
+        self._due = now() + limit
         self._selector.register(
             client.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
         )
@@ -405,7 +404,6 @@ class RemoteHost:
         self.phase = LinkPhase.UP
         self._pulse.beat()
         self._due = now() + _EXIT_SECONDS if self._is_needless else None
-        self._backoff = _FIRST_BACKOFF
         self._why = ""
 
     def _ask_again(self, client: ssh.SshClient) -> None:
@@ -448,6 +446,7 @@ class RemoteHost:
             return
         self._close_client()
         self._why = why
+        self._attempts.on_loss(was_silent=why == _SILENCE)
         self.phase = LinkPhase.LOST
         self._due = now()
         self._listener.lost(self, why)
@@ -456,8 +455,7 @@ class RemoteHost:
         self._close_client()
         self._why = why
         self.phase = LinkPhase.LOST
-        self._due = now() + self._backoff
-        self._backoff = min(2 * self._backoff, _LONGEST_BACKOFF)
+        self._due = now() + self._attempts.on_failure()
 
     def _wait_to_try_again(self) -> None:
         if self._is_needless:
@@ -476,7 +474,7 @@ class RemoteHost:
         client = self._client
         said = client.said if client is not None else ""
         noise = client.channel.noise if client is not None else b""
-        seconds = self._settings.connect_timeout + _LOGIN_SECONDS
+        seconds = self._settings.connect_timeout + LOGIN_SECONDS
         self._give_up(diagnose(self.name, self._settings, status, said, noise, seconds))
 
     def _give_up(self, found: Diagnosis) -> None:
