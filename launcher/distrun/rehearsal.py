@@ -13,7 +13,7 @@ from distrun.agent import kernel, wire
 from distrun.errors import HostError, InvalidSpecError
 from distrun.plan import READ
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
-from distrun.supervisor.preparation import Preparation, refusal
+from distrun.supervisor.preparation import Preparation, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,8 @@ def rehearse(spec: Spec) -> Plan:
         rehearsal.run()
     if rehearsal.unreachable:
         raise unreachable_error(rehearsal.unreachable, len(rehearsal.host_names))
-    for error in rehearsal.troubles.values():
-        raise error
+    if rehearsal.troubles:
+        raise together(rehearsal.troubles, rehearsal.host_names)
     if rehearsal.plan is None:
         raise HostError("no host answered")
     return rehearsal.plan
@@ -143,7 +143,7 @@ class Rehearsal:
             except InvalidSpecError as error:
                 self.invalid = error
         elif isinstance(message, wire.PortsRefused):
-            self._fail(host, refusal(host, message))
+            self._fail(host, self.preparation.refusal(host, message))
         elif isinstance(message, wire.Fault):
             self._fail(host, HostError(f"{host} cannot be prepared: {message.reason}"))
         else:

@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -227,6 +228,22 @@ def _other_users() -> str:
     return "".join(line for line in lines if not line.startswith("root:"))
 
 
+def _a_free_prefix() -> tuple[str, socket.socket]:
+    """Three bytes of an address that no other tests here use, while the socket is open."""
+    # 198.18.0.0/15 is for tests of networks (RFC 2544): nobody's own.
+    prefixes = [f"198.{second}.{third}" for second in (18, 19) for third in range(1, 255)]
+    random.shuffle(prefixes)
+    for prefix in prefixes:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0distrun-tests-{prefix}")
+        except OSError:
+            claim.close()
+        else:
+            return prefix, claim
+    raise RuntimeError("all networks for tests are in use")
+
+
 class Network:
     """The switch, the launching side's end of it, and hosts that are made as they are needed."""
 
@@ -234,8 +251,7 @@ class Network:
         self.processes = processes
         """Ids of those that hosts and switch are made of; those of ended ones stay."""
         self.folder = Path(tempfile.mkdtemp(prefix="dr-net-"))
-        # 198.18.0.0/15 is for tests of networks (RFC 2544): nobody's own.
-        self.prefix = f"198.{random.choice((18, 19))}.{random.randrange(1, 255)}"
+        self.prefix, self._claim = _a_free_prefix()
         self.gateway = f"{self.prefix}.254"
         self.ssh_config = self.folder / "ssh_config"
         self._hosts: list[Host] = []
@@ -314,4 +330,5 @@ class Network:
             host.power_off()
         self._switch.kill()
         self._switch.wait()
+        self._claim.close()
         shutil.rmtree(self.folder)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distrun.spec.model import SshSpec
-from distrun.transport.diagnosis import Diagnosis, diagnose
+from distrun.transport.diagnosis import Diagnosis, diagnose, may_pass
 
 PLAIN = SshSpec()
 FULL = SshSpec(
@@ -28,6 +28,13 @@ Offending ED25519 key in /home/u/.ssh/known_hosts:7
 Host key for 10.0.0.7 has changed and you have requested strict checking."""
 UNKNOWN = "No ED25519 host key is known for jump and you have\nHost key verification failed.\n"
 BLOCKED = "open failed: connect failed: Connection refused\nstdio forwarding failed\n"
+SLOW = "Connection timed out during banner exchange"
+NEGOTIATED = """\
+Unable to negotiate with 10.0.0.7 port 22: no matching host key type found. Their offer: ssh-rsa"""
+NAMELESS = "Connection closed by UNKNOWN port 65535"
+BROKEN = "banner exchange: Connection to UNKNOWN port 65535: Broken pipe"
+UNAUTHORIZED = "Unauthorized shell access is prohibited"
+HOMELESS = "Could not chdir to home directory /home/u: Permission denied"
 JUMPED = "kex_exchange_identification: Connection closed by remote host"
 
 
@@ -43,7 +50,8 @@ def of(said: str, status: int | None = 255, ssh: SshSpec = PLAIN, **about: Any) 
         ("Host key verification failed.", 255, f"by hand, `{LOGIN}`,"),
         ("odd", 255, f"try `{LOGIN} true`"),
         ("odd", 3, f"try `{LOGIN} python3 --version`"),
-        ("odd", None, f"does `{LOGIN} true` end"),
+        ("odd", None, f"does `{LOGIN} echo fine` print fine at once"),
+        ("python3: Permission denied", 126, f"try `{LOGIN} python3 --version`"),
     ],
 )
 def test_a_hint_has_the_command_as_the_spec_has_it(said: str, status: int | None, hint: str):
@@ -88,7 +96,8 @@ def test_an_option_that_ssh_does_not_take_is_sought_where_it_stands(said: str, n
         (f"ssh: Could not resolve hostname jump: No such\n{JUMPED}", " jump: its name cannot"),
         (f"{UNKNOWN}{JUMPED}", " jump: its host key is not known"),
         (f"Connection reset by 10.0.0.9 port 22\n{JUMPED}", " 10.0.0.9: its sshd closes"),
-        (f"{JUMPED}\nConnection closed by UNKNOWN port 65535\n{JUMPED}", ": its sshd closes"),
+        (f"{JUMPED}\n{NAMELESS}\n{JUMPED}", ": its sshd closes"),
+        (f"{BLOCKED}{JUMPED}\n{NAMELESS}\n{JUMPED}", ": nothing li"),
     ],
 )
 def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str):
@@ -103,8 +112,9 @@ def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str):
     [
         (f"channel 0: {BLOCKED}{JUMPED}", "nothing listens at its ssh port"),
         (JUMPED, "its sshd closes the connection"),
-        (f"{JUMPED}\nConnection closed by 10.0.0.9 port 22", "its sshd closes the connection"),
+        (f"odd\n{JUMPED}\nConnection closed by 10.0.0.9 port 22", "its sshd closes the connection"),
         (NOBODY, "the login is refused"),
+        (f"{SLOW}\nConnection to UNKNOWN port 65535 timed out", "its sshd, or the jump host"),
     ],
 )
 def test_behind_a_jump_host_that_lets_through_the_host_itself_is_at_fault(said: str, reason: str):
@@ -148,3 +158,37 @@ def test_an_account_that_runs_no_commands_is_said_in_its_own_words(
 def test_a_missing_python3_is_said_although_the_login_does_not_end():
     found = of("bash: line 1: exec: python3: not found", None)
     assert found.reason.startswith("there is no python3 on it")
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "reason"),
+    [
+        (f"{UNAUTHORIZED}\nbash: line 1: exec: python3: not found", 127, "there is no python3"),
+        (
+            ".bashrc: line 3: syntax error\nbash: exec: python3: not found",
+            127,
+            "there is no python3",
+        ),
+        ("fish: Unknown command: python3", 127, "there is no python3"),
+        (
+            "bash: line 1: exec: python3: cannot execute: Permission denied",
+            126,
+            "its python3 cannot",
+        ),
+        (f"{HOMELESS}\nFatal Python error: init_fs_encoding", 1, "the agent could not start"),
+        (f"{HOMELESS}\nConnection closed by 10.0.0.7 port 22", 255, "its sshd closes"),
+        ("bash: line 1: exec: restricted", 1, "its account runs no commands"),
+        ("OSError: [Errno 28] No space left on device", 1, "a disk there is full"),
+        (f"sh: 1: nc: not found\n{JUMPED}\n{NAMELESS}", 255, "the proxy on the way to it, or"),
+        (f"sh: 1: nc: not found\n{BROKEN}", 255, "the proxy on the way to it, or"),
+        (NEGOTIATED, 255, "it and the ssh of this machine have no algorithm in common"),
+    ],
+)
+def test_the_cause_is_told_and_no_word_that_stands_beside_it(said: str, status: int, reason: str):
+    assert of(said, status).reason.startswith(reason)
+
+
+def test_only_who_is_turned_away_at_the_door_comes_again():
+    closed = "Connection closed by 10.0.0.7 port 22"
+    assert may_pass(255, f"kex_exchange_identification: read: Connection reset by peer\n{closed}")
+    assert not may_pass(255, closed)

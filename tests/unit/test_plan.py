@@ -165,8 +165,8 @@ def test_slots_bound_both():
 
 
 def test_an_explicit_address_is_placed_on_its_host():
-    hosts = (HostSpec(), replace(A, address="10.0.0.5"), B)
-    addresses = ("10.0.0.5:1", "b:2", "localhost:3", "127.0.0.1:4")
+    hosts = (HostSpec(address="10.0.0.4"), replace(A, address="10.0.0.5"), B)
+    addresses = ("10.0.0.5:1", "b:2", "10.0.0.4:3", "this-machine:4")
     spec = spec_of(role("worker", addresses=addresses), hosts=hosts)
     made = planned(spec, dict.fromkeys(("localhost", "a", "b"), FACTS))
     assert hosts_of(made) == ["a", "b", "localhost", "localhost"]
@@ -188,6 +188,33 @@ def test_chosen_addresses_are_the_hosts_and_say_that_they_may_change():
     ]
     assert all(each.port_is_provisional for each in made.tasks)
     assert made.hosts == ("a", "six")
+
+
+@pytest.mark.parametrize("one", ["10.0.2.15", "fd00::1"])
+def test_hosts_at_the_same_address_are_refused_where_their_ports_are_the_same(one: str):
+    machines = {"a": replace(FACTS, address=one), "b": replace(FACTS, address=one)}
+    spec = spec_of(role("worker", 2), hosts=(A, B))
+    with pytest.raises(InvalidSpecError, match="worker:0 on a and worker:1 on b would both be at "):
+        planned(spec, machines)
+    made = plan.make(spec, plan.place(spec), machines, {"a": [20001], "b": [20002]})
+    assert [each.host for each in made.tasks] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "machine", ["localhost", "LOCALHOST", "127.0.0.1", "127.0.1.1", "[::1]", "[0:0::1]", "0.0.0.0"]
+)
+def test_no_task_is_at_localhost_in_a_cluster_that_spans_hosts(machine: str):
+    addresses = (f"{machine}:23000", "a:23000")
+    spec = spec_of(role("worker", addresses=addresses), hosts=(HostSpec(), A))
+    with pytest.raises(InvalidSpecError, match="worker:0 on localhost would be at"):
+        planned(spec)
+    hosts = (replace(A, address=machine.strip("[]")), B)
+    with pytest.raises(InvalidSpecError, match="worker:0 on a would be at") as raised:
+        planned(spec_of(role("worker", 2), hosts=hosts))
+    assert "give a an `address:`" in (raised.value.hint or "")
+    # On one host it is what it means.
+    planned(spec_of(role("worker", 2), role("evaluator"), hosts=(replace(hosts[0], slots=2), B),
+                    placement=Placement.PACK, strategy=MWM))  # fmt: skip
 
 
 @pytest.mark.parametrize(

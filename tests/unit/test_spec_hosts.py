@@ -49,6 +49,26 @@ def _load(folder: Path, hostfile: str) -> Spec:
     return load("job.yaml", cwd=str(folder), unbuilt=True)
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "hosts: [{name: a, address: localhost}]\ncluster: {worker: ['localhost:1', 'localhost:2']}",
+        "hosts: [{name: a, address: localhost}]\ncluster: {worker: 2}",
+        "hosts: [localhost, a]\ncluster: {worker: ['localhost:1', 'localhost:2']}",
+        # Behind one address, with ports that somebody leads on.
+        "hosts: [{name: a, address: x}, {name: b, address: x}]\ncluster: {worker: ['a:1', 'b:2']}",
+        "hosts: [{name: a, address: x}, {name: b, address: x}]\ncluster: {worker: 1, evaluator: 1}",
+    ],
+)
+def test_addresses_that_lead_where_they_should(tmp_path: Path, rest: str) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "job.yaml").write_text(
+        f"strategy: multi_worker_mirrored\nprogram: {{script: train.py}}\n{rest}\n"
+    )
+
+    load("job.yaml", cwd=str(tmp_path), unbuilt=True)
+
+
 def test_a_hostfile_of_every_kind(tmp_path: Path) -> None:
     spec = _load(
         tmp_path,

@@ -227,7 +227,7 @@ class Agent:
     def _hold_ports(self, order: HoldPorts) -> None:
         taken: Dict[str, str] = {}
         held: List[int] = []
-        reason = ""
+        reason, number = "", 0
         for port in order.wanted:
             try:
                 self._ports.hold(port)
@@ -236,6 +236,7 @@ class Agent:
                 taken[str(port)] = error.holder
             except OSError as error:
                 reason = "port {} cannot be held: {}".format(port, error.strerror)
+                number = error.errno or 0
         chosen: List[int] = []
         if not taken and not reason:
             try:
@@ -243,10 +244,12 @@ class Agent:
             except PortTakenError as error:
                 reason = error.holder
             except OSError as error:
-                reason = "{} ports cannot be held: {}".format(order.free, error.strerror)
+                what = "no port can" if order.free == 1 else "{} ports cannot".format(order.free)
+                reason = "{} be held: {}".format(what, error.strerror)
+                number = error.errno or 0
         if taken or reason:
             self._ports.release(held)
-            self._report(PortsRefused(taken, reason))
+            self._report(PortsRefused(taken, reason, number))
         else:
             self._report(PortsHeld(chosen, list(order.wanted)))
 

@@ -116,10 +116,16 @@ class PortHolder:
 
 
 def _kernel_choices(count: int) -> List[int]:
-    """Distinct ports that were free a moment ago, some more than `count`."""
+    """Distinct ports that were free a moment ago, some more than `count` where there may be."""
     sockets: List[socket.socket] = []
     try:
-        sockets.extend(_bind(0) for _ in range(count + _SPARE))
+        for _ in range(count + _SPARE):
+            try:
+                sockets.append(_bind(0))
+            except OSError:
+                if len(sockets) < count:
+                    raise
+                break  # the spare ones were too many for the limit on descriptors
         return [each.getsockname()[1] for each in sockets]
     finally:
         for each in sockets:

@@ -284,10 +284,7 @@ class RemoteAgent(Agent):
         self._taker.obey(order, self._channel)
 
     def _hello(self, order: Configure) -> Hello:
-        # As sshd says it: client's address, its port, this host's address, its port.
-        connection = os.environ.get("SSH_CONNECTION", "").split()
-        here = connection[2] if len(connection) == 4 else ""
-        there = connection[0] if len(connection) == 4 else ""
+        there, here = ends_of_connection(os.environ.get("SSH_CONNECTION", ""))
         return (
             super()
             ._hello(order)
@@ -306,6 +303,26 @@ class RemoteAgent(Agent):
             self._shipper.add(log)
             self._shipper.add(index_of(log))
         super()._start(order)
+
+
+def ends_of_connection(connection: str) -> Tuple[str, str]:
+    """The client's address and this host's, in what sshd says; '' for what it does not know.
+
+    It says client's address, its port, this host's address, its port; UNKNOWN for an address
+    where it was given a pipe (`sshd -i` as the end of a ProxyCommand).
+    """
+    words = connection.split()
+    there, here = (words[0], words[2]) if len(words) == 4 else ("", "")
+    return (there if _is_address(there) else "", here if _is_address(here) else "")
+
+
+def _is_address(text: str) -> bool:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    try:
+        socket.inet_pton(family, text.partition("%")[0])
+    except OSError:
+        return False
+    return True
 
 
 def _is_broken(descriptor: int) -> bool:

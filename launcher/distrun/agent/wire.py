@@ -214,6 +214,8 @@ class PortsRefused(Record):
 
     taken: Dict[str, str]
     reason: str
+    number: int = 0
+    """The errno of what was in the way; 0 where it was the want of free ports."""
 
 
 class TaskStarted(Record):

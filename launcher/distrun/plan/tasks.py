@@ -11,6 +11,7 @@ from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_in_the_way
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
+from distrun.spec.machine import is_loopback
 from distrun.spec.model import ProgramKind, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
@@ -70,10 +71,12 @@ def make(
     """Decide the rest. `free_ports` are those held on each host, as many as were needed.
 
     Raises:
-        InvalidSpecError: GPUs or threads cannot be divided as asked, or TF_CONFIG is too large.
+        InvalidSpecError: GPUs or threads cannot be divided as asked, TF_CONFIG is too large, or
+            a task has an address that leads to another one.
     """
     strategy = STRATEGIES[spec.strategy]
     addresses = _addresses(placement, strategy, facts, free_ports)
+    _check_addresses(placement, addresses)
     cluster = _cluster(placement, addresses)
     # Written once: every task has the whole of it.
     cluster_text = json.dumps(cluster)
@@ -121,6 +124,30 @@ def _addresses(
             machine = f"[{machine}]" if ":" in machine else machine
             addresses[placed.name] = f"{machine}:{next(free[placed.host.name])}"
     return addresses
+
+
+def _check_addresses(placement: Sequence[Placed], addresses: Mapping[str, str]) -> None:
+    """Refuse a cluster in which a call for one task would come to another, or to none."""
+    members = [placed for placed in placement if placed.name in addresses]
+    spans_hosts = len({placed.host.name for placed in members}) > 1
+    owners: dict[tuple[str, int], Placed] = {}
+    for placed in members:
+        address = addresses[placed.name]
+        machine, port = split_address(address)
+        who = f"{placed.name} on {placed.host.name}"
+        owner = owners.setdefault((machine.lower(), port), placed)
+        if owner is not placed:
+            raise InvalidSpecError(
+                f"{owner.name} on {owner.host.name} and {who} would both be at {address}",
+                hint="give each host an `address:` of its own, by which the others reach it",
+            )
+        if spans_hosts and is_loopback(machine):
+            raise InvalidSpecError(
+                f"{who} would be at {address}, which on every other host is that host itself",
+                hint=f"write the address by which the others reach {placed.host.name}"
+                if placed.address is not None
+                else f"give {placed.host.name} an `address:` by which the others reach it",
+            )
 
 
 def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrun.spec.addresses import LAST_PORT, parse_address
 from distrun.spec.aliases import with_addresses_of_aliases
-from distrun.spec.hosts import hostfile_hosts, listed_hosts
+from distrun.spec.hosts import check_host_addresses, hostfile_hosts, listed_hosts
 from distrun.spec.keys import LONGEST_NAME
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import (
@@ -99,6 +99,8 @@ def build(document: Section, around: Surroundings, problems: Problems, *, unbuil
         elsewhere = (machine for machine in dialled if not is_this_machine(machine))
         hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
+    if strategy and strategy.tf_config and _chosen(roles) > 1 and not document.wrong("hosts"):
+        check_host_addresses(document.get("hosts", ()), problems)
     runs_here = any(host.is_local for host in hosts or (HostSpec(),))
     program = build_program(document.get("program", EMPTY), around, problems, runs_here=runs_here)
     ports = _port_range(document, roles, hosts, strategy, problems)
@@ -208,9 +210,7 @@ def _port_range(
             "write for example 20000-21000",
         )
         return None
-    needed = sum(
-        one.spec.count for one in roles if not one.addresses and one.spec.role is not Role.EVALUATOR
-    )
+    needed = _chosen(roles)
     if strategy and not strategy.tf_config:
         return first, last
     if hosts is not None and needed > (last - first + 1) * len(hosts):
@@ -218,6 +218,13 @@ def _port_range(
             mark, f"ports.range has {last - first + 1} ports for {needed} tasks", "widen it"
         )
     return first, last
+
+
+def _chosen(roles: tuple[Written, ...]) -> int:
+    """How many tasks are in the cluster at addresses that are not the spec's own."""
+    return sum(
+        one.spec.count for one in roles if not one.addresses and one.spec.role is not Role.EVALUATOR
+    )
 
 
 def _success(

@@ -24,6 +24,10 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 SET_PATTERN = r"[A-Za-z0-9_:\[][A-Za-z0-9_.:%@+\-\[\], \\]*"
 
 
+HOST_ADDRESS_PATTERN = r"[A-Za-z0-9_:][A-Za-z0-9_.:%\-]*"
+_HOST_ADDRESS = re.compile(HOST_ADDRESS_PATTERN)
+
+
 class HostSetError(ValueError):
     """A set of hosts cannot be read; the message completes "hosts ..."."""
 
@@ -82,6 +86,12 @@ def host_set(text: str) -> HostSet:
         raise HostSetError(
             f"must be a host's name, user@name, or a range such as gpu-[01-16], not {quoted(text)}"
         )
+    machine = "0".join(literals).rpartition("@")[2]
+    if not _is_name_or_ipv6(machine):
+        raise HostSetError(
+            f"has a ':' in {quoted(text)}, which is no IPv6 address; the port of sshd belongs in "
+            "ssh.port or ~/.ssh/config, slots in `slots:`"
+        )
     if found.count > MAX_HOSTS:
         raise HostSetError(f"names more than {MAX_HOSTS} hosts in {quoted(text)}")
     return found
@@ -94,6 +104,30 @@ def host_set_problem(text: str) -> str | None:
     except HostSetError as error:
         return str(error)
     return None
+
+
+def host_address_problem(text: str) -> str | None:
+    """What is wrong with the address of a host, or None."""
+    if not _HOST_ADDRESS.fullmatch(text):
+        return f"must be a host's name or IP address, not {quoted(text)}"
+    if not _is_name_or_ipv6(text):
+        return (
+            f"has a ':' in {quoted(text)}, which is no IPv6 address; tasks have ports of their "
+            "own, and that of sshd belongs in ssh.port or ~/.ssh/config"
+        )
+    return None
+
+
+def _is_name_or_ipv6(machine: str) -> bool:
+    if ":" not in machine:
+        return True
+    import ipaddress  # for few hosts
+
+    try:
+        ipaddress.IPv6Address(machine)
+    except ValueError:
+        return False
+    return True
 
 
 def _ranges(bracket: str, whole: str) -> tuple[_Range, ...]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distrun.spec.hostnames import MAX_HOSTS, HostSetError, bare, host_set
-from distrun.spec.machine import is_this_machine
+from distrun.spec.machine import is_loopback, is_this_machine
 from distrun.spec.model import HostSpec
 from distrun.spec.problems import Mark, Problems, quoted
+from distrun.spec.records import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from distrun.spec.records import Section
     from distrun.spec.shapes import At
 
 _SLOTS = re.compile(r"(?:slots|max[-_]slots)=([0-9]{1,6})")
@@ -63,6 +63,33 @@ def listed_hosts(items: Iterable[At[Any]], problems: Problems) -> tuple[HostSpec
                 return hosts.tuple()
             hosts.add(item.mark, one)
     return hosts.tuple()
+
+
+def check_host_addresses(items: Iterable[At[Any]], problems: Problems) -> None:
+    """Add a problem for each `address` of several hosts by which tasks would not find each other.
+
+    Only for a cluster whose tasks are laid on the hosts: addresses that `cluster` gives itself
+    take none from here.
+    """
+    items = list(items)
+    owners: dict[str, str] = {}
+    for section in (item.value for item in items if isinstance(item.value, Section)):
+        name, address = section.get("name"), section.get("address")
+        if name is None or address is None:
+            continue
+        owner = owners.setdefault(address.lower(), name)
+        if is_loopback(address) and len(items) > 1:
+            problems.add(
+                section.marks["address"],
+                f"{quoted(address)} leads tasks on other hosts to their own machine",
+                f"write the address by which other hosts reach {quoted(name)}",
+            )
+        elif bare(owner) != bare(name):
+            problems.add(
+                section.marks["address"],
+                f"the address {quoted(address)} is that of {quoted(owner)}, too",
+                "give each host an address of its own; keep one of two names for one machine",
+            )
 
 
 def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:

@@ -20,6 +20,23 @@ def is_this_machine(host: str) -> bool:
     return host in _own_addresses() or host in _own_names()
 
 
+def is_loopback(host: str) -> bool:
+    """Whether `host` means, on every machine, that machine itself. Nothing is looked up."""
+    host = host.lower().rstrip(".")
+    if ":" in host:
+        import ipaddress  # for few hosts
+
+        try:
+            found = ipaddress.IPv6Address(host)
+        except ValueError:
+            return False
+        if found.ipv4_mapped is None:
+            return found.is_loopback or found.is_unspecified
+        host = str(found.ipv4_mapped)
+    named = host in _LOOPBACK or host.endswith(".localhost")
+    return named or host == "0.0.0.0" or _is_loopback(host)  # noqa: S104 - nothing is bound
+
+
 def _is_loopback(host: str) -> bool:
     parts = host.split(".")
     return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distrun.spec.addresses import parse_address
 from distrun.spec.flow import flow
 from distrun.spec.hostnames import bare
-from distrun.spec.machine import is_this_machine
+from distrun.spec.machine import is_loopback, is_this_machine
 from distrun.spec.model import RoleSpec
 from distrun.spec.problems import Mark, Problems
 from distrun.spec.records import Section
@@ -140,26 +140,43 @@ def _check_count(one: Written, rule: RoleRule, strategy: Strategy, problems: Pro
 def check_addresses(
     roles: Iterable[Written], hosts: tuple[HostSpec, ...] | None, problems: Problems
 ) -> None:
-    """Add a problem for each address that is given twice or lies on none of `hosts`."""
-    seen: dict[tuple[str, int], Mark] = {}
+    """Add a problem for each address that is given twice or leads to none of `hosts`."""
+    seen: dict[tuple[str, int], At[str]] = {}
     known = _Known(hosts)
-    for at in (at for one in roles for at in one.addresses):
-        address = parse_address(at.value)
-        host = "localhost" if is_this_machine(address.host) else address.host
-        first = seen.setdefault((host, address.port), at.mark)
-        if first is not at.mark:
-            where = f" (first in line {first.line})" if first.line else ""
+    written = [
+        (at, address, known.host_of(address.host))
+        for at, address in ((at, parse_address(at.value)) for one in roles for at in one.addresses)
+    ]
+    used = list(dict.fromkeys(host for _, _, host in written if host is not None))
+    for at, address, host in written:
+        first = seen.setdefault((host or address.host, address.port), at)
+        if first is not at:
             problems.add(
                 at.mark,
-                f"the address {at.value} is given twice{where}",
+                f"the address {at.value} is given twice{_first(first, at)}",
                 "give each task its own port",
             )
-        if not known.has(address.host):
+        if host is None:
             problems.add(
                 at.mark,
                 f"the address {at.value} is on none of the hosts",
                 f"add {address.host} to hosts, or use an address of {known.in_words}",
             )
+        elif len(used) > 1 and is_loopback(address.host):
+            other = next(each for each in used if each != host)
+            problems.add(
+                at.mark,
+                f"the address {at.value} leads the tasks on {other} to their own machine",
+                f"write the address by which other hosts reach {host}",
+            )
+
+
+def _first(first: At[str], again: At[str]) -> str:
+    """Where an address stood before, and how if it was written otherwise."""
+    words = [f"first in line {first.mark.line}"] if first.mark.line else []
+    if first.value.lower() != again.value.lower():
+        words.append(f"as {first.value}")
+    return f" ({', '.join(words)})" if words else ""
 
 
 class _Known:
@@ -167,14 +184,21 @@ class _Known:
 
     def __init__(self, hosts: tuple[HostSpec, ...] | None) -> None:
         self._hosts = hosts
-        self._names = {bare(host.name) for host in hosts or ()}
-        self._names |= {(host.address or "").lower() for host in hosts or ()}
-        self._here = any(host.is_local for host in hosts or ())
+        self._owners: dict[str, str] = {}
+        for host in hosts or ():
+            self._owners.setdefault(bare(host.name), host.name)
+            if host.address is not None:
+                self._owners.setdefault(host.address.lower(), host.name)
+        self._here = next((host.name for host in hosts or () if host.is_local), None)
 
-    def has(self, host: str) -> bool:
-        if self._hosts is None or host in self._names:
-            return True
-        return self._here and is_this_machine(host)
+    def host_of(self, machine: str) -> str | None:
+        """The host that a machine's name or address is one of; None: of none."""
+        if machine in self._owners:
+            return self._owners[machine]
+        is_here = is_this_machine(machine)
+        if self._hosts is None:
+            return "localhost" if is_here else machine
+        return self._here if is_here else None
 
     @property
     def in_words(self) -> str:

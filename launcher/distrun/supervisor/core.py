@@ -24,7 +24,7 @@ from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.court import Court
 from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
-from distrun.supervisor.preparation import Preparation, refusal, start_order, task_record
+from distrun.supervisor.preparation import Preparation, start_order, task_record
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.timers import Timers
 
@@ -320,9 +320,7 @@ class Supervisor:
             self._hosts.order(host, preparation.on_hello(host, message))
             if self._delivery is not None:
                 self._delivery.begin(host)
-        elif isinstance(message, wire.PortsRefused):
-            self._abort(refusal(host, message))
-        elif isinstance(message, wire.PortsHeld):
+        elif isinstance(message, (wire.PortsHeld, wire.PortsRefused)):
             try:
                 self._plan = preparation.on_ports(host, message)
             except DistrunError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -13,11 +14,12 @@ from distrun.errors import HostError
 from distrun.supervisor.addresses import addresses
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from distrun.spec.model import Spec
 
 _REMOTE_PYTHON = "python3"
+_MOST_NAMED = 3
 
 
 class Preparation:
@@ -35,6 +37,7 @@ class Preparation:
         self._hellos: dict[str, wire.Hello] = {}
         self._needs = plan.ports_needed(spec, self._placement)
         self._free: dict[str, list[int]] = {}
+        self._refused: dict[str, HostError] = {}
 
     def on_hello(self, host: str, hello: wire.Hello) -> wire.HoldPorts:
         """What a host has; answers with the ports it is to hold."""
@@ -43,18 +46,48 @@ class Preparation:
         first, last = self._spec.port_range or (0, 0)
         return wire.HoldPorts(need.free, list(need.wanted), first, last)
 
-    def on_ports(self, host: str, held: wire.PortsHeld) -> plan.Plan | None:
-        """The ports a host holds; the plan once all hosts have answered.
+    def on_ports(self, host: str, answer: wire.PortsHeld | wire.PortsRefused) -> plan.Plan | None:
+        """The ports a host holds, or why not; the plan once all hosts have answered.
 
         Raises:
+            HostError: hosts cannot hold theirs; all of those are named.
             InvalidSpecError: the plan cannot be, see :func:`distrun.plan.make`.
         """
-        self._free[host] = held.chosen
-        if len(self._free) < len(self.hosts):
+        if isinstance(answer, wire.PortsRefused):
+            self._refused[host] = self.refusal(host, answer)
+        else:
+            self._free[host] = answer.chosen
+        if len(self._free) + len(self._refused) < len(self.hosts):
             return None
+        if self._refused:
+            raise together(self._refused, [each.name for each in self.hosts])
         dialled = addresses(self._hellos, self.remote)
         facts = {name: self._facts(name, dialled[name]) for name in self._hellos}
         return plan.make(self._spec, self._placement, facts, self._free)
+
+    def refusal(self, host: str, refused: wire.PortsRefused) -> HostError:
+        """Why a host cannot hold its ports, for people."""
+        if refused.reason:
+            return HostError(f"on {host} {refused.reason}", hint=_advice(refused.number))
+        each, hint = [], "end what holds it, or give another address in `cluster`"
+        for port, holder in refused.taken.items():
+            again = self._same_machine(host, int(port))
+            if again is not None:
+                hint = "name each machine once in `hosts`, and give each task its own port"
+                each.append(f"port {port} is wanted on {again} and on {host}: one machine")
+            else:
+                each.append(f"port {port} on {host} is taken" + (f": {holder}" if holder else ""))
+        return HostError("; ".join(each), hint=hint)
+
+    def _same_machine(self, host: str, port: int) -> str | None:
+        """Another of the hosts that wants that port, and is that machine by another name."""
+        hello = self._hellos[host]
+        for name, other in self._hellos.items():
+            wants = port in self._needs.get(name, plan.PortNeed()).wanted
+            is_it = (other.hostname, other.address) == (hello.hostname, hello.address)
+            if name != host and wants and is_it and hello.address:
+                return name
+        return None
 
     def _facts(self, host: str, address: str | None) -> plan.HostFacts:
         """What a host said, as a plan needs it. What runs here has this command's environment."""
@@ -119,17 +152,21 @@ def task_record(task: plan.TaskPlan) -> events.TaskRecord:
     )
 
 
-def refusal(host: str, refused: wire.PortsRefused) -> HostError:
-    """Why ports cannot be held, for people."""
-    if refused.reason:
-        return HostError(f"on {host} {refused.reason}", hint="widen `ports: {range: …}`")
-    each = [
-        f"port {port} on {host} is taken" + (f": {holder}" if holder else "")
-        for port, holder in refused.taken.items()
-    ]
-    return HostError(
-        "; ".join(each), hint="end what holds it, or give another address in `cluster`"
-    )
+def together(found: Mapping[str, HostError], order: Sequence[str]) -> HostError:
+    """One error for what is in the way on several hosts, told in their order."""
+    errors = [found[host] for host in order if host in found]
+    messages = [error.message for error in errors[:_MOST_NAMED]]
+    if len(errors) > _MOST_NAMED:
+        messages.append(f"and {len(errors) - _MOST_NAMED} more hosts (`distrun doctor`)")
+    hints = dict.fromkeys(error.hint for error in errors if error.hint is not None)
+    return HostError("; ".join(messages), hint="; ".join(hints) or None)
+
+
+def _advice(number: int) -> str | None:
+    """What to do where ports cannot be held; `number` is the errno, 0 for too few free ones."""
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "raise the limit on open files there (`ulimit -n`), or put fewer tasks on it"
+    return None if number else "widen `ports: {range: …}`"
 
 
 def _visible_gpus(environ: Mapping[str, str], indices: list[int]) -> tuple[str, ...]:

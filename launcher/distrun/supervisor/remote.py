@@ -402,6 +402,8 @@ class RemoteHost:
 
     def _be_up(self) -> None:
         self.phase = LinkPhase.UP
+        if self._client is not None:
+            self._client.forget_complaints()
         self._pulse.beat()
         self._due = now() + _EXIT_SECONDS if self._is_needless else None
         self._why = ""

@@ -15,6 +15,7 @@ _LAST_LINES = 3
 _LONGEST_SHOWN = 300
 _SSH_FAILED = 255
 _NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ _CLOSED = _Complaint(
     "its sshd closes the connection",
     "its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in sshd_config may",
 )
+_CLOSED_BY_PROXY = _Complaint(
+    ("Connection to UNKNOWN port",),
+    "the proxy on the way to it, or its sshd, closes the connection",
+    "`{login} true` must work; what leads there is the ProxyCommand or ProxyJump of "
+    "~/.ssh/config or ssh.options",
+)
 _KNOWN = (
     _Complaint(
         ("command-line line 0", "command-line: line 0"),
@@ -66,7 +73,7 @@ _KNOWN = (
         "log in once by hand, `{login}`, and compare the key it shows",
     ),
     _Complaint(
-        ("Permission denied", "Too many authentication failures"),
+        ("Permission denied (", "Permission denied, please", "Too many authentication failures"),
         "the login is refused",
         "`{login} true` must work without asking: ssh-copy-id puts your key there, ssh-add "
         "unlocks it, ssh.user and ssh.identity_file say whose",
@@ -87,20 +94,30 @@ _KNOWN = (
         "is it switched on, and the network (VPN) up?",
     ),
     _Complaint(
-        ("timed out", "Operation timed out"),
+        ("Unable to negotiate",),
+        "it and the ssh of this machine have no algorithm in common",
+        "allow one that it offers, as in `ssh: {{options: {{HostKeyAlgorithms: +ssh-rsa}}}}`, or "
+        "bring its sshd up to date",
+    ),
+    _Complaint(
+        ("during banner exchange",),
+        "its sshd, or the jump host or proxy on the way to it, does not answer",
+        "are all of them up, and no firewall in between? ssh.connect_timeout waits longer",
+    ),
+    _Complaint(
+        ("timed out", "not responding"),
         "it does not answer",
         "is it switched on, and no firewall in between? ssh.connect_timeout waits longer",
     ),
     _CLOSED,
-    _Complaint(
-        ("No space left on device",),
-        "a disk there is full",
-        "make room on it",
-    ),
+    _CLOSED_BY_PROXY,
 )
 _NO_PYTHON = Diagnosis("there is no python3 on it", "install Python 3.8 or newer there")
-_PROXIED = "kex_exchange_identification: Connection closed"
-"""What ssh says beside the jump host's complaint, since that ends before anybody has answered."""
+_FULL = "No space left on device"
+_UNANSWERED = "exchange_identification:"
+"""What ssh says before why a connection ended, where that came before anybody had answered."""
+_PROXIED = "exchange_identification: Connection closed"
+"""What ssh says behind the jump host's complaint, which has ended and said nothing to it."""
 _FORWARDED = "stdio forwarding failed"
 """The jump host is fine; it cannot reach the host itself."""
 _BLAMED = re.compile(
@@ -109,6 +126,11 @@ _BLAMED = re.compile(
     r"|Connection (?:closed|reset) by (\S+) port",
     re.MULTILINE,
 )
+_SAYS_NOTHING = re.compile(
+    r"@*|\w+_exchange_identification: Connection closed by remote host"
+    r"|Connection closed by UNKNOWN port \d+"
+)
+"""Lines that tell nothing beside others: a frame around a warning, a proxy that is gone."""
 _NAMELESS = "UNKNOWN"
 """What ssh calls a host that it comes to by way of another."""
 _EATEN = (
@@ -118,9 +140,9 @@ _EATEN = (
 """Somebody else read the beginning of what is sent, or Python none of it."""
 _NO_COMMANDS = (
     "account is currently not available", "account is not available", "sftp connections only",
-    "shell access", "I am? A shell?",
+    "shell access", "I am? A shell?", "exec: restricted",
 )  # fmt: skip
-"""What nologin, sshd's own sftp, and hosts of git say in place of doing what they are asked."""
+"""What nologin, sshd's own sftp, hosts of git and restricted shells say instead of doing it."""
 
 
 def diagnose(
@@ -138,27 +160,24 @@ def diagnose(
     """
     printed = noise.decode("utf-8", "replace")
     last = _last_lines(said) or _last_lines(printed)
-    has_no_python = "python3" in said and "not found" in said.lower()
-    if status is None and not has_no_python:
+    if "python3" in said and "not found" in said.lower():
+        return _without_python(last)
+    if status is None:
         said_last = f"; it printed: {last}" if last else ""
         return Diagnosis(
             f"its login did not come to an end within {seconds:g} s{said_last}",
-            f"does `{by_hand(name, settings, 'true')}` end at once? A shell profile there may "
-            "wait for something",
-        )
-    if status == EXIT_TOO_OLD:
-        return Diagnosis(
-            f"{last.rpartition('distrun: its ')[2]}, too old for distrun's agent",
-            "make a Python 3.8 or newer the first python3 in its PATH",
+            f"does `{by_hand(name, settings, 'echo', 'fine')}` print fine at once? If not, it may "
+            "be out of reach, or a shell profile there waits for something or takes the output",
         )
     shown = _shown(status, last)
-    found = None
-    if status is not None and status != _SSH_FAILED:
-        found = _of_login(name, settings, status, said, printed, shown)
-    if found is None and (status in (None, _NOT_FOUND) or has_no_python):
-        found = Diagnosis(f"{_NO_PYTHON.reason} ({last})" if last else _NO_PYTHON.reason,
-                          _NO_PYTHON.hint)  # fmt: skip
-    return found or _of_ssh(name, settings, status, said, shown)
+    if status == _SSH_FAILED:
+        return _of_ssh(name, settings, said, shown)
+    return _of_login(name, settings, status, said, printed, shown)
+
+
+def _without_python(last: str) -> Diagnosis:
+    reason = f"{_NO_PYTHON.reason} ({last})" if last else _NO_PYTHON.reason
+    return Diagnosis(reason, _NO_PYTHON.hint)
 
 
 def _shown(status: int | None, last: str) -> str:
@@ -173,48 +192,75 @@ def _shown(status: int | None, last: str) -> str:
 
 def _of_login(
     name: str, settings: SshSpec, status: int, said: str, printed: str, shown: str
-) -> Diagnosis | None:
-    """What is wrong with what a login there runs; None where it is something else."""
-    if any(sign in text for sign in _NO_COMMANDS for text in (said, printed)):
+) -> Diagnosis:
+    """What is wrong with what a login there runs."""
+    if status == EXIT_TOO_OLD:
+        found = re.search(r"distrun: its (.+)", said)
         return Diagnosis(
-            f"its account runs no commands ({shown})",
-            "give it a login shell there, or name another user with ssh.user: "
-            f"`{by_hand(name, settings, 'true')}` must print nothing",
+            f"{found[1] if found else 'its python3 is'}, too old for distrun's agent",
+            "make a Python 3.8 or newer the first python3 in its PATH",
         )
-    if status == 0 or any(sign in said for sign in _EATEN):
+    hint = f"try `{by_hand(name, settings, 'python3', '--version')}`"
+    if any(sign in text for sign in _NO_COMMANDS for text in (said, printed)):
+        reason = "its account runs no commands"
+        hint = (
+            "give it a login shell there, or name another user with ssh.user: "
+            f"`{by_hand(name, settings, 'exec', 'true')}` must print nothing"
+        )
+    elif status == 0 or any(sign in said for sign in _EATEN):
         lines = (line.strip() for line in said.splitlines())
-        error = next((line for line in lines if "rror" in line), "")
-        return Diagnosis(
-            f"what is sent to it does not reach Python there ({_shown(status, error)})",
+        shown = _shown(status, next((line for line in lines if "rror" in line), ""))
+        reason = "what is sent to it does not reach Python there"
+        hint = (
             "does a shell profile there read standard input or start another shell, or the "
             f"account run another command? `echo fine | {by_hand(name, settings, 'cat')}` must "
-            "print fine",
+            "print fine"
         )
-    return None
+    elif status == _NOT_FOUND:
+        return _without_python(shown)
+    elif status == _NOT_EXECUTABLE:
+        reason = "its python3 cannot be executed"
+    elif _FULL in said:
+        reason, hint = "a disk there is full", "make room on it"
+    else:
+        reason = "the agent could not start there"
+    return Diagnosis(f"{reason} ({shown})", hint)
 
 
-def _of_ssh(name: str, settings: SshSpec, status: int | None, said: str, shown: str) -> Diagnosis:
+def _of_ssh(name: str, settings: SshSpec, said: str, shown: str) -> Diagnosis:
     """What ssh complains of, of the host or of another one on the way to it."""
     known = _known(said)
-    if known is None and status == _SSH_FAILED:
-        return Diagnosis(f"ssh failed ({shown})", f"try `{by_hand(name, settings, 'true')}`")
     if known is None:
-        return Diagnosis(
-            f"the agent could not start there ({shown})",
-            f"try `{by_hand(name, settings, 'python3', '--version')}`",
-        )
+        return Diagnosis(f"ssh failed ({shown})", f"try `{by_hand(name, settings, 'true')}`")
+    before = _said_on_the_way(said)
+    blamed = _BLAMED.search(before)
     reason, at = known.reason, name
-    # The jump host's complaint stands before what ssh says of the host itself.
-    of_jump, proxied, _ = said.rpartition(_PROXIED)
-    blamed = _BLAMED.search(of_jump)
-    if proxied and _FORWARDED not in said and (blamed or known is not _CLOSED):
+    if blamed or (before and known is not _CLOSED):
         other = next(filter(None, blamed.groups()), "") if blamed else ""
         other = "" if other == _NAMELESS else other
         reason = f"its jump host {other}: {reason}" if other else f"its jump host: {reason}"
         settings = SshSpec(config_file=settings.config_file)
         at = other or name
+    elif before:
+        known = _CLOSED_BY_PROXY
+        reason = known.reason
     hint = known.hint.format(login=by_hand(at, settings), forget=_forget(at, said))
     return Diagnosis(f"{reason} ({shown})", hint)
+
+
+def _said_on_the_way(said: str) -> str:
+    """What a proxy or jump host complained of, that did not come through to the host itself.
+
+    It stands before what ssh says of the host; more of it still, where a jump host is reached
+    through another.
+    """
+    before, proxied, after = said.rpartition(_PROXIED)
+    before = before.rpartition("\n")[0]
+    closed_by = _BLAMED.search(after)
+    is_direct = closed_by is not None and _NAMELESS not in closed_by.groups()
+    if not proxied or is_direct or (_FORWARDED in before and _PROXIED not in before):
+        return ""
+    return before if _telling(before) or _PROXIED in before else ""
 
 
 def _forget(name: str, said: str) -> str:
@@ -230,7 +276,7 @@ def _forget(name: str, said: str) -> str:
 
 def may_pass(status: int, said: str) -> bool:
     """Whether sshd may have closed the connection because many came at once (MaxStartups)."""
-    return status == _SSH_FAILED and _known(said) is _CLOSED
+    return status == _SSH_FAILED and _UNANSWERED in said and _known(said) is _CLOSED
 
 
 def _known(said: str) -> _Complaint | None:
@@ -239,10 +285,14 @@ def _known(said: str) -> _Complaint | None:
 
 
 def _last_lines(text: str) -> str:
-    """The last lines in one, without the frames that ssh draws around warnings."""
-    lines = [line.strip() for line in text.splitlines()]
-    telling = [line for line in lines if line and set(line) != {"@"}]
-    return " / ".join(telling[-_LAST_LINES:]).removeprefix("ssh: ")
+    """The last of those that tell something, in one."""
+    lines = _telling(text) or [line.strip() for line in text.splitlines()]
+    return " / ".join(lines[-_LAST_LINES:]).removeprefix("ssh: ")
+
+
+def _telling(text: str) -> list[str]:
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if not _SAYS_NOTHING.fullmatch(line)]
 
 
 def how_ssh_ended(status: int, said: str) -> str:

@@ -68,7 +68,7 @@ def ssh_argv(
         f"ConnectTimeout={max(1, round(connect_timeout))}",
         f"ServerAliveInterval={alive}",
         f"ServerAliveCountMax={_ALIVE_PROBES}",
-        "LogLevel=ERROR",
+        "LogLevel=INFO",  # the level at which ssh says why a connection has ended
     ]
     for option in options:
         words += ["-o", option]
@@ -135,6 +135,11 @@ class SshClient:
             if not block:
                 return False
             self._said = (self._said + block)[-_COMPLAINT_BYTES:]
+
+    def forget_complaints(self) -> None:
+        """Drop what came so far: banners and profiles have nothing to do with how a link ends."""
+        self.read_complaints()
+        self._said = b""
 
     @property
     def said(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -113,8 +114,12 @@ def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost):
 
 
 def test_too_many_ports_for_its_descriptors_are_refused(host: Host):
-    resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (64, 64))
+    resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (40, 40))
     host.send(wire.HoldPorts(100, []))
-    assert "Too many open files" in host.expect(wire.PortsRefused).reason
+    refused = host.expect(wire.PortsRefused)
+    assert refused.reason == "100 ports cannot be held: Too many open files"
+    assert refused.number == errno.EMFILE
+    host.send(wire.HoldPorts(1, []))
+    assert len(host.expect(wire.PortsHeld).chosen) == 1
     host.run("worker:0", "true")
     host.expect(wire.TaskEnded)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from distrun.spec.addresses import LAST_PORT
-from distrun.spec.hostnames import MAX_HOSTS, SET_PATTERN, host_set_problem
+from distrun.spec.hostnames import (
+    HOST_ADDRESS_PATTERN,
+    MAX_HOSTS,
+    SET_PATTERN,
+    host_address_problem,
+    host_set_problem,
+)
 from distrun.spec.keys.common import ENV, ENV_SAY, PATH, VERBATIM, count
 from distrun.spec.names import (
     INTERPRETER_PATTERN,
@@ -34,7 +40,8 @@ _HOST = Record(
             shape=Text(
                 words="a host's name or IP address",
                 least=1,
-                pattern=r"[A-Za-z0-9_:][A-Za-z0-9_.:%\-]*",
+                check=host_address_problem,
+                pattern=HOST_ADDRESS_PATTERN,
             ),
             says="What the other tasks reach this host by, where that is not its name.",
         ),

@@ -1,0 +1,89 @@
+"""By which address each host is dialled, from what ssh and the hosts said."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from distrun.agent.remote import ends_of_connection
+from distrun.agent.wire import PROTOCOL, Hello
+from distrun.spec.machine import is_loopback
+from distrun.supervisor import addresses as subject
+from distrun.supervisor.addresses import addresses
+
+HERE = socket.gethostname()
+
+
+def hello(hostname: str, address: str = "", seen_from: str = "") -> Hello:
+    return Hello(PROTOCOL, 1, hostname, "3.8.0", 1.0, [], 0.0,
+                 address=address, seen_from=seen_from)  # fmt: skip
+
+
+LOCAL = hello(HERE)
+TUNNEL = hello("gpu1", "127.0.0.1", "127.0.0.1")
+PIPE = hello("gpu2")
+TOLD = hello("gpu3", "198.18.0.3", "198.18.0.9")
+
+
+def dialled(**hellos: Hello) -> dict[str, str | None]:
+    return addresses(hellos, {name for name in hellos if name != "local"})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.5", "::1", "::ffff:127.0.0.1"])
+def test_at_a_tunnels_end_a_host_is_what_it_calls_itself(address: str) -> None:
+    tunnel = hello("gpu1", address, address)
+
+    found = dialled(local=LOCAL, tunnel=tunnel, told=TOLD)
+
+    assert (found["tunnel"], found["told"]) == ("gpu1", "198.18.0.3")
+
+
+def test_a_host_that_sshd_knows_no_address_of_is_what_it_calls_itself() -> None:
+    assert dialled(a=PIPE, b=TOLD) == {"a": "gpu2", "b": "198.18.0.3"}
+    assert dialled(a=hello("localhost"), b=TOLD)["a"] is None
+
+
+@pytest.mark.parametrize("has_route", [True, False])
+@pytest.mark.parametrize("other", [TUNNEL, PIPE], ids=["tunnel", "pipe"])
+def test_this_machine_is_never_localhost_beside_others(
+    other: Hello, has_route: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_route:
+        monkeypatch.setattr(subject, "_way_to", lambda _address: None)
+        monkeypatch.setattr(socket, "gethostname", lambda: "the-name")
+
+    found = dialled(local=LOCAL, other=other)
+
+    assert found["local"] is not None
+    assert not is_loopback(found["local"])
+    assert has_route or found["local"] == "the-name"
+    assert found["other"] == other.hostname
+
+
+def test_another_name_of_this_machine_is_dialled_as_this_machine_is() -> None:
+    found = dialled(local=LOCAL, again=hello(HERE, "127.0.0.1", "127.0.0.1"), told=TOLD)
+
+    assert found["again"] == found["local"]
+
+
+def test_a_job_on_one_host_stays_there() -> None:
+    assert dialled(local=LOCAL) == {"local": None}
+    assert dialled(a=TUNNEL) == {"a": "127.0.0.1"}
+    assert dialled(a=PIPE) == {"a": "localhost"}
+
+
+@pytest.mark.parametrize(
+    ("said", "ends"),
+    [
+        ("10.0.0.9 5022 10.0.0.1 22", ("10.0.0.9", "10.0.0.1")),
+        ("fe80::9%eth0 5022 fe80::1%eth0 22", ("fe80::9%eth0", "fe80::1%eth0")),
+        ("UNKNOWN 65535 UNKNOWN 65535", ("", "")),
+        ("10.0.0.9 5022 UNKNOWN 65535", ("10.0.0.9", "")),
+        ("10.0.0.9 5022", ("", "")),
+        ("", ("", "")),
+    ],
+)
+def test_only_addresses_are_taken_from_sshd(said: str, ends: Any) -> None:
+    assert ends_of_connection(said) == ends
