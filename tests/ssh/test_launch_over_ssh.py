@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,25 @@ def test_hosts_of_a_hostfile_with_slots_users_and_a_jump(
     cluster = json.loads(config_line.partition("| ")[2])["cluster"]["worker"]
     # Behind a jump it is still its own address.
     assert [each.rpartition(":")[0] for each in cluster] == [h1.address, h2.address, h2.address]
+
+
+def test_a_jump_that_the_user_shares_with_other_logins_outlives_the_job(
+    hosts: Any, remote_spec: Any, distrun: Any, network: Any, tmp_path: Path
+):
+    _, h2 = hosts(2)
+    config = tmp_path / "config"
+    config.write_text(
+        "Host h2\n  ProxyJump h1\nHost h1\n  ControlMaster auto\n  ControlPersist 30\n"
+        f"  ControlPath {tmp_path}/shared\n{network.ssh_config.read_text()}"
+    )
+    ask = ["ssh", "-F", config, "-O"]
+    try:
+        done = distrun("launch", remote_spec("true", [h2], ssh={"config_file": str(config)}))
+        assert done.returncode == 0, done.stderr
+        still = subprocess.run([*ask, "check", "h1"], capture_output=True, text=True, check=False)
+        assert "Master running" in still.stderr
+    finally:
+        subprocess.run([*ask, "exit", "h1"], capture_output=True, check=False)
 
 
 def test_a_held_port_is_held_on_the_host_it_is_for(hosts: Any, remote_spec: Any, distrun: Any):

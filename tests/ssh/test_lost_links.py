@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,14 @@ exec 9>{lock}
 flock -n 9 || {{ echo TWO AT ONCE; exit 9; }}
 i=0
 while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; sleep {pause}; done
+"""
+
+# A firewall that no longer knows a connection: neither side hears of the other on it.
+FORGOTTEN = """\
+table inet forgotten {{
+    chain input {{ type filter hook input priority 0; tcp sport {port} drop; }}
+    chain output {{ type filter hook output priority 0; tcp dport {port} drop; }}
+}}
 """
 
 
@@ -60,6 +70,39 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
     told = distrun("events", job).stdout
     assert "the link to h2 is lost" in told
     assert "the link to h2 is there again" in told
+
+
+def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
+    hosts: Any, network: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Path
+):
+    (h1,) = hosts(1)
+    shared = tmp_path / "shared"
+    ssh = {"config_file": str(network.ssh_config), "options": {"ControlPath": str(shared)}}
+    master = subprocess.Popen(
+        ["ssh", "-F", network.ssh_config, "-N", "-oControlMaster=yes", f"-oControlPath={shared}",
+         h1.name]
+    )  # fmt: skip
+    try:
+        wait_until(shared.exists, what="the connection is shared")
+        spec = remote_spec(
+            f"echo $$ > {tmp_path}/up; read end < {tmp_path}/end; echo $end", [h1],
+            timeouts={"link": "8s"}, ssh=ssh,
+        )  # fmt: skip
+        os.mkfifo(tmp_path / "end")
+        launch = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
+        wait_until((tmp_path / "up").exists)
+        # As where a router on the way has forgotten it: nothing of it arrives, new ones do.
+        (connection,) = psutil.Process(master.pid).net_connections("tcp")
+        h1.is_changed = True
+        h1.run("nft", "-f", "-", given=FORGOTTEN.format(port=connection.laddr.port))
+        wait_until(lambda: "is there again" in distrun("events").stdout, 8)
+        (tmp_path / "end").write_text("fine\n")
+        out, said = launch.communicate(timeout=20)
+    finally:
+        master.kill()
+        master.wait()
+    assert launch.returncode == 0, said
+    assert out == "worker:0 | fine\n"
 
 
 def lost_at(distrun: Any) -> float:

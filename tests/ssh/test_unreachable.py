@@ -242,3 +242,21 @@ def test_a_dry_run_asks_the_hosts_too(hosts: Any, network: Any, remote_spec: Any
     finally:
         network.folder.joinpath("gone").rename(network.folder / "ssh_config")
     assert failed.returncode in (65, 69)
+
+
+def test_what_a_login_leaves_printing_disturbs_nothing(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any
+):
+    (h1,) = hosts(1)
+    h1.change(shell="/bin/bash")
+    # Beside a task that prints more than the link takes at once, some of it comes amid messages.
+    h1.home.joinpath(".bashrc").write_text(
+        "(for i in $(seq 200); do echo late $i; printf '\\0\\0\\0\\2{}'; sleep 0.005; done) &\n"
+    )
+    done = distrun("launch", remote_spec("seq 300000; echo fine", [h1]), timeout=30)
+    assert done.returncode == 0, done.stderr
+    lines = [f"worker:0 | {number}" for number in [*range(1, 300001), "fine"]]
+    assert done.stdout.splitlines() == lines
+    assert "lost" not in distrun("events").stdout
+    # Far sooner than an agent would go that takes its link for lost.
+    wait_until(lambda: not processes_of(h1, "python3"), 5)

@@ -26,6 +26,7 @@ PACKAGE = LAUNCHER / "distrun"
 
 AGENT_FOR_THE_LAUNCHER = {
     "distrun.agent.wire",  # what both ends of a link say
+    "distrun.agent.seal",  # how that is told from noise
     "distrun.agent.outbox",  # what one end has said and the other not yet taken
     "distrun.agent.filemessages",  # the part of it that is about files
     "distrun.agent.questions",  # the same, before a job starts

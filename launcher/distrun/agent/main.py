@@ -19,11 +19,11 @@ def main() -> NoReturn:
     Each notices the other's death, whatever kills it.
     """
     reader, writer = take_link()
-    serve(reader, writer, Agent)
+    serve(lambda: Agent(Channel(reader, writer)), reader, writer)
 
 
-def serve(reader: int, writer: int, make: Callable[[Channel], Agent]) -> NoReturn:
-    """Part into the guard and the agent that `make` makes; never returns."""
+def serve(make: Callable[[], Agent], reader: int, writer: int) -> NoReturn:
+    """Part into the guard and the agent that `make` makes of the link; never returns."""
     kernel.become_subreaper()
     guard = os.getpid()
     agent = os.fork()
@@ -34,7 +34,7 @@ def serve(reader: int, writer: int, make: Callable[[Channel], Agent]) -> NoRetur
     kernel.die_with_parent(guard, signal.SIGTERM)
     kernel.become_subreaper()
     program.raise_descriptor_limit()
-    make(Channel(reader, writer)).run()
+    make().run()
     os._exit(0)
 
 

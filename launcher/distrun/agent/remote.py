@@ -21,6 +21,7 @@ from distrun.agent.lease import Lease
 from distrun.agent.logindex import LogIndexer, index_of
 from distrun.agent.loop import Agent
 from distrun.agent.main import serve, take_link
+from distrun.agent.seal import SealedChannel
 from distrun.agent.shipper import Shipper
 from distrun.agent.task import LEFTOVER_GRACE
 from distrun.agent.wire import (
@@ -57,7 +58,7 @@ def main(mark: bytes) -> NoReturn:
     presence = Presence()
     reader, writer = take_link()
     os.write(writer, mark)
-    serve(reader, writer, lambda channel: RemoteAgent(channel, presence.token))
+    serve(lambda: RemoteAgent(SealedChannel(reader, writer), presence.token), reader, writer)
 
 
 def _stand_for(guard: int) -> NoReturn:
@@ -196,6 +197,10 @@ class RemoteAgent(Agent):
             self._visitor = None
         if self._lease_left is not None:
             self._lease_left.forget_sent()
+        self._pause()
+
+    def _pause(self) -> None:
+        """Have it said anew what is lacking on either side: of logs here, of files there."""
         if self._shipper is not None:
             self._shipper.pause()
         if self._taker is not None:
@@ -216,7 +221,7 @@ class RemoteAgent(Agent):
             return
         self._let_go()
         self._visitor = visitor
-        self._channel = Channel(*link)
+        self._channel = SealedChannel(*link)
         self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_link)
 
     def _obey_all(self, orders: List[Tuple[int, Message]]) -> None:
@@ -233,7 +238,9 @@ class RemoteAgent(Agent):
 
     def _obey(self, order: Message) -> None:
         if isinstance(order, Attach):
-            self._channel.send(Attached(self._obeyed))
+            # Also on a link that goes on: noise had come into what was sent.
+            self._pause()
+            self._channel.send(Attached(self._obeyed, order.turn))
         if isinstance(order, Echo):
             if self._lease_left is not None:
                 self._lease_left.echoed(order.number)

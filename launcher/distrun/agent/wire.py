@@ -61,11 +61,15 @@ class Configure(Record):
 
 
 class Attach(Record):
-    """Take up a running agent again: send the reports after number `after`, then go on."""
+    """Take up a running agent again: send the reports after number `after`, then go on.
+
+    Also on a link that noise has come into; `turn` tells which of several is answered.
+    """
 
     protocol: int
     job_id: str
     after: int
+    turn: int = 0
 
 
 class Ack(Record):
@@ -175,6 +179,7 @@ class Attached(Record):
     """Answers Attach: orders up to number `last` have been obeyed. Reports follow."""
 
     last: int
+    turn: int = 0
 
 
 class Beat(Record):

@@ -11,6 +11,7 @@ from distrun import transport
 from distrun.agent import family, wire
 from distrun.errors import HostError
 from distrun.lifecycle import PROMPT_GRACE
+from distrun.transport.shared import is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,6 +41,18 @@ class Callbacks:
     link_restored: Callable[[str], None]
     logs_incomplete: Callable[[str, str], None]
     """A gone host's logs are not all here, and why."""
+
+
+class _Spared:
+    """What is not ended with what hosts have left: these, and what is not the job's alone."""
+
+    def __init__(self, pids: set[int]) -> None:
+        self._pids = pids
+
+    def __contains__(self, pid: object) -> bool:
+        if pid in self._pids:
+            return True
+        return isinstance(pid, int) and is_shared(pid)
 
 
 class Hosts:
@@ -178,7 +191,7 @@ class Hosts:
         link.channel.close()
         del self._links[link.host]
         # What a dead agent and its guard left have become children of this process.
-        family.end_all(PROMPT_GRACE, self._own_children())
+        family.end_all(PROMPT_GRACE, _Spared(self._own_children()))
         self._callbacks.gone(link.host, link.death)
 
     def _own_children(self) -> set[int]:
@@ -190,7 +203,8 @@ class Hosts:
     # Other hosts ---------------------------------------------------------------------------
 
     def _add_remote(self, host: HostSpec) -> None:
-        from distrun.supervisor.remote import Listener, RemoteHost
+        from distrun.supervisor.link import Listener
+        from distrun.supervisor.remote import RemoteHost
 
         listener = Listener(
             report=self._on_remote_report,
@@ -231,8 +245,14 @@ class Hosts:
 
     def _on_unreachable(self, remote: RemoteHost, why: Diagnosis) -> None:
         self._unreachable[remote.name] = why
-        del self._remotes[remote.name]
+        self._forget(remote)
         self._tell_unreachable()
+
+    def _forget(self, remote: RemoteHost) -> None:
+        """With the last one, what its ssh had started ends too: a proxy's command may hang."""
+        del self._remotes[remote.name]
+        if not self._remotes:
+            family.end_all(PROMPT_GRACE, _Spared(self._own_children()))
 
     def _tell_unreachable(self) -> None:
         """Once all have answered or failed: then all that failed is told at once."""
@@ -243,9 +263,7 @@ class Hosts:
             self._callbacks.unreachable(found)
 
     def _on_remote_gone(self, remote: RemoteHost, how: str) -> None:
-        del self._remotes[remote.name]
-        if not self._remotes:
-            family.end_all(PROMPT_GRACE, self._own_children())
+        self._forget(remote)
         failure = remote.copies.failure
         if remote.copies.sizes and (remote.kept or not remote.has_said_farewell):
             failure = failure or how

@@ -28,8 +28,9 @@ def main() -> NoReturn:
     os.set_inheritable(descriptor, False)
     launch = wire.Channel(descriptor, descriptor)
     kernel.become_subreaper()
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Not ignored: what it starts would ignore it too, and ssh ends its proxy's command by it.
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     try:
         order, early = _first_messages(launch)
         supervisor = None if order is None else _open(launch, order)

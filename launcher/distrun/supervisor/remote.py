@@ -11,13 +11,13 @@ from __future__ import annotations
 import random
 import selectors
 import time
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from distrun.agent import filemessages, wire
 from distrun.agent.outbox import Outbox
+from distrun.supervisor.attempts import LOGIN_SECONDS, Attempts
 from distrun.supervisor.copies import LogCopies
+from distrun.supervisor.link import LONGEST_PAUSE, LinkPhase, Pulse, now
 from distrun.transport import payload, ssh
 from distrun.transport.diagnosis import (
     Diagnosis,
@@ -26,25 +26,20 @@ from distrun.transport.diagnosis import (
     how_the_agent_ended,
     may_pass,
 )
+from distrun.transport.marked import Damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from distrun.agent.wire import Message
     from distrun.spec.model import HostSpec, Spec
+    from distrun.supervisor.link import Listener
     from distrun.sync.sender import Sender
 
 EXIT_NO_AGENT = 66  # as distrun.agent.knock has it, and what it says then
 _NO_AGENT = "distrun: its agent is gone"
-_LOGIN_SECONDS = 30.0
 _MOST_TRIES = 4
 _PAUSE_BEFORE_A_TRY = 0.5
-_FIRST_BACKOFF = 0.25
-_LONGEST_BACKOFF = 5.0
-_BEATS_A_LEASE = 8  # as distrun.agent.lease has it
-_LONGEST_PAUSE = 10.0
-_SILENT_BEATS = 2.5
 _EXIT_SECONDS = 5.0
 _PARTING_SECONDS = 2.0
 """How long ssh may take to end once the agent has said goodbye: what a login profile has left in
@@ -53,32 +48,8 @@ _SSH_FAILED = 255
 _SILENCE = "no sign of life"
 _NEEDLESS = "it is not needed any more"
 _ENDED = "its agent ended"
+_HEEDED_WHILE_CATCHING_UP = (wire.Attached, wire.Beat, wire.Farewell)
 _NO_ROOM_HINT = "make room there, or set XDG_STATE_HOME for its login to a folder on another disk"
-
-
-class LinkPhase(Enum):
-    """Where a link is."""
-
-    WAITING = "waiting"
-    CONNECTING = "connecting"
-    UP = "up"
-    LOST = "lost"
-    REJOINING = "rejoining"
-    GONE = "gone"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listener:
-    """Whom a host tells what happens to it; each is given the host."""
-
-    report: Callable[[RemoteHost, Message], None]
-    """A message of the agent."""
-    unreachable: Callable[[RemoteHost, Diagnosis], None]
-    """The first connection failed; the host is GONE."""
-    lost: Callable[[RemoteHost, str], None]
-    restored: Callable[[RemoteHost], None]
-    gone: Callable[[RemoteHost, str], None]
-    """The agent is no more, and nothing of its tasks is left."""
 
 
 class RemoteHost:
@@ -119,13 +90,16 @@ class RemoteHost:
         self._is_needless = False
         self._shutdown: wire.Shutdown | None = None
         """The last that was ordered."""
-        self._heard = 0.0
-        """When the last beat came: from then on the lease is counted."""
+        self._pulse = Pulse(spec.timeouts.link)
+        self._turn = 0
+        """How often the agent was asked for what it had said and noise had come into."""
+        self._is_catching_up = False
+        """Whether what comes is left out until it has answered that."""
         self._due: float | None = None
         """When the present phase is to end, see :meth:`on_time`."""
         self._mark = b""
         self._tries = 0
-        self._backoff = _FIRST_BACKOFF
+        self._attempts = Attempts(spec.ssh.connect_timeout, spec.timeouts.link)
         self._why = ""
         """Why the link is lost, or could not be taken up again."""
         self._death = ""
@@ -136,8 +110,10 @@ class RemoteHost:
     def connect(self) -> None:
         """Begin to reach it; :meth:`send_agent` is to follow."""
         self._tries += 1
+        self._is_catching_up = False
+        patience = self._settings.connect_timeout
         try:
-            self._mark = self._open(self._settings.connect_timeout, LinkPhase.CONNECTING)
+            self._mark = self._open(LinkPhase.CONNECTING, patience, patience + LOGIN_SECONDS)
         except OSError as error:
             why = f"ssh cannot be started: {error.strerror}"
             self._give_up(Diagnosis(why, "install OpenSSH's client"))
@@ -209,7 +185,7 @@ class RemoteHost:
     @property
     def wants_to_rejoin(self) -> bool:
         """Whether :meth:`rejoin` is."""
-        return self.phase is LinkPhase.LOST and self._due is not None and self._due <= now()
+        return self.phase is LinkPhase.LOST and _is_over(self._due, now())
 
     @property
     def next_due(self) -> float | None:
@@ -221,9 +197,9 @@ class RemoteHost:
         # One that waits for a slot has to wait for something else to happen.
         dues = [] if self.wants_to_connect or self.wants_to_rejoin else [self._due]
         if self.phase is LinkPhase.UP:
-            dues.append(self._heard + self._silence)
+            dues.append(self._pulse.silent_at)
         if self.phase in (LinkPhase.UP, LinkPhase.LOST, LinkPhase.REJOINING):
-            dues.append(self._deadline)
+            dues.append(self._pulse.ends_at)
         return min((due for due in dues if due is not None), default=None)
 
     def on_time(self) -> None:
@@ -232,13 +208,13 @@ class RemoteHost:
         if self.phase is LinkPhase.GONE:
             return
         if self._has_said_farewell:
-            if self._due is not None and self._due <= time_is:
+            if _is_over(self._due, time_is):
                 self._go(_ENDED)
-        elif self._deadline is not None and self._deadline <= time_is and self._heard:
+        elif _is_over(self._pulse.ends_at, time_is):
             self._go(f"{_SILENCE} for {self._lease:g} s (timeouts.link){self._because}")
-        elif self.phase is LinkPhase.UP and self._heard + self._silence <= time_is:
+        elif self.phase is LinkPhase.UP and _is_over(self._pulse.silent_at, time_is):
             self._lose(_SILENCE)
-        elif self._due is not None and self._due <= time_is:
+        elif _is_over(self._due, time_is):
             if self.phase is LinkPhase.CONNECTING:
                 self._fail(None)
             elif self.phase is LinkPhase.REJOINING:
@@ -248,17 +224,15 @@ class RemoteHost:
 
     def rejoin(self) -> None:
         """Try to take the lost link up again."""
-        patience = self._settings.connect_timeout
-        if self._lease is not None:
-            patience = max(1.0, min(patience, self._lease / 3))
+        how = self._attempts
         try:
-            mark = self._open(patience, LinkPhase.REJOINING)
+            mark = self._open(LinkPhase.REJOINING, how.patience, how.limit, is_apart=how.is_apart)
         except OSError as error:
             self._try_later(f"ssh cannot be started: {error.strerror}")
             return
-        if self._channel is not None:
-            self._channel.send_bytes(payload.knock(mark, self._door))
-            self._channel.send(wire.Attach(wire.PROTOCOL, self._job_id, self._last_report))
+        if self._client is not None:
+            self._client.channel.send_bytes(payload.knock(mark, self._door))
+            self._ask_again(self._client)
 
     def deliver(self, sender: Sender, listed: list[Message]) -> None:
         """Give it the list of the program's files; what it lacks of them is sent as it asks."""
@@ -292,14 +266,16 @@ class RemoteHost:
     def _channel(self) -> wire.Channel | None:
         return None if self._client is None else self._client.channel
 
-    def _open(self, patience: float, phase: LinkPhase) -> bytes:
+    def _open(
+        self, phase: LinkPhase, patience: float, limit: float, *, is_apart: bool = False
+    ) -> bytes:
         mark = ssh.new_mark()
-        alive = max(1, round((self._lease or _LONGEST_PAUSE * 4) / 4))
-        argv = ssh.ssh_argv(self.name, self._settings, alive, patience)
+        alive = max(1, round((self._lease or LONGEST_PAUSE * 4) / 4))
+        argv = ssh.ssh_argv(self.name, self._settings, alive, patience, is_apart=is_apart)
         client = ssh.open_link(argv, mark, self._job_id)
         self._client = client
         self.phase = phase
-        self._due = now() + patience + _LOGIN_SECONDS
+        self._due = now() + limit
         self._selector.register(
             client.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
         )
@@ -372,6 +348,10 @@ class RemoteHost:
     def _take(self, client: ssh.SshClient, messages: list[tuple[int, Message]]) -> None:
         last = written = 0
         for number, message in messages:
+            if isinstance(message, Damage):
+                self._ask_again(client)
+            if self._is_catching_up and not isinstance(message, _HEEDED_WHILE_CATCHING_UP):
+                continue
             if isinstance(message, wire.LogData):
                 if self.copies.write(message):
                     written += len(message.data) + wire.LOG_OVERHEAD
@@ -395,7 +375,7 @@ class RemoteHost:
 
     def _take_one(self, client: ssh.SshClient, message: Message) -> None:
         if isinstance(message, wire.Beat):
-            self._heard = now()
+            self._pulse.beat()
             client.channel.send(wire.Echo(message.number))
         elif isinstance(message, wire.Ack):
             self._outbox.acknowledge(message.last)
@@ -424,18 +404,32 @@ class RemoteHost:
         self.phase = LinkPhase.UP
         if self._client is not None:
             self._client.forget_complaints()
-        self._heard = now()
+        self._pulse.beat()
         self._due = now() + _EXIT_SECONDS if self._is_needless else None
-        self._backoff = _FIRST_BACKOFF
         self._why = ""
 
+    def _ask_again(self, client: ssh.SshClient) -> None:
+        """Have the agent say again what it said behind the last that came whole."""
+        self._turn += 1
+        self._is_catching_up = True
+        if self._sender is not None:
+            self._sender.pause()
+        again = wire.Attach(wire.PROTOCOL, self._job_id, self._last_report, self._turn)
+        client.channel.send(again)
+
     def _on_attached(self, client: ssh.SshClient, message: wire.Attached) -> None:
-        self._be_up()
+        if message.turn != self._turn:
+            return
+        self._is_catching_up = False
+        was_lost = self.phase is LinkPhase.REJOINING
+        if was_lost:
+            self._be_up()
         self._outbox.acknowledge(message.last)
         self._follow_logs()
         for number, order in self._outbox.after(message.last):
             client.channel.send(order, number)
-        self._listener.restored(self)
+        if was_lost:
+            self._listener.restored(self)
 
     def _follow_logs(self) -> None:
         if self.phase is LinkPhase.UP and self._client is not None:
@@ -443,17 +437,6 @@ class RemoteHost:
             self._client.channel.send(wire.FollowLogs(have, window))
 
     # Ends ----------------------------------------------------------------------------------
-
-    @property
-    def _deadline(self) -> float | None:
-        return None if self._lease is None else self._heard + self._lease
-
-    @property
-    def _silence(self) -> float:
-        """Seconds without a beat after which the link counts as lost."""
-        lease = self._lease
-        interval = _LONGEST_PAUSE if lease is None else min(_LONGEST_PAUSE, lease / _BEATS_A_LEASE)
-        return interval * _SILENT_BEATS
 
     @property
     def _because(self) -> str:
@@ -465,6 +448,7 @@ class RemoteHost:
             return
         self._close_client()
         self._why = why
+        self._attempts.on_loss(was_silent=why == _SILENCE)
         self.phase = LinkPhase.LOST
         self._due = now()
         self._listener.lost(self, why)
@@ -473,8 +457,7 @@ class RemoteHost:
         self._close_client()
         self._why = why
         self.phase = LinkPhase.LOST
-        self._due = now() + self._backoff
-        self._backoff = min(2 * self._backoff, _LONGEST_BACKOFF)
+        self._due = now() + self._attempts.on_failure()
 
     def _wait_to_try_again(self) -> None:
         if self._is_needless:
@@ -493,7 +476,7 @@ class RemoteHost:
         client = self._client
         said = client.said if client is not None else ""
         noise = client.channel.noise if client is not None else b""
-        seconds = self._settings.connect_timeout + _LOGIN_SECONDS
+        seconds = self._settings.connect_timeout + LOGIN_SECONDS
         self._give_up(diagnose(self.name, self._settings, status, said, noise, seconds))
 
     def _give_up(self, found: Diagnosis) -> None:
@@ -507,6 +490,5 @@ class RemoteHost:
         self._listener.gone(self, how)
 
 
-def now() -> float:
-    """Seconds of the clock that all deadlines here are of."""
-    return time.monotonic()
+def _is_over(due: float | None, time_is: float) -> bool:
+    return due is not None and due <= time_is

@@ -47,7 +47,9 @@ _OURS_SINCE_8_7 = ("ForkAfterAuthentication=no", "StdinNull=no", "SessionType=de
 """More of them; an older ssh knows none of these, and would not start."""
 
 
-def ssh_argv(host: str, settings: SshSpec, alive: int, connect_timeout: float) -> list[str]:
+def ssh_argv(
+    host: str, settings: SshSpec, alive: int, connect_timeout: float, *, is_apart: bool = False
+) -> list[str]:
     """The command that opens a link to a host.
 
     Args:
@@ -55,10 +57,12 @@ def ssh_argv(host: str, settings: SshSpec, alive: int, connect_timeout: float) -
         settings: the spec's `ssh`.
         alive: seconds of silence after which ssh asks the other side for a sign of life.
         connect_timeout: seconds for the connection.
+        is_apart: not over a connection that the user shares among logins (ControlPath).
     """
     words = ["ssh", "-T", "-x", *_said_by(settings, host)]
     # Of an option that is given twice ssh takes the first.
     options = [*_OURS, *(_OURS_SINCE_8_7 if _version() >= (8, 7) else ())]
+    options += ["ControlPath=none"] if is_apart else []
     options += [f"{name}={value}" for name, value in settings.options.items()]
     options += [
         f"ConnectTimeout={max(1, round(connect_timeout))}",
@@ -143,9 +147,9 @@ class SshClient:
         return self._said.decode("utf-8", "replace").strip()
 
     def kill(self) -> None:
-        """End it at once. The agent takes that for a lost link."""
+        """End it and its proxy's command at once. The agent takes that for a lost link."""
         if self.process.poll() is None:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     def close(self) -> None:

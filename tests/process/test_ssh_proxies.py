@@ -1,0 +1,35 @@
+"""What ssh starts to get to a host: nothing of it is left where it gets nowhere."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+
+def test_a_proxy_that_hangs_is_ended_with_the_job(distrun: Any, tmp_path: Path):
+    # ssh tells its proxy's command by SIGHUP that it is not needed; this one does not care.
+    proxy = tmp_path / "proxy"
+    proxy.write_text(
+        f"#!/bin/sh\ngrep SigIgn /proc/self/status > {tmp_path}/ignored\n"
+        f"trap '' HUP TERM\necho $$ > {tmp_path}/pid\nsleep 1000 & wait\n"
+    )
+    proxy.chmod(0o755)
+    document = {
+        "strategy": "multi_worker_mirrored",
+        "cluster": {"worker": 1},
+        "hosts": ["nowhere"],
+        "ssh": {"connect_timeout": "1s", "options": {"ProxyCommand": str(proxy)}},
+        "program": {"command": ["true"]},
+    }
+    spec = tmp_path / "job.yaml"
+    spec.write_text(yaml.safe_dump(document))
+    done = distrun("launch", spec)
+    assert done.returncode == 69, done.stderr
+    assert "nowhere cannot be used" in done.stderr
+    assert not psutil.pid_exists(int(tmp_path.joinpath("pid").read_text()))
+    ignored = int(tmp_path.joinpath("ignored").read_text().split()[1], 16)
+    assert not ignored & 1 << signal.SIGHUP - 1, "one that does care would not hear it"

@@ -1,0 +1,98 @@
+"""A link into which a login's background processes print: what comes of the messages on it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrun.agent import wire
+from distrun.agent.seal import MARK, SealedChannel
+from distrun.transport.marked import Damage, MarkedChannel
+
+BEGIN = b"\nbegin\n"
+NOISE = st.sampled_from([b"late 1\n", b"\0\0\0\x02{}", b"d", MARK, MARK + b"\0" * 30, b"\n" * 5000])
+
+
+class Link:
+    """What an agent sends, as bytes, and the other side's channel."""
+
+    def __init__(self) -> None:
+        self._agents, raw = socket.socketpair()
+        self._raw = raw
+        self._agent = SealedChannel(raw.fileno(), os.dup(raw.fileno()))
+        ours, self._theirs = socket.socketpair()
+        self.channel = MarkedChannel(ours.fileno(), os.dup(ours.fileno()), BEGIN)
+        self._ours = ours
+
+    def sealed(self, message: Any, seq: int = 0) -> bytes:
+        self._agent.send(message, seq)
+        return self._agents.recv(1 << 20)
+
+    def receive(self, block: bytes) -> list[Any]:
+        self._theirs.sendall(block)
+        return self.channel.receive()
+
+    def close(self) -> None:
+        os.close(self._agent.writer)
+        os.close(self.channel.writer)
+        for each in (self._agents, self._raw, self._theirs, self._ours):
+            each.close()
+
+
+@pytest.fixture
+def link() -> Iterator[Link]:
+    made = Link()
+    yield made
+    made.close()
+
+
+def reports(count: int) -> list[tuple[int, Any]]:
+    return [(n, wire.LogData(f"log {n}", n, b"line\n" * (n * 7))) for n in range(1, count + 1)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(noises=st.lists(NOISE, min_size=5, max_size=5), cut=st.integers(1, 700))
+def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int):
+    link = Link()
+    try:
+        sent = reports(4)
+        stream = noises[0] + BEGIN
+        for (number, message), noise in zip(sent, noises[1:], strict=True):
+            stream += noise + link.sealed(message, number)
+        received = [
+            each
+            for at in range(0, len(stream), cut)
+            for each in link.receive(stream[at : at + cut])
+        ]
+        assert received == sent
+    finally:
+        link.close()
+
+
+@settings(deadline=None, max_examples=100)
+@given(noise=NOISE, place=st.floats(0, 1, exclude_min=True, exclude_max=True))
+def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: float):
+    link = Link()
+    try:
+        first, second, third = reports(3)
+        frame = link.sealed(first[1], 1), link.sealed(second[1], 2), link.sealed(third[1], 3)
+        at = min(max(1, int(place * len(frame[1]))), len(frame[1]) - 1)
+        damaged = frame[1][:at] + noise + frame[1][at:]
+        received = link.receive(BEGIN + frame[0] + damaged + frame[2])
+        # Noise that repeats what stands there leaves the message as it was.
+        assert received[0] == first
+        assert received[-1] == third
+        assert received[1:-1] in ([(0, Damage())], [(0, Damage()), (0, Damage())], [second])
+    finally:
+        link.close()
+
+
+def test_damage_is_told_before_another_message_comes(link: Link):
+    frame = link.sealed(wire.LogData("log", 0, b"line\n" * 10))
+    assert link.receive(BEGIN + frame[:50] + b"late 1\n" + frame[50:]) == [(0, Damage())]
