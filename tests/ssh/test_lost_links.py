@@ -105,9 +105,12 @@ def test_a_host_that_is_switched_off_is_noticed_and_named(
     assert "h2 was lost" in said
 
 
-def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any
-):
+@pytest.fixture
+def without_a_lease(hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any):
+    """A host, a launch whose task there would go on for ever, and the ssh that leads to it.
+
+    With no lease silence is noticed late; the end of ssh at once.
+    """
     (h1,) = hosts(1)
     process = distrun.start(
         "launch", remote_spec("sleep 1000", [h1], timeouts={"link": "off"}), stderr=-1, text=True
@@ -115,18 +118,45 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
     assert "1 task" in process.stderr.readline()
     wait_until(lambda: processes_of(h1, "sleep"))
     h1.cut()
-    # With no lease silence is noticed late; the end of ssh at once.
-    client = next(
-        each
-        for each in psutil.Process(process.pid).children(recursive=True)
-        if each.name() == "ssh"
-    )
+    below = psutil.Process(process.pid).children(recursive=True)
+    (client,) = [each for each in below if each.name() == "ssh"]
+    yield h1, process, client
+    # As the message says: nothing of the job is left there then.
+    (agent,) = set(re.findall(r"kill -9 (\d+), its agent", distrun("events").stdout))
+    assert processes_of(h1, "sleep")
+    h1.run("kill", "-9", agent)
+    wait_until(lambda: not processes_of(h1))
+
+
+def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(without_a_lease: Any, distrun: Any):
+    _, process, client = without_a_lease
     client.kill()
     assert "the link to h1 is lost" in process.stderr.readline()
+    first = distrun.start("kill", stderr=-1, text=True)
+    said = first.stderr.readline()
+    assert "h1 is out of reach" in said
+    again = said.rpartition("distrun ")[2].split()
+    second = distrun(*again)
+    assert second.returncode == 0
+    assert "the logs of h1's tasks are not all here" in second.stderr
+    assert "to wait no longer" not in second.stderr
+    assert first.wait(20) == 0
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 137
+    assert "the logs of h1's tasks are not all here" in said
+
+
+def test_without_a_lease_nobody_waits_for_a_link_whose_loss_is_noticed_after_the_second_ctrl_c(
+    without_a_lease: Any, distrun: Any, wait_until: Any
+):
+    _, process, client = without_a_lease
     process.send_signal(signal.SIGINT)
     assert "stopping" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
+    assert "killing it at once" in process.stderr.readline()
+    wait_until(lambda: distrun("events").stdout.count("asked to stop by SIGINT") == 2)
+    client.kill()
     _, said = process.communicate(timeout=20)
     assert process.returncode == 130
+    assert "trying to reach it" not in said
     assert "the logs of h1's tasks are not all here" in said
-    assert processes_of(h1, "sleep")

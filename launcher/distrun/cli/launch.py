@@ -183,11 +183,15 @@ class _Launch:
             self._follow(list(state.tasks))
         self._on_preflight(event, state.job_id)
         if isinstance(event, kinds.LinkLost):
-            self._say(f"the link to {event.host} is lost: {event.reason}; trying to reach it")
+            is_given_up = state.killing and state.link_timeout is None
+            next_ = "" if is_given_up else "; trying to reach it"
+            self._say(f"the link to {event.host} is lost: {event.reason}{next_}")
         if isinstance(event, kinds.LinkRestored):
             self._say(f"the link to {event.host} is there again")
         if isinstance(event, kinds.LogsIncomplete):
-            self._say(f"the logs of {event.host}'s tasks are not all here: {event.reason}")
+            from distrun.cli.story import logs_incomplete_words
+
+            self._say(logs_incomplete_words(event))
         if isinstance(event, kinds.FilesLeft):
             what = f"{console.count(event.files, 'file')} ({console.size(event.size)})"
             self._say(f"on {event.host} the tasks left {what}, now in {event.folder}")

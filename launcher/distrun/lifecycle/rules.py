@@ -76,6 +76,7 @@ def _(event: events.JobCreated, state: JobState) -> Result:
         start_timeout=event.start_timeout,
         run_timeout=event.run_timeout,
         stall_timeout=event.stall_timeout,
+        link_timeout=event.link_timeout,
         policy=event.restart,
         created_at=event.at,
     )

@@ -192,6 +192,8 @@ class JobState:
     start_timeout: float | None = None
     run_timeout: float | None = None
     stall_timeout: float | None = None
+    link_timeout: float | None = None
+    """Seconds after which tasks that are out of reach end by themselves; None: never."""
     policy: RestartSpec = NO_RESTARTS
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0

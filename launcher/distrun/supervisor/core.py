@@ -128,6 +128,7 @@ class Supervisor:
                 start_timeout=spec.timeouts.start,
                 run_timeout=spec.timeouts.run,
                 stall_timeout=spec.timeouts.stall,
+                link_timeout=spec.timeouts.link,
                 restart=spec.restart,
             )
         )
@@ -407,6 +408,7 @@ class Supervisor:
 
     def _on_link_lost(self, host: str, why: str) -> None:
         self.emit(events.LinkLost(at=time.time(), host=host, reason=why))
+        self._give_up_lost_if_killing()
 
     def _on_link_restored(self, host: str) -> None:
         self.emit(events.LinkRestored(at=time.time(), host=host))
@@ -482,8 +484,13 @@ class Supervisor:
                 exit_code=order.exit_code,
             )
         )
+        self._give_up_lost_if_killing()
+
+    def _give_up_lost_if_killing(self) -> None:
+        """Also of a link whose loss is noticed only after somebody wanted the end at once."""
         if self._state.killing:
-            self._hosts.give_up_lost()
+            known = self._state.hosts.values()
+            self._hosts.give_up_lost({host.name: host.agent_pid for host in known})
 
     def _say_farewell(self) -> None:
         """Let the commands have the last event; one that does not read is not waited for long."""

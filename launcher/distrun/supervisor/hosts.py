@@ -108,10 +108,14 @@ class Hosts:
         if remote is not None:
             remote.deliver(sender, listed)
 
-    def give_up_lost(self) -> None:
-        """Somebody who wants the job's end at once does not wait for hosts out of reach."""
+    def give_up_lost(self, agents: dict[str, int]) -> None:
+        """Somebody who wants the job's end at once does not wait for hosts out of reach.
+
+        Args:
+            agents: the process ids of the agents by their hosts' names, for people.
+        """
         for remote in list(self._remotes.values()):
-            remote.give_up()
+            remote.give_up(agents.get(remote.name))
 
     def wake(self) -> None:
         """Let this machine's agent go on where it was suspended: it could not end anything."""
