@@ -80,9 +80,9 @@ class _Section:
 
     def narrow(self, since: float | None, last: int | None) -> None:
         if since is not None:
-            # A line counts as written when it was finished.
-            first = line_start(self._log, self._log.written_since(since))
-            self._start = min(first, self._end)
+            # A line counts as written when it was finished, an unfinished one when it last grew.
+            first = self._log.written_since(since)
+            self._start = self._end if first >= self._end else line_start(self._log, first)
         if last is not None:
             self._start = last_lines(
                 self._log, self.painter, last, start=self._start, end=self._end
