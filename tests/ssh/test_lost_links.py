@@ -105,6 +105,45 @@ def test_a_host_that_is_switched_off_is_noticed_and_named(
     assert "h2 was lost" in said
 
 
+def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Path
+):
+    on = hosts(3)
+    script = f"""\
+    case $DISTRUN_TASK in
+    worker:0) until test -e {tmp_path}/go; do sleep 0.05; done; echo trained;;
+    worker:1) seq 30000; echo done;;
+    *) echo evaluating; sleep 1000;;
+    esac
+    """
+    spec = remote_spec(
+        script, on, cluster={"worker": 2, "evaluator": 1}, timeouts={"link": "3s"},
+        restart={"max": 2},
+    )  # fmt: skip
+    process = distrun.start("launch", spec, stderr=-1, stdout=-1, text=True)
+    assert "3 tasks" in process.stderr.readline()
+    wait_until(lambda: "worker:1 exited 0" in distrun("events").stdout)
+    wait_until(lambda: "worker:1    | done" in distrun("logs").stdout)
+    wait_until(lambda: "evaluating" in distrun("logs").stdout)
+    on[1].cut()
+    on[2].cut()
+    wait_until(
+        lambda: distrun("events").stdout.count(" is lost: ") == 4, what="two links and hosts"
+    )
+    shown = distrun("status").stdout
+    assert "h2 is lost: " in shown
+    assert "h3 is lost: " in shown
+    (tmp_path / "go").touch()
+    printed, said = process.communicate(timeout=20)
+    assert process.returncode == 0, said
+    assert "worker:0    | trained" in printed
+    for host in ("h2", "h3"):
+        assert re.search(f"{host} is lost: .*; the job goes on without it", said)
+    assert "evaluator:0 has failed and stays down" in said
+    assert "the logs of h3's tasks are not all here" in said
+    assert "the logs of h2's" not in said
+
+
 @pytest.fixture
 def without_a_lease(hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any):
     """A host, a launch whose task there would go on for ever, and the ssh that leads to it.

@@ -6,6 +6,7 @@ input and leaves standard output open; when the link is gone, sshd ends both.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import selectors
@@ -16,13 +17,13 @@ from typing import TYPE_CHECKING, List, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import family, quarters
 from distrun.agent.door import Door, Presence, take_over
-from distrun.agent.filemessages import ExpectFiles, FileData
+from distrun.agent.filemessages import ExpectFiles, FileData, LogEnded
 from distrun.agent.lease import Lease
 from distrun.agent.logindex import LogIndexer, index_of
 from distrun.agent.loop import Agent
 from distrun.agent.main import serve, take_link
 from distrun.agent.shipper import Shipper
-from distrun.agent.task import LEFTOVER_GRACE
+from distrun.agent.task import LEFTOVER_GRACE, Task
 from distrun.agent.wire import (
     Ack,
     Attach,
@@ -292,6 +293,12 @@ class RemoteAgent(Agent):
                 files=quarters.copy_of(self._folder),
             )
         )
+
+    def _forget(self, task: Task) -> None:
+        super()._forget(task)
+        with contextlib.suppress(OSError):
+            size = os.stat(task.log).st_size
+            self._report(LogEnded(os.path.basename(task.log), size))
 
     def _start(self, order: StartTask) -> None:
         if self._shipper is not None:

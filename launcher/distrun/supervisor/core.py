@@ -408,7 +408,8 @@ class Supervisor:
 
     def _on_link_lost(self, host: str, why: str) -> None:
         self.emit(events.LinkLost(at=time.time(), host=host, reason=why))
-        self._give_up_lost_if_killing()
+        if self._state.killing:
+            self._hosts.give_up_lost()
 
     def _on_link_restored(self, host: str) -> None:
         self.emit(events.LinkRestored(at=time.time(), host=host))
@@ -484,13 +485,8 @@ class Supervisor:
                 exit_code=order.exit_code,
             )
         )
-        self._give_up_lost_if_killing()
-
-    def _give_up_lost_if_killing(self) -> None:
-        """Also of a link whose loss is noticed only after somebody wanted the end at once."""
         if self._state.killing:
-            known = self._state.hosts.values()
-            self._hosts.give_up_lost({host.name: host.agent_pid for host in known})
+            self._hosts.give_up_lost()
 
     def _say_farewell(self) -> None:
         """Let the commands have the last event; one that does not read is not waited for long."""
