@@ -266,8 +266,9 @@ class RemoteAgent(Agent):
 
     def _on_log_growth(self, path: str) -> None:
         if self._shipper is not None:
-            self._shipper.has_grown(path)
+            # In this order: who follows the copy has to know when what comes was written.
             self._shipper.has_grown(index_of(path))
+            self._shipper.has_grown(path)
 
     def _take_files(self, order: Union[ExpectFiles, FileData]) -> None:
         if self._taker is None:
@@ -303,8 +304,8 @@ class RemoteAgent(Agent):
     def _start(self, order: StartTask) -> None:
         if self._shipper is not None:
             log = os.path.join(self._folder, order.log)
-            self._shipper.add(log)
             self._shipper.add(index_of(log))
+            self._shipper.add(log)
         super()._start(order)
 
 

@@ -89,20 +89,8 @@ class _Section:
             )
 
     def spans(self) -> Iterator[_Span]:
-        done = self._start
-        for written, offset in self._log.growth(after=done):
-            if offset >= self._end:
-                break
-            if offset > done:
-                done = offset
-                yield self._span(written, offset)
-        else:
-            written = self._log.extent().written
-        if done < self._end:
-            yield self._span(written, self._end)
-
-    def _span(self, written: float, end: int) -> _Span:
-        return _Span(int(written * _TICKS), self._order, end, written)
+        for written, end in self._log.spans(self._start, self._end):
+            yield _Span(int(written * _TICKS), self._order, end, written)
 
     def reader(self, *, verbatim: bool) -> _Reader:
         return _Reader(self._log, self._start, self._end, Lines(verbatim=verbatim))
