@@ -8,10 +8,13 @@ import selectors
 import time
 from typing import TYPE_CHECKING
 
+from distrun import events
 from distrun.agent import family, wire
 from distrun.errors import InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
 
@@ -45,8 +48,15 @@ def wake(folder: JobFolder) -> None:
         family.wake(supervisor)
 
 
-def wait_for_end(channel: wire.Channel, job_id: str, timeout: float | None = None) -> None:
+def wait_for_end(
+    channel: wire.Channel,
+    job_id: str,
+    timeout: float | None = None,
+    on_event: Callable[[events.Event], None] = lambda _: None,
+) -> None:
     """Block until the supervisor at the other end has gone, `timeout` seconds at most.
+
+    `on_event` is called with what happens to the job meanwhile, where that is watched.
 
     Raises:
         WaitTimeoutError: it is still there.
@@ -61,7 +71,11 @@ def wait_for_end(channel: wire.Channel, job_id: str, timeout: float | None = Non
             channel.watch_writing(selector)
             selector.select(left)
             channel.flush()
-            channel.receive()
+            for _, message in channel.receive():
+                if isinstance(message, wire.Happened):
+                    event = events.decode(message.event)
+                    if event is not None:
+                        on_event(event)
 
 
 def final_state(folder: JobFolder, timeout: float | None = None) -> JobState:

@@ -52,6 +52,7 @@ class JobCreated(Event):
     start_timeout: float | None = None
     run_timeout: float | None = None
     stall_timeout: float | None = None
+    link_timeout: float | None = None
     restart: RestartSpec = NO_RESTARTS
 
 

@@ -51,16 +51,17 @@ def test_times_are_those_of_the_writing_and_follow_and_since_work(
     launched = distrun("launch", "-d", remote_spec(script, [h1, h2]))
     assert launched.returncode == 0, launched.stderr
     wait_until(lambda: distrun("logs").stdout.count("early") == 2)
-    follow = distrun.start("logs", "-f", stdout=-1, stderr=-1, text=True)
+    follow = distrun.start("logs", "-f", "--timestamps", stdout=-1, stderr=-1, text=True)
     h2.cut()
     go.touch()
     wait_until(lambda: "worker:0 | late" in distrun("logs").stdout)
     h2.mend()
     out, _ = follow.communicate(timeout=60)
-    assert sorted(out.splitlines()) == [
+    assert sorted(line.partition(" ")[2] for line in out.splitlines()) == [
         "worker:0 | early", "worker:0 | late", "worker:1 | early", "worker:1 | late",
     ]  # fmt: skip
     stamped = distrun("logs", "--timestamps", "--grep", "late").stdout.splitlines()
+    assert set(stamped) < set(out.splitlines()), "both were followed"
     # Of both the time they were written, not the time they came here.
     seconds = [re.match(r"\S+T\d\d:(\d\d):(\d\d\.\d+)", line).groups() for line in stamped]
     at = [60 * int(minute) + float(second) for minute, second in seconds]

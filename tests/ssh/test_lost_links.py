@@ -148,9 +148,51 @@ def test_a_host_that_is_switched_off_is_noticed_and_named(
     assert "h2 was lost" in said
 
 
-def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any
+def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Path
 ):
+    on = hosts(3)
+    script = f"""\
+    case $DISTRUN_TASK in
+    worker:0) until test -e {tmp_path}/go; do sleep 0.05; done; echo trained;;
+    worker:1) seq 30000; echo done;;
+    *) echo evaluating; sleep 1000;;
+    esac
+    """
+    spec = remote_spec(
+        script, on, cluster={"worker": 2, "evaluator": 1}, timeouts={"link": "3s"},
+        restart={"max": 2},
+    )  # fmt: skip
+    process = distrun.start("launch", spec, stderr=-1, stdout=-1, text=True)
+    assert "3 tasks" in process.stderr.readline()
+    wait_until(lambda: "worker:1 exited 0" in distrun("events").stdout)
+    wait_until(lambda: "worker:1    | done" in distrun("logs").stdout)
+    wait_until(lambda: "evaluating" in distrun("logs").stdout)
+    on[1].cut()
+    on[2].cut()
+    wait_until(
+        lambda: distrun("events").stdout.count(" is lost: ") == 4, what="two links and hosts"
+    )
+    shown = distrun("status").stdout
+    assert "h2 is lost: " in shown
+    assert "h3 is lost: " in shown
+    (tmp_path / "go").touch()
+    printed, said = process.communicate(timeout=20)
+    assert process.returncode == 0, said
+    assert "worker:0    | trained" in printed
+    for host in ("h2", "h3"):
+        assert re.search(f"{host} is lost: .*; the job goes on without it", said)
+    assert "evaluator:0 has failed and stays down" in said
+    assert "the logs of h3's tasks are not all here" in said
+    assert "the logs of h2's" not in said
+
+
+@pytest.fixture
+def without_a_lease(hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any):
+    """A host, a launch whose task there would go on for ever, and the ssh that leads to it.
+
+    With no lease silence is noticed late; the end of ssh at once.
+    """
     (h1,) = hosts(1)
     process = distrun.start(
         "launch", remote_spec("sleep 1000", [h1], timeouts={"link": "off"}), stderr=-1, text=True
@@ -158,18 +200,45 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
     assert "1 task" in process.stderr.readline()
     wait_until(lambda: processes_of(h1, "sleep"))
     h1.cut()
-    # With no lease silence is noticed late; the end of ssh at once.
-    client = next(
-        each
-        for each in psutil.Process(process.pid).children(recursive=True)
-        if each.name() == "ssh"
-    )
+    below = psutil.Process(process.pid).children(recursive=True)
+    (client,) = [each for each in below if each.name() == "ssh"]
+    yield h1, process, client
+    # As the message says: nothing of the job is left there then.
+    (agent,) = set(re.findall(r"kill -9 (\d+), its agent", distrun("events").stdout))
+    assert processes_of(h1, "sleep")
+    h1.run("kill", "-9", agent)
+    wait_until(lambda: not processes_of(h1))
+
+
+def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(without_a_lease: Any, distrun: Any):
+    _, process, client = without_a_lease
     client.kill()
     assert "the link to h1 is lost" in process.stderr.readline()
+    first = distrun.start("kill", stderr=-1, text=True)
+    said = first.stderr.readline()
+    assert "h1 is out of reach" in said
+    again = said.rpartition("distrun ")[2].split()
+    second = distrun(*again)
+    assert second.returncode == 0
+    assert "the logs of h1's tasks are not all here" in second.stderr
+    assert "to wait no longer" not in second.stderr
+    assert first.wait(20) == 0
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 137
+    assert "the logs of h1's tasks are not all here" in said
+
+
+def test_without_a_lease_nobody_waits_for_a_link_whose_loss_is_noticed_after_the_second_ctrl_c(
+    without_a_lease: Any, distrun: Any, wait_until: Any
+):
+    _, process, client = without_a_lease
     process.send_signal(signal.SIGINT)
     assert "stopping" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
+    assert "killing it at once" in process.stderr.readline()
+    wait_until(lambda: distrun("events").stdout.count("asked to stop by SIGINT") == 2)
+    client.kill()
     _, said = process.communicate(timeout=20)
     assert process.returncode == 130
+    assert "trying to reach it" not in said
     assert "the logs of h1's tasks are not all here" in said
-    assert processes_of(h1, "sleep")

@@ -58,18 +58,23 @@ class Job:
             **{"job_id": "job-1", "start_timeout": 300.0, **fields},
         )
 
-    def planned(self, *names: str, host: str = "localhost") -> list[Action]:
-        self(
-            events.HostReady,
-            host=host,
-            agent_pid=2,
-            hostname="here",
-            python="3.11",
-            cores=2.0,
-            gpus=(),
-        )
+    def planned(
+        self, *names: str, host: str = "localhost", places: dict[str, str] | None = None
+    ) -> list[Action]:
+        """`places`: the hosts of tasks that are on another."""
+        of = {name: (places or {}).get(name, host) for name in names}
+        for each in dict.fromkeys([host, *of.values()]):
+            self(
+                events.HostReady,
+                host=each,
+                agent_pid=2,
+                hostname="here",
+                python="3.11",
+                cores=2.0,
+                gpus=(),
+            )
         records = tuple(
-            events.TaskRecord(name=name, role=role, index=int(index), host=host)
+            events.TaskRecord(name=name, role=role, index=int(index), host=of[name])
             for name, (role, _, index) in ((name, name.partition(":")) for name in names)
         )
         return self(events.JobPlanned, tasks=records)
@@ -143,10 +148,16 @@ class Job:
         assert self.state.phase.is_final
 
 
-def running(strategy: str, *names: str, success: Success | None = None, **fields: Any) -> Job:
+def running(
+    strategy: str,
+    *names: str,
+    success: Success | None = None,
+    places: dict[str, str] | None = None,
+    **fields: Any,
+) -> Job:
     job = Job()
     job.created(strategy, success, **fields)
-    assert job.planned(*names) == [StartTask(name, 0) for name in names]
+    assert job.planned(*names, places=places) == [StartTask(name, 0) for name in names]
     job.started(*names)
     assert job.state.phase is JobPhase.RUNNING
     return job

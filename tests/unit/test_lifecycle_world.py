@@ -74,6 +74,7 @@ class World:
     reports: dict[str, deque[events.Event]] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
+    faulty: set[str] = field(default_factory=set)
     hosts: dict[str, str] = field(default_factory=dict)
     finished: list[events.Outcome] = field(default_factory=list)
     at: float = 0.0
@@ -94,7 +95,10 @@ class World:
 
     def perform(self, action: Action) -> None:
         if isinstance(action, (StartTask, StopTask)):
-            self.orders[self.hosts[action.task]].append(action)
+            host = self.hosts[action.task]
+            if isinstance(action, StartTask):
+                assert host not in self.lost | self.faulty, "started where nothing can be"
+            self.orders[host].append(action)
             if isinstance(action, StartTask) and action.attempt:
                 self.check_start(action)
         elif isinstance(action, SetTimer):
@@ -158,12 +162,16 @@ class World:
         del self.alive[task]
 
     def lose(self, host: str) -> None:
+        decided = self.state.outcome
         self.lost.add(host)
         self.orders[host].clear()
         self.reports[host].clear()
         for name in [name for name in self.alive if self.hosts[name] == host]:
             del self.alive[name]
         self.happen(events.HostLost(at=self.at, host=host, reason="gone"))
+        there = [name for name, where in self.hosts.items() if where == host]
+        if self.state.success is not Success.ALL and there == ["evaluator:0"]:
+            assert self.state.outcome == decided, "an evaluator's host ended the job"
 
     # What can be next ----------------------------------------------------------------------
 
@@ -205,6 +213,7 @@ class World:
                 )
             )
         elif what == "fault":
+            self.faulty.add("a")
             self.happen(events.HostFault(at=self.at, host="a", reason="broken"))
         elif what == "lost" and "b" not in self.lost:
             self.lose("b")
@@ -240,10 +249,14 @@ def phase_of(state: JobState, task: str) -> str:
 
 
 def create(
-    strategy: str, success: Success | None, names: tuple[str, ...], policy: RestartSpec
+    strategy: str,
+    success: Success | None,
+    names: tuple[str, ...],
+    policy: RestartSpec,
+    places: list[str],
 ) -> World:
     world = World(
-        hosts={name: "ab"[place % 2] for place, name in enumerate(names)},
+        hosts=dict(zip(names, places, strict=False)),
         orders={"a": deque(), "b": deque()},
         reports={"a": deque(), "b": deque()},
     )
@@ -296,7 +309,8 @@ def check_budgets(history: list[events.Event], policy: RestartSpec) -> None:
 def test_whatever_happens_the_guarantees_hold(data: st.DataObject) -> None:
     strategy, success, names = data.draw(st.sampled_from(JOBS))
     policy = data.draw(st.sampled_from(POLICIES))
-    world = create(strategy, success, names, policy)
+    places = data.draw(st.sampled_from(["ababa", "aaaba", "aabbb", "aaaab"]), "places")
+    world = create(strategy, success, names, policy, list(places))
     for _ in range(data.draw(st.integers(0, 60), "moves")):
         found = world.choices()
         if data.draw(st.integers(0, 24), "disaster at 0") == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distrun import events
+from distrun.spec.model import RestartSpec
 from distrun.verdict.case import cases
 from distrun.verdict.judging import judge
 from distrun.verdict.model import Kind, Verdict
@@ -248,6 +249,22 @@ def test_what_a_handler_raises_at_distruns_own_signal_is_no_cause():
     job.gone("worker:1", signal=15)
     verdict = judged(job, worker0=raised("RuntimeError: asked to end"))
     assert verdict.kind is Kind.TIMEOUT
+
+
+@pytest.mark.parametrize("code", [None, 1])
+def test_an_evaluator_that_stays_down_with_its_host_has_its_verdict_at_once(code):
+    job = running(
+        MWM, "worker:0", "evaluator:0", places={"evaluator:0": "h3"}, restart=RestartSpec(max=1)
+    )
+    if code is not None:
+        job.gone("evaluator:0", code)
+    job(events.HostLost, host="h3", reason="no sign of life")
+    (case,) = cases(job.history)
+    log = raised("ValueError: bad")
+    verdict = judge(case, lambda _: Tail(b"" if code is None else log.encode()))
+    assert verdict.task == "evaluator:0"
+    assert verdict.kind is (Kind.HOST_LOST if code is None else Kind.EXCEPTION)
+    assert job.verdict is None
 
 
 def one_beside(code: int | None, signal: int | None = None) -> Job:

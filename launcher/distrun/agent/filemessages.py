@@ -1,4 +1,4 @@
-"""The part of the protocol, see :mod:`distrun.agent.wire`, that is about the program's files."""
+"""The part of the protocol, see :mod:`distrun.agent.wire`, that is about files of other hosts."""
 
 from __future__ import annotations
 
@@ -71,6 +71,13 @@ class FilesLeft(Record):
     at: float
 
 
+class LogEnded(Record):
+    """A task has ended, and so long is its log, which is called so in the agent's folder."""
+
+    name: str
+    size: int
+
+
 # From the supervisor to the commands -------------------------------------------------------
 
 
@@ -91,5 +98,6 @@ ALL = (
     FilesReady,
     FilesRefused,
     FilesLeft,
+    LogEnded,
     Sending,
 )

@@ -74,5 +74,9 @@ class Lease:
         self._sent = {each: sent for each, sent in self._sent.items() if each > number}
 
     def forget_sent(self) -> None:
-        """The link they were sent over is no more."""
+        """The link they were sent over is no more; the next one may not last until a beat is due.
+
+        In a silent cut, beats went into a dead link, and the time of the next moved along.
+        """
         self._sent.clear()
+        self._next_beat = self._now()

@@ -6,6 +6,7 @@ input and leaves standard output open; when the link is gone, sshd ends both.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import selectors
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING, List, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import family, quarters
 from distrun.agent.door import Door, Presence, take_over
-from distrun.agent.filemessages import ExpectFiles, FileData
+from distrun.agent.filemessages import ExpectFiles, FileData, LogEnded
 from distrun.agent.lease import Lease
 from distrun.agent.logindex import LogIndexer, index_of
 from distrun.agent.loop import Agent
 from distrun.agent.main import serve, take_link
 from distrun.agent.seal import SealedChannel
 from distrun.agent.shipper import Shipper
-from distrun.agent.task import LEFTOVER_GRACE
+from distrun.agent.task import LEFTOVER_GRACE, Task
 from distrun.agent.wire import (
     Ack,
     Attach,
@@ -277,8 +278,9 @@ class RemoteAgent(Agent):
 
     def _on_log_growth(self, path: str) -> None:
         if self._shipper is not None:
-            self._shipper.has_grown(path)
+            # In this order: who follows the copy has to know when what comes was written.
             self._shipper.has_grown(index_of(path))
+            self._shipper.has_grown(path)
 
     def _take_files(self, order: Union[ExpectFiles, FileData]) -> None:
         if self._taker is None:
@@ -302,11 +304,17 @@ class RemoteAgent(Agent):
             )
         )
 
+    def _forget(self, task: Task) -> None:
+        super()._forget(task)
+        with contextlib.suppress(OSError):
+            size = os.stat(task.log).st_size
+            self._report(LogEnded(os.path.basename(task.log), size))
+
     def _start(self, order: StartTask) -> None:
         if self._shipper is not None:
             log = os.path.join(self._folder, order.log)
-            self._shipper.add(log)
             self._shipper.add(index_of(log))
+            self._shipper.add(log)
         super()._start(order)
 
 

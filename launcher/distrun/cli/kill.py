@@ -12,7 +12,9 @@ from distrun.cli.options import Duration, job_argument
 from distrun.errors import EXIT_KILLED, UsageError
 
 if TYPE_CHECKING:
+    from distrun.events import Event
     from distrun.jobstore import JobFolder, JobStore
+    from distrun.lifecycle import JobState
 
 
 class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -86,7 +88,7 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all first and wait then: they end side by side."""
     from distrun import control
-    from distrun.agent.wire import StopJob
+    from distrun.agent.wire import StopJob, Watch
 
     channels = []
     for folder in folders:
@@ -94,13 +96,52 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
         if channel is None:
             _say_already_over(folder)
             continue
+        waiting = _Waiting(folder.state())
+        channel.send(Watch())
         channel.send(StopJob("distrun kill", signum, grace, EXIT_KILLED))
         control.wake(folder)
-        channels.append((folder, channel))
-    for folder, channel in channels:
-        control.wait_for_end(channel, folder.job_id)
+        channels.append((folder, channel, waiting))
+    for folder, channel, waiting in channels:
+        control.wait_for_end(channel, folder.job_id, on_event=waiting.on_event)
         channel.close()
         console.say(f"job {folder.job_id} has ended")
+
+
+class _Waiting:
+    """Says which hosts the end of a job waits for, and what was given up.
+
+    Args:
+        state: the job's before it was asked to stop.
+    """
+
+    def __init__(self, state: JobState) -> None:
+        self._job_id = state.job_id
+        self._lease = state.link_timeout
+        # Asked again, its supervisor waits for no host that would never come back.
+        self._waits = state.outcome is None or self._lease is not None
+        self._said: set[str] = set()
+        for host in state.hosts.values():
+            if host.link_lost is not None:
+                self._say_lost(host.name)
+
+    def on_event(self, event: Event) -> None:
+        from distrun import events
+        from distrun.cli.story import logs_incomplete_words
+
+        if isinstance(event, events.LinkLost):
+            self._say_lost(event.host)
+        elif isinstance(event, events.LogsIncomplete):
+            console.say(logs_incomplete_words(event))
+
+    def _say_lost(self, host: str) -> None:
+        if host in self._said or not self._waits:
+            return
+        self._said.add(host)
+        if self._lease is None:
+            how = f"to wait no longer for it: distrun kill {self._job_id}"
+        else:
+            how = f"its tasks end by themselves after {self._lease:g} s (timeouts.link)"
+        console.say(f"{host} is out of reach; {how}")
 
 
 def _say_already_over(folder: JobFolder) -> None:

@@ -182,12 +182,11 @@ class _Launch:
             self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
             self._follow(list(state.tasks))
         self._on_preflight(event, state.job_id)
-        if isinstance(event, kinds.LinkLost):
-            self._say(f"the link to {event.host} is lost: {event.reason}; trying to reach it")
-        if isinstance(event, kinds.LinkRestored):
-            self._say(f"the link to {event.host} is there again")
+        self._on_host(event, state)
         if isinstance(event, kinds.LogsIncomplete):
-            self._say(f"the logs of {event.host}'s tasks are not all here: {event.reason}")
+            from distrun.cli.story import logs_incomplete_words
+
+            self._say(logs_incomplete_words(event))
         if isinstance(event, kinds.FilesLeft):
             what = f"{console.count(event.files, 'file')} ({console.size(event.size)})"
             self._say(f"on {event.host} the tasks left {what}, now in {event.folder}")
@@ -201,6 +200,19 @@ class _Launch:
             self._say(f"TensorBoard is at {event.address}")
         if isinstance(event, kinds.TensorBoardEnded):
             self._say(f"TensorBoard {event.how}; the job goes on")
+
+    def _on_host(self, event: events.Event, state: lifecycle.JobState) -> None:
+        from distrun import events as kinds
+
+        if isinstance(event, kinds.LinkLost):
+            is_given_up = state.killing and state.link_timeout is None
+            next_ = "" if is_given_up else "; trying to reach it"
+            self._say(f"the link to {event.host} is lost: {event.reason}{next_}")
+        if isinstance(event, kinds.LinkRestored):
+            self._say(f"the link to {event.host} is there again")
+        if isinstance(event, (kinds.HostLost, kinds.HostFault)) and state.outcome is None:
+            how = "is lost" if isinstance(event, kinds.HostLost) else "cannot go on"
+            self._say(f"{event.host} {how}: {event.reason}; the job goes on without it")
 
     def _on_verdict(self, event: events.VerdictReached, state: lifecycle.JobState) -> None:
         """A failure with which the job goes on."""

@@ -102,6 +102,8 @@ def _notes(job: dict[str, Any]) -> list[str]:
         notes.append("its supervisor died, and its result with it")
     if job["running"]:
         notes += [_lost_link(host) for host in job["hosts"] if host["link_lost"] is not None]
+        lost = [host for host in job["hosts"] if host["lost"] is not None]
+        notes += [f"{host['name']} is lost: {host['lost']}" for host in lost]
     if job["verdict"]:
         notes += verdict_lines(from_json(Verdict, job["verdict"]))
     if job["restarts"]:

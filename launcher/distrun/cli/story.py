@@ -28,6 +28,11 @@ def verdict_words(event: events.VerdictReached) -> str:
     return f"first cause: {cause} ({verdict.kind.value})"
 
 
+def logs_incomplete_words(event: events.LogsIncomplete) -> str:
+    """That a gone host's logs could not all be fetched, and what became of them."""
+    return f"the logs of {event.host}'s tasks are not all here: {event.reason}"
+
+
 def stays_down_words(task: str) -> str:
     """What an evaluator's last failure means to its job."""
     return f"{task} has failed and stays down; the job goes on without it"
@@ -97,7 +102,7 @@ class Story:
 
     @_say.register
     def _(self, event: events.LogsIncomplete) -> str:
-        return f"the logs of {event.host}'s tasks are not all here: {event.reason}"
+        return logs_incomplete_words(event)
 
     @_say.register
     def _(self, event: events.SyncStarted) -> str | None:

@@ -20,7 +20,7 @@ from distrun.lifecycle.restarts import (
     time_health,
 )
 from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
-from distrun.strategies import STRATEGIES, Role, Scope, Success
+from distrun.strategies import STRATEGIES, Role, Scope
 from distrun.verdict.model import Kind
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def judge_exit(state: JobState, task: TaskState, at: float) -> Result:
     early = rule.serves and task.code == 0 and not state.success.waits_for(task.role, task.index)
     if not task.has_failed_exit and not early:
         return check_success(state, at)
-    restarted = restart_after(state, task, how_it_ended(task), at)
+    restarted = _restart(state, task, how_it_ended(task), at)
     if restarted is not None:
         return restarted
-    if rule.essential or state.success is Success.ALL:
+    if state.needs(task):
         return conclude(state, _failure(state, task), at, grace=grace_after(state, task))
     return state, []
 
@@ -52,6 +52,28 @@ def judge_late_exit(state: JobState, task: TaskState, at: float) -> Result:
     if by_itself and task.exit_status in state.policy.never_on:
         return conclude(state, _failure(state, task), at)
     return state, []
+
+
+def _restart(
+    state: JobState, failed: TaskState, cause: str, at: float, signal: int = SIGTERM
+) -> Result | None:
+    """What a failure starts again, or the job's end where that cannot be on a host that is gone."""
+    restarted = restart_after(state, failed, cause, at, signal)
+    if restarted is None:
+        return None
+    for task in restarted[0].tasks.values():
+        why = None if task.restart is None else state.why_unusable(task)
+        if why is not None:
+            if not state.needs(task):
+                return None
+            cause = f"{why}; {task.name} cannot start again there, as it should after {cause}"
+            return conclude(state, lost_host(cause), at, signal, grace_after(state, failed))
+    return restarted
+
+
+def lost_host(cause: str) -> Outcome:
+    """What comes of a host on which something was needed."""
+    return Outcome(result="failed", exit_code=HostError.exit_code, origin="distrun", cause=cause)
 
 
 def how_it_ended(task: TaskState) -> str:
@@ -199,7 +221,7 @@ def on_stall(state: JobState, at: float) -> Result:
         return state, []
     cause = f"no progress within timeouts.stall, {state.stall_timeout:g} s"
     leader = next(task for task in state.tasks.values() if task.account is Account.JOB)
-    restarted = restart_after(state, leader, cause, at, SIGABRT)
+    restarted = _restart(state, leader, cause, at, SIGABRT)
     if restarted is not None:
         return restarted
     outcome = Outcome(

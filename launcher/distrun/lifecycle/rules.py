@@ -19,6 +19,7 @@ from distrun.lifecycle.decisions import (
     is_spared,
     judge_exit,
     judge_late_exit,
+    lost_host,
     on_stall,
     on_start_timeout,
     revise,
@@ -31,13 +32,14 @@ from distrun.lifecycle.restarts import (
     SIGTERM,
     STALL,
     Result,
+    drop_restarts,
     final_phase,
     on_attempt_ended,
     on_backoff_over,
     on_health,
 )
-from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
-from distrun.strategies import Role, Success
+from distrun.lifecycle.state import HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.strategies import Role
 
 
 def replay(history: list[Event]) -> JobState:
@@ -76,6 +78,7 @@ def _(event: events.JobCreated, state: JobState) -> Result:
         start_timeout=event.start_timeout,
         run_timeout=event.run_timeout,
         stall_timeout=event.stall_timeout,
+        link_timeout=event.link_timeout,
         policy=event.restart,
         created_at=event.at,
     )
@@ -154,8 +157,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> Result:
     )
     state = state.with_tasks([failed])
     # One that ran before and cannot now is one more way in which an evaluator may fail.
-    aside = task.account is Account.EVALUATOR and state.success is not Success.ALL
-    if aside and event.attempt > 0:
+    if event.attempt > 0 and not state.needs(task):
         return check_started(state) if state.outcome is None else finish_if_over(state)
     outcome = Outcome(
         result="failed",
@@ -235,19 +237,45 @@ def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the
 
 @_step.register
 def _(event: events.HostLost, state: JobState) -> Result:
-    state = _change_host(state, event.host, lost=event.reason, link_lost=None, link_lost_at=None)
+    is_needed, unstarted = _is_needed(state, event.host), state.unstarted
+    changes = {"lost": event.reason, "link_lost": None, "link_lost_at": None}
+    state, actions = _give_up_host(state, event.host, **changes)
     state = state.with_tasks(
         _lost_with_its_host(task, event)
         for task in state.tasks.values()
         if task.host == event.host and not task.has_ended
     )
-    outcome = Outcome(
-        result="failed",
-        exit_code=HostError.exit_code,
-        origin="distrun",
-        cause=f"{event.host} was lost: {event.reason}",
+    if is_needed:
+        return conclude(state, lost_host(f"{event.host} was lost: {event.reason}"), event.at)
+    if state.unstarted < unstarted:
+        state, more = check_started(state)
+        actions += more
+    return state, actions
+
+
+def _is_needed(state: JobState, host: str) -> bool:
+    """Whether the job cannot go on without a host.
+
+    It can where all that it was to do there is done, or was an evaluator's. What would have to
+    start again there later fails the job then.
+    """
+    if state.outcome is not None or state.phase is JobPhase.PREPARING:
+        return True
+    return any(
+        task.restart is not None or not (task.has_ended or task.has_done_its_part)
+        for task in state.tasks.values()
+        if task.host == host and state.needs(task)
     )
-    return conclude(state, outcome, event.at)
+
+
+def _give_up_host(state: JobState, name: str, **changes: Any) -> Result:
+    """Nothing starts there any more; a restart that the job needs is left to its end."""
+    doomed = {
+        task.restart
+        for task in state.tasks.values()
+        if task.host == name and task.restart is not None and not state.needs(task)
+    }
+    return drop_restarts(_change_host(state, name, **changes), doomed)
 
 
 def _lost_with_its_host(task: TaskState, event: events.HostLost) -> TaskState:
@@ -281,13 +309,9 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 
 @_step.register
 def _(event: events.HostFault, state: JobState) -> Result:
-    outcome = Outcome(
-        result="failed",
-        exit_code=HostError.exit_code,
-        origin="distrun",
-        cause=f"{event.host} cannot go on: {event.reason}",
-    )
-    return conclude(state, outcome, event.at)
+    if _is_needed(state, event.host):
+        return conclude(state, lost_host(f"{event.host} cannot go on: {event.reason}"), event.at)
+    return _give_up_host(state, event.host, fault=event.reason)
 
 
 @_step.register

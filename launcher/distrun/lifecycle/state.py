@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from distrun.spec.model import NO_RESTARTS, RestartSpec
-from distrun.strategies import Role, Scope, Success
+from distrun.strategies import STRATEGIES, Role, Scope, Success
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,12 +128,21 @@ class HostState:
     agent_pid: int
     hostname: str
     lost: str | None = None
+    fault: str | None = None
+    """Why its agent cannot go on, where nothing of the job needed that."""
     is_local: bool = True
     link_lost: str | None = None
     """Why there is no link to its agent just now."""
     link_lost_at: float | None = None
     behind: float = 0.0
     """Seconds by which its clock is behind the supervisor's: its times plus this compare."""
+
+    @property
+    def why_unusable(self) -> str | None:
+        """Why nothing can start on it any more, in words; None where something can."""
+        if self.lost is not None:
+            return f"{self.name} was lost: {self.lost}"
+        return None if self.fault is None else f"{self.name} cannot go on: {self.fault}"
 
 
 class Account(str, Enum):
@@ -192,6 +201,8 @@ class JobState:
     start_timeout: float | None = None
     run_timeout: float | None = None
     stall_timeout: float | None = None
+    link_timeout: float | None = None
+    """Seconds after which tasks that are out of reach end by themselves; None: never."""
     policy: RestartSpec = NO_RESTARTS
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0
@@ -218,6 +229,16 @@ class JobState:
     decided_at: float | None = None
     killing: bool = False
     finishing: bool = False
+
+    def needs(self, task: TaskState) -> bool:
+        """Whether the job fails with that task."""
+        rule = STRATEGIES[self.strategy].roles[task.role]
+        return rule.essential or self.success is Success.ALL
+
+    def why_unusable(self, task: TaskState) -> str | None:
+        """Why a task cannot start again on its host; None where it can."""
+        host = self.hosts.get(task.host)
+        return None if host is None else host.why_unusable
 
     @property
     def training(self) -> list[str]:

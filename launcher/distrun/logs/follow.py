@@ -133,6 +133,9 @@ class _Tail:
     def __init__(self, log: TaskLog, view: View, start: int, lines: Lines) -> None:
         self._log = log
         self._painter = view.painter(log.task)
+        self._is_timed = view.timestamps
+        self._written = 0.0
+        """When the end of what has been read was written, as far as that is shown."""
         self._lines = lines
         self._at = start
         # Unknown until the first look: what is written before the folder is watched, but after
@@ -154,17 +157,29 @@ class _Tail:
         if not self.behind and not self.look():
             return
         chunk = self._log.read(self._at, min(_CHUNK, self._extent.size - self._at))
+        for written, piece in self._pieces(chunk):
+            self._written = written
+            yield from self._shown(self._lines.feed(piece))
         self._at += len(chunk)
         if not chunk:
             self.look()  # the log was cut off
-        yield from self._shown(self._lines.feed(chunk))
+
+    def _pieces(self, chunk: bytes) -> Iterator[tuple[float, bytes]]:
+        """What was read, by when it was written: a copy may have got all of it at once."""
+        if not self._is_timed:
+            yield self._extent.written, chunk
+            return
+        start = self._at
+        for written, end in self._log.spans(start, start + len(chunk)):
+            yield written, chunk[: end - start]
+            start, chunk = end, chunk[end - start :]
 
     def flush(self) -> Iterator[bytes]:
         yield from self._shown(self._lines.flush())
 
     def _shown(self, block: bytes) -> Iterator[bytes]:
         if block and (selected := self._painter.select(block)):
-            yield self._painter.prefixed(selected, self._extent.written)
+            yield self._painter.prefixed(selected, self._written)
 
 
 def _watch(folders: set[str]) -> Inotify | None:

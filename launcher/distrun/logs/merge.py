@@ -80,29 +80,17 @@ class _Section:
 
     def narrow(self, since: float | None, last: int | None) -> None:
         if since is not None:
-            # A line counts as written when it was finished.
-            first = line_start(self._log, self._log.written_since(since))
-            self._start = min(first, self._end)
+            # A line counts as written when it was finished, an unfinished one when it last grew.
+            first = self._log.written_since(since)
+            self._start = self._end if first >= self._end else line_start(self._log, first)
         if last is not None:
             self._start = last_lines(
                 self._log, self.painter, last, start=self._start, end=self._end
             )
 
     def spans(self) -> Iterator[_Span]:
-        done = self._start
-        for written, offset in self._log.growth(after=done):
-            if offset >= self._end:
-                break
-            if offset > done:
-                done = offset
-                yield self._span(written, offset)
-        else:
-            written = self._log.extent().written
-        if done < self._end:
-            yield self._span(written, self._end)
-
-    def _span(self, written: float, end: int) -> _Span:
-        return _Span(int(written * _TICKS), self._order, end, written)
+        for written, end in self._log.spans(self._start, self._end):
+            yield _Span(int(written * _TICKS), self._order, end, written)
 
     def reader(self, *, verbatim: bool) -> _Reader:
         return _Reader(self._log, self._start, self._end, Lines(verbatim=verbatim))

@@ -75,6 +75,21 @@ class TaskLog:
                     yield when, offset
             at += size // RECORD.size
 
+    def spans(self, start: int, end: int) -> Iterator[tuple[float, int]]:
+        """When what is between two offsets was written: unix times, each with where it ends.
+
+        What the index does not know yet counts as written when the log last grew.
+        """
+        for written, offset in self.growth(after=start):
+            if offset >= end:
+                yield written, end
+                return
+            if offset > start:
+                start = offset
+                yield written, offset
+        if start < end:
+            yield self.extent().written, end
+
     def _records(self) -> int:
         try:
             return os.stat(self.index_path).st_size // RECORD.size  # a torn last one is left out

@@ -21,17 +21,31 @@ class LogCopies:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sizes: dict[str, int] = {}
+        self._ends: dict[str, int | None] = {}
+        """How long each log is for good; None: it may grow."""
         self.failure: str | None = None
         """Why the copies are not complete, once they cannot be."""
 
     def expect(self, log: str) -> None:
         """Take what comes of this log, and of its index. Anything else is left out."""
         self._sizes.setdefault(log, 0)
+        self._ends[log] = None
         self._sizes.setdefault(f"{os.path.splitext(log)[0]}.idx", 0)
 
     @property
     def sizes(self) -> dict[str, int]:
         return dict(self._sizes)
+
+    def end(self, log: str, size: int) -> None:
+        """Note how much there is of a log that does not grow any more."""
+        self._ends[log] = size
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether all that tasks printed is here, and nothing more is to come."""
+        return all(
+            size is not None and self._sizes[log] >= size for log, size in self._ends.items()
+        )
 
     def write(self, part: LogData) -> bool:
         """Add a part to its copy, unless it is there already; False: it is lost here."""

@@ -128,6 +128,7 @@ class Supervisor:
                 start_timeout=spec.timeouts.start,
                 run_timeout=spec.timeouts.run,
                 stall_timeout=spec.timeouts.stall,
+                link_timeout=spec.timeouts.link,
                 restart=spec.restart,
             )
         )
@@ -405,6 +406,8 @@ class Supervisor:
 
     def _on_link_lost(self, host: str, why: str) -> None:
         self.emit(events.LinkLost(at=time.time(), host=host, reason=why))
+        if self._state.killing:
+            self._hosts.give_up_lost()
 
     def _on_link_restored(self, host: str) -> None:
         self.emit(events.LinkRestored(at=time.time(), host=host))

@@ -80,6 +80,8 @@ class Hosts:
         self._callbacks = callbacks
         self._links: dict[str, transport.AgentLink] = {}
         self._remotes: dict[str, RemoteHost] = {}
+        self._agents: dict[str, int] = {}
+        """The process ids of other hosts' agents, for people."""
         self._unreachable: dict[str, Diagnosis] = {}
 
     @property
@@ -124,7 +126,7 @@ class Hosts:
     def give_up_lost(self) -> None:
         """Somebody who wants the job's end at once does not wait for hosts out of reach."""
         for remote in list(self._remotes.values()):
-            remote.give_up()
+            remote.give_up(self._agents.get(remote.name))
 
     def wake(self) -> None:
         """Let this machine's agent go on where it was suspended: it could not end anything."""
@@ -239,6 +241,13 @@ class Hosts:
             remote.send_agent()
 
     def _on_remote_report(self, remote: RemoteHost, message: Message) -> None:
+        from distrun.agent.filemessages import LogEnded
+
+        if isinstance(message, LogEnded):
+            remote.copies.end(message.name, message.size)
+            return
+        if isinstance(message, wire.Hello):
+            self._agents[remote.name] = message.pid
         self._callbacks.report(remote.name, message)
         if isinstance(message, wire.Hello):
             self._tell_unreachable()
@@ -265,7 +274,8 @@ class Hosts:
     def _on_remote_gone(self, remote: RemoteHost, how: str) -> None:
         self._forget(remote)
         failure = remote.copies.failure
-        if remote.copies.sizes and (remote.kept or not remote.has_said_farewell):
+        is_known = remote.has_said_farewell or remote.copies.are_whole
+        if remote.copies.sizes and (remote.kept or not is_known):
             failure = failure or how
         if failure is not None:
             place = f"; all of them are in {remote.kept} on {remote.name}" if remote.kept else ""

@@ -154,10 +154,13 @@ class RemoteHost:
         else:
             self._go(_NEEDLESS)
 
-    def give_up(self) -> None:
+    def give_up(self, agent: int | None) -> None:
         """Wait no longer for one that is out of reach and would go on for ever."""
         if self._lease is None and self.phase in (LinkPhase.LOST, LinkPhase.REJOINING):
-            self._go("it is out of reach, and its tasks go on (timeouts.link: off): end them there")
+            # Its agent's guard ends all that it had started.
+            how = "" if agent is None else f", with kill -9 {agent}, its agent"
+            why = "it is out of reach, and its tasks go on (timeouts.link: off): end them there"
+            self._go(f"{why}{how}")
 
     @property
     def has_said_farewell(self) -> bool:

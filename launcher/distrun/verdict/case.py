@@ -78,10 +78,12 @@ class Docket:
                 case = self._case(before, trigger, names)
                 self._sent.clear()
                 return case
-        return self._stays_down(event, after)
+        return self._stays_down(before, event, after)
 
-    def _stays_down(self, event: events.Event, after: JobState) -> Case | None:
+    def _stays_down(self, before: JobState, event: events.Event, after: JobState) -> Case | None:
         """The failure of an evaluator that is not to start again, with which the job goes on."""
+        if isinstance(event, events.HostLost):
+            return self._lost_aside(event, before, after)
         if not isinstance(event, (events.TaskExited, events.TaskEnded, events.TaskNotStarted)):
             return None
         task = after.tasks.get(event.task)
@@ -93,6 +95,16 @@ class Docket:
         if task.phase is not lifecycle.TaskPhase.FAILED or trigger is None:
             return None
         return self._case(after, trigger, [task.name])
+
+    def _lost_aside(self, event: events.HostLost, before: JobState, after: JobState) -> Case | None:
+        """The same where the host of an evaluator was lost that had not ended for good by then."""
+        if after.outcome is not None:
+            return None
+        for name, task in after.tasks.items():
+            is_news = not before.tasks[name].phase.is_final
+            if is_news and task.host == event.host and task.phase is lifecycle.TaskPhase.FAILED:
+                return self._case(after, event, [name])
+        return None
 
     def _note_signal(self, event: events.Event) -> None:
         if isinstance(event, events.StopRequested):

@@ -36,6 +36,26 @@ class TestFollower:
         assert readable(follower)
         assert caught_up(follower) == b"ps:0     | later\n"
 
+    def test_timestamps_are_of_the_writing_not_of_a_copys_coming(self, job, follow):
+        view = replace(PLAIN, timestamps=True)
+        follower = follow(job.logs, view)
+        caught_up(follower)
+        for at, text in [(1, b"a\nb"), (2, b"b\nc\n"), (3.25, b"d\nun")]:
+            job.write("worker:0", text, at=at)
+        os.utime(job.logs[0].path, (T0 + 60, T0 + 60))
+        seen = caught_up(follower)
+        assert seen.count(b"\n") == 4
+        assert seen == job.shown(view, ends=line_ends(job.logs)), "as without --follow"
+        job.write("worker:0", b"finished\n")
+        os.utime(job.logs[0].path, (T0 + 70, T0 + 70))
+        late = caught_up(follower)
+        assert late.endswith(b"worker:0 | unfinished\n")
+        # What no index tells of counts as written when the log last grew.
+        assert seen + late == job.shown(view)
+        job.write("worker:0", b"end", at=71)
+        assert caught_up(follower) == b""
+        assert b"".join(follower.finish()) == job.shown(view).splitlines(keepends=True)[-1]
+
     def test_an_unfinished_line_waits_for_its_end(self, job, follow):
         follower = follow(job.logs)
         job.write("worker:0", b"be")

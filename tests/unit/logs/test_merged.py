@@ -229,6 +229,16 @@ class TestSelection:
         assert self.numbers(spread.shown(since=T0 + 29.9, last=300)) == list(range(29900, 30000))
         assert self.numbers(spread.shown(since=T0 + 20, last=3)) == [29997, 29998, 29999]
 
+    def test_since_shows_an_unfinished_line_only_if_it_has_grown_since(self, job):
+        job.write("worker:0", b"a\nb", at=1)
+        assert job.shown(since=T0 + 0.5) == b"worker:0 | a\nworker:0 | b\n"
+        assert job.shown(since=T0 + 2) == b""
+        # A copy comes later than what it is a copy of.
+        os.utime(job.logs[0].path, (T0 + 9, T0 + 9))
+        assert job.shown(since=T0 + 2) == b""
+        job.write("worker:0", b"b", at=3)
+        assert job.shown(since=T0 + 2) == b"worker:0 | bb\n"
+
     def test_since_shows_the_whole_of_a_line_that_was_finished_then(self, job):
         job.write("worker:0", b"a\nbe", at=0)
         job.write("worker:0", b"gun\n", at=5)

@@ -1,0 +1,61 @@
+"""The lease of an agent, on a clock of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distrun.agent.lease import Lease, beat_interval
+
+LEASE = 12.0
+
+
+@dataclass
+class Clock:
+    at: float = 100.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def test_a_link_that_is_back_for_a_moment_renews_the_lease():
+    clock = Clock()
+    lease = Lease(LEASE, 1.0, clock)
+    for _ in range(5):
+        # Cut in silence: beats go on into the dead link, until another knocks.
+        down_until = clock.at + 4
+        while clock.at + max(0.0, lease.until_beat) < down_until:
+            clock.at += max(0.0, lease.until_beat)
+            lease.beat()
+        clock.at = down_until
+        lease.forget_sent()
+        assert lease.until_beat <= 0, "the new link is cut again before a beat would be due"
+        sent_at, beat = clock.at, lease.beat()
+        clock.at += beat_interval(LEASE) / 10
+        lease.echoed(beat.number)
+        assert lease.remaining is not None
+        assert lease.remaining > LEASE / 2
+        # The supervisor counts the whole lease from when it got that beat, so later.
+        assert clock.at + lease.remaining < sent_at + LEASE
+
+
+def test_beats_of_a_link_that_is_no_more_renew_nothing():
+    clock = Clock()
+    lease = Lease(LEASE, 1.0, clock)
+    clock.at += 5
+    beat = lease.beat()
+    lease.forget_sent()
+    before = lease.remaining
+    lease.echoed(beat.number)
+    assert lease.remaining == before
+
+
+def test_beats_come_several_times_a_lease_and_only_when_due():
+    clock = Clock()
+    lease = Lease(LEASE, 1.0, clock)
+    assert lease.until_beat == beat_interval(LEASE)
+    clock.at += 1
+    lease.beat()
+    assert lease.until_beat == beat_interval(LEASE)
+    lease.forget_sent()
+    lease.beat()
+    assert lease.until_beat == beat_interval(LEASE), "one at once, not one after the other"
