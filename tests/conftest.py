@@ -30,6 +30,10 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 LEFT_BEHIND_AFTER = 3.0
 TAIL = 4000
 
+# What is started is to find what it finds in most shells, wherever the tests are run.
+for _name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+    os.environ.pop(_name, None)
+
 T = TypeVar("T")
 
 

@@ -51,3 +51,7 @@ def remove_generated_code() -> None:
         if name.startswith(_GENERATED_CODE) and module.__file__:
             with suppress(OSError):
                 os.remove(module.__file__)
+            if module.__cached__:
+                with suppress(OSError):  # it was not compiled, or others' code is there as well
+                    os.remove(module.__cached__)
+                    os.rmdir(os.path.dirname(module.__cached__))

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import traceback
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import click
 
@@ -76,7 +76,14 @@ class _Ended(BaseException):
 
 def main() -> NoReturn:
     """Run a command and exit with its code. No traceback is shown unless distrun is at fault."""
-    sys.exit(_run())
+    code = _run()
+    # What a terminal that is gone did not take would make Python exit with a code of its own, 120.
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            _give_up(stream)
+    sys.exit(code)
 
 
 def _show_what_the_encoding_lacks() -> None:
@@ -108,10 +115,10 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         return error.exit_code
     except (BrokenPipeError, SystemExit):
         # Whoever read our output has gone; click makes it an exit of its own, with 1.
-        _give_up_stdout()
+        _give_up(sys.stdout)
         return 128 + signal.SIGPIPE
     except OSError as error:
-        _give_up_stdout()
+        _give_up(sys.stdout)
         what = f"{error.filename}: " if error.filename else ""
         console.say(f"{what}{error.strerror or error}")
         return HostError.exit_code
@@ -133,6 +140,6 @@ def _end(number: int, _frame: object) -> NoReturn:
     raise _Ended(number)
 
 
-def _give_up_stdout() -> None:
-    """Python would say once more, while it closes stdout, that it cannot be written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def _give_up(stream: TextIO) -> None:
+    """Python would say once more, while it closes the stream, that it cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
