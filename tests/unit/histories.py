@@ -18,6 +18,7 @@ from distrun.lifecycle import (
     StopTask,
     step,
 )
+from distrun.spec.model import RestartSpec
 from distrun.strategies import STRATEGIES, Success
 
 GRACE = 10.0
@@ -165,3 +166,27 @@ def running(
 
 def told(*names: str, signal: int = SIGTERM, grace: float = PROMPT_GRACE) -> list[Action]:
     return [StopTask(name, signal, grace) for name in names]
+
+
+def restartable(
+    strategy: str, *names: str, start_timeout: float | None = None, **policy: Any
+) -> Job:
+    success = policy.pop("success", None)
+    more = {key: policy.pop(key) for key in ("run_timeout", "stall_timeout") if key in policy}
+    spec = RestartSpec(**policy)
+    return running(
+        strategy, *names, success=success, restart=spec, start_timeout=start_timeout, **more
+    )
+
+
+def restarts_planned(job: Job) -> list[events.RestartPlanned]:
+    return [each for each in job.history if isinstance(each, events.RestartPlanned)]
+
+
+def backoff_over(job: Job) -> list[Any]:
+    """The newest restart's backoff is over; what follows."""
+    return job.timed_out(f"restart:{restarts_planned(job)[-1].number}")
+
+
+def starts(actions: list[Any]) -> list[tuple[str, int]]:
+    return [(each.task, each.attempt) for each in actions if isinstance(each, StartTask)]

@@ -24,7 +24,6 @@ from distrun.lifecycle import (
     TaskPhase,
     replay,
 )
-from distrun.spec.model import RestartSpec
 from distrun.strategies import Success
 
 from .histories import GRACE, MWM, PS, Job, running, told
@@ -355,131 +354,6 @@ def test_a_task_that_could_not_be_executed():
 def test_an_agents_fault_stops_all():
     job = running(MWM, *W)
     assert job(events.HostFault, host="localhost", reason="its disk is full") == told(*W)
-    assert job.verdict == ("failed", HostError.exit_code, "distrun")
-
-
-def test_a_lost_host_takes_its_tasks_along():
-    job = running(MWM, *W)
-    job.gone("worker:0")
-    job.exited("worker:1")
-    actions = job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
-    assert actions == [Finish(job.state.outcome)]
-    assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.state.hosts["localhost"].lost == "its agent was killed by SIGKILL"
-    assert job.phases() == {"worker:0": "succeeded", "worker:1": "succeeded", "worker:2": "failed"}
-    assert "lost with its host" in job.state.tasks["worker:2"].reason
-
-
-OFF = {"evaluator:0": "h3", "worker:1": "h2"}
-
-
-def test_a_host_with_nothing_but_the_evaluator_does_not_end_the_job():
-    job = running(MWM, *W, "evaluator:0", places=OFF, restart=RestartSpec(max=2))
-    assert job(events.HostLost, host="h3", reason="silent") == []
-    assert job.verdict is None
-    assert job.phases()["evaluator:0"] == "failed"
-    assert "silent" in job.state.tasks["evaluator:0"].reason
-    assert job.state.hosts["h3"].lost == "silent"
-    for name in W:
-        job.gone(name)
-    assert job.verdict == ("succeeded", 0, "task")
-    assert job.actions[-1] == Finish(job.state.outcome)
-
-
-def test_an_evaluators_restart_is_no_more_once_its_host_is_lost():
-    job = running(MWM, "worker:0", "evaluator:0", places=OFF, restart=RestartSpec(max=2))
-    job.gone("evaluator:0", 1)
-    assert job.phases()["evaluator:0"] == "restarting"
-    actions = job(events.HostLost, host="h3", reason="silent")
-    assert actions == [CancelTimer("restart:1")]
-    assert job.phases()["evaluator:0"] == "failed"
-    assert job.timed_out("restart:1") == []
-    assert job.verdict is None
-
-
-def test_a_job_whose_evaluator_is_lost_while_it_starts_has_started_without_it():
-    job = Job()
-    job.created(MWM)
-    job.planned("worker:0", "evaluator:0", places=OFF)
-    job.started("worker:0")
-    assert job.state.phase is JobPhase.STARTING
-    job(events.HostLost, host="h3", reason="silent")
-    assert job.state.phase is JobPhase.RUNNING
-
-
-def test_where_success_needs_the_evaluator_its_host_ends_the_job():
-    job = running(MWM, "worker:0", "evaluator:0", places=OFF, success=Success.ALL)
-    job(events.HostLost, host="h3", reason="silent")
-    assert job.verdict == ("failed", HostError.exit_code, "distrun")
-
-
-@pytest.mark.parametrize("how", ["exited", "gone"])
-def test_the_host_of_a_finished_task_is_not_needed(how: str):
-    job = running(MWM, "worker:0", "worker:1", places=OFF)
-    getattr(job, how)("worker:1")
-    job(events.HostLost, host="h2", reason="silent")
-    assert job.verdict is None
-    assert job.phases()["worker:1"] == "succeeded"
-    job.gone("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot():
-    job = running(MWM, "worker:0", "worker:1", "evaluator:0", places=OFF)
-    job.gone("worker:1")
-    assert job(events.HostFault, host="h2", reason="its disk is full") == []
-    assert job(events.HostFault, host="h3", reason="its disk is full") == []
-    assert job.verdict is None
-    assert job(events.HostFault, host="localhost", reason="its disk is full") == told(
-        "worker:0", "evaluator:0"
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"), [(events.HostLost, "was lost"), (events.HostFault, "cannot go on")]
-)
-def test_a_restart_that_needs_a_lost_host_ends_the_job(kind: type[events.Event], words: str):
-    job = running(MWM, *W, places=OFF, restart=RestartSpec(max=2))
-    job.gone("worker:1")
-    job(kind, host="h2", reason="silent")
-    assert job.exited("worker:0", 3) == told("worker:0", "worker:2")
-    assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.state.outcome.cause == (
-        f"h2 {words}: silent; worker:1 cannot start again there, as it should after "
-        "worker:0 exited 3"
-    )
-    assert not any(isinstance(event, events.RestartPlanned) for event in job.history)
-
-
-def test_a_host_that_is_lost_before_its_tasks_start_again_ends_the_job():
-    job = running(MWM, "worker:0", "worker:1", places=OFF, restart=RestartSpec(max=2))
-    job.gone("worker:1")
-    job.gone("worker:0", 3)
-    job(events.HostLost, host="h2", reason="silent")
-    assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.phases() == {"worker:0": "failed", "worker:1": "succeeded"}
-
-
-def test_a_restart_that_needs_no_lost_host_is_none_of_its_business():
-    job = running(PS, *CLUSTER, "evaluator:0", places=OFF, restart=RestartSpec(max=2))
-    job(events.HostLost, host="h3", reason="silent")
-    job.exited("worker:0", 3)
-    assert job.verdict is None
-    assert job.phases()["worker:0"] == "exited"
-
-
-def test_an_evaluator_on_a_host_that_cannot_go_on_stays_down():
-    job = running(MWM, "worker:0", "evaluator:0", places=OFF, restart=RestartSpec(max=2))
-    job(events.HostFault, host="h3", reason="its agent was told to end")
-    assert job.gone("evaluator:0", signal=SIGTERM) == []
-    assert job.phases()["evaluator:0"] == "failed"
-    assert not job.state.restarts
-
-
-def test_a_host_that_is_lost_before_anything_is_planned_ends_the_job():
-    job = Job()
-    job.created(MWM)
-    assert job(events.HostLost, host="h2", reason="silent") == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 

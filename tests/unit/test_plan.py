@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,52 +13,17 @@ from hypothesis import strategies as st
 from distrun import plan
 from distrun.codec import from_json, to_json
 from distrun.errors import InvalidSpecError
-from distrun.plan import HostFacts, Plan, PortNeed, TaskPlan
+from distrun.plan import Plan, PortNeed
 from distrun.spec.model import (
     HostSpec,
     Placement,
     ProgramKind,
     ProgramSpec,
-    RoleSpec,
-    Spec,
     Sync,
 )
-from distrun.strategies import STRATEGIES, Role
+from distrun.strategies import STRATEGIES
 
-MWM = "multi_worker_mirrored"
-PS = "parameter_server"
-SCRIPT = ProgramSpec(kind=ProgramKind.SCRIPT, target="/src/main.py", workdir="/src")
-FACTS = HostFacts(cores=4.0, python="/usr/bin/python3", environ={})
-
-
-def role(name: str, count: int = 1, **options: Any) -> RoleSpec:
-    if "addresses" in options:
-        count = len(options["addresses"])
-    return RoleSpec(role=Role(name), count=count, **options)
-
-
-def spec_of(*roles: RoleSpec, strategy: str = MWM, **options: Any) -> Spec:
-    fields = {"program": SCRIPT, "success": STRATEGIES[strategy].success, **options}
-    return Spec(name="job", strategy=strategy, roles=roles, **fields)
-
-
-def planned(spec: Spec, facts: HostFacts | Mapping[str, HostFacts] = FACTS) -> Plan:
-    """The plan with ports 20001, 20002, ... on each host."""
-    placement = plan.place(spec)
-    needs = plan.ports_needed(spec, placement)
-    free = {host: range(20001, 20001 + need.free) for host, need in needs.items()}
-    hosts = {placed.host.name for placed in placement}
-    by_host = facts if isinstance(facts, Mapping) else dict.fromkeys(hosts, facts)
-    return plan.make(spec, placement, by_host, free)
-
-
-def task(made: Plan, name: str) -> TaskPlan:
-    return next(each for each in made.tasks if each.name == name)
-
-
-def env(made: Plan, name: str) -> dict[str, str]:
-    return task(made, name).env
-
+from .plans import FACTS, MWM, PS, SCRIPT, A, B, env, planned, role, spec_of, task
 
 # TF_CONFIG ----------------------------------------------------------------------------------
 
@@ -143,9 +107,6 @@ def test_a_tf_config_that_linux_cannot_pass_is_refused():
 
 def hosts_of(made: Plan) -> list[str]:
     return [each.host for each in made.tasks]
-
-
-A, B = HostSpec(name="a"), HostSpec(name="b")
 
 
 def test_spread_goes_round_and_pack_fills_up():
@@ -328,115 +289,6 @@ def test_pass_env_is_named_but_never_written_down():
     made = planned(spec, replace(FACTS, environ={"WANDB_API_KEY": "secret"}))
     assert made.pass_env == ("WANDB_API_KEY",)
     assert "secret" not in json.dumps(to_json(made))
-
-
-# GPUs ---------------------------------------------------------------------------------------
-
-CLUSTER = (role("chief"), role("worker", 2), role("ps"), role("evaluator"))
-
-
-def visible(spec: Spec, *gpus: str) -> dict[str, str | None]:
-    made = planned(spec, replace(FACTS, gpus=gpus))
-    return {each.name: each.env.get("CUDA_VISIBLE_DEVICES") for each in made.tasks}
-
-
-def growing(spec: Spec, *gpus: str, **environ: str) -> list[str]:
-    made = planned(spec, replace(FACTS, gpus=gpus, environ=environ))
-    wanted = ("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    return [each.name for each in made.tasks if wanted in each.env.items()]
-
-
-def test_where_nothing_is_said_one_task_alone_keeps_all():
-    assert visible(spec_of(role("worker")), "0", "1") == {"worker:0": None}
-
-
-def test_workers_share_the_gpus_evenly_and_servers_have_none():
-    assert visible(spec_of(*CLUSTER, strategy=PS), *"0123456") == {
-        "chief:0": "0,1",
-        "worker:0": "2,3",
-        "worker:1": "4,5",
-        "ps:0": "-1",
-        "evaluator:0": "-1",
-    }
-
-
-def test_without_gpus_only_those_that_never_use_one_are_told():
-    seen = visible(spec_of(*CLUSTER, strategy=PS))
-    assert seen["worker:0"] is None
-    assert (seen["ps:0"], seen["evaluator:0"]) == ("-1", "-1")
-
-
-def test_more_tasks_than_gpus_share_them_and_leave_each_other_memory():
-    spec = spec_of(role("worker", 3), role("evaluator"))
-    assert visible(spec, "0", "1") == {
-        "worker:0": "0",
-        "worker:1": "1",
-        "worker:2": "0",
-        "evaluator:0": "-1",
-    }
-    assert growing(spec, "0", "1") == ["worker:0", "worker:2"]
-    assert growing(spec, "0", "1", TF_FORCE_GPU_ALLOW_GROWTH="false") == []
-    own = replace(SCRIPT, env={"TF_FORCE_GPU_ALLOW_GROWTH": "false"})
-    assert growing(replace(spec, program=own), "0", "1") == []
-    assert growing(spec, "0", "1", "2") == []
-
-
-def test_a_gpu_of_the_same_number_on_another_host_is_another_gpu():
-    assert growing(spec_of(role("worker", 2), hosts=(A, B)), "0") == []
-
-
-def test_what_a_role_asks_for_it_gets_and_the_others_the_rest():
-    spec = spec_of(role("chief", gpus=2), role("worker", 2), role("evaluator", gpus=1))
-    assert visible(spec, *"01234") == {
-        "chief:0": "0,1",
-        "worker:0": "3",
-        "worker:1": "4",
-        "evaluator:0": "2",
-    }
-    assert visible(spec_of(role("worker", 2, gpus=0)), "0") == {"worker:0": "-1", "worker:1": "-1"}
-    assert visible(spec_of(role("worker", gpus=0)), "0") == {"worker:0": "-1"}
-
-
-def test_asking_for_more_than_there_is_is_an_error():
-    with pytest.raises(InvalidSpecError, match="ask for 4 GPUs, and it has 3"):
-        visible(spec_of(role("worker", 2, gpus=2)), *"012")
-
-
-def test_a_host_may_name_its_gpus_and_cuda_may_have_names_for_them():
-    one = HostSpec(gpus=(2, 3))
-    assert visible(spec_of(role("worker", 2), hosts=(one,)), *"0123") == {
-        "worker:0": "2",
-        "worker:1": "3",
-    }
-    assert visible(spec_of(role("worker"), hosts=(one,)), *"0123") == {"worker:0": "2,3"}
-    names = ("GPU-8932f937", "MIG-GPU-1/1/0")
-    assert visible(spec_of(role("worker", 2)), *names) == dict(
-        zip(("worker:0", "worker:1"), names, strict=True)
-    )
-
-
-@given(
-    asked=st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=4),
-    gpus=st.integers(0, 9),
-)
-def test_no_gpu_is_given_to_one_that_asked_and_another(asked: list[int | None], gpus: int):
-    names = ("chief", "worker", "ps", "evaluator")
-    roles = [role(name, gpus=each) for name, each in zip(names, asked, strict=False)]
-    spec = spec_of(*roles, strategy=PS)
-    numbers = [str(number) for number in range(gpus)]
-    try:
-        seen = visible(spec, *numbers)
-    except InvalidSpecError:
-        assert sum(each or 0 for each in asked) > gpus
-        return
-    given_out = [
-        gpu
-        for name, count in zip(seen, asked, strict=True)
-        for gpu in (seen[name] or "").split(",")
-        if count
-    ]
-    assert len(set(given_out)) == len(given_out) == sum(each or 0 for each in asked)
-    assert {gpu for each in seen.values() if each for gpu in each.split(",")} <= {*numbers, "-1"}
 
 
 # Commands -----------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from distrun.lifecycle import (
     Finish,
     JobPhase,
     SetTimer,
-    StartTask,
     StopTask,
     TaskPhase,
     replay,
@@ -25,35 +24,22 @@ from distrun.lifecycle import (
 from distrun.spec.model import RestartSpec
 from distrun.strategies import STRATEGIES, Success
 
-from .histories import GRACE, MWM, PS, Job, running, told
+from .histories import (
+    GRACE,
+    MWM,
+    PS,
+    Job,
+    backoff_over,
+    restartable,
+    restarts_planned,
+    running,
+    starts,
+    told,
+)
 
 W = ("worker:0", "worker:1", "worker:2")
 CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
 ALONE = [name for name, row in STRATEGIES.items() if not row.tf_config]
-
-
-def restartable(
-    strategy: str, *names: str, start_timeout: float | None = None, **policy: Any
-) -> Job:
-    success = policy.pop("success", None)
-    more = {key: policy.pop(key) for key in ("run_timeout", "stall_timeout") if key in policy}
-    spec = RestartSpec(**policy)
-    return running(
-        strategy, *names, success=success, restart=spec, start_timeout=start_timeout, **more
-    )
-
-
-def planned(job: Job) -> list[events.RestartPlanned]:
-    return [each for each in job.history if isinstance(each, events.RestartPlanned)]
-
-
-def backoff_over(job: Job) -> list[Any]:
-    """The newest restart's backoff is over; what follows."""
-    return job.timed_out(f"restart:{planned(job)[-1].number}")
-
-
-def starts(actions: list[Any]) -> list[tuple[str, int]]:
-    return [(each.task, each.attempt) for each in actions if isinstance(each, StartTask)]
 
 
 def restart_all(job: Job, *names: str) -> None:
@@ -231,7 +217,7 @@ def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried():
     job.exited("worker:2", 5)
     assert job.verdict == ("failed", 5, "task")
     assert job.state.outcome.cause == "worker:2 exited 5, after 2 restarts"
-    assert [each.left for each in planned(job)] == [1, 0]
+    assert [each.left for each in restarts_planned(job)] == [1, 0]
     assert not job.state.restarts
 
 
@@ -321,7 +307,7 @@ def test_after_a_preemption_the_others_have_the_grace_and_it_is_free(how: dict[s
     actions = job.exited("worker:1", **how, lived=60.0)
     assert actions[:3] == told(*W, grace=GRACE)
     assert job.state.budgets[Account.JOB].counted == 0
-    assert (planned(job)[0].is_free, planned(job)[0].left) == (True, 1)
+    assert (restarts_planned(job)[0].is_free, restarts_planned(job)[0].left) == (True, 1)
     for name in ("worker:0", "worker:2"):
         job.exited(name, 42)
     job.ended(*W)
@@ -334,10 +320,10 @@ def test_an_attempt_that_came_to_a_step_was_worth_it_however_short():
     job = restartable(MWM, *W, max=1)
     job(events.TaskReported, task="worker:1", values={"STEP": "12"})
     job.exited("worker:1", 42, lived=4.0)
-    assert planned(job)[0].is_free
+    assert restarts_planned(job)[0].is_free
     restart_all(job, *W)
     job.exited("worker:1", 42, lived=4.0)
-    assert not planned(job)[1].is_free, "the new attempt has told of no step"
+    assert not restarts_planned(job)[1].is_free, "the new attempt has told of no step"
 
 
 def test_free_restarts_are_at_most_20_in_a_row():
@@ -345,12 +331,12 @@ def test_free_restarts_are_at_most_20_in_a_row():
     for _ in range(MOST_FREE_IN_A_ROW):
         job.exited("worker:0", 143, lived=61.0)
         restart_all(job, "worker:0")
-    assert all(each.is_free for each in planned(job))
+    assert all(each.is_free for each in restarts_planned(job))
     job.exited("worker:0", 143, lived=61.0)
-    assert not planned(job)[-1].is_free
+    assert not restarts_planned(job)[-1].is_free
     restart_all(job, "worker:0")
     job.exited("worker:0", 143, lived=61.0)
-    assert planned(job)[-1].is_free, "the row was broken"
+    assert restarts_planned(job)[-1].is_free, "the row was broken"
 
 
 def test_where_there_are_no_restarts_a_preemption_gives_none():
@@ -372,9 +358,9 @@ def delays(job_id: str, **policy: Any) -> list[float]:
         restart_all(job, "worker:0")
     set_ones = [each for each in job.actions if isinstance(each, SetTimer)]
     assert [each.seconds for each in set_ones if "restart" in each.timer] == [
-        each.delay for each in planned(job)
+        each.delay for each in restarts_planned(job)
     ]
-    return [each.delay for each in planned(job)]
+    return [each.delay for each in restarts_planned(job)]
 
 
 def test_the_backoff_doubles_up_to_its_bound_less_a_little():
@@ -451,16 +437,6 @@ def test_a_failure_before_all_have_started_restarts_too():
     assert starts(job.gone("worker:2", signal=SIGTERM)) == [(name, 1) for name in W]
 
 
-def test_a_lost_host_ends_a_job_that_waits_to_start_again():
-    job = restartable(MWM, *W)
-    job.gone("worker:1", 3)
-    job.exited("worker:0", signal=SIGTERM)
-    job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
-    assert job.verdict == ("failed", 69, "distrun")
-    assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "failed"}
-    assert job.state.tasks["worker:1"].reason is None, "it had ended before"
-
-
 def test_what_is_told_of_an_attempt_too_late_changes_nothing():
     job = restartable(MWM, "worker:0")
     job.gone("worker:0", 1)
@@ -481,7 +457,9 @@ def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last():
     job.gone("worker:0", signal=SIGKILL)
     assert job.state.tasks["worker:0"].signal == SIGKILL, "shown until it starts again"
     restart = job.state.restarts[1]
-    assert restart.due_at == pytest.approx(planned(job)[0].at + planned(job)[0].delay)
+    assert restart.due_at == pytest.approx(
+        restarts_planned(job)[0].at + restarts_planned(job)[0].delay
+    )
     (start,) = backoff_over(job)
     assert start.cause == "worker:0 was killed by SIGKILL"
     task = job.state.tasks["worker:0"]
@@ -501,36 +479,3 @@ def test_the_record_alone_gives_the_same_state():
     assert replay(
         [each for each in job.history if not isinstance(each, events.RestartPlanned)]
     ) == (replay(job.history))
-
-
-def test_a_stall_starts_the_group_again_and_each_attempt_has_all_of_its_time():
-    job = running(MWM, *W, "evaluator:0", restart=RestartSpec(max=1), stall_timeout=60.0)
-    actions = job.timed_out("stall")
-    assert [each.task for each in actions if isinstance(each, StopTask)] == list(W)
-    assert {each.signal for each in actions if isinstance(each, StopTask)} == {6}
-    assert CancelTimer("stall") in actions
-    for name in W:
-        job.gone(name, signal=6)
-    assert starts(backoff_over(job)) == [(name, 1) for name in W]
-    assert SetTimer("stall", 60.0) in job.started(*W)
-    job.timed_out("stall")
-    assert job.verdict == ("failed", 75, "distrun")
-
-
-@pytest.mark.parametrize("strategy", [MWM, PS])
-def test_a_task_that_starts_again_alone_begins_no_new_wait_for_progress(strategy: str):
-    names = (*CLUSTER, "evaluator:0") if strategy == PS else (*W, "evaluator:0")
-    job = restartable(strategy, *names, max=3, stall_timeout=30.0)
-    for name in ("evaluator:0", *(["worker:1"] if strategy == PS else [])):
-        job.gone(name, 1)
-        backoff_over(job)
-        job.actions.clear()
-        job.started(name)
-        assert not [each for each in job.actions if getattr(each, "timer", "") == "stall"]
-
-
-def test_a_stall_of_parameter_servers_is_the_whole_groups():
-    job = running(PS, *CLUSTER, restart=RestartSpec(max=1), stall_timeout=60.0)
-    assert sorted(
-        each.task for each in job.timed_out("stall") if isinstance(each, StopTask)
-    ) == sorted(CLUSTER)

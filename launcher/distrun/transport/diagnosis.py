@@ -112,7 +112,6 @@ _KNOWN = (
     _CLOSED,
     _CLOSED_BY_PROXY,
 )
-_NO_PYTHON = Diagnosis("there is no python3 on it", "install Python 3.8 or newer there")
 _FULL = "No space left on device"
 _UNANSWERED = "exchange_identification:"
 """What ssh says before why a connection ended, where that came before anybody had answered."""
@@ -176,8 +175,8 @@ def diagnose(
 
 
 def _without_python(last: str) -> Diagnosis:
-    reason = f"{_NO_PYTHON.reason} ({last})" if last else _NO_PYTHON.reason
-    return Diagnosis(reason, _NO_PYTHON.hint)
+    reason = "there is no python3 on it" + (f" ({last})" if last else "")
+    return Diagnosis(reason, "install Python 3.8 or newer there")
 
 
 def _shown(status: int | None, last: str) -> str:

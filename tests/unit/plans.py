@@ -1,0 +1,52 @@
+"""Specs written short, and the plans that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from distrun import plan
+from distrun.plan import HostFacts, Plan, TaskPlan
+from distrun.spec.model import (
+    HostSpec,
+    ProgramKind,
+    ProgramSpec,
+    RoleSpec,
+    Spec,
+)
+from distrun.strategies import STRATEGIES, Role
+
+MWM = "multi_worker_mirrored"
+PS = "parameter_server"
+SCRIPT = ProgramSpec(kind=ProgramKind.SCRIPT, target="/src/main.py", workdir="/src")
+FACTS = HostFacts(cores=4.0, python="/usr/bin/python3", environ={})
+A, B = HostSpec(name="a"), HostSpec(name="b")
+
+
+def role(name: str, count: int = 1, **options: Any) -> RoleSpec:
+    if "addresses" in options:
+        count = len(options["addresses"])
+    return RoleSpec(role=Role(name), count=count, **options)
+
+
+def spec_of(*roles: RoleSpec, strategy: str = MWM, **options: Any) -> Spec:
+    fields = {"program": SCRIPT, "success": STRATEGIES[strategy].success, **options}
+    return Spec(name="job", strategy=strategy, roles=roles, **fields)
+
+
+def planned(spec: Spec, facts: HostFacts | Mapping[str, HostFacts] = FACTS) -> Plan:
+    """The plan with ports 20001, 20002, ... on each host."""
+    placement = plan.place(spec)
+    needs = plan.ports_needed(spec, placement)
+    free = {host: range(20001, 20001 + need.free) for host, need in needs.items()}
+    hosts = {placed.host.name for placed in placement}
+    by_host = facts if isinstance(facts, Mapping) else dict.fromkeys(hosts, facts)
+    return plan.make(spec, placement, by_host, free)
+
+
+def task(made: Plan, name: str) -> TaskPlan:
+    return next(each for each in made.tasks if each.name == name)
+
+
+def env(made: Plan, name: str) -> dict[str, str]:
+    return task(made, name).env
