@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,21 +158,37 @@ def workers(
 
 @contextmanager
 def notified() -> Iterator[tuple[str, Callable[[], list[dict[str, str]]]]]:
-    """A socket for DISTRUN_NOTIFY, by its name, and what has been sent to it since last asked."""
+    """A socket for DISTRUN_NOTIFY, by its name, and all that was sent to it, once a job has ended.
+
+    It is read while the job runs: the kernel keeps about ten datagrams, and what is sent to a
+    full socket is lost.
+    """
+    datagrams: list[bytes] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         name = f"distrun-job-test-{uuid.uuid4().hex}"
         notify.bind(f"\0{name}")
-        notify.setblocking(False)
+
+        def read() -> None:
+            while datagram := notify.recv(4096):
+                datagrams.append(datagram)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+
+        def end() -> None:
+            # What has been sent is still received; then recv returns nothing.
+            notify.shutdown(socket.SHUT_RD)
+            reader.join()
 
         def told() -> list[dict[str, str]]:
-            found = []
-            with suppress(BlockingIOError):
-                while True:
-                    words = notify.recv(4096).decode().split()
-                    found.append(dict(word.split("=", 1) for word in words))
-            return found
+            end()
+            words = (datagram.decode().split() for datagram in datagrams)
+            return [dict(word.split("=", 1) for word in each) for each in words]
 
-        yield f"@{name}", told
+        try:
+            yield f"@{name}", told
+        finally:
+            end()
 
 
 @contextmanager
