@@ -83,12 +83,16 @@ class _Round:
                 self._begin(self._waiting.popleft())
             if not self._active:
                 continue
-            soonest = min(call.due for call in self._active.values())
-            for key, _ in self._selector.select(max(0.0, soonest - time.monotonic())):
-                self._advance(key.data)
             now = time.monotonic()
-            for line in [line for line, call in self._active.items() if call.due <= now]:
-                self._end(line, SILENT if self._active[line].is_connected else TIMEOUT)
+            soonest = min(call.due for call in self._active.values())
+            heard = {key.data for key, _ in self._selector.select(max(0.0, soonest - now))}
+            for line in heard:
+                self._advance(line)
+            # This process may itself have been kept waiting: late is who is not heard even now.
+            late = [line for line, call in self._active.items() if call.due <= now]
+            for line in late:
+                if line not in heard:
+                    self._end(line, SILENT if self._active[line].is_connected else TIMEOUT)
         return self._misses
 
     def _begin(self, call: _Call) -> None:
