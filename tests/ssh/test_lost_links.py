@@ -55,8 +55,8 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
     hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, link_of: Any, tmp_path: Path
 ):
     h1, h2 = hosts(2)
-    # The link is given up after 10 s of silence; what is left has to do for getting it back.
-    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": "32s"})
+    # The link is given up after 8 s of silence; what is left has to do for getting it back.
+    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": "24s"})
     launched = distrun("launch", "-d", spec)
     assert launched.returncode == 0, launched.stderr
     job = launched.stdout.strip()

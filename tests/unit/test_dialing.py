@@ -48,22 +48,33 @@ def kinds(port: int, seconds: float) -> list[str]:
 )
 def test_who_answers_is_known_by_the_greeting(said: str, missed: list[str]):
     with answering(said) as port:
-        assert kinds(port, 0.5 if missed == ["silent"] else 60.0) == missed
+        assert kinds(port, 0.1 if missed == ["silent"] else 60.0) == missed
 
 
-def test_a_caller_that_was_kept_waiting_itself_misses_no_answer(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("pauses", "missed"),
+    [
+        ([60.0, 60.0], []),  # the caller itself did not run, and then heard of it at once
+        ([4.0, -4.0, -4.0, 4.0], []),
+        ([4.0, -4.0, -4.0, -4.0, -4.0, -4.0], ["silent"]),
+    ],
+)
+def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
+    pauses: list[float], missed: list[str], monkeypatch: pytest.MonkeyPatch
+):
     now = 0.0
 
-    class KeptWaiting(selectors.DefaultSelector):
-        """After whatever it waits for, its process does not run for long."""
+    class Slow(selectors.DefaultSelector):
+        """What each wait takes; in those with a minus nothing is heard."""
 
         def select(self, timeout: float | None = None) -> Any:
             nonlocal now
-            heard = super().select(60.0)
-            now += 60.0
+            pause = pauses.pop(0)
+            heard = super().select(60.0) if pause > 0 else []
+            now += abs(pause)
             return heard
 
     monkeypatch.setattr(dialing, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(dialing.selectors, "DefaultSelector", KeptWaiting)
+    monkeypatch.setattr(dialing.selectors, "DefaultSelector", Slow)
     with answering(GREETING) as port:
-        assert kinds(port, 5.0) == []
+        assert kinds(port, 5.0) == missed

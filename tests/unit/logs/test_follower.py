@@ -176,7 +176,8 @@ class TestFollower:
     def test_leaves_no_descriptor_open(self, job):
         before = os.listdir("/proc/self/fd")
         Follower(job.logs, PLAIN).close()
-        assert os.listdir("/proc/self/fd") == before
+        # What other tests have let go of may be closed only now.
+        assert set(os.listdir("/proc/self/fd")) <= set(before)
 
 
 class TestLines:
