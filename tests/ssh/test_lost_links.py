@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -90,11 +89,8 @@ def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
     )  # fmt: skip
     try:
         wait_until(shared.exists, what="the connection is shared")
-        spec = remote_spec(
-            f"echo $$ > {tmp_path}/up; read end < {tmp_path}/end; echo $end", [h1],
-            timeouts={"link": "24s"}, ssh=ssh,
-        )  # fmt: skip
-        os.mkfifo(tmp_path / "end")
+        script = f"touch {tmp_path}/up; until [ -e {tmp_path}/end ]; do sleep 0.05; done; echo fine"
+        spec = remote_spec(script, [h1], timeouts={"link": "24s"}, ssh=ssh)
         launch = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
         wait_until((tmp_path / "up").exists)
         # As where a router on the way has forgotten it: nothing of it arrives, new ones do.
@@ -102,7 +98,7 @@ def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
         h1.is_changed = True
         h1.run("nft", "-f", "-", given=FORGOTTEN.format(port=connection.laddr.port))
         wait_until(lambda: "is there again" in distrun("events").stdout)
-        (tmp_path / "end").write_text("fine\n")
+        (tmp_path / "end").touch()
         out, said = launch.communicate(timeout=60)
     finally:
         master.kill()
