@@ -22,13 +22,24 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import hypothesis
 import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-LEFT_BEHIND_AFTER = 3.0
+LEFT_BEHIND_AFTER = 20.0
 TAIL = 4000
+
+# How long an example takes tells how busy the machine is. Tests that have health checks of their
+# own left out leave out this one as well.
+hypothesis.settings.register_profile(
+    "any machine",
+    parent=hypothesis.settings.default,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("any machine")
 
 # What is started is to find what it finds in most shells, wherever the tests are run.
 for _name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
@@ -38,10 +49,10 @@ T = TypeVar("T")
 
 
 class WaitUntil(Protocol):
-    def __call__(self, predicate: Callable[[], T], timeout: float = 10.0, what: str = "") -> T: ...
+    def __call__(self, predicate: Callable[[], T], timeout: float = 60.0, what: str = "") -> T: ...
 
 
-def _wait_until(predicate: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
+def _wait_until(predicate: Callable[[], T], timeout: float = 60.0, what: str = "") -> T:
     """Return the first true value of `predicate`; fail the test after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:

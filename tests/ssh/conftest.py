@@ -85,6 +85,23 @@ def processes_of() -> Callable[..., list[psutil.Process]]:
     return find
 
 
+@pytest.fixture
+def cut_off(status: Any) -> Callable[[networks.Host], None]:
+    """Pull the cable of a host, and have the newest job notice that at once.
+
+    Its silence it would notice after a part of the lease, and what a test does then would have to
+    be done in the rest of it.
+    """
+
+    def cut(host: networks.Host) -> None:
+        host.cut()
+        started = psutil.Process(status()["supervisor_pid"]).children()
+        (client,) = [each for each in started if host.name in each.cmdline()]
+        client.kill()
+
+    return cut
+
+
 def _counts(process: psutil.Process, name: str | None) -> bool:
     try:
         its_name = process.name()

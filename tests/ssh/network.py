@@ -104,16 +104,32 @@ def _hold(*command: str) -> subprocess.Popen[bytes]:
     )
 
 
+def _children(pid: int) -> list[int]:
+    """Ids of what a process of one thread has begun; none where it is gone."""
+    with contextlib.suppress(OSError):
+        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    return []
+
+
 def _child(pid: int) -> int:
     """The first process in the namespaces that `unshare --fork` made, as seen from here."""
     deadline = time.monotonic() + _DEADLINE
     while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            if found:
-                return int(found[0])
+        found = _children(pid)
+        if found:
+            return found[0]
         time.sleep(0.005)
     raise RuntimeError(f"process {pid} made no namespace")
+
+
+def _wait_for_end(pid: int) -> None:
+    """Until a process that was killed has ended; whoever is its parent by now may reap it."""
+    deadline = time.monotonic() + _DEADLINE
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in b"ZX":
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"process {pid} does not end")
+            time.sleep(0.005)
 
 
 class Host:
@@ -140,6 +156,14 @@ class Host:
         self._configure(shell, sshd)
         self.restart()
         self.is_changed = True
+
+    def provide(self, name: str, text: str) -> None:
+        """Have its logins find this as a program."""
+        program = self.folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(text)
+        program.chmod(0o755)
+        self.change(sshd=f"SetEnv PATH={program.parent}:/bin\n")
 
     def _configure(self, shell: str = "/bin/sh", sshd: str = "") -> None:
         self._write("passwd", f"root:x:0:0:root:{self.home}:{shell}\n" + _other_users())
@@ -176,10 +200,10 @@ class Host:
         """Plug it in again."""
         self._network.at_switch("ip", "link", "set", self.name, "up")
 
-    def block(self, verdict: str, ports: str, *callers: Host) -> None:
-        """Have its firewall `drop` or `reject` calls of other hosts to these ports (`1-65535`)."""
+    def block(self, verdict: str, ports: str, *callers: str) -> None:
+        """Have its firewall `drop` or `reject` calls of addresses to these ports (`1-65535`)."""
         self.is_changed = True
-        from_ = ", ".join(caller.address for caller in callers)
+        from_ = ", ".join(callers)
         rule = f"ip saddr {{ {from_} }} tcp dport {ports} tcp flags & (syn | ack) == syn {verdict}"
         chain = f"chain input {{\ntype filter hook input priority 0\n{rule}\n}}"
         self.run("nft", "-f", "-", given=f"table inet tasks {{\n{chain}\n}}\n")
@@ -195,12 +219,23 @@ class Host:
             self.is_changed = False
             self._configure()
             self.restart()
+        else:
+            self._wait_until_idle()
         for each in self.home.iterdir():
             if each.is_dir():
                 shutil.rmtree(each)
             else:
                 each.unlink()
         self.mend()
+
+    def _wait_until_idle(self) -> None:
+        """Until nothing but its sshd runs: what is about to end may be removing files still.
+
+        What never ends is found by the test's own count of what it has left.
+        """
+        deadline = time.monotonic() + _DEADLINE
+        while _children(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def power_off(self) -> None:
         """Everything on it ends at once, and nobody hears a word."""
@@ -211,6 +246,8 @@ class Host:
         self._holder.kill()
         self._holder.wait()
         self._holder = None
+        # It goes last: the kernel has ended all others of its namespace by then.
+        _wait_for_end(self.pid)
 
     def restart(self) -> None:
         self.power_off()

@@ -86,7 +86,7 @@ def test_a_jump_that_the_user_shares_with_other_logins_outlives_the_job(
     _, h2 = hosts(2)
     config = tmp_path / "config"
     config.write_text(
-        "Host h2\n  ProxyJump h1\nHost h1\n  ControlMaster auto\n  ControlPersist 30\n"
+        "Host h2\n  ProxyJump h1\nHost h1\n  ControlMaster auto\n  ControlPersist 300\n"
         f"  ControlPath {tmp_path}/shared\n{network.ssh_config.read_text()}"
     )
     ask = ["ssh", "-F", config, "-O"]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,18 @@ from typing import Any
 import psutil
 import pytest
 
+# Counts until it is told to end, and leaves in a file how far it came.
 COUNTING = """\
-exec 9>{lock}
+exec 9>{folder}/lock-$DISTRUN_TASK
 flock -n 9 || {{ echo TWO AT ONCE; exit 9; }}
 i=0
-while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; sleep {pause}; done
+until [ -e {folder}/end ]; do i=$((i+1)); echo line $i; sleep 0.02; done
+echo $i > {folder}/count-$DISTRUN_TASK
 """
 
+# Short, for its end is waited for; but a host that was only slow for some seconds is none that
+# is lost.
+LEASE = "10s"
 # A firewall that no longer knows a connection: neither side hears of the other on it.
 FORGOTTEN = """\
 table inet forgotten {{
@@ -51,8 +54,8 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
     hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, link_of: Any, tmp_path: Path
 ):
     h1, h2 = hosts(2)
-    script = COUNTING.format(lock=f"{tmp_path}/$DISTRUN_TASK", count=300, pause=0.02)
-    spec = remote_spec(script, [h1, h2], timeouts={"link": "16s"})
+    # The link is given up after 8 s of silence; what is left has to do for getting it back.
+    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": "24s"})
     launched = distrun("launch", "-d", spec)
     assert launched.returncode == 0, launched.stderr
     job = launched.stdout.strip()
@@ -62,11 +65,13 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
     assert "h2: the link is lost" in distrun("status", job).stdout
     h2.mend()
     wait_until(lambda: link_of(job, "h2") is None, what="the link is back")
+    (tmp_path / "end").touch()
     waited = distrun("wait", job)
     assert waited.returncode == 0, waited.stderr
     shown = distrun("logs", job).stdout
-    assert counted(shown, "worker:0") == list(range(1, 301))
-    assert counted(shown, "worker:1") == list(range(1, 301))
+    for task in ("worker:0", "worker:1"):
+        count = int((tmp_path / f"count-{task}").read_text())
+        assert counted(shown, task) == list(range(1, count + 1))
     told = distrun("events", job).stdout
     assert "the link to h2 is lost" in told
     assert "the link to h2 is there again" in told
@@ -84,20 +89,17 @@ def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
     )  # fmt: skip
     try:
         wait_until(shared.exists, what="the connection is shared")
-        spec = remote_spec(
-            f"echo $$ > {tmp_path}/up; read end < {tmp_path}/end; echo $end", [h1],
-            timeouts={"link": "8s"}, ssh=ssh,
-        )  # fmt: skip
-        os.mkfifo(tmp_path / "end")
+        script = f"touch {tmp_path}/up; until [ -e {tmp_path}/end ]; do sleep 0.05; done; echo fine"
+        spec = remote_spec(script, [h1], timeouts={"link": "24s"}, ssh=ssh)
         launch = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
         wait_until((tmp_path / "up").exists)
         # As where a router on the way has forgotten it: nothing of it arrives, new ones do.
         (connection,) = psutil.Process(master.pid).net_connections("tcp")
         h1.is_changed = True
         h1.run("nft", "-f", "-", given=FORGOTTEN.format(port=connection.laddr.port))
-        wait_until(lambda: "is there again" in distrun("events").stdout, 8)
-        (tmp_path / "end").write_text("fine\n")
-        out, said = launch.communicate(timeout=20)
+        wait_until(lambda: "is there again" in distrun("events").stdout)
+        (tmp_path / "end").touch()
+        out, said = launch.communicate(timeout=60)
     finally:
         master.kill()
         master.wait()
@@ -105,47 +107,22 @@ def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
     assert out == "worker:0 | fine\n"
 
 
-def lost_at(distrun: Any) -> float:
-    """When the newest job took a host for lost."""
-    record = map(json.loads, distrun("events", "--json").stdout.splitlines())
-    return next(event["at"] for event in record if event["event"] == "HostLost")
-
-
 def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
     hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any, tmp_path: Path
 ):
     h1, h2 = hosts(2)
-    script = COUNTING.format(lock=f"{tmp_path}/$DISTRUN_TASK", count=10000, pause=0.05)
-    job = distrun("launch", "-d", remote_spec(script, [h1, h2], timeouts={"link": "4s"}))
+    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": LEASE})
+    job = distrun("launch", "-d", spec)
     assert job.returncode == 0, job.stderr
-    assert processes_of(h2)
-    began = time.time()
+    assert processes_of(h2, "sh")
     h2.cut()
     waited = distrun("wait", job.stdout.strip())
-    assert lost_at(distrun) - began < 4 + 3
-    # When the launching side takes the host for lost, its tasks have ended: both can be seen.
-    assert not processes_of(h2, "sh")
     assert waited.returncode == 69
-    assert "h2" in waited.stderr + distrun("status", job.stdout.strip()).stdout
+    assert "h2 was lost: no sign of life for 10 s (timeouts.link)" in waited.stderr
+    # Nobody can have told them: when the launching side takes the host for lost, they have ended.
+    wait_until(lambda: not processes_of(h2, "sh"))
     wait_until(lambda: not processes_of(h1))
     wait_until(lambda: not processes_of(h2))
-
-
-def test_a_host_that_is_switched_off_is_noticed_and_named(
-    hosts: Any, remote_spec: Any, distrun: Any
-):
-    h1, h2 = hosts(2)
-    process = distrun.start(
-        "launch", remote_spec("sleep 1000", [h1, h2], timeouts={"link": "3s"}),
-        stderr=-1, stdout=-1, text=True,
-    )  # fmt: skip
-    assert "2 tasks" in process.stderr.readline()
-    began = time.time()
-    h2.power_off()
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 69
-    assert lost_at(distrun) - began < 3 + 3
-    assert "h2 was lost" in said
 
 
 def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
@@ -160,24 +137,24 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
     esac
     """
     spec = remote_spec(
-        script, on, cluster={"worker": 2, "evaluator": 1}, timeouts={"link": "3s"},
+        script, on, cluster={"worker": 2, "evaluator": 1}, timeouts={"link": LEASE},
         restart={"max": 2},
     )  # fmt: skip
     process = distrun.start("launch", spec, stderr=-1, stdout=-1, text=True)
-    assert "3 tasks" in process.stderr.readline()
-    wait_until(lambda: "worker:1 exited 0" in distrun("events").stdout)
+    # Behind that nothing comes of it: neither words nor how many they were.
+    wait_until(lambda: has_ended(distrun, "worker:1"))
     wait_until(lambda: "worker:1    | done" in distrun("logs").stdout)
     wait_until(lambda: "evaluating" in distrun("logs").stdout)
     on[1].cut()
     on[2].cut()
-    wait_until(
-        lambda: distrun("events").stdout.count(" is lost: ") == 4, what="two links and hosts"
-    )
+    for host in ("h2", "h3"):
+        lost = re.compile(rf"(?<!the link to ){host} is lost: ")
+        wait_until(lambda lost=lost: lost.search(distrun("events").stdout), what=f"{host} is lost")
     shown = distrun("status").stdout
     assert "h2 is lost: " in shown
     assert "h3 is lost: " in shown
     (tmp_path / "go").touch()
-    printed, said = process.communicate(timeout=20)
+    printed, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert "worker:0    | trained" in printed
     for host in ("h2", "h3"):
@@ -185,6 +162,11 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
     assert "evaluator:0 has failed and stays down" in said
     assert "the logs of h3's tasks are not all here" in said
     assert "the logs of h2's" not in said
+
+
+def has_ended(distrun: Any, task: str) -> bool:
+    record = map(json.loads, distrun("events", "--json").stdout.splitlines())
+    return any((each["event"], each.get("task")) == ("TaskEnded", task) for each in record)
 
 
 @pytest.fixture
@@ -210,20 +192,23 @@ def without_a_lease(hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any,
     wait_until(lambda: not processes_of(h1))
 
 
-def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(without_a_lease: Any, distrun: Any):
+def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
+    without_a_lease: Any, distrun: Any, wait_until: Any
+):
     _, process, client = without_a_lease
     client.kill()
     assert "the link to h1 is lost" in process.stderr.readline()
     first = distrun.start("kill", stderr=-1, text=True)
     said = first.stderr.readline()
     assert "h1 is out of reach" in said
+    wait_until(lambda: "asked to stop by distrun kill" in distrun("events").stdout)
     again = said.rpartition("distrun ")[2].split()
     second = distrun(*again)
     assert second.returncode == 0
     assert "the logs of h1's tasks are not all here" in second.stderr
     assert "to wait no longer" not in second.stderr
-    assert first.wait(20) == 0
-    _, said = process.communicate(timeout=20)
+    assert first.wait(60) == 0
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 137
     assert "the logs of h1's tasks are not all here" in said
 
@@ -238,7 +223,7 @@ def test_without_a_lease_nobody_waits_for_a_link_whose_loss_is_noticed_after_the
     assert "killing it at once" in process.stderr.readline()
     wait_until(lambda: distrun("events").stdout.count("asked to stop by SIGINT") == 2)
     client.kill()
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "trying to reach it" not in said
     assert "the logs of h1's tasks are not all here" in said

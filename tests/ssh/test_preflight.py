@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -79,7 +80,8 @@ def site(tmp_path: Path, version: str) -> str:
 
 def assert_nothing_left(hosts: list[Any], processes_of: Any, wait_until: Any) -> None:
     for host in hosts:
-        wait_until(lambda host=host: not processes_of(host), what=f"{host.name} is clean")
+        # Longer than the lease of an agent that was too slow to be waited for.
+        wait_until(lambda host=host: not processes_of(host), 90, f"{host.name} is clean")
         assert [path for path in host.home.rglob("*") if not path.is_dir()] == []
 
 
@@ -87,8 +89,8 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
     hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any
 ):
     h1, h2, h3 = hosts(3)
-    h2.block("reject", PORTS, h1)
-    h3.block("drop", PORTS, h1, h2)
+    h2.block("reject", PORTS, h1.address)
+    h3.block("drop", PORTS, h1.address, h2.address)
     spec = remote_spec("echo I RAN", [h1, h2, h3], ports={"range": PORTS})
     done = distrun("launch", spec)
     assert done.returncode == 69
@@ -136,17 +138,22 @@ def test_all_that_is_wrong_on_any_host_is_said_at_once(
     h2.cover(script, other)
     h3.cover(script.parent, empty)
     usual = f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}"
+    began = time.monotonic()
     done = distrun("launch", spec)
+    took = time.monotonic() - began
     assert done.returncode == 69
     for said in (
         f"failed: h2: {script} is not the same as on this machine",
         f"failed: h2: {old} has Python 3.8.1; that of h1, h3, h4 has {usual}",
         f"failed: h3: {script} cannot be read: No such file",
         f"failed: h3: {sys.executable} has TensorFlow 2.15.1; that of h1, h2, h4 has 2.21.0",
-        "warning: h4: its clock is 90.",
         "failed: h4: grpc_proxy is set and no_proxy leaves hosts of the cluster out",
     ):
         assert said in done.stderr
+    clock = re.search(r"warning: h4: its clock is ([\d.]+) s behind", done.stderr)
+    assert clock, done.stderr
+    # An answer that is long on its way tells no better what the time was there.
+    assert abs(float(clock[1]) - 90) <= took
     assert "h1: " not in done.stderr
     assert "RAN" not in done.stdout
     assert "OLD" not in done.stdout
@@ -184,8 +191,9 @@ def test_warnings_are_said_and_the_job_runs(
 
 
 def test_doctor_looks_at_hosts_and_leaves_nothing_there(
-    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any, script: Path
-):
+    hosts: Any, network: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any,
+    script: Path,
+):  # fmt: skip
     h1, h2, h3 = hosts(3)
     spec = remote_spec("", [h1, h2, h3], program=running(script))
     well = distrun("doctor", spec)
@@ -198,9 +206,9 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     assert "all well" in well.stderr
     assert distrun("ps", "-a").stdout.count("\n") <= 1, "it made a job"
 
-    h2.block("reject", "1024-65535", h1)
-    h3.cut()
-    ill = distrun("doctor", spec, "--set", "ssh.connect_timeout=1s")
+    h2.block("reject", "1024-65535", h1.address)
+    h3.block("reject", "22", network.gateway)
+    ill = distrun("doctor", spec)
     assert ill.returncode == 69
     rows = [line.split() for line in ill.stdout.splitlines()]
     assert ["reached", "failed", "h3"] in [row[:3] for row in rows]
@@ -251,13 +259,12 @@ def test_a_signal_ends_a_preflight_though_hosts_hang(
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
     process = distrun.start(command, spec, stdout=-3, stderr=-3, env=environment)
-    wait_until(lambda: marks.exists() and marks.read_text().count("\n") == 3, 20)
+    wait_until(lambda: marks.exists() and marks.read_text().count("\n") == 3)
     if command == "launch":
         h3.cut()
-    began = time.monotonic()
     process.send_signal(number)
-    assert process.wait(30) == 128 + number
-    assert time.monotonic() - began < 10
+    # The hanging programs themselves would be waited for for 20 s from their start on.
+    assert process.wait(15) == 128 + number
     assert not list(temporary.iterdir())
     assert_nothing_left([h1, h2], processes_of, wait_until)
 

@@ -25,19 +25,24 @@ def told(distrun: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
 
 
+def has_ended(distrun: Any, task: str) -> bool:
+    return any((e["event"], e.get("task")) == ("TaskEnded", task) for e in told(distrun))
+
+
 def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Path
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, cut_off: Any, tmp_path: Path
 ):
     h1, h2 = hosts(2)
     script = LOCKED.format(folder=tmp_path)
-    spec = remote_spec(script, [h1, h2], timeouts={"link": "30s"}, restart=SOON)
+    spec = remote_spec(script, [h1, h2], timeouts={"link": "60s"}, restart=SOON)
     launched = distrun("launch", "-d", spec)
     assert launched.returncode == 0, launched.stderr
     wait_until(lambda: len(re.findall(r"worker:\d \| line 5\n", distrun("logs").stdout)) == 2)
-    h2.cut()
+    cut_off(h2)
+    wait_until(lambda: "the link to h2 is lost" in distrun("events").stdout)
     tmp_path.joinpath("fail").touch()
     wait_until(lambda: "worker:0, worker:1 start again" in distrun("events").stdout)
-    wait_until(lambda: "the link to h2 is lost" in distrun("events").stdout)
+    wait_until(lambda: has_ended(distrun, "worker:0"))
     # Its backoff is over long ago; what it waits for is a task that nobody can reach.
     assert "attempt 1" not in distrun("logs", "-t", "worker:0").stdout
     h2.mend()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 TRAIN = """\
@@ -64,8 +65,9 @@ def write_job(folder: Path) -> None:
 
 
 def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
-    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, processes_of: Any, tmp_path: Path
-):
+    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, processes_of: Any, wait_until: Any,
+    tmp_path: Path,
+):  # fmt: skip
     h1, h2 = hosts(2)
     write_job(tmp_path / "job")
     for host in (h1, h2):
@@ -89,7 +91,7 @@ def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
         left = [path for path in Path(told[1]).rglob("*") if path.is_file()]
         assert [path.read_text() for path in left] == [f"worker:{index}"]
         assert not (state_of(host) / "agents").exists()
-        assert not processes_of(host)
+        wait_until(lambda host=host: not processes_of(host))
     happened = distrun("events").stdout
     assert "h1 is sent 6 of 8 files" in happened  # two are empty, two the same
     assert "h2 is sent 6 of 8 files" in happened
@@ -133,7 +135,7 @@ def test_other_things_are_sent_as_the_spec_says(
 
 
 def test_a_host_without_room_is_told_and_left_as_it_was(
-    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, processes_of: Any, tmp_path: Path
+    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any, tmp_path: Path
 ):
     h1, h2 = hosts(2)
     (tmp_path / "job").mkdir()
@@ -148,11 +150,11 @@ def test_a_host_without_room_is_told_and_left_as_it_was(
     assert "h2 cannot have the program's files: " in done.stderr
     assert "No space left on device" in done.stderr
     assert "make room there" in done.stderr
+    for host in (h1, h2):
+        wait_until(lambda host=host: not processes_of(host))
     left = h2.run("find", str(h2.home / ".local"), "-type", "f").split()
     assert all("weights" not in path for path in left)
     assert sum(int(h2.run("stat", "-c", "%s", path)) for path in left) < 1000
-    assert not processes_of(h1)
-    assert not processes_of(h2)
 
 
 def test_a_script_that_is_a_link_finds_what_is_beside_it_and_beside_its_file(
@@ -178,11 +180,31 @@ def test_a_script_that_is_a_link_finds_what_is_beside_it_and_beside_its_file(
     assert f" of {tmp_path}/job/link and {tmp_path}/job/real, to a folder" in planned
 
 
+# An agent that stops when some of the files have come, however fast they come.
+STOPPING = """\
+#!/bin/sh
+[ "$3" = -c ] || exec /usr/bin/env -u PATH {python} "$@"
+exec {python} "$1" "$2" "$3" "import os, signal
+read, left = os.read, 5_000_000
+def counted(descriptor, size):
+    global left
+    block = read(descriptor, size)
+    left -= len(block)
+    if left <= 0:
+        os.read = read
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return block
+os.read = counted
+$4"
+"""
+
+
 def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where_it_was(
-    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, distrun_home: Path, processes_of: Any,
-    wait_until: Any, tmp_path: Path,
+    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, processes_of: Any, wait_until: Any,
+    cut_off: Any, tmp_path: Path,
 ):  # fmt: skip
     (h1,) = hosts(1)
+    h1.provide("python3", STOPPING.format(python=sys.executable))
     hide(h1, tmp_path)
     content = os.urandom(40_000_000)
     (tmp_path / "job").mkdir()
@@ -190,43 +212,48 @@ def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where
     (tmp_path / "job" / "train.py").write_text(
         "import hashlib; print(hashlib.sha256(open('weights', 'rb').read()).hexdigest())"
     )
-    spec = remote_spec("", [h1], program={"script": "job/train.py"}, timeouts={"link": "16s"})
+    spec = remote_spec("", [h1], program={"script": "job/train.py"}, timeouts={"link": "60s"})
 
-    def launch_and_hold(name: str) -> tuple[Any, Callable[[], str]]:
-        """Launch, and have the host's agent stop while files are on their way; also the record."""
+    def launch_and_hold(name: str) -> tuple[Any, Callable[[], str], psutil.Process]:
+        """Launch, until the host's agent has stopped amid the files; also the record, and it."""
         process = distrun.start("launch", "--name", name, spec, stdout=-1, stderr=-1, text=True)
 
         def record() -> str:
-            return "".join(p.read_text() for p in distrun_home.glob(f"jobs/{name}-*/events.jsonl"))
+            return "".join(p.read_text() for p in distrun.home.glob(f"jobs/{name}-*/events.jsonl"))
 
-        wait_until(lambda: "SyncStarted" in record())
-        for each in processes_of(h1):
-            each.suspend()
+        (agent,) = wait_until(lambda: [each for each in processes_of(h1) if has_stopped(each)])
+        assert "SyncStarted" in record()
         assert "Synced" not in record()
-        return process, record
+        return process, record, agent
 
-    interrupted, _ = launch_and_hold("first")
+    interrupted, record, agent = launch_and_hold("first")
     interrupted.send_signal(signal.SIGINT)
-    for each in processes_of(h1):
-        each.resume()
-    assert interrupted.wait(20) == 130
-    wait_until(lambda: not processes_of(h1))
+    wait_until(lambda: "StopRequested" in record())
+    agent.resume()
+    assert interrupted.wait(60) == 130
+    wait_until(lambda: not processes_of(h1), 90)  # an agent that was too slow has its lease
     left = [path for path in state_of(h1).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in left) < 1000, left  # the script's contents
     assert not (state_of(h1) / "agents").exists()
 
-    launched, record = launch_and_hold("second")
-    h1.cut()
-    for each in processes_of(h1):
-        each.resume()
+    launched, record, agent = launch_and_hold("second")
+    cut_off(h1)
+    agent.resume()
     wait_until(lambda: "LinkLost" in record())
     h1.mend()
-    printed, said = launched.communicate(timeout=60)
+    printed, said = launched.communicate(timeout=120)
     assert launched.returncode == 0, said
     assert printed == f"worker:0 | {hashlib.sha256(content).hexdigest()}\n"
     happened = [json.loads(line)["event"] for line in record().splitlines()]
     order = ["SyncStarted", "LinkLost", "LinkRestored", "Synced", "TaskStarted"]
     assert [event for event in happened if event in order] == order
+
+
+def has_stopped(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
 
 
 def learnt(done: Any) -> list[str]:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun import events
@@ -34,7 +34,6 @@ def test_every_event_comes_back(event: events.Event):
     assert events.decode(json.loads(json.dumps(events.encode(event)))) == event
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(value=st.from_type(Spec) | st.from_type(Plan))
 def test_specs_and_plans_come_back(value: Spec | Plan):
     assert from_json(type(value), through_json(value)) == value

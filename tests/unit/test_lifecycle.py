@@ -442,7 +442,7 @@ EVALUATOR_KILLED = [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(history=histories())
 @example(
     history=(

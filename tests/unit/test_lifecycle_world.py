@@ -304,7 +304,7 @@ def check_budgets(history: list[events.Event], policy: RestartSpec) -> None:
             assert in_a_row <= MOST_FREE_IN_A_ROW
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_whatever_happens_the_guarantees_hold(data: st.DataObject) -> None:
     strategy, success, names = data.draw(st.sampled_from(JOBS))

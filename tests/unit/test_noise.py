@@ -56,7 +56,7 @@ def reports(count: int) -> list[tuple[int, Any]]:
     return [(n, wire.LogData(f"log {n}", n, b"line\n" * (n * 7))) for n in range(1, count + 1)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(noises=st.lists(NOISE, min_size=5, max_size=5), cut=st.integers(1, 700))
 def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int):
     link = Link()
@@ -75,7 +75,6 @@ def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int):
         link.close()
 
 
-@settings(deadline=None, max_examples=100)
 @given(noise=NOISE, place=st.floats(0, 1, exclude_min=True, exclude_max=True))
 def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: float):
     link = Link()

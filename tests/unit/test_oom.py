@@ -14,6 +14,11 @@ RECORD = (
 )
 
 
+def at_one_time() -> float:
+    """A clock that stands still, however slow the machine is."""
+    return 0.0
+
+
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
     """A kernel's log to write to, and a cgroup /job in which all processes are."""
@@ -35,7 +40,7 @@ def kernel(tmp_path, monkeypatch):
 
 def test_the_kernels_log_names_the_process(kernel):
     log, _ = kernel
-    watch = oom.OomWatch()
+    watch = oom.OomWatch(at_one_time)
     os.write(log, RECORD % 77)
     assert watch.evidence(78, of_child=False) == ""
     assert "pid=77," in watch.evidence(77, of_child=False)
@@ -44,7 +49,7 @@ def test_the_kernels_log_names_the_process(kernel):
 
 def test_a_shell_that_exits_as_its_killed_child_did(kernel):
     log, _ = kernel
-    watch = oom.OomWatch()
+    watch = oom.OomWatch(at_one_time)
     assert watch.evidence(70, of_child=True) == ""
     os.write(log, RECORD % 77)
     assert "pid=77," in watch.evidence(70, of_child=True)
@@ -53,7 +58,7 @@ def test_a_shell_that_exits_as_its_killed_child_did(kernel):
 
 def test_the_cgroups_count_accounts_for_one_task_each(kernel):
     _, counter = kernel
-    watch = oom.OomWatch()
+    watch = oom.OomWatch(at_one_time)
     assert watch.evidence(77, of_child=False) == "", "what it had counted before is nobody's"
     counter.write_text("oom 2\noom_kill 6\n")
     assert "oom_kill rose from 4 to 6" in watch.evidence(77, of_child=False)

@@ -45,9 +45,10 @@ def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.Mon
 def test_elsewhere_one_line_says_so_and_nothing_does_where_it_is_over_soon(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
+    monkeypatch.setattr(sending, "_WORTH_SHOWING", 1000.0)
     bar = SendingBar()
-    bar.update("sending files to 2 hosts", 0, 120_000_000)
-    bar.update("sending files to 2 hosts", 120_000_000, 120_000_000)
+    for done in (0, 60_000_000, 120_000_000):
+        bar.update("sending files to 2 hosts", done, 120_000_000)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sending, "_WORTH_SHOWING", 0.0)
     bar = SendingBar()

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FEW = settings(
     max_examples=150,
-    deadline=5000,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 ENVIRON = {"PATH": "/bin"}

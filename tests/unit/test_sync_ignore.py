@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrun.sync.files import Survey
@@ -81,7 +81,7 @@ def test_each_pattern_means_what_it_means_to_git(repository: Path):
         same_as_git(repository, {"": pattern})
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(top=LINES, doc=LINES)
 def test_so_do_patterns_of_several_files_together(repository: Path, top: str, doc: str):
     same_as_git(repository, {"": top, "doc": doc})

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun.agent import filemessages, questions, wire
@@ -78,7 +78,6 @@ def frame(body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     messages=st.lists(st.tuples(MESSAGES, st.integers(0, 99)), max_size=5),
     cuts=st.lists(st.integers(0, 400), max_size=8),

@@ -25,6 +25,9 @@ STRANGER = "stranger"
 """Somebody else answers."""
 FAILED = "failed"
 
+_PATIENCE = 3
+"""Times as long as for the connection, for the greeting: who has been connected to is there, and
+its agent may be busy."""
 _AT_ONCE = 256
 _LOOKUPS_AT_ONCE = 16
 _NO_ROUTE_ERRORS = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
@@ -42,7 +45,7 @@ def longest(order: Dial) -> float:
     """How many seconds it takes at most, where each name has no more than two addresses."""
     count = sum(len(target.ports) for target in order.targets)
     rounds = -(-count // _AT_ONCE)
-    return order.seconds * (2 * rounds + 1)
+    return order.seconds * (2 * (1 + _PATIENCE) * rounds + 1)
 
 
 class _Call:
@@ -83,12 +86,16 @@ class _Round:
                 self._begin(self._waiting.popleft())
             if not self._active:
                 continue
-            soonest = min(call.due for call in self._active.values())
-            for key, _ in self._selector.select(max(0.0, soonest - time.monotonic())):
-                self._advance(key.data)
             now = time.monotonic()
-            for line in [line for line, call in self._active.items() if call.due <= now]:
-                self._end(line, SILENT if self._active[line].is_connected else TIMEOUT)
+            soonest = min(call.due for call in self._active.values())
+            heard = {key.data for key, _ in self._selector.select(max(0.0, soonest - now))}
+            for line in heard:
+                self._advance(line)
+            # This process may itself have been kept waiting: late is who is not heard even now.
+            late = [line for line, call in self._active.items() if call.due <= now]
+            for line in late:
+                if line not in heard:
+                    self._end(line, SILENT if self._active[line].is_connected else TIMEOUT)
         return self._misses
 
     def _begin(self, call: _Call) -> None:
@@ -117,6 +124,7 @@ class _Round:
                 self._end(line, *_kind(number))
                 return
             call.is_connected = True
+            call.due = time.monotonic() + _PATIENCE * self._seconds
             self._selector.modify(line, selectors.EVENT_READ, line)
             return
         wanted = call.greeting

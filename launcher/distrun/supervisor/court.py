@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 """How much of a log's end is read; the second where the first is no more than one line's end."""
-_MOST_SECONDS = 2.0
-"""After so long no more logs are read: a verdict must not hold up a job's end."""
+_MOST_SECONDS = 10.0
+"""After so long no more logs are read: a verdict must not hold up a job's end. It takes some
+milliseconds, but on a busy machine this process may have to wait for seconds amid them."""
 
 
 class Court:

@@ -176,7 +176,8 @@ class TestFollower:
     def test_leaves_no_descriptor_open(self, job):
         before = os.listdir("/proc/self/fd")
         Follower(job.logs, PLAIN).close()
-        assert os.listdir("/proc/self/fd") == before
+        # What other tests have let go of may be closed only now.
+        assert set(os.listdir("/proc/self/fd")) <= set(before)
 
 
 class TestLines:
@@ -203,7 +204,9 @@ texts = st.binary(max_size=40).map(lambda text: text.replace(b"~", b"\n")) | st.
     [b"\n", b"a\n", b"a", b"\xff\xfe\n", b"\n\n", b"tail"]
 )
 writes = st.lists(st.tuples(st.sampled_from(PLAIN.tasks), texts, st.integers(0, 30)), max_size=30)
-FOLDERS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+FOLDERS = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def lines_of(task: str, shown: bytes) -> list[bytes]:

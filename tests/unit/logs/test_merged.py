@@ -146,7 +146,7 @@ class TestMerge:
         assert job.shown() == b"worker:0 | a\nworker:1 | b\n"
         assert job.shown(since=T0 + 0.5) == b"worker:1 | b\n"
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(st.binary(max_size=100))
     def test_a_damaged_index_loses_no_line(self, tmp_path_factory, junk):
         job = Job(tmp_path_factory.mktemp("job"))

@@ -1,0 +1,80 @@
+"""Who is reached when ports of other hosts are dialled, on real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distrun.agent import dialing
+from distrun.agent.questions import Dial, Target
+
+GREETING = "distrun here\n"
+
+
+@contextlib.contextmanager
+def answering(greeting: str) -> Iterator[int]:
+    """A port on which one caller hears so much, until it hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                guest, _ = server.accept()
+                with guest:
+                    guest.sendall(greeting.encode())
+                    guest.recv(1)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def kinds(port: int, seconds: float) -> list[str]:
+    """What is wrong with that port, as one sees it who calls it."""
+    order = Dial([Target("127.0.0.1", [port], GREETING)], seconds)
+    return [miss.kind for miss in dialing.dial(order).misses]
+
+
+@pytest.mark.parametrize(
+    ("said", "missed"),
+    [(GREETING, []), ("SSH-2.0-\n", ["stranger"]), (GREETING[:5], ["silent"]), ("", ["silent"])],
+)
+def test_who_answers_is_known_by_the_greeting(said: str, missed: list[str]):
+    with answering(said) as port:
+        assert kinds(port, 0.1 if missed == ["silent"] else 60.0) == missed
+
+
+@pytest.mark.parametrize(
+    ("pauses", "missed"),
+    [
+        ([60.0, 60.0], []),  # the caller itself did not run, and then heard of it at once
+        ([4.0, -4.0, -4.0, 4.0], []),
+        ([4.0, -4.0, -4.0, -4.0, -4.0, -4.0], ["silent"]),
+    ],
+)
+def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
+    pauses: list[float], missed: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    now = 0.0
+
+    class Slow(selectors.DefaultSelector):
+        """What each wait takes; in those with a minus nothing is heard."""
+
+        def select(self, timeout: float | None = None) -> Any:
+            nonlocal now
+            pause = pauses.pop(0)
+            heard = super().select(60.0) if pause > 0 else []
+            now += abs(pause)
+            return heard
+
+    monkeypatch.setattr(dialing, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(dialing.selectors, "DefaultSelector", Slow)
+    with answering(GREETING) as port:
+        assert kinds(port, 5.0) == missed
