@@ -27,7 +27,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-LEFT_BEHIND_AFTER = 3.0
+LEFT_BEHIND_AFTER = 30.0
+"""Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
 
 # What is started is to find what it finds in most shells, wherever the tests are run.
