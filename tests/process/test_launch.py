@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,31 @@ def test_no_reader_ends_the_job(distrun, write_spec, status, wait_until):
     launch.stdout.close()
     assert launch.wait(60) == 141
     assert status()["state"] == "stopped"
+
+
+def test_a_launch_that_stood_still_to_the_end_tells_how_the_job_ended(
+    distrun, write_spec, status, wait_until, alive
+):
+    """Its supervisor had more to tell than it would wait for; the record has it all."""
+    flood = (
+        "import os, socket, time\n"
+        "open('up', 'w').close()\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\n"
+        "notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "notify.connect(chr(0) + os.environ['DISTRUN_NOTIFY'][1:])\n"
+        "for number in range(200): notify.send(b'KEY%d=%s' % (number, b'x' * 4000))\n"
+    )
+    program = {"command": [sys.executable, "-c", flood]}
+    launch = distrun.start("launch", write_spec("", workers=1, program=program))
+    wait_until((distrun.cwd / "up").exists, timeout=30)
+    supervisor = status()["supervisor_pid"]
+    launch.send_signal(signal.SIGSTOP)
+    try:
+        (distrun.cwd / "go").touch()
+        wait_until(lambda: not alive(supervisor), timeout=60)
+    finally:
+        launch.send_signal(signal.SIGCONT)
+    assert launch.wait(30) == 0
 
 
 def test_dry_run_starts_nothing(distrun, write_spec, tmp_path):

@@ -75,6 +75,7 @@ class Launch:
                 assert event is not None
                 self.history.append(event)
                 self.state, _ = lifecycle.step(self.state, event)
+        assert self.folder.supervisor_pid() is None, "who saw its end finds its lock free"
         assert self.process.wait(TIMEOUT) == 0
         return self.state
 
