@@ -28,7 +28,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-LEFT_BEHIND_AFTER = 20.0
+LEFT_BEHIND_AFTER = 30.0
+"""Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
 
 # How long an example takes tells how busy the machine is. Tests that have health checks of their

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from distrun.lifecycle import JobState
 
 _CONNECT_SECONDS = 30.0
+_ANSWER_SECONDS = 5.0
 _CONNECT_AGAIN = 0.01
-_PROGRESS_SECONDS = 5.0
 
 
 def connect(folder: JobFolder) -> wire.Channel | None:
@@ -108,7 +108,7 @@ def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
     if channel is None:
         return found
     channel.send(wire.Watch())
-    deadline = time.monotonic() + _PROGRESS_SECONDS
+    deadline = time.monotonic() + _ANSWER_SECONDS
     while not channel.ended and time.monotonic() < deadline:
         select.select([channel.reader], [], [], max(0.0, deadline - time.monotonic()))
         for _, message in channel.receive():

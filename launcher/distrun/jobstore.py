@@ -97,6 +97,11 @@ class JobFolder:
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    def release_lock(self) -> None:
+        """Give up this process's lock: it ends with any descriptor of its file. See fcntl(2)."""
+        with contextlib.suppress(OSError):
+            os.close(os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC))
+
     def listen(self) -> socket.socket:
         """The supervisor's end of the control socket."""
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -125,13 +125,15 @@ class Session:
         Raises:
             DistrunError: the supervisor refused the job.
             InternalError: the supervisor died; nothing of the job is left.
+
+        A supervisor does not wait for a launch that reads no more: the record has what is missing.
         """
         while not (self.state.phase.is_final or until(self.state)):
             self._channel.watch_writing(self._selector)
             for key, _ in self._selector.select(tick()):
                 key.data()
             if self._channel.ended and not self.state.phase.is_final:
-                self._clean_up_after_supervisor()
+                self._take_leave_of_supervisor()
             yield
 
     def stop(self, order: wire.StopJob) -> None:
@@ -181,9 +183,13 @@ class Session:
         for number in os.read(self._signals.fileno(), 64):
             self._on_signal_asked(number)
 
-    def _clean_up_after_supervisor(self) -> None:
+    def _take_leave_of_supervisor(self) -> None:
         status = self._process.wait()
         family.end_all(lifecycle.PROMPT_GRACE)
+        recorded = self.folder.state()
+        if status == 0 and recorded.phase.is_final:
+            self.state = recorded
+            return
         how = (
             f"exited with {status}"
             if status >= 0

@@ -16,7 +16,7 @@ def listed(distrun) -> dict[str, str]:
 
 
 def test_a_running_job_is_never_touched(distrun, detached, tmp_path):
-    running = detached("while [ ! -e go ]; do echo out; sleep 0.2; done", workers=1)
+    running = detached("until echo out; test -e go; do sleep 0.2; done", workers=1)
     ended = detached("exit 0", name="over")
     distrun("wait", ended)
     would = distrun("clean", "--dry-run")
@@ -36,7 +36,7 @@ def test_a_running_job_is_never_touched(distrun, detached, tmp_path):
 def test_a_job_whose_supervisor_died(distrun, detached, status, wait_until, survivors):
     job_id = detached("exec sleep 600")
     os.kill(status()["supervisor_pid"], signal.SIGKILL)
-    wait_until(lambda: not survivors(job_id))
+    wait_until(lambda: not survivors(job_id), timeout=30)
     assert listed(distrun) == {job_id: "lost"}
     shown = distrun("status")
     assert shown.returncode == 0

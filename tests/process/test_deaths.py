@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 
 import psutil
 import pytest
 
-GONE_WITHIN = 3.0
+GONE_WITHIN = 30.0
+"""Seconds; what is left behind would run for ten minutes."""
 
 HIDERS = {
     "setsid": "setsid sleep 600 & exec sleep 600",
@@ -45,14 +45,12 @@ def test_one_death_leaves_nothing(
     )
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30, what="tasks are up")
     # Each task's own processes are there too, not only its shell.
-    wait_until(lambda: len(family_of(launch.pid)) >= 8, timeout=10, what="their children are up")
+    wait_until(lambda: len(family_of(launch.pid)) >= 8, timeout=30, what="their children are up")
     processes = family_of(launch.pid)
     os.kill(victim_of(who, launch), signal.SIGKILL)
-    died = time.monotonic()
     wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
-    assert time.monotonic() - died < GONE_WITHIN
     if who != "launch":
-        assert launch.wait(5) in (69, 70)
+        assert launch.wait(30) in (69, 70)
 
 
 @pytest.mark.parametrize("order", ["supervisor agent", "agent supervisor", "guard supervisor"])
@@ -82,10 +80,10 @@ def test_what_stands_still_is_ended_when_asked_for(
     processes = family_of(launch.pid)
     os.kill(victim_of(who, launch), signal.SIGSTOP)
     if by == "kill":
-        assert distrun("kill", timeout=30).returncode == 0
+        assert distrun("kill", timeout=60).returncode == 0
     else:
         launch.send_signal(signal.SIGINT)
-    assert launch.wait(30) == (137 if by == "kill" else 130)
+    assert launch.wait(60) == (137 if by == "kill" else 130)
     wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
 
 
@@ -93,7 +91,7 @@ def test_a_lost_supervisor_is_told_by_ps_and_status(distrun, write_spec, status,
     job_id = distrun("launch", "-d", write_spec("exec sleep 600")).stdout.strip()
     pid = status()["supervisor_pid"]
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: status()["state"] == "lost")
+    wait_until(lambda: status()["state"] == "lost", timeout=30)
     assert status()["supervisor_pid"] is None
     assert distrun("ps", "--json").stdout.count(job_id) == 0
     waited = distrun("wait", job_id)
@@ -107,12 +105,12 @@ def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
 ):
     """What the agent had nobody to tell to; also of a task that was to start again."""
     script = (
-        "touch up-$DISTRUN_TASK; case $DISTRUN_TASK in worker:0) exit 0;; "
-        "worker:1) trap 'exit 7' TERM;; esac; while :; do sleep 0.05; done"
+        "test $DISTRUN_TASK = worker:1 && trap 'exit 7' TERM; touch up-$DISTRUN_TASK; "
+        "test $DISTRUN_TASK = worker:0 && exit 0; sleep 600 & wait"
     )
     distrun("launch", "-d", write_spec(script, workers=3, restart={"max": 3}))
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 3, timeout=30)
-    wait_until(lambda: status()["task_states"][0]["state"] == "succeeded")
+    wait_until(lambda: status()["task_states"][0]["state"] == "succeeded", timeout=30)
     os.kill(status()["supervisor_pid"], signal.SIGKILL)
 
     def ends() -> list[tuple[str, int | None, str | None]] | None:
@@ -120,7 +118,7 @@ def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
         tasks = [(t["state"], t["exit_code"], t["signal"]) for t in job["task_states"]]
         return tasks if job["state"] == "lost" and "lost" not in str(tasks) else None
 
-    assert wait_until(ends, timeout=20) == [
+    assert wait_until(ends, timeout=30) == [
         ("succeeded", 0, None), ("stopped", 7, None), ("stopped", None, "SIGTERM"),
     ]  # fmt: skip
     assert "its supervisor died" in distrun("status").stdout
@@ -134,7 +132,7 @@ def test_a_dead_agent_is_the_stated_cause(distrun, write_spec, victim_of, wait_u
     )  # fmt: skip
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
     os.kill(victim_of("agent", launch), signal.SIGKILL)
-    _, said = launch.communicate(timeout=20)
+    _, said = launch.communicate(timeout=60)
     assert launch.returncode == 69
     assert "its agent was killed by SIGKILL" in said.splitlines()[-1]
     assert "distrun's" in said.splitlines()[-1]
@@ -147,7 +145,7 @@ def test_launch_alone_says_that_its_supervisor_died(distrun, write_spec, victim_
     )  # fmt: skip
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
     os.kill(victim_of("supervisor", launch), signal.SIGKILL)
-    _, said = launch.communicate(timeout=20)
+    _, said = launch.communicate(timeout=60)
     assert launch.returncode == 70
     assert "was killed by SIGKILL; its tasks have been ended" in said
     assert "Traceback" not in said

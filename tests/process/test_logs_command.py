@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import time
 from datetime import datetime
+from pathlib import Path
 
+import psutil
+
+A_PART = 30_000_000
 LINES = 900_000  # of 56 bytes, twice: 100 MB
 MUCH = f'yes "a line of ordinary length, written again and again ......" | head -n {LINES}'
 
 
-def test_grep_since_and_timestamps(distrun, write_spec):
+def test_grep_since_and_timestamps(distrun, detached, tmp_path, wait_until):
     began = time.time()
     script = (
-        'echo "loss 0.5 of $DISTRUN_TASK"; echo other; printf "\\033[31mloss\\033[0m 0.4\\n"'
-        '; sleep 1.2; echo "later loss"'
+        'echo "loss 0.5 of $DISTRUN_TASK"; echo other; printf "\\033[31mloss\\033[0m 0.4\\n"; '
+        'touch "up-$DISTRUN_TASK"; until test -e go; do sleep 0.02; done; echo "later loss"'
     )
-    distrun("launch", write_spec(script))
+    detached(script)
+    wait_until(lambda: len(list(tmp_path.glob("up-*"))) == 2, timeout=30)
+    wait_until(lambda: all(map(is_known, distrun.home.glob("jobs/*/logs/*.log"))), timeout=30)
+    between = time.time()
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
     found = distrun("logs", "--grep", r"^loss 0\.[45]").stdout.splitlines()
     assert sorted(found) == [
         "worker:0 | loss 0.4",
@@ -29,16 +39,22 @@ def test_grep_since_and_timestamps(distrun, write_spec):
     assert last == "worker:1 | later loss\n"
     stamped = distrun("logs", "--timestamps", "-t", "worker:0").stdout.splitlines()
     times = [datetime.fromisoformat(line.split()[0]).timestamp() for line in stamped]
-    assert all(began - 1 < at < time.time() + 1 for at in times)
-    assert times[-1] - times[0] > 1
+    assert all(began - 1 < at < between for at in times[:-1])
+    assert between - 0.001 < times[-1] < time.time() + 1  # shown to a millisecond
     assert [line.split(" ", 1)[1] for line in stamped][-1] == "worker:0 | later loss"
     assert distrun("logs", "--since", "1h").stdout.count("\n") == 8
     assert distrun("logs", "--since", "1ms").stdout == ""
-    ago = time.time() - times[-1] + 0.6  # between the two
+    ago = time.time() - between
     assert "other" not in distrun("logs", "--since", f"{ago:.3f}s", "--grep", ".").stdout
     wrong = distrun("logs", "--grep", "(")
     assert wrong.returncode == 2
     assert "regular expression" in wrong.stderr
+
+
+def is_known(log: Path) -> bool:
+    """Whether the index says when all that is in a log was written."""
+    records = log.with_suffix(".idx").read_bytes()
+    return records[-8:] == struct.pack("<Q", log.stat().st_size)
 
 
 def test_a_progress_bar_does_not_wreck_the_view(distrun, write_spec):
@@ -56,36 +72,35 @@ def test_a_progress_bar_does_not_wreck_the_view(distrun, write_spec):
     assert "epoch 1\repoch 2\r" in distrun("logs", "--raw", text=False).stdout.decode()
 
 
-def test_100_mb_show_their_first_page_at_once_and_their_last(distrun, write_spec):
+def test_of_100_mb_only_a_part_is_read_for_the_first_page_and_the_last(distrun, write_spec):
     spec = write_spec(MUCH)
     done = distrun("launch", spec, stdout=subprocess.DEVNULL, timeout=250)
     assert done.returncode == 0
     size = sum(path.stat().st_size for path in distrun.home.rglob("*.log"))
     assert size > 100_000_000
-    nothing = seconds(distrun, "--version")
     page = distrun.start("logs", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    began = time.monotonic()
     first = [page.stdout.readline() for _ in range(50)]
-    took = time.monotonic() - began
+    assert read_so_far(page) < A_PART
     page.stdout.close()
     assert page.wait(60) == 141
     assert page.stderr.read() == b""
     assert all(re.match(rb"worker:[01] \| a line", line) for line in first)
-    assert took < 5 + 10 * nothing
-    assert seconds(distrun, "logs", "-n", "100") < 5 + 10 * nothing
-    assert distrun("logs", "-n", "100").stdout.count("\n") == 100
+    last = distrun.start("logs", "-n", "10000", stdout=subprocess.PIPE)
+    begun = last.stdout.readline()
+    assert read_so_far(last) < A_PART
+    assert (begun + last.stdout.read()).count(b"\n") == 10_000
 
 
-def seconds(distrun, *args: str) -> float:
-    began = time.monotonic()
-    assert distrun(*args).returncode == 0
-    return time.monotonic() - began
+def read_so_far(process: subprocess.Popen[bytes]) -> int:
+    """Bytes that a process has read of files; it waits for its pipe to be read."""
+    return psutil.Process(process.pid).io_counters().read_chars
 
 
-def test_follow_from_the_last_lines_to_the_end_of_the_job(distrun, detached, tmp_path):
-    detached("seq 1 5; while [ ! -e go ]; do sleep 0.05; done; echo the end", workers=1)
+def test_follow_from_the_last_lines_to_the_end_of_the_job(distrun, detached, tmp_path, wait_until):
+    detached("seq 1 5; touch up; until test -e go; do sleep 0.05; done; echo the end", workers=1)
+    wait_until((tmp_path / "up").exists, timeout=30)
     follower = distrun.start("logs", "-f", "-n", "2", stdout=subprocess.PIPE, text=True)
     assert [follower.stdout.readline() for _ in range(2)] == ["worker:0 | 4\n", "worker:0 | 5\n"]
     (tmp_path / "go").touch()
     assert follower.stdout.read() == "worker:0 | the end\n"
-    assert follower.wait(10) == 0
+    assert follower.wait(30) == 0

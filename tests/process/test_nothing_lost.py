@@ -21,15 +21,15 @@ SOON = {"max": 3, "backoff": "50ms"}
 def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
     distrun, write_spec, status, victim_of, wait_until
 ):
-    """SIGSTOP to supervisor and agent, longer than the backoff, while a task fails and waits."""
+    """SIGSTOP to supervisor and agent while a task fails, and for longer than the backoff."""
     script = (
         "touch up-$DISTRUN_ATTEMPT; test $DISTRUN_ATTEMPT = 1 && exit 0; "
         "while ! test -e go; do sleep 0.02; done; touch gone; exit 1"
     )
-    spec = write_spec(script, workers=1, restart=SOON, timeouts={"start": "1s"})
+    spec = write_spec(script, workers=1, restart=SOON)
     launch = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wait_until((distrun.cwd / "up-0").exists, timeout=30)
-    wait_until(lambda: status()["state"] == "running")
+    wait_until(lambda: status()["state"] == "running", timeout=30)
     ours = [victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
     for pid in ours:
         os.kill(pid, signal.SIGSTOP)
@@ -37,12 +37,12 @@ def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
         (distrun.cwd / "go").touch()
         wait_until((distrun.cwd / "gone").exists, timeout=30)
         stopped = time.monotonic()
-        wait_until(lambda: time.monotonic() - stopped > 1.2, what="longer than timeouts.start")
+        wait_until(lambda: time.monotonic() - stopped > 0.5, what="longer than the backoff")
         assert not (distrun.cwd / "up-1").exists()
     finally:
         for pid in ours:
             os.kill(pid, signal.SIGCONT)
-    assert launch.wait(30) == 0, launch.stderr.read()
+    assert launch.wait(60) == 0, launch.stderr.read()
 
 
 def test_a_home_that_vanishes_fails_no_job(distrun, write_spec, distrun_home, wait_until, alive):
@@ -54,7 +54,7 @@ def test_a_home_that_vanishes_fails_no_job(distrun, write_spec, distrun_home, wa
     wait_until(lambda: len(list(distrun.cwd.glob("pid-*"))) == 2, timeout=30)
     shutil.rmtree(distrun_home / "jobs")
     (distrun.cwd / "go").touch()
-    _, said = launch.communicate(timeout=30)
+    _, said = launch.communicate(timeout=60)
     assert launch.returncode == 0, said
     assert "was removed while it ran" in said
     assert "Traceback" not in said
@@ -71,7 +71,7 @@ def test_a_home_that_vanishes_before_a_restart_is_the_stated_cause(
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
     shutil.rmtree(distrun_home / "jobs")
     (distrun.cwd / "go").touch()
-    _, said = launch.communicate(timeout=30)
+    _, said = launch.communicate(timeout=60)
     assert launch.returncode == 69, said
     assert "could not be started" in said
     assert "Traceback" not in said

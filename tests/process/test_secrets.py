@@ -29,7 +29,7 @@ def test_a_passed_value_is_in_no_file_and_no_output(
     spec = write_spec("", workers=1, program=program, tensorboard={"logdir": "logs"})
     said = [distrun("plan", spec), distrun("plan", spec, "--json"), distrun("validate", spec)]
     job_id = detached("", workers=1, program=program, tensorboard={"logdir": "logs"})
-    wait_until(lambda: (tmp_path / "got").is_file() and (tmp_path / "got").read_text())
+    wait_until(lambda: (tmp_path / "got").is_file() and (tmp_path / "got").read_text(), timeout=30)
     assert (tmp_path / "got").read_text() == CANARY
     assert CANARY.encode() not in command_lines()
     said += [distrun("ps", "--json"), distrun("status"), distrun("status", "--json")]

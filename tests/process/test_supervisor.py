@@ -75,6 +75,7 @@ class Launch:
                 assert event is not None
                 self.history.append(event)
                 self.state, _ = lifecycle.step(self.state, event)
+        assert self.folder.supervisor_pid() is None, "who saw its end finds its lock free"
         assert self.process.wait(TIMEOUT) == 0
         return self.state
 
@@ -215,7 +216,7 @@ def test_a_clock_that_jumps_moves_no_deadline(
     began = time.monotonic()
     launches[0].open(replace(spec, program=program, restart=restart))
     state = launches[0].until_end()
-    assert 0.2 < time.monotonic() - began < TIMEOUT
+    assert time.monotonic() - began > 0.2
     assert state.outcome.result == "succeeded", launches[0].history
     assert state == launches[0].folder.state()
     assert {task.attempt for task in state.tasks.values()} == {1}

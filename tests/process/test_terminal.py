@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -19,10 +18,10 @@ CLEANS_UP = (
 def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
     terminal, write_spec, wait_until, status, tmp_path
 ):
-    window = terminal("launch", write_spec(CLEANS_UP))
+    window = terminal("launch", write_spec(CLEANS_UP, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
-    wait_until(window.ended, timeout=20)
+    wait_until(window.ended, timeout=60)
     assert window.process.returncode == 130
     assert window.seen.count("cleaned up") == 2
     assert (tmp_path / "signals").read_text() == "TERM\nTERM\n"
@@ -32,14 +31,12 @@ def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
 
 def test_a_second_ctrl_c_ends_it_at_once(terminal, write_spec, wait_until):
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
-    window = terminal("launch", write_spec(stubborn))
+    window = terminal("launch", write_spec(stubborn, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
-    wait_until(lambda: "stopping" in window.read())
-    again = time.monotonic()
+    wait_until(lambda: "stopping" in window.read(), timeout=30)
     window.type(CTRL_C)
-    wait_until(window.ended, timeout=8)
-    assert time.monotonic() - again < 5  # the grace is 10 s
+    wait_until(window.ended, timeout=60)
     assert window.process.returncode == 130
 
 
@@ -48,7 +45,7 @@ def test_grace_ends_in_sigkill(terminal, write_spec, wait_until, status):
     window = terminal("launch", write_spec(stubborn, timeouts={"grace": "500ms"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
-    wait_until(window.ended, timeout=8)
+    wait_until(window.ended, timeout=60)
     assert {task["signal"] for task in status()["task_states"]} == {"SIGKILL"}
 
 
@@ -59,7 +56,7 @@ def test_closing_the_window_ends_a_foreground_job(
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     job_id = status()["job_id"]
     window.close()
-    assert window.process.wait(20) == 129
+    assert window.process.wait(60) == 129
     assert survivors(job_id) == []
     assert status()["state"] == "stopped"
 
@@ -82,7 +79,7 @@ def test_signals_to_launch(terminal, write_spec, wait_until, number):
     window = terminal("launch", write_spec("echo ready; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.process.send_signal(number)
-    wait_until(window.ended, timeout=20)
+    wait_until(window.ended, timeout=60)
     assert window.process.returncode == 128 + number
 
 
@@ -99,7 +96,7 @@ def test_ctrl_c_while_it_starts_is_not_lost(terminal, write_spec, wait_until, di
     window = terminal("launch", write_spec("exec sleep 600"))
     wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")
     window.type(CTRL_C)
-    wait_until(window.ended, timeout=20)
+    wait_until(window.ended, timeout=60)
     assert window.process.returncode == 130, window.seen
     assert "Traceback" not in window.seen
 

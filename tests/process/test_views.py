@@ -170,6 +170,8 @@ def test_events_read_as_a_story(distrun, write_spec):
     distrun("launch", write_spec("exit 3", workers=1))
     lines = distrun("events").stdout.splitlines()
     whats = [re.split(r"  +", line, maxsplit=2)[2] for line in lines if line[0].isdigit()]
+    # Told where it took a second, as it may on a busy machine.
+    whats = [what for what in whats if "'s last processes ended" not in what]
     assert [what.split(" (")[0] for what in whats] == [
         next(what for what in whats if what.startswith("job ")).split(" (")[0],
         next(what for what in whats if "is ready" in what).split(" (")[0],
@@ -204,7 +206,7 @@ def test_the_usage_is_that_of_the_whole_tree(distrun, detached, status, tmp_path
     hungry = "x = b'x' * 80_000_000; import os, time; open('pid', 'w').write(str(os.getpid()))"
     child = f'"{sys.executable}" -c "{hungry}; time.sleep(600)" & wait'
     job_id = detached(f"trap 'kill %1; exit' TERM; {child}", workers=1)
-    wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
+    wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), timeout=30)
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text(f"#!/bin/sh\necho '{(tmp_path / 'pid').read_text()}, 1500'\necho '1, [N/A]'\n")

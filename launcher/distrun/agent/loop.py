@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_INTERVAL = 0.5
 _KILL_AGAIN = 0.02
+_READER_SECONDS = 10.0
 
 
 class Agent:
@@ -97,7 +98,7 @@ class Agent:
     def _say_last(self) -> None:
         """Let a slow supervisor have the last reports; one that never reads has not long."""
         while self._channel.pending:
-            if not select.select([], [self._channel.writer], [], LEFTOVER_GRACE)[1]:
+            if not select.select([], [self._channel.writer], [], _READER_SECONDS)[1]:
                 break
             self._channel.flush()
 

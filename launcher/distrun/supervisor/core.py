@@ -145,6 +145,8 @@ class Supervisor:
         self._record.let_go_of_room()
         self._folder.stop_listening()
         self._say_farewell()
+        # Commands take the end of their connections for its own; none is to find it alive then.
+        self._folder.release_lock()
 
     def emit(self, event: events.Event) -> None:
         """Record an event and do what follows from it."""

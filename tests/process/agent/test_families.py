@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,27 @@ from distrun.agent import wire
 
 
 def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(
+    patient_host: Host, wait_until: Any, alive: Any
+):
+    host = patient_host
+    child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'
+    leader = f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done"
+    host.run("worker:0", "sh", "-c", leader)
+    (pid,) = pids_of(host, "worker:0", 1, wait_until)
+    assert host.expect(wire.TaskExited).code is not None
+    assert alive(pid)
+    assert not host.all(wire.TaskEnded)
+    host.stop("worker:0", signal.SIGKILL, grace=0.0)
+    host.expect(wire.TaskEnded)
+    assert not alive(pid)
+
+
+def test_what_a_task_leaves_is_ended_although_it_ignores_sigterm(
     any_host: Host, wait_until: Any, alive: Any
 ):
     child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'
-    leader = f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done"
-    any_host.run("worker:0", "sh", "-c", leader)
+    any_host.run("worker:0", "sh", "-c", f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done")
     (pid,) = pids_of(any_host, "worker:0", 1, wait_until)
-    assert any_host.expect(wire.TaskExited).code is not None
-    assert alive(pid)
-    assert not any_host.all(wire.TaskEnded)
     any_host.expect(wire.TaskEnded)
     assert not alive(pid)
 
@@ -59,7 +72,7 @@ def test_no_relative_of_a_task_outlives_it(
         assert alive(task.pid)
         host.stop("worker:0")
     host.expect(wire.TaskEnded)
-    wait_until(lambda: not [each for each in children_of(host.pid) if alive(each)])
+    wait_until(lambda: not [each for each in children_of(host.pid) if alive(each)], timeout=TIMEOUT)
     if end != "exit 0":
         assert not any(alive(each) for each in before)
 

@@ -34,11 +34,9 @@ def mixed_family(host: Host, wait_until: Any) -> list[psutil.Process]:
 
 def test_the_links_end_ends_all(any_host: Host, wait_until: Any, alive: Any):
     family = mixed_family(any_host, wait_until)
-    begun = time.monotonic()
     any_host.hang_up()
     assert any_host.link.process.wait(TIMEOUT) == 0
     assert not [each for each in family if alive(each)]
-    assert time.monotonic() - begun < 5
 
 
 def test_a_lease_lets_tasks_live_on_without_a_supervisor(
@@ -57,7 +55,7 @@ def test_a_lease_lets_tasks_live_on_without_a_supervisor(
 def test_the_agents_death_ends_all_and_is_told(any_host: Host, wait_until: Any, alive: Any):
     family = mixed_family(any_host, wait_until)
     os.kill(any_host.pid, signal.SIGKILL)
-    wait_until(lambda: not [each for each in family if alive(each)], timeout=5.0)
+    wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
     assert any_host.expect_end() == 128 + signal.SIGKILL
     assert any_host.link.death == "its agent was killed by SIGKILL"
 
@@ -65,10 +63,10 @@ def test_the_agents_death_ends_all_and_is_told(any_host: Host, wait_until: Any, 
 def test_the_guards_death_ends_all_and_the_agent(any_host: Host, wait_until: Any, alive: Any):
     family = mixed_family(any_host, wait_until)
     os.kill(any_host.guard, signal.SIGKILL)
-    wait_until(lambda: not [each for each in family if alive(each)], timeout=5.0)
+    wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
     any_host.expect(wire.Fault)
     assert any_host.expect_end() == -signal.SIGKILL
-    wait_until(lambda: not alive(any_host.pid), timeout=5.0)
+    wait_until(lambda: not alive(any_host.pid), timeout=TIMEOUT)
 
 
 def test_sigterm_to_the_agent_is_a_fault_and_ends_all(host: Host, wait_until: Any, alive: Any):

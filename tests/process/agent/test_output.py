@@ -7,7 +7,6 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from agent_harness import (
     script,
 )
 
-from distrun import transport
 from distrun.agent import wire
+from distrun.transport import local
 
 
 def test_a_log_is_appended_to_and_its_index_says_when(any_host: Host):
@@ -44,10 +43,10 @@ def test_logs_are_indexed_without_inotify_too(
 ):
     if subprocess.run(["unshare", "-Ur", "true"], check=False).returncode:
         pytest.skip("user namespaces are not to be had here")
-    isolated = transport.isolated_python
+    isolated = local.isolated_python
     setting = f'echo 0 > /proc/sys/user/{limit} && exec "$@"'
     monkeypatch.setattr(
-        transport,
+        local,
         "isolated_python",
         lambda *args: ["unshare", "-Ur", "sh", "-c", setting, "sh", *isolated(*args)],
     )
@@ -105,15 +104,14 @@ sender.sendto(b"STEP=9", address)
 """
 
 
-def test_a_last_word_that_comes_with_anothers_exit(host: Host, tmp_path: Path, wait_until: Any):
+def test_a_last_word_that_comes_with_anothers_exit(
+    host: Host, tmp_path: Path, wait_until: Any, alive: Any
+):
     first = host.run("worker:0", "sleep", "60")
     second = host.run("worker:1", *script(tmp_path, "talk.py", TALK_LAST))
     wait_until(lambda: host.lines("worker:1"), timeout=TIMEOUT)
     host.send(wire.HoldPorts(1, []))
     (port,) = host.expect(wire.PortsHeld).chosen
-
-    def is_zombie(pid: int) -> Callable[[], bool]:
-        return lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
     # Busy for a while, so that both ends wait for it when it looks again, the first one first.
     agent = psutil.Process(host.pid)
@@ -121,9 +119,9 @@ def test_a_last_word_that_comes_with_anothers_exit(host: Host, tmp_path: Path, w
     host.send(wire.HoldPorts(0, [port] * 50_000))
     wait_until(lambda: agent.cpu_times().user - used > 0.05, timeout=TIMEOUT)
     os.kill(first.pid, signal.SIGKILL)
-    wait_until(is_zombie(first.pid), timeout=TIMEOUT)
+    wait_until(lambda: not alive(first.pid), timeout=TIMEOUT)
     os.kill(second.pid, signal.SIGUSR1)
-    wait_until(is_zombie(second.pid), timeout=TIMEOUT)
+    wait_until(lambda: not alive(second.pid), timeout=TIMEOUT)
     host.expect(wire.PortsRefused)
     host.expect(wire.TaskEnded, "worker:0")
     host.expect(wire.TaskEnded, "worker:1")

@@ -28,7 +28,7 @@ def test_a_child_that_ignores_sigterm_is_killed_at_the_grace(any_host: Host, wai
     begun = time.monotonic()
     any_host.stop("worker:0", grace=0.5)
     assert any_host.expect(wire.TaskExited).signal == signal.SIGKILL
-    assert 0.45 < time.monotonic() - begun < 5
+    assert time.monotonic() - begun >= 0.5
     any_host.expect(wire.TaskEnded)
 
 
@@ -37,14 +37,12 @@ def test_a_second_stop_shortens_the_grace_and_never_extends_it(host: Host, wait_
     for name in ("worker:0", "worker:1"):
         host.run(name, "sh", "-c", loop)
         pids_of(host, name, 1, wait_until)
-    begun = time.monotonic()
     host.stop("worker:0", grace=3600)
     host.stop("worker:0", signal.SIGKILL, grace=0.0)
     host.expect(wire.TaskEnded, "worker:0")
     host.stop("worker:1", grace=0.5)
     host.stop("worker:1", grace=3600)
     host.expect(wire.TaskEnded, "worker:1")
-    assert time.monotonic() - begun < TIMEOUT
 
 
 def test_a_stopped_task_can_be_ended(any_host: Host, wait_until: Any):
@@ -98,11 +96,16 @@ def test_each_process_gets_sigterm_exactly_once(
     any_host: Host, tmp_path: Path, wait_until: Any, alive: Any
 ):
     pids = family_of_catchers(any_host, tmp_path, wait_until)
-    any_host.stop("worker:0", grace=1.0)
+
+    def told() -> list[str]:
+        return [line for line in any_host.lines("worker:0") if line.endswith("told")]
+
+    any_host.stop("worker:0", grace=3600)
+    any_host.stop("worker:0", grace=3600)
+    wait_until(lambda: len(told()) >= 4, timeout=TIMEOUT)
     any_host.stop("worker:0", grace=1.0)
     any_host.expect(wire.TaskEnded)
-    told = [line for line in any_host.lines("worker:0") if line.endswith("told")]
-    assert sorted(told) == ["child told", "grouped told", "leader told", "setsid told"]
+    assert sorted(told()) == ["child told", "grouped told", "leader told", "setsid told"]
     assert not any(alive(pid) for pid in pids)
 
 
@@ -110,21 +113,27 @@ def test_what_is_being_stopped_is_not_told_again_when_all_ends(
     host: Host, tmp_path: Path, wait_until: Any
 ):
     family_of_catchers(host, tmp_path, wait_until)
-    host.stop("worker:0", grace=60.0)
-    wait_until(lambda: len([x for x in host.lines("worker:0") if x.endswith("told")]) == 4)
+    host.stop("worker:0", grace=3600)
+    wait_until(
+        lambda: len([x for x in host.lines("worker:0") if x.endswith("told")]) >= 4,
+        timeout=TIMEOUT,
+    )
     host.send(wire.Shutdown())
     host.expect_end()
     assert len([line for line in host.lines("worker:0") if line.endswith("told")]) == 4
 
 
 def test_what_a_leader_leaves_is_told_once_though_its_failure_stops_the_group(
-    host: Host, tmp_path: Path, wait_until: Any
+    patient_host: Host, tmp_path: Path, wait_until: Any
 ):
+    host = patient_host
     catcher = " ".join(f"'{word}'" for word in script(tmp_path, "catcher.py", CATCHER))
     start = host.run("worker:0", "sh", "-c", f"{catcher} child & exec sleep 60")
     pids_of(host, "worker:0", 1, wait_until)
     os.kill(start.pid, signal.SIGKILL)
     host.expect(wire.TaskExited)
+    host.stop("worker:0", grace=3600)
+    wait_until(lambda: "child told" in host.lines("worker:0"), timeout=TIMEOUT)
     host.stop("worker:0", grace=1.0)
     host.expect(wire.TaskEnded)
     assert host.lines("worker:0").count("child told") == 1

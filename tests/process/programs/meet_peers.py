@@ -24,7 +24,7 @@ def ask(address):
     host, _, port = address.rpartition(":")
     while True:
         try:
-            with socket.create_connection((host, int(port)), timeout=5) as peer:
+            with socket.create_connection((host, int(port)), timeout=60) as peer:
                 return peer.recv(100)
         except ConnectionRefusedError:
             if time.monotonic() > DEADLINE:
