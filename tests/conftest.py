@@ -27,7 +27,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-LEFT_BEHIND_AFTER = 3.0
+SOON = 30.0
+"""Seconds that what comes at once may take on a machine that others use too."""
+LEFT_BEHIND_AFTER = 10.0
 TAIL = 4000
 
 # What is started is to find what it finds in most shells, wherever the tests are run.
@@ -38,10 +40,10 @@ T = TypeVar("T")
 
 
 class WaitUntil(Protocol):
-    def __call__(self, predicate: Callable[[], T], timeout: float = 10.0, what: str = "") -> T: ...
+    def __call__(self, predicate: Callable[[], T], timeout: float = SOON, what: str = "") -> T: ...
 
 
-def _wait_until(predicate: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
+def _wait_until(predicate: Callable[[], T], timeout: float = SOON, what: str = "") -> T:
     """Return the first true value of `predicate`; fail the test after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -117,7 +119,7 @@ class Distrun:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-            process.wait(10)
+            process.wait(SOON)
 
 
 @pytest.fixture(scope="session")
@@ -267,8 +269,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report: Any = yield
     home = getattr(item, "funcargs", {}).get("distrun_home")
     if report.failed and home is not None:
-        files = [path for path in home.rglob("*") if path.is_file() and path.suffix != ".idx"]
-        for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
-            text = path.read_bytes()[-TAIL:].decode(errors="replace")
-            report.sections.append((str(path.relative_to(home)), text))
+        for _, name, text in sorted(_ends_of_files(home), reverse=True):
+            report.sections.append((name, text))
     return report
+
+
+def _ends_of_files(home: Path) -> Iterator[tuple[float, str, str]]:
+    """When each was written, its name, its end; of a job that may still run, and remove some."""
+    for folder, _, names in os.walk(home):
+        for path in (Path(folder, name) for name in names):
+            with contextlib.suppress(OSError):
+                if path.is_file() and path.suffix != ".idx":
+                    text = path.read_bytes()[-TAIL:].decode(errors="replace")
+                    yield path.stat().st_mtime, str(path.relative_to(home)), text
