@@ -28,6 +28,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+SOON = 60.0
+"""Seconds that what comes at once may take on a machine that others use too."""
 LEFT_BEHIND_AFTER = 30.0
 """Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
@@ -50,10 +52,10 @@ T = TypeVar("T")
 
 
 class WaitUntil(Protocol):
-    def __call__(self, predicate: Callable[[], T], timeout: float = 60.0, what: str = "") -> T: ...
+    def __call__(self, predicate: Callable[[], T], timeout: float = SOON, what: str = "") -> T: ...
 
 
-def _wait_until(predicate: Callable[[], T], timeout: float = 60.0, what: str = "") -> T:
+def _wait_until(predicate: Callable[[], T], timeout: float = SOON, what: str = "") -> T:
     """Return the first true value of `predicate`; fail the test after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -129,7 +131,7 @@ class Distrun:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-            process.wait(10)
+            process.wait(SOON)
 
 
 @pytest.fixture(scope="session")
@@ -279,8 +281,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report: Any = yield
     home = getattr(item, "funcargs", {}).get("distrun_home")
     if report.failed and home is not None:
-        files = [path for path in home.rglob("*") if path.is_file() and path.suffix != ".idx"]
-        for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
-            text = path.read_bytes()[-TAIL:].decode(errors="replace")
-            report.sections.append((str(path.relative_to(home)), text))
+        for _, name, text in sorted(_ends_of_files(home), reverse=True):
+            report.sections.append((name, text))
     return report
+
+
+def _ends_of_files(home: Path) -> Iterator[tuple[float, str, str]]:
+    """When each was written, its name, its end; of a job that may still run, and remove some."""
+    for folder, _, names in os.walk(home):
+        for path in (Path(folder, name) for name in names):
+            with contextlib.suppress(OSError):
+                if path.is_file() and path.suffix != ".idx":
+                    text = path.read_bytes()[-TAIL:].decode(errors="replace")
+                    yield path.stat().st_mtime, str(path.relative_to(home)), text

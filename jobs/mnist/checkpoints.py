@@ -46,16 +46,19 @@ def saved(folder: Path) -> list[str]:
     They are those that TensorFlow's list there names; where it is lost or garbled, all whose files
     are there.
     """
-    listed = _listed(folder)
-    if listed is not None:
-        return listed
+    named = listed(folder)
+    if named is not None:
+        return named
     numbered = [(re.fullmatch(r"ckpt-(\d+)", path.stem), path) for path in folder.glob("*.index")]
     found = sorted(((int(name[1]), path) for name, path in numbered if name), reverse=True)
     return [str(path.with_suffix("")) for _, path in found]
 
 
-def _listed(folder: Path) -> list[str] | None:
-    """What TensorFlow's list in a folder names, the newest first; None where there is none."""
+def listed(folder: Path) -> list[str] | None:
+    """What TensorFlow's list in a folder names, the newest first; None where there is none.
+
+    The list names a checkpoint once it is whole; its files are there before.
+    """
     try:
         state = tf.train.get_checkpoint_state(str(folder))
     except ValueError:  # not text, or an empty file
@@ -66,7 +69,7 @@ def _listed(folder: Path) -> list[str] | None:
 
 def _mend_list(folder: Path) -> None:
     """Writes TensorFlow's list anew where it is lost or garbled: saving goes on from it."""
-    if _listed(folder) is not None:
+    if listed(folder) is not None:
         return
     paths = saved(folder)
     if paths:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import inputs
 import origin
-from checkpoints import UNUSABLE, CheckpointError, problem_of, saved
+from checkpoints import UNUSABLE, CheckpointError, listed, problem_of, saved
 from state import State
 
 if TYPE_CHECKING:
@@ -86,7 +86,16 @@ class Evaluation:
 
 def newest_in(folder: Path) -> str | None:
     """The newest checkpoint whose files are there, by its path."""
-    return next((path for path in saved(folder) if Path(f"{path}.index").exists()), None)
+    return _newest(saved(folder))
+
+
+def newest_whole_in(folder: Path) -> str | None:
+    """The same of those that are not just being saved; none where TensorFlow's list is lost."""
+    return _newest(listed(folder) or [])
+
+
+def _newest(paths: list[str]) -> str | None:
+    return next((path for path in paths if Path(f"{path}.index").exists()), None)
 
 
 def found(asked: Path) -> str:

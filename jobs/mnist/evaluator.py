@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from checkpoints import CheckpointError
-from evaluation import Evaluation, newest_in
+from evaluation import Evaluation, newest_whole_in
 from progress import Progress
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class Evaluator:
         """Evaluates, until the checkpoint of the last epoch has been."""
         seen, epoch = None, 0
         while epoch < self._epochs:
-            newest = newest_in(self._folder)
+            newest = newest_whole_in(self._folder)
             if newest in {None, seen}:
                 time.sleep(_LOOK_SECONDS)
                 continue
             try:
                 epoch = self._evaluate(newest)
             except CheckpointError as error:
-                if newest != newest_in(self._folder):
+                if newest != newest_whole_in(self._folder):
                     continue  # the chief has removed it meanwhile, for newer ones
                 self._say(str(error))
             seen = newest

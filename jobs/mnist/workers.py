@@ -60,6 +60,7 @@ def agree(strategy: tf.distribute.Strategy, task: Task, values: Mapping[str, int
         if len(set(numbers)) > 1
     ]
     if different:
+        _linger(strategy)
         raise DisagreementError(
             f"the workers differ in {', '.join(different)}: "
             "give all of them the same arguments and data, and a --checkpoint-dir they share"
@@ -75,16 +76,21 @@ def _shown(mine: int | str, of_all: list[int]) -> str:
 
 
 def meet(strategy: tf.distribute.Strategy, task: Task) -> None:
-    """Waits until all workers are here: none may leave while another still needs it.
-
-    Twice: who has the others' numbers may leave before they have its own. Who comes to the end
-    of the second meeting knows that all came to the end of the first, which is what counts; the
-    second may break off because somebody has left.
-    """
+    """Waits until all workers are here: none may leave while another still needs it."""
     if task.trainers > 1:
         _gather(strategy, [0])
-        with contextlib.suppress(tf.errors.OpError):
-            _gather(strategy, [0])
+        _linger(strategy)
+
+
+def _linger(strategy: tf.distribute.Strategy) -> None:
+    """Waits until all workers have what was gathered last; to be called before this one leaves.
+
+    Who has the others' numbers could be gone before they have its own. So all gather once more: who
+    comes to the end of that knows that all came to the end of the one before, which is what counts;
+    it may itself break off because somebody has left.
+    """
+    with contextlib.suppress(tf.errors.OpError):
+        _gather(strategy, [0])
 
 
 def _gather(strategy: tf.distribute.Strategy, mine: list[int]) -> list[list[int]]:

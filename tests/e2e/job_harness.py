@@ -140,7 +140,7 @@ def workers(
     `each` has more arguments for each worker.
     """
     with ExitStack() as stack:
-        addresses = [f"localhost:{stack.enter_context(_held_port())}" for _ in range(count)]
+        addresses = [f"localhost:{stack.enter_context(held_port())}" for _ in range(count)]
         processes = []
         for index in range(count):
             config = {
@@ -192,9 +192,11 @@ def notified() -> Iterator[tuple[str, Callable[[], list[dict[str, str]]]]]:
 
 
 @contextmanager
-def _held_port() -> Iterator[int]:
-    """A free port that nobody else can take before TensorFlow's server shares it."""
+def held_port() -> Iterator[int]:
+    """A free port that nobody else is given before TensorFlow's server, or distrun, shares it."""
     with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        # distrun looks whether anybody listens, by a socket that shares ports in this way alone.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("::", 0))
         yield held.getsockname()[1]

@@ -6,7 +6,7 @@ import pytest
 from cells import MWM, PS, Cell
 from trial import has_memory_cgroups, tried
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 # fmt: off
 CELLS = [
     Cell("SIGKILL", "launch", "starting", MWM),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from job_harness import MAIN, alone, environment, notified, workers
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
 
 TECHNIQUES = Path(__file__).parent / "techniques"
 LOADED = """
@@ -52,7 +52,7 @@ the worker's own batch about 0.5."""
 def script(name: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, str(TECHNIQUES / name), *arguments], cwd=MAIN.parent,
-        capture_output=True, text=True, timeout=390, check=False, env=environment(),
+        capture_output=True, text=True, timeout=780, check=False, env=environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -81,7 +81,7 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
     processes += processes[0].children(recursive=True)
     assert len(processes) >= 6  # launch, supervisor, guard, agent, two workers
     os.kill(launch.pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(alive, processes)), 3.0, "nothing is left")
+    wait_until(lambda: not any(map(alive, processes)), 20.0, "nothing is left")
     # As if it had been killed while the other worker saved:
     for left in ("workertemp_worker_1", "ckpt-7_temp"):
         (tmp_path / "saved" / left).mkdir(exist_ok=True)

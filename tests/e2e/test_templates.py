@@ -2,11 +2,11 @@
 
 import json
 import re
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from job_harness import held_port
 
 from distrun.resources import templates
 from distrun.strategies import STRATEGIES
@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PLAIN = Path(__file__).parent / "plain"
 SHORT = ["--epochs", "2", "--steps-per-epoch", "4"]
+PATIENT = ["--set", "timeouts.grace=100s"]
+"""What an evaluator has to come to its end in, on a machine that others use too."""
 
 TRAINERS = {
     "default": {"worker:0": "default: 1 replica on 1 worker"},
@@ -68,12 +70,12 @@ def status_of(distrun) -> dict[str, dict]:
 @pytest.mark.parametrize("name", sorted(TRAINERS))
 def test_trains(name, distrun, small_mnist):
     spec = written(distrun, name)
+    data = ["--data-dir", str(small_mnist)]
     with ExitStack() as stack:
         for port in set(re.findall(r"localhost:(\d+)", spec.read_text())):
-            free = stack.enter_context(socket.create_server(("", 0))).getsockname()[1]
+            free = stack.enter_context(held_port())
             spec.write_text(spec.read_text().replace(f"localhost:{port}", f"localhost:{free}"))
-    data = ["--data-dir", str(small_mnist)]
-    done = distrun("launch", spec.name, "--", *data, *SHORT, timeout=200)
+        done = distrun("launch", spec.name, *PATIENT, "--", *data, *SHORT, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = lines_of(done.stdout)
     for task, headline in TRAINERS[name].items():
@@ -90,7 +92,12 @@ def test_trains(name, distrun, small_mnist):
 def follows_to_the_end(lines: dict[str, list[str]], tasks: dict[str, dict]) -> None:
     last = lines["evaluator:0"][-1]
     assert re.fullmatch(r"ckpt-2 \(epoch 2\): test_accuracy [\d.]+  test_loss [\d.]+", last)
-    trained = re.search(r"test_accuracy [\d.]+", lines["chief:0"][-1])
+    # Not the last line of all: where the worker leaves first, TensorFlow may say so.
+    (trained,) = (
+        re.search(r"test_accuracy [\d.]+", line)
+        for line in lines["chief:0"]
+        if line.startswith("epoch 2/2 ")
+    )
     assert trained
     assert trained[0] in last
     assert tasks["evaluator:0"]["state"] == "succeeded"

@@ -71,7 +71,7 @@ def kill_at(tasks, wait_until):
 
 
 def test_two_workers_go_on_together_from_the_last_checkpoint(distrun, train, tasks, kill_at):
-    launch = train("multi_worker_mirrored", "{worker: 2}", steps=80)
+    launch = train("multi_worker_mirrored", "{worker: 2}", steps=400)
     came_to = kill_at("worker:1", "worker:1", step=15)
     assert launch.wait(PATIENCE) == 0, distrun("logs").stdout[-4000:]
     assert {name: task["attempt"] for name, task in tasks().items()} == {
@@ -86,14 +86,15 @@ def test_two_workers_go_on_together_from_the_last_checkpoint(distrun, train, tas
         assert "epoch 1/1" not in before
         resumed = re.search(r"resumed from ckpt-\d+ in saved: epoch 1, after step (\d+)", after)
         assert resumed, log
-        assert int(resumed[1]) >= came_to - came_to % CHECKPOINT_EVERY
-        assert "epoch 1/1  step 80 " in after
+        # A step is told of before it is saved.
+        assert int(resumed[1]) > came_to - 1 - CHECKPOINT_EVERY
+        assert "epoch 1/1  step 400 " in after
 
 
 def test_a_parameter_servers_worker_comes_back_alone_while_the_chief_trains_on(
     distrun, train, tasks, kill_at
 ):
-    launch = train("parameter_server", "{chief: 1, worker: 2, ps: 1}", steps=400)
+    launch = train("parameter_server", "{chief: 1, worker: 2, ps: 1}", steps=700)
     kill_at("worker:1", "chief:0", step=20)
     assert launch.wait(PATIENCE) == 0, distrun("logs").stdout[-4000:]
     attempts = {name: task["attempt"] for name, task in tasks().items()}
@@ -104,6 +105,6 @@ def test_a_parameter_servers_worker_comes_back_alone_while_the_chief_trains_on(
     assert addresses[0] == addresses[1]
     # A step whose worker died is given to another: done at least once, and none is lost.
     last = distrun("logs", "-t", "chief", "--raw").stdout
-    told = re.search(r"400 steps scheduled, optimizer.iterations (\d+): no update lost", last)
+    told = re.search(r"700 steps scheduled, optimizer.iterations (\d+): no update lost", last)
     assert told, last
-    assert int(told[1]) >= 400
+    assert int(told[1]) >= 700

@@ -23,8 +23,8 @@ from desk import Caller, Desk
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
 STOPPED_SECONDS = 1.0
-GONE_WITHIN = 3.0
-PATIENCE = 150.0
+GONE_WITHIN = 10.0
+PATIENCE = 240.0
 CGROUPS = Path("/sys/fs/cgroup")
 OOM_BYTES = 64 << 20
 
@@ -143,7 +143,7 @@ class Trial:
                 },
             },
             "restart": {"max": 2, "backoff": "100ms", "backoff_max": "100ms"},
-            "timeouts": {"run": "120s", "grace": "5s"},
+            "timeouts": {"run": f"{PATIENCE:.0f}s", "grace": "5s"},
         }
         (self._folder / "job.yaml").write_text(yaml.safe_dump(spec))
 
@@ -225,7 +225,7 @@ class Trial:
         process = psutil.Process(pid)
         process.suspend()
         stopped = lambda: process.status() == psutil.STATUS_STOPPED  # noqa: E731
-        wrong = [] if self._desk.serve_until(stopped, 10) else ["it was not stopped"]
+        wrong = [] if self._desk.serve_until(stopped, PATIENCE) else ["it was not stopped"]
         held.answer("go")
         self._desk.serve_until(lambda: False, STOPPED_SECONDS)
         with contextlib.suppress(psutil.NoSuchProcess):  # the job's success ended it

@@ -43,4 +43,4 @@ def test_a_stop_and_a_continue_are_no_sigterm(wait_until):
         job.send_signal(signal.SIGTERM)
         assert job.stdout.readline() == "told to end\n"
         job.stdin.close()
-        assert job.wait(10) == 0
+        assert job.wait(60) == 0

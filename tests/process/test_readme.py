@@ -121,7 +121,7 @@ def run(block: Block, folder: Path) -> str:
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"

@@ -48,7 +48,7 @@ def test_it_serves_while_the_job_runs_and_ends_with_it(
     assert re.fullmatch(r"http://localhost:\d+/", address)
     assert address in distrun("status").stdout
     assert address in distrun("events").stdout
-    wait_until(lambda: answers(address), timeout=60)
+    wait_until(lambda: answers(address), timeout=120)
     (process,) = tensorboards(status()["supervisor_pid"])
     (tmp_path / "go").touch()
     assert distrun("wait").returncode == 0
@@ -69,10 +69,10 @@ def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(
     (process,) = wait_until(lambda: tensorboards(supervisor))
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: b"the job goes on" in (tmp_path / "said").read_bytes())
-    assert status()["state"] == "running"
+    wait_until(lambda: status()["state"] == "running")
     assert status()["tensorboard"] is None
     (tmp_path / "go").touch()
-    assert launch.wait(20) == 0
+    assert launch.wait(60) == 0
     assert "SIGKILL" in distrun("events").stdout
 
 

@@ -3,25 +3,28 @@
 Run with jobs/mnist as the working folder, and a data folder and a folder for results as arguments.
 """
 
+import json
 import os
 import resource
 import shutil
-import socket
 import sys
-from contextlib import redirect_stderr, redirect_stdout, suppress
+import time
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
-sys.path.insert(0, os.getcwd())
+sys.path[:0] = [os.getcwd(), str(Path(__file__).parents[1])]
 DATA, RESULTS = sys.argv[1:]
-NOTIFY = f"@distrun-loops-{os.getpid()}"
 TOLERANCE = 1e-3
 """How far apart two runs may end, as a share of the way that they have gone together (lengths of
 vectors of all weights). On one replica nothing differs. Sums over replicas differ in their last
 bit: 1e-6 of the way was measured, and more where a ReLU or a pooling near a tie makes more of it.
 """
+
+from job_harness import notified  # noqa: E402
 
 import main  # noqa: E402
 import synthetic  # noqa: E402
@@ -58,15 +61,10 @@ def run(*argv):
 
 def train(name, *argv):
     """Trains into a folder of its own; returns the epochs' lines."""
-    told.settimeout(0)
-    code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
+    with notified() as (os.environ["DISTRUN_NOTIFY"], told):
+        code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
+        steps = told()
     assert code == 0, (name, said, errors)
-    steps = []
-    while True:
-        try:
-            steps.append(dict(field.split("=") for field in told.recv(4096).decode().split()))
-        except BlockingIOError:
-            break
     assert steps, f"{name} told no progress"
     assert (steps[-1]["STEP"], steps[-1]["EPOCH"]) == ("16", "2"), (name, steps)
     return [line for line in said if line.startswith("epoch ")]
@@ -98,9 +96,6 @@ def apart(name, reference="reference"):
     return way(weights(name), weights(reference)) / way(weights("start"), weights(reference))
 
 
-told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-told.bind("\0" + NOTIFY[1:])
-os.environ["DISTRUN_NOTIFY"] = NOTIFY
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 import tensorflow as tf  # noqa: E402
 
@@ -113,10 +108,6 @@ code, _, errors = run(
     *COMMON[:-1], "1e-30", "--epochs", "1", "--checkpoint-dir", f"{RESULTS}/start"
 )
 assert code == 0, errors
-told.settimeout(0)
-with suppress(BlockingIOError):
-    while told.recv(4096):
-        pass
 reference = train("reference", *EPOCHS, "--summary-dir", f"{RESULTS}/logs")
 assert apart("reference", "reference") == 0.0
 assert way(weights("start"), weights("reference")) > 0.1
@@ -220,6 +211,33 @@ for more, says in (
     code, _, errors = run(*COMMON, *more, "--checkpoint-dir", f"{RESULTS}/two-for")
     assert code == 65
     assert says in errors[-1], errors
+
+# The chief writes the folder's first checkpoint, and its evaluator looks.
+import evaluator  # noqa: E402
+
+growing = Path(RESULTS, "growing")
+shutil.copytree(f"{RESULTS}/two-for", growing, ignore=shutil.ignore_patterns("checkpoint"))
+(growing / "ckpt-2.index").write_bytes(b"")
+looks = []
+
+
+def whole_after_a_look(_):
+    looks.append(len(looks))
+    assert looks == [0], "it was not evaluated when it was whole"
+    for name in ("ckpt-2.index", "checkpoint"):
+        shutil.copy(f"{RESULTS}/two-for/{name}", growing)
+
+
+evaluator.time = SimpleNamespace(sleep=whole_after_a_look, monotonic=time.monotonic)
+config = {"cluster": {"worker": ["localhost:1"]}, "task": {"type": "evaluator", "index": 0}}
+os.environ["TF_CONFIG"] = json.dumps(config)
+code, said, errors = run(
+    "--data-dir", DATA, "--model", "cnn", "--epochs", "2", "--checkpoint-dir", str(growing)
+)  # fmt: skip
+del os.environ["TF_CONFIG"]
+assert code == 0, errors
+assert len(said) == 2, said
+assert said[1].startswith(f"ckpt-2 (epoch 2): {wanted}  "), said
 
 
 def summaries(folder):
