@@ -13,9 +13,12 @@ SCRIPT = """
 import sys
 from startup import StartUpGuard
 
-StartUpGuard().on_signal(lambda: print("told to end", flush=True))
+guard = StartUpGuard()
+guard.on_signal(lambda: print("told to end", flush=True))
 for line in sys.stdin:
     print(line, end="", flush=True)
+# Its thread may be printing still, and Python cannot end amid that.
+guard.end()
 """
 LONGER_THAN_A_LOOK = 0.3
 
