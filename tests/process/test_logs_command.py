@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import struct
 import subprocess
 import time
 from datetime import datetime
 from pathlib import Path
 
 import psutil
+
+from distrun.agent.logindex import RECORD
 
 A_PART = 30_000_000
 LINES = 900_000  # of 56 bytes, twice: 100 MB
@@ -54,7 +55,7 @@ def test_grep_since_and_timestamps(distrun, detached, tmp_path, wait_until):
 def is_known(log: Path) -> bool:
     """Whether the index says when all that is in a log was written."""
     records = log.with_suffix(".idx").read_bytes()
-    return records[-8:] == struct.pack("<Q", log.stat().st_size)
+    return bool(records) and RECORD.unpack(records[-RECORD.size :])[1] == log.stat().st_size
 
 
 def test_a_progress_bar_does_not_wreck_the_view(distrun, write_spec):

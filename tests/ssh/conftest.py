@@ -86,6 +86,17 @@ def processes_of() -> Callable[..., list[psutil.Process]]:
 
 
 @pytest.fixture
+def has_ended(distrun: Any) -> Callable[[str], bool]:
+    """Whether the record of the newest job has the end of a task's attempt."""
+
+    def ended(task: str) -> bool:
+        record = map(json.loads, distrun("events", "--json").stdout.splitlines())
+        return any((each["event"], each.get("task")) == ("TaskEnded", task) for each in record)
+
+    return ended
+
+
+@pytest.fixture
 def cut_off(status: Any) -> Callable[[networks.Host], None]:
     """Pull the cable of a host, and have the newest job notice that at once.
 

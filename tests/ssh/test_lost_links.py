@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -126,7 +125,7 @@ def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
 
 
 def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Path
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, has_ended: Any, tmp_path: Path
 ):
     on = hosts(3)
     script = f"""\
@@ -142,7 +141,7 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
     )  # fmt: skip
     process = distrun.start("launch", spec, stderr=-1, stdout=-1, text=True)
     # Behind that nothing comes of it: neither words nor how many they were.
-    wait_until(lambda: has_ended(distrun, "worker:1"))
+    wait_until(lambda: has_ended("worker:1"))
     wait_until(lambda: "worker:1    | done" in distrun("logs").stdout)
     wait_until(lambda: "evaluating" in distrun("logs").stdout)
     on[1].cut()
@@ -162,11 +161,6 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
     assert "evaluator:0 has failed and stays down" in said
     assert "the logs of h3's tasks are not all here" in said
     assert "the logs of h2's" not in said
-
-
-def has_ended(distrun: Any, task: str) -> bool:
-    record = map(json.loads, distrun("events", "--json").stdout.splitlines())
-    return any((each["event"], each.get("task")) == ("TaskEnded", task) for each in record)
 
 
 @pytest.fixture

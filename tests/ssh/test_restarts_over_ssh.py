@@ -25,13 +25,10 @@ def told(distrun: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
 
 
-def has_ended(distrun: Any, task: str) -> bool:
-    return any((e["event"], e.get("task")) == ("TaskEnded", task) for e in told(distrun))
-
-
 def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, cut_off: Any, tmp_path: Path
-):
+    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, cut_off: Any, has_ended: Any,
+    tmp_path: Path,
+):  # fmt: skip
     h1, h2 = hosts(2)
     script = LOCKED.format(folder=tmp_path)
     spec = remote_spec(script, [h1, h2], timeouts={"link": "60s"}, restart=SOON)
@@ -42,7 +39,7 @@ def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
     wait_until(lambda: "the link to h2 is lost" in distrun("events").stdout)
     tmp_path.joinpath("fail").touch()
     wait_until(lambda: "worker:0, worker:1 start again" in distrun("events").stdout)
-    wait_until(lambda: has_ended(distrun, "worker:0"))
+    wait_until(lambda: has_ended("worker:0"))
     # Its backoff is over long ago; what it waits for is a task that nobody can reach.
     assert "attempt 1" not in distrun("logs", "-t", "worker:0").stdout
     h2.mend()
