@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun import events
-from distrun.agent import family, wire
+from distrun.agent import protocol
+from distrun.agent.linux import processes
 from distrun.errors import InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ _ANSWER_SECONDS = 5.0
 _CONNECT_AGAIN = 0.01
 
 
-def connect(folder: JobFolder) -> wire.Channel | None:
+def connect(folder: JobFolder) -> protocol.Channel[protocol.Notice, protocol.Request] | None:
     """A channel to a job's supervisor; None where none lives."""
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         connection = folder.connect()
         if connection is not None:
             descriptor = connection.detach()
-            return wire.Channel(descriptor, descriptor)
+            return protocol.Channel(descriptor, descriptor, protocol.Notice)
         # It lives and does not listen while it starts, and when it is about to end.
         if folder.supervisor_pid() is None:
             return None
@@ -46,11 +47,11 @@ def wake(folder: JobFolder) -> None:
     """Let a job's supervisor go on where somebody has suspended it."""
     supervisor = folder.supervisor_pid()
     if supervisor is not None:
-        family.wake(supervisor)
+        processes.wake(supervisor)
 
 
 def wait_for_end(
-    channel: wire.Channel,
+    channel: protocol.Channel[protocol.Notice, protocol.Request],
     job_id: str,
     timeout: float | None = None,
     on_event: Callable[[events.Event], None] = lambda _: None,
@@ -73,7 +74,7 @@ def wait_for_end(
             selector.select(left)
             channel.flush()
             for _, message in channel.receive():
-                if isinstance(message, wire.Happened):
+                if isinstance(message, protocol.JobEvent):
                     event = events.decode(message.event)
                     if event is not None:
                         on_event(event)
@@ -107,14 +108,14 @@ def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
     channel = connect(folder)
     if channel is None:
         return found
-    channel.send(wire.Watch())
+    channel.send(protocol.Watch())
     deadline = time.monotonic() + _ANSWER_SECONDS
     while not channel.ended and time.monotonic() < deadline:
         select.select([channel.reader], [], [], max(0.0, deadline - time.monotonic()))
         for _, message in channel.receive():
-            if isinstance(message, wire.Progress):
+            if isinstance(message, protocol.Progress):
                 found[message.task] = message.values
-            elif isinstance(message, wire.Watching):
+            elif isinstance(message, protocol.WatchStarted):
                 channel.close()
                 return found
     channel.close()
@@ -128,7 +129,7 @@ def sweep(job_id: str) -> int:
     """
     wanted = os.fsencode(job_id)
     found = [process for process in _all_processes() if _is_task_of(process.pid, wanted)]
-    family.end_these(found, grace=1.0)
+    processes.end_these(found, grace=1.0)
     return len(found)
 
 
@@ -136,18 +137,18 @@ def has_processes(job_id: str) -> bool:
     """Whether a task of the job, its agent or its supervisor still runs on this machine."""
     wanted = os.fsencode(job_id)
     return any(
-        family.environment(process.pid).get(b"DISTRUN_JOB_ID") == wanted
+        processes.environment(process.pid).get(b"DISTRUN_JOB_ID") == wanted
         for process in _all_processes()
     )
 
 
-def _all_processes() -> list[family.Process]:
-    looked = [family.look(int(name)) for name in os.listdir("/proc") if name.isdigit()]
+def _all_processes() -> list[processes.Process]:
+    looked = [processes.look(int(name)) for name in os.listdir("/proc") if name.isdigit()]
     return [process for process in looked if process is not None and not process.is_zombie]
 
 
 def _is_task_of(pid: int, job_id: bytes) -> bool:
-    env = family.environment(pid)
+    env = processes.environment(pid)
     return env.get(b"DISTRUN_JOB_ID") == job_id and b"DISTRUN_TASK" in env
 
 
@@ -157,7 +158,7 @@ class Supervised:
     def __init__(self, folder: JobFolder) -> None:
         self._channel = connect(folder)
         if self._channel is not None:
-            self._channel.send(wire.Watch())
+            self._channel.send(protocol.Watch())
 
     @property
     def descriptor(self) -> int | None:

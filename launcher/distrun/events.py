@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from distrun.agent import kernel
+from distrun.agent.linux import syscalls
 from distrun.codec import from_json, to_json
 from distrun.spec.model import NO_RESTARTS, RestartSpec
 from distrun.strategies import Success
@@ -128,7 +128,7 @@ class Synced(Event):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class FilesLeft(Event):
+class FilesPreserved(Event):
     """Tasks have written files into that copy: they are kept on the host, in `folder`."""
 
     host: str
@@ -330,7 +330,7 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         JobCreated, HostReady, HostFault, HostLost, LinkLost, LinkRestored, LogsIncomplete,
-        SyncStarted, Synced, FilesLeft,
+        SyncStarted, Synced, FilesPreserved,
         PreflightSkipped, PreflightStarted, PreflightFound, PreflightEnded,
         JobPlanned, Aborted, TaskStarted, TaskNotStarted, TaskExited, TaskEnded, TaskReported,
         RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut,
@@ -388,7 +388,7 @@ class EventLog:
         if not self._keeps_room or size + _ROOM <= self._kept:
             return
         try:
-            kernel.reserve(self._file, size, 2 * _ROOM)
+            syscalls.reserve(self._file, size, 2 * _ROOM)
         except OSError as error:
             self._keeps_room = False
             if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.agent import wire
+from distrun.agent import protocol
 from distrun.errors import HostError, InvalidSpecError
 from distrun.preflight import Check, Grade
 from distrun.preflight.words import count, some
@@ -17,12 +17,12 @@ from distrun.supervisor.preflight import Preflight
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.agent.wire import Hello, Message
+    from distrun.agent.protocol import Hello, Report
     from distrun.plan import Plan
     from distrun.spec.model import Spec
-    from distrun.transport.diagnosis import Diagnosis
+    from distrun.supervisor.hosts.diagnosis import Diagnosis
 
-_MISSING = wire.Hello(wire.PROTOCOL, 0, "", "", cores=1.0, gpus=list(range(256)), at=0.0)
+_MISSING = protocol.Hello(protocol.PROTOCOL, 0, "", "", cores=1.0, gpus=list(range(256)), at=0.0)
 """Stands for a host that cannot be used, so that there is a plan by which to ask the others."""
 
 
@@ -107,7 +107,7 @@ class _Trial(Rehearsal):
         is_whole = not any(host in self.troubles for host in self._asked)
         return self._preflight is not None and self.checks is None and is_whole
 
-    def on_answer(self, host: str, message: Message) -> None:
+    def on_answer(self, host: str, message: Report) -> None:
         if self._preflight is not None:
             self._preflight.take(host, message)
             self.checks = self._preflight.checks()
@@ -136,7 +136,7 @@ class _Trial(Rehearsal):
         plan = None
         for host in missing:
             needed = self.preparation.on_hello(host, self.hellos.get(host, _MISSING))
-            held = wire.PortsHeld(list(range(1, needed.free + 1)), needed.wanted)
+            held = protocol.PortsHeld(list(range(1, needed.free + 1)), needed.wanted)
             try:
                 plan = self.preparation.on_ports(host, held)
             except InvalidSpecError:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
-from distrun.agent.wire import LAST_WORDS
+from distrun.agent.protocol import UNSENT_REPORTS
 from distrun.errors import HostError, UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class JobFolder:
     def _last_words(self) -> list[events.Event]:
         """What became of its tasks after its supervisor's death, where an agent could tell."""
         try:
-            return events.read(str(self.logs / LAST_WORDS))
+            return events.read(str(self.logs / UNSENT_REPORTS))
         except OSError:
             return []
 

@@ -9,19 +9,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.agent import kernel, wire
+from distrun.agent import protocol
+from distrun.agent.linux import syscalls
 from distrun.errors import HostError, InvalidSpecError
 from distrun.plan import READ
-from distrun.supervisor.hosts import Callbacks, Hosts, unreachable_error
+from distrun.supervisor.hosts.pool import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.agent.wire import Hello, Message
+    from distrun.agent.protocol import Hello, Report
     from distrun.plan import Plan
     from distrun.spec.model import Spec
-    from distrun.transport.diagnosis import Diagnosis
+    from distrun.supervisor.hosts.diagnosis import Diagnosis
 
 _JOB_ID = "plan"
 
@@ -70,7 +71,7 @@ class Rehearsal:
         self.invalid: InvalidSpecError | None = None
         self._is_leaving = False
         self._selector = selectors.DefaultSelector()
-        self._signals = kernel.signal_pipe((signal.SIGCHLD,))
+        self._signals = syscalls.signal_pipe((signal.SIGCHLD,))
         callbacks = Callbacks(
             report=self._on_report,
             gone=self._on_gone,
@@ -103,7 +104,7 @@ class Rehearsal:
         """Whether there is more to be learnt: all that is in the way of a plan, if not the plan."""
         return self.invalid is None and bool(self.pending)
 
-    def on_answer(self, host: str, message: Message) -> None:
+    def on_answer(self, host: str, message: Report) -> None:
         """Take what has nothing to do with the plan."""
 
     def _go_on(self) -> None:
@@ -114,7 +115,7 @@ class Rehearsal:
 
     def _leave(self) -> None:
         self._is_leaving = True
-        self.hosts.order_all(wire.Shutdown())
+        self.hosts.order_all(protocol.Shutdown())
 
     def _wait(self) -> None:
         self.hosts.watch_writing()
@@ -130,21 +131,21 @@ class Rehearsal:
         self._signals.read(4096)
         self.hosts.look_for_exits()
 
-    def _on_report(self, host: str, message: Message) -> None:
+    def _on_report(self, host: str, message: Report) -> None:
         if self._is_leaving:
             return
-        if isinstance(message, wire.Hello):
+        if isinstance(message, protocol.Hello):
             self.hellos[host] = message
             self.hosts.order(host, self.preparation.on_hello(host, message))
-        elif isinstance(message, wire.PortsHeld):
+        elif isinstance(message, protocol.PortsHeld):
             self.pending.discard(host)
             try:
                 self.plan = self.preparation.on_ports(host, message)
             except InvalidSpecError as error:
                 self.invalid = error
-        elif isinstance(message, wire.PortsRefused):
+        elif isinstance(message, protocol.PortsRefused):
             self._fail(host, self.preparation.refusal(host, message))
-        elif isinstance(message, wire.Fault):
+        elif isinstance(message, protocol.Fault):
             self._fail(host, HostError(f"{host} cannot be prepared: {message.reason}"))
         else:
             self.on_answer(host, message)

@@ -12,21 +12,23 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle, transport
-from distrun.agent import family, kernel, wire
+from distrun import events, lifecycle
+from distrun.agent import protocol
+from distrun.agent.linux import processes, syscalls
 from distrun.codec import to_json
 from distrun.errors import DistrunError, InternalError
+from distrun.supervisor.hosts.local import isolated_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from distrun.agent import filemessages
-    from distrun.agent.wire import Message
+    from distrun.agent.protocol import Notice, file_messages
     from distrun.jobstore import JobFolder
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
 
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_Channel = protocol.Channel[protocol.Notice, protocol.Request]
 SIGPIPE_EXIT = 128 + signal.SIGPIPE
 
 
@@ -79,7 +81,7 @@ class Session:
         preflight: bool = True,
         on_event: Callable[[events.Event, lifecycle.JobState], None],
         on_signal: Callable[[int], None],
-        on_sending: Callable[[filemessages.Sending], None] = lambda _: None,
+        on_sending: Callable[[file_messages.TransferProgress], None] = lambda _: None,
         manifest: Manifest | None = None,
     ) -> None:
         self.folder = folder
@@ -92,12 +94,12 @@ class Session:
         self._sends_files = manifest is not None
         self._selector = selectors.DefaultSelector()
         # Should the supervisor die, what it leaves comes to this process.
-        kernel.become_subreaper()
-        self._signals = kernel.signal_pipe(_STOPPING_SIGNALS)
+        syscalls.become_subreaper()
+        self._signals = syscalls.signal_pipe(_STOPPING_SIGNALS)
         self._channel, self._process = _start_supervisor(folder.job_id)
         self._channel.send(
-            wire.OpenJob(
-                wire.PROTOCOL,
+            protocol.OpenJob(
+                protocol.PROTOCOL,
                 folder.job_id,
                 str(folder.path),
                 to_json(spec),
@@ -136,14 +138,14 @@ class Session:
                 self._take_leave_of_supervisor()
             yield
 
-    def stop(self, order: wire.StopJob) -> None:
+    def stop(self, order: protocol.StopJob) -> None:
         """Ask the supervisor to end the job; asked again, at once."""
         self._channel.send(order)
-        family.wake(self._process.pid)
+        processes.wake(self._process.pid)
 
     def detach(self) -> None:
         """Let the job go on without this command."""
-        self._channel.send(wire.Detach())
+        self._channel.send(protocol.Detach())
         while self._channel.pending:
             self._channel.watch_writing(self._selector)
             for key, _ in self._selector.select():
@@ -159,19 +161,19 @@ class Session:
         for _, message in self._channel.receive():
             self._on_message(message)
 
-    def _on_message(self, message: Message) -> None:
-        if isinstance(message, wire.Refused):
+    def _on_message(self, message: Notice) -> None:
+        if isinstance(message, protocol.Refused):
             error = DistrunError(message.message, hint=message.hint)
             error.exit_code = message.exit_code
             raise error
-        if isinstance(message, wire.Progress):
+        if isinstance(message, protocol.Progress):
             self.progress[message.task] = message.values
         if self._sends_files:
-            from distrun.agent.filemessages import Sending
+            from distrun.agent.protocol.file_messages import TransferProgress
 
-            if isinstance(message, Sending):
+            if isinstance(message, TransferProgress):
                 self._on_sending(message)
-        if isinstance(message, wire.Happened):
+        if isinstance(message, protocol.JobEvent):
             event = events.decode(message.event)
             if isinstance(event, events.TaskStarted):
                 self.progress.pop(event.task, None)  # what the attempt before it had said
@@ -185,7 +187,7 @@ class Session:
 
     def _take_leave_of_supervisor(self) -> None:
         status = self._process.wait()
-        family.end_all(lifecycle.PROMPT_GRACE)
+        processes.end_all(lifecycle.PROMPT_GRACE)
         recorded = self.folder.state()
         if status == 0 and recorded.phase.is_final:
             self.state = recorded
@@ -193,7 +195,7 @@ class Session:
         how = (
             f"exited with {status}"
             if status >= 0
-            else f"was killed by {kernel.signal_name(-status)}"
+            else f"was killed by {syscalls.signal_name(-status)}"
         )
         raise InternalError(
             f"the supervisor of job {self.folder.job_id} {how}; its tasks have been ended",
@@ -201,12 +203,14 @@ class Session:
         )
 
 
-def _start_supervisor(job_id: str) -> tuple[wire.Channel, subprocess.Popen[bytes]]:
+def _start_supervisor(
+    job_id: str,
+) -> tuple[protocol.Channel[protocol.Notice, protocol.Request], subprocess.Popen[bytes]]:
     """A process in a session of its own: the terminal's signals do not reach it."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            transport.isolated_python("distrun.supervisor.main", job_id, str(theirs.fileno())),
+            isolated_python("distrun.supervisor.main", job_id, str(theirs.fileno())),
             stdin=subprocess.DEVNULL,
             stdout=_stderr(),
             stderr=_stderr(),
@@ -215,7 +219,7 @@ def _start_supervisor(job_id: str) -> tuple[wire.Channel, subprocess.Popen[bytes
             env={**os.environ, "DISTRUN_JOB_ID": job_id},
         )
     descriptor = ours.detach()
-    return wire.Channel(descriptor, descriptor), process
+    return protocol.Channel(descriptor, descriptor, protocol.Notice), process
 
 
 def _stderr() -> int:

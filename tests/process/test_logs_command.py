@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from distrun.agent.logindex import RECORD
+from distrun.agent.logs.index import RECORD
 
 A_PART = 30_000_000
 LINES = 900_000  # of 56 bytes, twice: 100 MB

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from distrun.transport.ssh import open_link
+from distrun.supervisor.hosts.ssh import open_link
 
 WRITER = """
 import os, sys

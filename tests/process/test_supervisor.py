@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from distrun import events, lifecycle, transport
-from distrun.agent import wire
+from distrun import events, lifecycle
+from distrun.agent import protocol
 from distrun.codec import to_json
 from distrun.jobstore import JobFolder
 from distrun.spec.model import (
@@ -28,9 +28,10 @@ from distrun.spec.model import (
     Spec,
 )
 from distrun.strategies import Role, Success
+from distrun.supervisor.hosts import local
 
 TIMEOUT = 20.0
-STOP = wire.StopJob("SIGINT", 2, None, 130)
+STOP = protocol.StopJob("SIGINT", 2, None, 130)
 
 
 class Launch:
@@ -41,22 +42,22 @@ class Launch:
         ours, theirs = socket.socketpair()
         with theirs:
             if command is None:
-                command = transport.isolated_python("distrun.supervisor.main")
+                command = local.isolated_python("distrun.supervisor.main")
             self.process = subprocess.Popen(
                 [*command, "job-1", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
         descriptor = ours.detach()
-        self.channel = wire.Channel(descriptor, descriptor)
+        self.channel = protocol.Channel(descriptor, descriptor, protocol.Notice)
         self.state = lifecycle.JobState()
         self.history: list[events.Event] = []
 
     def open(self, spec: Spec, *more: Any) -> None:
-        order = wire.OpenJob(
-            wire.PROTOCOL, "job-1", str(self.folder.path), to_json(spec), spec.source
+        order = protocol.OpenJob(
+            protocol.PROTOCOL, "job-1", str(self.folder.path), to_json(spec), spec.source
         )
-        frames = b"".join(wire.encode(message) for message in (order, *more))
+        frames = b"".join(protocol.encode(message) for message in (order, *more))
         with socket.socket(fileno=self.channel.writer) as link:  # all in one piece
             link.setblocking(True)
             link.sendall(frames)
@@ -70,7 +71,7 @@ class Launch:
             assert time.monotonic() < deadline, f"it has not ended: {self.history}"
             select.select([self.channel.reader], [], [], 0.1)
             for _, message in self.channel.receive():
-                assert isinstance(message, wire.Happened), message
+                assert isinstance(message, protocol.JobEvent), message
                 event = events.decode(message.event)
                 assert event is not None
                 self.history.append(event)
@@ -139,7 +140,7 @@ def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec):
 def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
     launches: list[Launch], spec: Spec, distrun_home: Path
 ):
-    command = transport.isolated_python("distrun.supervisor.main")
+    command = local.isolated_python("distrun.supervisor.main")
     launches.append(Launch(distrun_home, ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command]))
     launches[0].open(spec)
     state = launches[0].until_end()
@@ -152,20 +153,20 @@ def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
 FAKE_AGENT = """
     import os, select, sys, time
     sys.path.insert(0, sys.argv[1])
-    from distrun.agent import wire
-    link = wire.Channel(os.dup(0), os.dup(1))
+    from distrun.agent import protocol
+    link = protocol.Channel(os.dup(0), os.dup(1), protocol.Order)
     while not link.ended:
         select.select([link.reader], [], [])
         for _, order in link.receive():
-            if isinstance(order, wire.Configure):
-                link.send(wire.Hello(1, os.getpid(), "here", "3.11", 2.0, [], time.time()))
-            elif isinstance(order, wire.HoldPorts):
-                link.send(wire.PortsHeld([20001 + n for n in range(order.free)], []))
-            elif isinstance(order, wire.StartTask):
-                link.send(wire.TaskStarted(order.task, 0, 1, time.time()))
+            if isinstance(order, protocol.Configure):
+                link.send(protocol.Hello(1, os.getpid(), "here", "3.11", 2.0, [], time.time()))
+            elif isinstance(order, protocol.HoldPorts):
+                link.send(protocol.PortsHeld([20001 + n for n in range(order.free)], []))
+            elif isinstance(order, protocol.StartTask):
+                link.send(protocol.TaskStarted(order.task, 0, 1, time.time()))
                 if order.task == "worker:1":
                     os.write(link.writer, b"Segmentation fault\\n")
-            elif isinstance(order, wire.Shutdown):
+            elif isinstance(order, protocol.Shutdown):
                 sys.exit(0)
 """
 WITH_FAKE_AGENT = """
@@ -173,7 +174,7 @@ WITH_FAKE_AGENT = """
     sources, fake = sys.argv.pop(1), sys.argv.pop(1)
     sys.path.insert(0, sources)
     from distrun.supervisor.main import main
-    from distrun.transport import local
+    from distrun.supervisor.hosts import local
     local.isolated_python = lambda *args: [sys.executable, "-I", "-S", fake, sources]
     main()
 """
@@ -184,7 +185,7 @@ def test_an_agent_that_sends_noise_is_let_go(
 ):
     fake = tmp_path / "agent.py"
     fake.write_text(textwrap.dedent(FAKE_AGENT))
-    sources = transport.isolated_python("x")[-1]
+    sources = local.isolated_python("x")[-1]
     code = textwrap.dedent(WITH_FAKE_AGENT)
     command = [sys.executable, "-I", "-S", "-c", code, sources, str(fake)]
     launches.append(Launch(distrun_home, command))
@@ -208,7 +209,7 @@ def test_a_clock_that_jumps_moves_no_deadline(
     launches: list[Launch], spec: Spec, distrun_home: Path
 ):
     """By a day with every look at it; backoff and timeouts go by another clock."""
-    sources = transport.isolated_python("x")[-1]
+    sources = local.isolated_python("x")[-1]
     code = textwrap.dedent(WITH_JUMPING_CLOCK)
     launches.append(Launch(distrun_home, [sys.executable, "-I", "-S", "-c", code, sources]))
     program = replace(spec.program, argv=("sh", "-c", "test $DISTRUN_ATTEMPT = 1 || exit 3"))

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from distrun.agent.logindex import RECORD
+from distrun.agent.logs.index import RECORD
 
 
 def test_much_output_comes_whole_and_starves_no_other_host(

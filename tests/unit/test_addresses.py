@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from distrun.agent.protocol import PROTOCOL, Hello
 from distrun.agent.remote import ends_of_connection
-from distrun.agent.wire import PROTOCOL, Hello
 from distrun.spec.machine import is_loopback
-from distrun.supervisor import addresses as subject
-from distrun.supervisor.addresses import addresses
+from distrun.supervisor.hosts import addresses as subject
+from distrun.supervisor.hosts.addresses import addresses
 
 HERE = socket.gethostname()
 

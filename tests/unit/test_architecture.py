@@ -24,15 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = ROOT / "launcher"
 PACKAGE = LAUNCHER / "distrun"
 
-AGENT_FOR_THE_LAUNCHER = {
-    "distrun.agent.wire",  # what both ends of a link say
-    "distrun.agent.seal",  # how that is told from noise
-    "distrun.agent.outbox",  # what one end has said and the other not yet taken
-    "distrun.agent.filemessages",  # the part of it that is about files
-    "distrun.agent.questions",  # the same, before a job starts
-    "distrun.agent.kernel",  # prctl, inotify
-    "distrun.agent.family",  # a process and what descends from it: the supervisor is one too
-}
+AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux")
+"""Two packages: what both ends of a link speak, and what both need of Linux."""
+FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
     *("distrun.strategies", "distrun.verdict"),
@@ -52,7 +46,7 @@ PURE_STDLIB = {
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
     *("posixpath", "re", "shlex", "string", "textwrap", "types", "typing"),
 }
-IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor", "transport"}
+IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo", "annotationlib", "compression"}
 JOBS_FILES = {"events.jsonl", "plan.json", "spec.yaml"}
@@ -74,6 +68,17 @@ class Module:
     def imports(self) -> list[tuple[int, str]]:
         """Return (line, dotted name) of every import, wherever it stands in the module."""
         return [found for node in ast.walk(self.tree) for found in self._imported_by(node)]
+
+    @functools.cached_property
+    def lines_for_types(self) -> set[int]:
+        """Lines that run for type checkers alone."""
+        return {
+            line
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inside in node.body
+            for line in range(inside.lineno, (inside.end_lineno or inside.lineno) + 1)
+        }
 
     def _imported_by(self, node: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
@@ -125,7 +130,8 @@ def the_agent_stands_alone(module: Module) -> Iterator[Finding]:
         for line, name in module.imports:
             inside = name == "distrun.agent" or name.startswith("distrun.agent.")
             standard = top(name) in sys.stdlib_module_names and top(name) not in NEWER_THAN_3_8
-            if not inside and not standard:
+            for_types = top(name) in FOR_TYPES_ALONE and line in module.lines_for_types
+            if not (inside or standard or for_types):
                 yield line, f"the agent imports {name}"
 
 
@@ -133,7 +139,10 @@ def the_launcher_uses_little_of_the_agent(module: Module) -> Iterator[Finding]:
     """The agent is a process, here and elsewhere: it is started, not imported."""
     if not module.within("distrun.agent"):
         for line, name in module.imports:
-            if name.startswith("distrun.agent") and name not in AGENT_FOR_THE_LAUNCHER:
+            face = any(
+                name == each or name.startswith(f"{each}.") for each in AGENT_FOR_THE_LAUNCHER
+            )
+            if name.startswith("distrun.agent") and not face:
                 yield line, f"imports {name}"
 
 
@@ -240,7 +249,12 @@ def modules() -> tuple[tuple[Path, Module], ...]:
 
 
 SIBLINGS = frozenset(
-    {*AGENT_FOR_THE_LAUNCHER, *PURE, "distrun.agent.loop", "distrun.events", "distrun.transport"}
+    {
+        *AGENT_FOR_THE_LAUNCHER,
+        *PURE,
+        *("distrun.agent.agent", "distrun.agent.linux.syscalls", "distrun.events"),
+        *("distrun.session", "distrun.supervisor"),
+    }
 )
 
 
@@ -259,21 +273,22 @@ def test_rule(rule: Rule) -> None:
 
 
 BAD = [
-    (the_agent_stands_alone, "distrun.agent.task", "import psutil"),
-    (the_agent_stands_alone, "distrun.agent.task", "from distrun import events"),
-    (the_agent_stands_alone, "distrun.agent.task", "from .. import errors"),
-    (the_agent_stands_alone, "distrun.agent.task", "def f():\n    import distrun.errors"),
-    (the_agent_stands_alone, "distrun.agent.task", "import tomllib"),
-    (the_launcher_uses_little_of_the_agent, "distrun.logs", "import distrun.agent.loop"),
+    (the_agent_stands_alone, "distrun.agent.tasks.task", "import psutil"),
+    (the_agent_stands_alone, "distrun.agent.tasks.task", "from distrun import events"),
+    (the_agent_stands_alone, "distrun.agent.tasks.task", "from ... import errors"),
+    (the_agent_stands_alone, "distrun.agent.tasks.task", "def f():\n    import distrun.errors"),
+    (the_agent_stands_alone, "distrun.agent.tasks.task", "import tomllib"),
+    (the_agent_stands_alone, "distrun.agent.structs", "from typing_extensions import Self"),
+    (the_launcher_uses_little_of_the_agent, "distrun.logs", "import distrun.agent.agent"),
     (the_launcher_uses_little_of_the_agent, "distrun.logs", "from .agent.loop import Agent"),
-    (the_launcher_uses_little_of_the_agent, "distrun.logs", "from distrun.agent import loop"),
+    (the_launcher_uses_little_of_the_agent, "distrun.logs", "from distrun.agent import agent"),
     (decisions_are_pure, "distrun.plan", "import os"),
     (decisions_are_pure, "distrun.plan", "from os import path"),
     (decisions_are_pure, "distrun.plan", "import importlib\nimportlib.import_module('time')"),
     (decisions_are_pure, "distrun.lifecycle", "def f():\n    from time import monotonic"),
     (decisions_are_pure, "distrun.lifecycle", "from pathlib import Path"),
     (decisions_are_pure, "distrun.lifecycle.state", "from distrun.jobstore import Job"),
-    (decisions_are_pure, "distrun.lifecycle", "from distrun import transport"),
+    (decisions_are_pure, "distrun.lifecycle", "from distrun import session"),
     (decisions_are_pure, "distrun.lifecycle", "def f(p):\n    return open(p)"),
     (jobs_are_free_of_distrun, "jobs.mnist.main", "from distrun.strategies import Role"),
     (heavy_packages_have_one_place, "distrun.logs", "from rich.console import Console"),
@@ -290,8 +305,18 @@ BAD = [
 ]
 
 GOOD = [
-    ("distrun.agent.task", "import os\nfrom distrun.agent import family\nfrom . import wire"),
-    ("distrun.transport", "from distrun.agent import wire\nfrom .agent.kernel import prctl"),
+    (
+        "distrun.agent.tasks.task",
+        "import os\nfrom distrun.agent.linux import processes\nfrom . import notify",
+    ),
+        "distrun.agent.tasks.task",
+        "import os\nfrom distrun.agent.linux import processes\nfrom . import notify",
+    ),
+    ("distrun.session", "from distrun.agent import protocol\nfrom .agent.linux import syscalls"),
+    (
+        "distrun.agent.structs",
+        "if TYPE_CHECKING:\n    from typing_extensions import dataclass_transform",
+    ),
     ("distrun.plan", "import json\nfrom distrun.spec.model import Spec"),
     ("distrun.lifecycle", "from collections.abc import Mapping\nfrom distrun import events"),
     ("distrun.agent.main", "import sys\nif __name__ == '__main__':\n    sys.exit(main())"),
@@ -320,7 +345,7 @@ def test_every_rule_has_code_that_breaks_it() -> None:
 def test_the_code_is_where_the_rules_look() -> None:
     names = {module.name for _, module in modules()}
     packages = {name.rpartition(".")[0] for name in names} | names
-    wanted = {"distrun.cli", "distrun.spec", "distrun.jobstore", "distrun.transport"}
+    wanted = {"distrun.cli", "distrun.spec", "distrun.jobstore", "distrun.supervisor.hosts"}
     wanted |= {"distrun.supervisor", "jobs.mnist.main", *PURE, *AGENT_FOR_THE_LAUNCHER}
     assert wanted <= packages
 

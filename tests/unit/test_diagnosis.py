@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distrun.spec.model import SshSpec
-from distrun.transport.diagnosis import Diagnosis, diagnose, may_pass
+from distrun.supervisor.hosts.diagnosis import Diagnosis, diagnose, may_pass
 
 PLAIN = SshSpec()
 FULL = SshSpec(

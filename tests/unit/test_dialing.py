@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from distrun.agent import dialing
-from distrun.agent.questions import Dial, Target
+from distrun.agent.probe import dialer
+from distrun.agent.protocol.probe_messages import Dial, Target
 
 GREETING = "distrun here\n"
 
@@ -39,7 +39,7 @@ def answering(greeting: str) -> Iterator[int]:
 def kinds(port: int, seconds: float) -> list[str]:
     """What is wrong with that port, as one sees it who calls it."""
     order = Dial([Target("127.0.0.1", [port], GREETING)], seconds)
-    return [miss.kind for miss in dialing.dial(order).misses]
+    return [miss.kind for miss in dialer.dial(order).misses]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
             now += abs(pause)
             return heard
 
-    monkeypatch.setattr(dialing, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(dialing.selectors, "DefaultSelector", Slow)
+    monkeypatch.setattr(dialer, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(dialer.selectors, "DefaultSelector", Slow)
     with answering(GREETING) as port:
         assert kinds(port, 5.0) == missed

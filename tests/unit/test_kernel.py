@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from distrun.agent import family
-from distrun.agent.kernel import signal_name
+from distrun.agent.linux import processes
+from distrun.agent.linux.syscalls import signal_name
 
 BURST = """
 import os, signal
-from distrun.agent.kernel import signal_pipe
+from distrun.agent.linux.syscalls import signal_pipe
 pipe = signal_pipe([signal.SIGCHLD, signal.SIGTERM])
 for _ in range(2000):
     os.kill(os.getpid(), signal.SIGCHLD)
@@ -46,8 +46,8 @@ def test_a_stranger_with_a_childs_id_is_not_taken_for_a_child(monkeypatch: pytes
     try:
         # As when a child has ended between the list and the look, and its id is in use again.
         listed = {me: [child.pid, 1]}
-        monkeypatch.setattr(family, "children", lambda pid: listed.get(pid, []))
-        assert [process.pid for process in family.tree(me)] == [me, child.pid]
+        monkeypatch.setattr(processes, "children", lambda pid: listed.get(pid, []))
+        assert [process.pid for process in processes.tree(me)] == [me, child.pid]
     finally:
         child.kill()
         child.wait()
@@ -56,13 +56,13 @@ def test_a_stranger_with_a_childs_id_is_not_taken_for_a_child(monkeypatch: pytes
 def test_only_the_process_that_was_seen_is_signalled():
     child = subprocess.Popen(["sleep", "60"])
     try:
-        seen = family.look(child.pid)
+        seen = processes.look(child.pid)
         assert seen is not None
-        assert not family.send(seen._replace(started=seen.started - 1), signal.SIGKILL)
+        assert not processes.send(seen._replace(started=seen.started - 1), signal.SIGKILL)
         assert child.poll() is None
-        assert family.send(seen, signal.SIGKILL)
+        assert processes.send(seen, signal.SIGKILL)
         assert child.wait() == -signal.SIGKILL
-        assert not family.send(seen, signal.SIGKILL)
+        assert not processes.send(seen, signal.SIGKILL)
     finally:
         child.kill()
         child.wait()

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrun.agent import wire
-from distrun.agent.seal import MARK, SealedChannel
-from distrun.transport.marked import Damage, MarkedChannel
+from distrun.agent import protocol
+from distrun.agent.protocol.framing import MARK, ChecksummedReceiver, ChecksummedSender, Damage
 
 BEGIN = b"\nbegin\n"
 NOISE = st.sampled_from([b"late 1\n", b"\0\0\0\x02{}", b"d", MARK, MARK + b"\0" * 30, b"\n" * 5000])
@@ -25,9 +24,9 @@ class Link:
     def __init__(self) -> None:
         self._agents, raw = socket.socketpair()
         self._raw = raw
-        self._agent = SealedChannel(raw.fileno(), os.dup(raw.fileno()))
+        self._agent = ChecksummedSender(raw.fileno(), os.dup(raw.fileno()))
         ours, self._theirs = socket.socketpair()
-        self.channel = MarkedChannel(ours.fileno(), os.dup(ours.fileno()), BEGIN)
+        self.channel = ChecksummedReceiver(ours.fileno(), os.dup(ours.fileno()), BEGIN)
         self._ours = ours
 
     def sealed(self, message: Any, seq: int = 0) -> bytes:
@@ -53,7 +52,7 @@ def link() -> Iterator[Link]:
 
 
 def reports(count: int) -> list[tuple[int, Any]]:
-    return [(n, wire.LogData(f"log {n}", n, b"line\n" * (n * 7))) for n in range(1, count + 1)]
+    return [(n, protocol.LogData(f"log {n}", n, b"line\n" * (n * 7))) for n in range(1, count + 1)]
 
 
 @settings(max_examples=60)
@@ -93,5 +92,5 @@ def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: f
 
 
 def test_damage_is_told_before_another_message_comes(link: Link):
-    frame = link.sealed(wire.LogData("log", 0, b"line\n" * 10))
+    frame = link.sealed(protocol.LogData("log", 0, b"line\n" * 10))
     assert link.receive(BEGIN + frame[:50] + b"late 1\n" + frame[50:]) == [(0, Damage())]

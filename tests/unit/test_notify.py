@@ -2,7 +2,7 @@
 
 import itertools
 
-from distrun.agent.notify import NotifySocket
+from distrun.agent.tasks.notify import NotifySocket
 
 
 def test_a_task_that_never_stops_talking_is_not_listened_to_for_ever():

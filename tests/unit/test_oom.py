@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from distrun.agent import oom
+from distrun.agent.linux import oom
 
 RECORD = (
     b"6,1203,88123,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent import wire
-from distrun.transport import payload
+from distrun.agent import protocol
+from distrun.supervisor.hosts import bootstrap
 
 MARK = b"\nhere it begins\n"
 WITHOUT_BZ2 = """\
@@ -33,11 +33,11 @@ def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     programs = folder / "bin"
     programs.mkdir()
     programs.joinpath("python3").symlink_to(python)
-    given = payload.agent(MARK)
-    given += wire.encode(wire.Configure(wire.PROTOCOL, "a job", "", 1.0, "user@host"))
-    given += wire.encode(wire.Shutdown())
+    given = bootstrap.agent(MARK)
+    given += protocol.encode(protocol.Configure(protocol.PROTOCOL, "a job", "", 1.0, "user@host"))
+    given += protocol.encode(protocol.Shutdown())
     return subprocess.run(
-        ["/bin/sh", "-c", payload.COMMAND],
+        ["/bin/sh", "-c", bootstrap.COMMAND],
         input=given,
         capture_output=True,
         timeout=60,
@@ -47,8 +47,8 @@ def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
 
 
 def test_it_is_one_payload_of_less_than_100_kb():
-    assert len(payload.agent(MARK)) < 100_000
-    assert len(shlex.split(payload.COMMAND)) == 6
+    assert len(bootstrap.agent(MARK)) < 100_000
+    assert len(shlex.split(bootstrap.COMMAND)) == 6
 
 
 @pytest.mark.parametrize("python", pythons())
@@ -57,13 +57,13 @@ def test_it_starts_where_python_is_new_enough_and_says_so_where_not(python: str,
     is_new = subprocess.run(asked, capture_output=True, check=False).stdout == b"True\n"
     done = started(python, tmp_path)
     if not is_new:
-        assert done.returncode == payload.EXIT_TOO_OLD
+        assert done.returncode == bootstrap.EXIT_TOO_OLD
         assert done.stderr.startswith(b"distrun: its python3 is 3.")
         return
     assert done.returncode == 0, done.stderr
     said = done.stdout.partition(MARK)[2]
     assert b'"type":"Hello"' in said
-    assert b'"kept":"","type":"Farewell"' in said
+    assert b'"kept":"","type":"AgentExiting"' in said
     assert not [name for _, _, names in os.walk(tmp_path / "state") for name in names]
 
 
@@ -73,4 +73,4 @@ def test_a_python_without_bzip2_takes_the_source(tmp_path: Path):
     python.chmod(0o755)
     done = started(str(python), tmp_path)
     assert done.returncode == 0, done.stderr
-    assert b'"type":"Farewell"' in done.stdout
+    assert b'"type":"AgentExiting"' in done.stdout

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from distrun.agent import inspection
-from distrun.agent.questions import Dialled, Disk, Inspected, Miss, ProgramFacts
+from distrun.agent.probe import inspection
+from distrun.agent.protocol.probe_messages import (
+    Dialled,
+    Disk,
+    Inspected,
+    ProgramFacts,
+    Unreachable,
+)
 from distrun.preflight import SUBJECTS, Check, Findings, Grade, HostFindings, judge
 
 FACTS = ProgramFacts(
@@ -97,9 +103,9 @@ def test_this_machines_script_is_what_the_others_are_held_to():
 
 
 def test_who_fails_alike_is_named_together_with_every_port():
-    missed = [Miss("10.0.0.3", 20000, "timeout"), Miss("10.0.0.3", 20001, "timeout")]
+    missed = [Unreachable("10.0.0.3", 20000, "timeout"), Unreachable("10.0.0.3", 20001, "timeout")]
     owners = {"10.0.0.3:20000": "c", "10.0.0.3:20001": "c", "10.0.0.1:20000": "a"}
-    refused = Dialled([Miss("10.0.0.1", 20000, "refused")])
+    refused = Dialled([Unreachable("10.0.0.1", 20000, "refused")])
     checks = judged(
         host("a", dialled=Dialled(missed), calls=3),
         host("b", dialled=Dialled(missed), calls=3),
@@ -116,12 +122,16 @@ def test_who_fails_alike_is_named_together_with_every_port():
 
 
 def test_an_evaluator_that_reaches_nobody_is_only_warned_of():
-    lonely = host("b", ports=0, calls=1, dialled=Dialled([Miss("10.0.0.1", 20000, "refused")]))
+    lonely = host(
+        "b", ports=0, calls=1, dialled=Dialled([Unreachable("10.0.0.1", 20000, "refused")])
+    )
     assert bad(judged(host("a"), lonely)) == [("a", "network", "warning")]
 
 
 def test_addresses_of_ipv6_are_told_as_cluster_addresses_are():
-    caller = host("b", calls=1, dialled=Dialled([Miss("fd00::1", 20000, "no route", "No route")]))
+    caller = host(
+        "b", calls=1, dialled=Dialled([Unreachable("fd00::1", 20000, "no route", "No route")])
+    )
     checks = judged(host("a"), caller, owners={"[fd00::1]:20000": "a"})
     assert any(
         "b cannot reach a at [fd00::1]:20000: there is no way" in each.text for each in checks

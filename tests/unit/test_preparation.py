@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.wire import PROTOCOL, Hello, PortsHeld, PortsRefused
+from distrun.agent.protocol import PROTOCOL, Hello, PortsHeld, PortsRefused
 from distrun.errors import HostError
 from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distrun.spec.model import SshSpec
-from distrun.supervisor.attempts import Attempts
-from distrun.transport.ssh import ssh_argv
+from distrun.supervisor.hosts.reconnect import Attempts
+from distrun.supervisor.hosts.ssh import ssh_argv
 
 SHARED = SshSpec(options={"ControlPath": "/run/shared-%C"})
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from distrun.agent import filemessages, quarters, store
-from distrun.agent.taker import FileTaker
-from distrun.agent.wire import Message
-from distrun.supervisor.delivery import Delivery
+from distrun.agent import agent_dir
+from distrun.agent.files import blob_cache
+from distrun.agent.files.receiver import FileReceiver
+from distrun.agent.protocol import Message, file_messages
+from distrun.supervisor.hosts.file_delivery import Delivery
+from distrun.supervisor.hosts.file_sender import Sender, listed
 from distrun.sync.files import Survey
 from distrun.sync.manifest import LinkEntry, Manifest
-from distrun.sync.sender import Sender, listed
 
 DEADLINE = 20.0
 
@@ -50,15 +51,15 @@ class Host:
         self._jobs += 1
         self.folder = self.state / "agents" / f"job-{self._jobs}"
         self.folder.mkdir(parents=True)
-        self.copy = Path(quarters.copy_of(str(self.folder)))
+        self.copy = Path(agent_dir.copy_of(str(self.folder)))
         self.reports.clear()
         self.taker = self.new_taker()
         self.sender = Sender(manifest)
         for part in listed(manifest):
             self.taker.obey(part, self._to_supervisor())
 
-    def new_taker(self) -> FileTaker:
-        return FileTaker(str(self.folder), self.reports.append, self._beat)
+    def new_taker(self) -> FileReceiver:
+        return FileReceiver(str(self.folder), self.reports.append, self._beat)
 
     def _beat(self) -> None:
         self.beats += 1
@@ -84,17 +85,17 @@ class Host:
 
     @property
     def is_over(self) -> bool:
-        over = (filemessages.FilesReady, filemessages.FilesRefused)
+        over = (file_messages.FilesReady, file_messages.FilesRefused)
         return any(isinstance(report, over) for report in self.reports)
 
     @property
     def refused(self) -> str:
-        found = [each for each in self.reports if isinstance(each, filemessages.FilesRefused)]
+        found = [each for each in self.reports if isinstance(each, file_messages.FilesRefused)]
         return found[0].reason if found else ""
 
     def _to_supervisor(self) -> Any:
         def hear(message: Message) -> None:
-            if isinstance(message, filemessages.FilesWanted):
+            if isinstance(message, file_messages.FilesRequested):
                 self.sender.resume(message)
             else:
                 self._on_their_way.append(message)
@@ -162,7 +163,7 @@ def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, j
     once = len({file.digest for file in manifest.files})
     assert host.sender.files == once - 1  # the same contents come once, nothing not at all
     host.taker.leave()
-    quarters.leave(str(host.folder))
+    agent_dir.leave(str(host.folder))
 
     host.expect(manifest)
     host.go_on()
@@ -196,7 +197,7 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(host: Host,
         (tmp_path / "job" / str(number)).write_text(str(number))
     manifest = manifest_of(tmp_path / "job")
     sender, sent = Sender(manifest), list[Message]()
-    sender.resume(filemessages.FilesWanted(list(range(600)), 0))
+    sender.resume(file_messages.FilesRequested(list(range(600)), 0))
     sender.send(Wires(sent.append))  # type: ignore[arg-type]
     assert 0 < len(sent) < 200
     host.expect(manifest)
@@ -265,12 +266,12 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
 @pytest.mark.parametrize(
     "part",
     [
-        filemessages.ExpectFiles([["../x", 0o644, 1, "0" * 64]], [], [], last=True),
-        filemessages.ExpectFiles([["/x", 0o644, 1, "0" * 64]], [], [], last=True),
-        filemessages.ExpectFiles([["x", 0o644, 1, "../" * 21 + "x"]], [], [], last=True),
-        filemessages.ExpectFiles([], [["x", "../y"]], [], last=True),
-        filemessages.ExpectFiles([], [["x", "/etc/passwd"]], [], last=True),
-        filemessages.ExpectFiles([], [], ["x/../../y"], last=True),
+        file_messages.FileList([["../x", 0o644, 1, "0" * 64]], [], [], last=True),
+        file_messages.FileList([["/x", 0o644, 1, "0" * 64]], [], [], last=True),
+        file_messages.FileList([["x", 0o644, 1, "../" * 21 + "x"]], [], [], last=True),
+        file_messages.FileList([], [["x", "../y"]], [], last=True),
+        file_messages.FileList([], [["x", "/etc/passwd"]], [], last=True),
+        file_messages.FileList([], [], ["x/../../y"], last=True),
     ],
 )
 def test_nothing_is_written_outside_of_the_copy(host: Host, part: Message):
@@ -291,10 +292,10 @@ def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Pa
     (host.copy / "models" / "weights").write_text("learnt")
     (host.copy / "train.py").write_text("changed by a task")
     assert host.taker.leave()
-    quarters.leave(str(host.folder))
+    agent_dir.leave(str(host.folder))
     assert not host.folder.exists()
     said = host.reports[-1]
-    assert isinstance(said, filemessages.FilesLeft)
+    assert isinstance(said, file_messages.FilesPreserved)
     assert (said.files, said.size) == (2, len("learnt") + len("changed by a task"))
     left = [path for path in Path(said.folder).rglob("*") if path.is_file()]
     assert sorted(path.name for path in left) == ["train.py", "weights"]
@@ -304,7 +305,7 @@ def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Pa
 def test_the_store_keeps_what_was_used_last_and_no_more_than_so_much(
     host: Host, job: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(store, "_MOST_BYTES", 50)
+    monkeypatch.setattr(blob_cache, "_MOST_BYTES", 50)
     for number in range(4):
         (job / "train.py").write_text(f"{number}" * 20)
         host.expect(manifest_of(job))
@@ -330,8 +331,8 @@ def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path):
     for name in ("running", "forgotten", "ending"):
         (agents / name / "files").mkdir(parents=True)
         os.utime(agents / name, (1, 1))
-    quarters.stay(str(agents / "running"))
-    quarters.leave(str(agents / "ending"))
+    agent_dir.stay(str(agents / "running"))
+    agent_dir.leave(str(agents / "ending"))
     assert [path.name for path in agents.iterdir()] == ["running"]
 
 
@@ -341,9 +342,9 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
     host.taker = host.new_taker()
     listed = [f"pkg/{name}", 0o644, 3, "0" * 64]
     wires: Any = Wires(lambda _: None)
-    host.taker.obey(filemessages.ExpectFiles([listed], [], [], last=True), wires)
+    host.taker.obey(file_messages.FileList([listed], [], [], last=True), wires)
     host.taker.work(wires)
-    host.taker.obey(filemessages.FileData(0, 0, b"abc"), wires)
+    host.taker.obey(file_messages.FileData(0, 0, b"abc"), wires)
     assert host.refused == f"{host.copy}/pkg/{name}: File name too long"
     assert not [path for path in host.state.rglob("*") if path.is_file()]
     # What other tests have let go of may be closed only now.
@@ -364,7 +365,7 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
 )
 def test_what_to_do_about_files_that_a_host_cannot_have(reason: str, hint: str | None):
     delivery: Any = Delivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
-    delivery.takes("h1", filemessages.FilesRefused(reason, 0.0))
+    delivery.takes("h1", file_messages.FilesRefused(reason, 0.0))
     assert delivery.error.message == f"h1 cannot have the program's files: {reason}"
     assert (delivery.error.hint or "").startswith(hint or "")
     assert bool(delivery.error.hint) == bool(hint)

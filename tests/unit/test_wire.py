@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrun.agent import filemessages, questions, wire
-from distrun.agent.outbox import Outbox
+from distrun.agent import protocol
+from distrun.agent.protocol import channel, file_messages, probe_messages
+from distrun.agent.protocol.outbox import Outbox
 
 # What Python makes of any bytes in argv, environ and paths.
 TEXT = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -42,14 +43,16 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def _messages(message: Any) -> st.SearchStrategy[Any]:
-    fields = get_type_hints(message).items()
-    return st.builds(message, **{field: _values(kind) for field, kind in fields})
+    hints = get_type_hints(message)
+    return st.builds(message, **{field: _values(hints[field]) for field in message._fields})
 
 
 TYPES = {
-    **wire._TYPES,
-    **questions.TYPES,
-    **{kind.__name__: kind for kind in filemessages.ALL},
+    name: kind
+    for name, kind in protocol.Message.kinds.items()
+    if kind.__module__.startswith(
+        (protocol.__name__, probe_messages.__name__, file_messages.__name__)
+    )
 }
 MESSAGES = st.sampled_from(sorted(TYPES)).flatmap(lambda name: _messages(TYPES[name]))
 
@@ -60,7 +63,7 @@ class Pair:
     def __init__(self) -> None:
         self.raw, other = socket.socketpair()
         descriptor = other.detach()
-        self.channel = wire.Channel(descriptor, descriptor)
+        self.channel = protocol.Channel(descriptor, descriptor, protocol.Message)
 
     def close(self) -> None:
         self.raw.close()
@@ -85,7 +88,7 @@ def frame(body: bytes) -> bytes:
 def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts):
     pair = Pair()
     try:
-        stream = b"".join(wire.encode(message, seq) for message, seq in messages)
+        stream = b"".join(protocol.encode(message, seq) for message, seq in messages)
         received = []
         for start, end in itertools.pairwise(sorted({0, len(stream), *cuts})):
             pair.raw.sendall(stream[start:end])
@@ -100,22 +103,22 @@ def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts):
 
 
 def test_what_came_before_the_end_is_received_with_it(pair: Pair):
-    pair.raw.sendall(wire.encode(wire.Detach()) + wire.encode(wire.Ack(7))[:-1])
+    pair.raw.sendall(protocol.encode(protocol.Detach()) + protocol.encode(protocol.Ack(7))[:-1])
     pair.raw.close()
-    assert pair.channel.receive() == [(0, wire.Detach())], "and a torn frame is not"
+    assert pair.channel.receive() == [(0, protocol.Detach())], "and a torn frame is not"
     assert pair.channel.ended
 
 
 def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pair: Pair):
     pair.raw.sendall(frame(b'{"type":"HoldPorts","free":2,"wanted":[],"later":1}'))
-    assert pair.channel.receive() == [(0, wire.HoldPorts(2, [], 0, 0))]
+    assert pair.channel.receive() == [(0, protocol.HoldPorts(2, [], 0, 0))]
 
 
 @pytest.mark.parametrize(
     "noise",
     [
         b"Welcome to Linux!\n",
-        struct.pack(">I", wire.MAX_FRAME + 1),
+        struct.pack(">I", protocol.MAX_FRAME + 1),
         frame(b"no json"),
         frame(b"[]"),
         frame(b"null"),
@@ -131,24 +134,24 @@ def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pai
 )
 def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes):
     pair.raw.sendall(noise)
-    with pytest.raises(wire.WireError):
+    with pytest.raises(protocol.ProtocolError):
         pair.channel.receive()
 
 
 def test_a_message_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wire, "MAX_FRAME", 100)
-    with pytest.raises(wire.WireError, match="over the limit"):
-        wire.encode(wire.Fault("x" * 100, 0.0))
+    monkeypatch.setattr(channel, "MAX_FRAME", 100)
+    with pytest.raises(protocol.ProtocolError, match="over the limit"):
+        protocol.encode(protocol.Fault("x" * 100, 0.0))
 
 
 def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair):
-    sent = [wire.Fault(f"{number} " + "x" * 10_000, 0.0) for number in range(200)]
+    sent = [protocol.Fault(f"{number} " + "x" * 10_000, 0.0) for number in range(200)]
     for message in sent:
         pair.channel.send(message)
     assert pair.channel.pending
     with selectors.DefaultSelector() as selector:
         descriptor = os.dup(pair.raw.fileno())
-        reader = wire.Channel(descriptor, descriptor)
+        reader = protocol.Channel(descriptor, descriptor, protocol.Message)
         received: list[Any] = []
         while len(received) < len(sent):
             pair.channel.watch_writing(selector)
@@ -163,8 +166,8 @@ def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair):
 
 def test_a_reader_that_is_gone_breaks_the_channel_quietly(pair: Pair):
     pair.raw.close()
-    pair.channel.send(wire.Detach())
-    pair.channel.send(wire.Detach())
+    pair.channel.send(protocol.Detach())
+    pair.channel.send(protocol.Detach())
     assert pair.channel.broken
     assert not pair.channel.pending
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Optional
 
-from distrun.agent.wire import Beat
+from distrun.agent.protocol import Heartbeat
 
 _BEATS_A_LEASE = 8
 _LONGEST_PAUSE = 10.0
@@ -61,12 +61,12 @@ class Lease:
         """Seconds until :meth:`beat` is due."""
         return self._next_beat - self._now()
 
-    def beat(self) -> Beat:
+    def beat(self) -> Heartbeat:
         """The next sign of life, to be sent at once."""
         self._number += 1
         self._sent[self._number] = self._now()
         self._next_beat = self._now() + self._interval
-        return Beat(self._number)
+        return Heartbeat(self._number)
 
     def echoed(self, number: int) -> None:
         """The supervisor has got that beat, and with it all before."""

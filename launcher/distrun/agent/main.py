@@ -6,10 +6,11 @@ import os
 import signal
 from typing import Callable, NoReturn
 
-from distrun.agent import family, kernel, program
-from distrun.agent.loop import Agent
-from distrun.agent.task import LEFTOVER_GRACE
-from distrun.agent.wire import Channel
+from distrun.agent.agent import Agent
+from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol import Channel, Order
+from distrun.agent.tasks import program
+from distrun.agent.tasks.task import LEFTOVER_GRACE
 
 
 def main() -> NoReturn:
@@ -19,20 +20,20 @@ def main() -> NoReturn:
     Each notices the other's death, whatever kills it.
     """
     reader, writer = take_link()
-    serve(lambda: Agent(Channel(reader, writer)), reader, writer)
+    serve(lambda: Agent(Channel(reader, writer, Order)), reader, writer)
 
 
 def serve(make: Callable[[], Agent], reader: int, writer: int) -> NoReturn:
     """Part into the guard and the agent that `make` makes of the link; never returns."""
-    kernel.become_subreaper()
+    syscalls.become_subreaper()
     guard = os.getpid()
     agent = os.fork()
     if agent:
         os.close(reader)
         os.close(writer)
         _guard(agent)
-    kernel.die_with_parent(guard, signal.SIGTERM)
-    kernel.become_subreaper()
+    syscalls.die_with_parent(guard, signal.SIGTERM)
+    syscalls.become_subreaper()
     program.raise_descriptor_limit()
     make().run()
     os._exit(0)
@@ -61,7 +62,7 @@ def _guard(agent: int) -> NoReturn:
         pid, status = os.waitpid(-1, 0)
         if pid == agent:
             break
-    family.end_all(LEFTOVER_GRACE)
+    processes.end_all(LEFTOVER_GRACE)
     if os.WIFSIGNALED(status):
         os._exit(128 + os.WTERMSIG(status))
     os._exit(os.WEXITSTATUS(status))

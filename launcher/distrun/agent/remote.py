@@ -15,35 +15,38 @@ import socket
 import time
 from typing import TYPE_CHECKING, List, NoReturn, Optional, Tuple, Union
 
-from distrun.agent import family, quarters
-from distrun.agent.door import Door, Presence, take_over
-from distrun.agent.filemessages import ExpectFiles, FileData, LogEnded
+from distrun.agent import agent_dir
+from distrun.agent.agent import Agent
 from distrun.agent.lease import Lease
-from distrun.agent.logindex import LogIndexer, index_of
-from distrun.agent.loop import Agent
+from distrun.agent.linux import processes
+from distrun.agent.logs.index import LogIndexer, index_of
+from distrun.agent.logs.streamer import LogStreamer
 from distrun.agent.main import serve, take_link
-from distrun.agent.seal import SealedChannel
-from distrun.agent.shipper import Shipper
-from distrun.agent.task import LEFTOVER_GRACE, Task
-from distrun.agent.wire import (
+from distrun.agent.protocol import (
     Ack,
-    Attach,
-    Attached,
+    AgentExiting,
     Channel,
     Configure,
-    Echo,
-    Farewell,
     Fault,
     FollowLogs,
+    HeartbeatAck,
     Hello,
-    LogTaken,
-    Message,
+    LogEnded,
+    LogReceived,
+    Order,
+    Reattach,
+    Reattached,
+    Report,
     Shutdown,
     StartTask,
 )
+from distrun.agent.protocol.file_messages import FileData, FileList
+from distrun.agent.protocol.framing import ChecksummedSender
+from distrun.agent.reattach import Door, Presence, take_over
+from distrun.agent.tasks.task import LEFTOVER_GRACE, Task
 
 if TYPE_CHECKING:
-    from distrun.agent.taker import FileTaker
+    from distrun.agent.files.receiver import FileReceiver
 
 _STAY_SECONDS = 86400.0
 _SETTLING = 0.2
@@ -59,7 +62,7 @@ def main(mark: bytes) -> NoReturn:
     presence = Presence()
     reader, writer = take_link()
     os.write(writer, mark)
-    serve(lambda: RemoteAgent(SealedChannel(reader, writer), presence.token), reader, writer)
+    serve(lambda: RemoteAgent(ChecksummedSender(reader, writer), presence.token), reader, writer)
 
 
 def _stand_for(guard: int) -> NoReturn:
@@ -75,12 +78,12 @@ def _stand_for(guard: int) -> NoReturn:
 class RemoteAgent(Agent):
     """An agent whose link may be lost and come back."""
 
-    def __init__(self, channel: Channel, token: str) -> None:
+    def __init__(self, channel: Channel[Order, Report], token: str) -> None:
         super().__init__(channel)
         self._door = Door(token)
         self._lease_left: Optional[Lease] = None
-        self._shipper: Optional[Shipper] = None
-        self._taker: Optional[FileTaker] = None
+        self._shipper: Optional[LogStreamer] = None
+        self._taker: Optional[FileReceiver] = None
         self._stay_due: Optional[float] = None
         self._visitor: Optional[socket.socket] = None
         """Who handed over the present link; it waits for its end."""
@@ -108,15 +111,15 @@ class RemoteAgent(Agent):
         has_all_logs = is_done and not self._keeps_logs
         is_empty = self._taker is None or self._taker.leave()
         if self._folder and has_all_logs and is_empty:
-            quarters.leave(self._folder)
-        self._channel.send(Farewell("" if has_all_logs else self._folder))
+            agent_dir.leave(self._folder)
+        self._channel.send(AgentExiting("" if has_all_logs else self._folder))
         super()._say_last()
 
     # Time ----------------------------------------------------------------------------------
 
     def _dues(self) -> List[Optional[float]]:
         dues = [*super()._dues(), self._settled, self._stay_due]
-        if self._leaving is not None and not family.children(os.getpid()):
+        if self._leaving is not None and not processes.children(os.getpid()):
             # Nothing is left to be killed; what is waited for are logs on their way.
             dues.remove(self._leaving)
         if self._taker is not None and self._taker.has_work and self._leaving is None:
@@ -137,7 +140,7 @@ class RemoteAgent(Agent):
             self._settle()
         if self._stay_due is not None and self._stay_due <= self._clock():
             self._stay_due += _STAY_SECONDS
-            quarters.stay(self._folder)
+            agent_dir.stay(self._folder)
         if lease is not None:
             if lease.remaining is not None and lease.remaining <= 0:
                 self._on_lease_over(lease)
@@ -222,10 +225,10 @@ class RemoteAgent(Agent):
             return
         self._let_go()
         self._visitor = visitor
-        self._channel = SealedChannel(*link)
+        self._channel = ChecksummedSender(*link)
         self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_link)
 
-    def _obey_all(self, orders: List[Tuple[int, Message]]) -> None:
+    def _obey_all(self, orders: List[Tuple[int, Order]]) -> None:
         last = 0
         for number, order in orders:
             # An order may come twice: before a link was lost, and after it.
@@ -237,20 +240,20 @@ class RemoteAgent(Agent):
         if last:
             self._channel.send(Ack(last))
 
-    def _obey(self, order: Message) -> None:
-        if isinstance(order, Attach):
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, Reattach):
             # Also on a link that goes on: noise had come into what was sent.
             self._pause()
-            self._channel.send(Attached(self._obeyed, order.turn))
-        if isinstance(order, Echo):
+            self._channel.send(Reattached(self._obeyed, order.turn))
+        if isinstance(order, HeartbeatAck):
             if self._lease_left is not None:
                 self._lease_left.echoed(order.number)
         elif isinstance(order, FollowLogs):
             if self._shipper is not None:
                 self._shipper.resume(order)
-        elif isinstance(order, (ExpectFiles, FileData)):
+        elif isinstance(order, (FileList, FileData)):
             self._take_files(order)
-        elif isinstance(order, LogTaken):
+        elif isinstance(order, LogReceived):
             if self._shipper is not None:
                 self._shipper.taken(order.size)
         else:
@@ -262,8 +265,8 @@ class RemoteAgent(Agent):
 
     def _configure(self, order: Configure) -> None:
         try:
-            self._folder = quarters.settle(order.job_id, order.host)
-        except quarters.NoRoomError as error:
+            self._folder = agent_dir.settle(order.job_id, order.host)
+        except agent_dir.NoRoomError as error:
             reason = "there is no place for logs on it: {}".format(error)
             self._report(Fault(reason, time.time()))
             self._forsake()
@@ -273,7 +276,7 @@ class RemoteAgent(Agent):
         super()._configure(order)
 
     def _open_logs(self, order: Configure) -> LogIndexer:  # noqa: ARG002 - the folder is chosen here
-        self._shipper = Shipper(self._folder)
+        self._shipper = LogStreamer(self._folder)
         return LogIndexer(self._clock, self._on_log_growth)
 
     def _on_log_growth(self, path: str) -> None:
@@ -282,12 +285,12 @@ class RemoteAgent(Agent):
             self._shipper.has_grown(index_of(path))
             self._shipper.has_grown(path)
 
-    def _take_files(self, order: Union[ExpectFiles, FileData]) -> None:
+    def _take_files(self, order: Union[FileList, FileData]) -> None:
         if self._taker is None:
             # Most of what it imports, no other agent needs: it would start later for it.
-            from distrun.agent.taker import FileTaker
+            from distrun.agent.files.receiver import FileReceiver
 
-            self._taker = FileTaker(self._folder, self._report, self._beat_if_due)
+            self._taker = FileReceiver(self._folder, self._report, self._beat_if_due)
         self._taker.obey(order, self._channel)
 
     def _hello(self, order: Configure) -> Hello:
@@ -300,7 +303,7 @@ class RemoteAgent(Agent):
                 seen_from=there,
                 door=self._door.token,
                 folder=self._folder,
-                files=quarters.copy_of(self._folder),
+                files=agent_dir.copy_of(self._folder),
             )
         )
 
@@ -330,9 +333,9 @@ def ends_of_connection(connection: str) -> Tuple[str, str]:
 
 
 def _is_address(text: str) -> bool:
-    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    processes = socket.AF_INET6 if ":" in text else socket.AF_INET
     try:
-        socket.inet_pton(family, text.partition("%")[0])
+        socket.inet_pton(processes, text.partition("%")[0])
     except OSError:
         return False
     return True

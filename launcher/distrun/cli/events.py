@@ -13,7 +13,7 @@ from distrun.cli import console
 from distrun.cli.options import job_argument
 
 if TYPE_CHECKING:
-    from distrun.cli.story import Story
+    from distrun.cli.event_text import Story
     from distrun.events import Event, EventReader
 
 
@@ -28,7 +28,7 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
       distrun events mnist
       distrun events -f --json > events.jsonl
     """
-    from distrun.cli.story import Story
+    from distrun.cli.event_text import Story
     from distrun.control import Supervised
     from distrun.events import EventReader
     from distrun.jobstore import JobStore

@@ -88,7 +88,7 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all first and wait then: they end side by side."""
     from distrun import control
-    from distrun.agent.wire import StopJob, Watch
+    from distrun.agent.protocol import StopJob, Watch
 
     channels = []
     for folder in folders:
@@ -126,7 +126,7 @@ class _Waiting:
 
     def on_event(self, event: Event) -> None:
         from distrun import events
-        from distrun.cli.story import logs_incomplete_words
+        from distrun.cli.event_text import logs_incomplete_words
 
         if isinstance(event, events.LinkLost):
             self._say_lost(event.host)

@@ -15,7 +15,7 @@ from distrun.cli.options import overrides_option
 
 if TYPE_CHECKING:
     from distrun import events, lifecycle
-    from distrun.agent import filemessages
+    from distrun.agent.protocol import file_messages
     from distrun.logs import Follower
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
@@ -184,14 +184,14 @@ class _Launch:
         self._on_preflight(event, state.job_id)
         self._on_host(event, state)
         if isinstance(event, kinds.LogsIncomplete):
-            from distrun.cli.story import logs_incomplete_words
+            from distrun.cli.event_text import logs_incomplete_words
 
             self._say(logs_incomplete_words(event))
-        if isinstance(event, kinds.FilesLeft):
+        if isinstance(event, kinds.FilesPreserved):
             what = f"{console.count(event.files, 'file')} ({console.size(event.size)})"
             self._say(f"on {event.host} the tasks left {what}, now in {event.folder}")
         if isinstance(event, kinds.RestartPlanned):
-            from distrun.cli.story import restart_words
+            from distrun.cli.event_text import restart_words
 
             self._say(restart_words(event))
         if isinstance(event, kinds.VerdictReached) and state.outcome is None:
@@ -216,7 +216,7 @@ class _Launch:
 
     def _on_verdict(self, event: events.VerdictReached, state: lifecycle.JobState) -> None:
         """A failure with which the job goes on."""
-        from distrun.cli.story import stays_down_words, verdict_words
+        from distrun.cli.event_text import stays_down_words, verdict_words
         from distrun.lifecycle import TaskPhase
 
         failed = state.tasks.get(event.verdict.task or "")
@@ -224,7 +224,7 @@ class _Launch:
             self._say(stays_down_words(failed.name))
         self._say(verdict_words(event))
 
-    def _on_sending(self, message: filemessages.Sending) -> None:
+    def _on_sending(self, message: file_messages.TransferProgress) -> None:
         if self._session.state.outcome is not None:
             self._bar.close()
             return
@@ -270,7 +270,7 @@ class _Launch:
         console.say(text)
 
     def _stop(self, reason: str, exit_code: int) -> None:
-        from distrun.agent.wire import StopJob
+        from distrun.agent.protocol import StopJob
 
         self._asked_to_stop = True
         self._session.stop(StopJob(reason, signal.SIGTERM, None, exit_code))

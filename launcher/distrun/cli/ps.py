@@ -21,7 +21,7 @@ def command(everything: bool, as_json: bool) -> int:
       distrun ps
       distrun ps -a --json
     """
-    from distrun.cli.snapshot import summarise
+    from distrun.cli.job_view import summarise
     from distrun.jobstore import JobStore
 
     store = JobStore.default()

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun import events
-from distrun.agent.kernel import signal_name
+from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.console import clock_time, count, printable
 from distrun.cli.verdictview import verdict_lines
 from distrun.lifecycle import Account

@@ -33,7 +33,7 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
       distrun status --watch mnist
       distrun status mnist --json > status.json
     """
-    from distrun.cli.snapshot import describe
+    from distrun.cli.job_view import describe
     from distrun.jobstore import JobStore
 
     if as_json and watch:
@@ -59,7 +59,7 @@ def _watch(folder: JobFolder) -> None:
     """
     from rich.live import Live
 
-    from distrun.cli.snapshot import describe
+    from distrun.cli.job_view import describe
     from distrun.cli.statusview import status_view
     from distrun.control import Supervised
 

@@ -41,7 +41,7 @@ _OTHER_ROWS = 2
 
 
 def status_view(job: dict[str, Any], width: int, height: int | None = None) -> Group:
-    """One job as :func:`distrun.cli.snapshot.describe` tells of it, in so many columns.
+    """One job as :func:`distrun.cli.job_view.describe` tells of it, in so many columns.
 
     With a height, tasks for which there is no room are counted instead of shown, first those
     that are in the state of most.

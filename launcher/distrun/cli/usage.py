@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from distrun.agent import family
+from distrun.agent.linux import processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,22 +44,22 @@ def usages(pids: Sequence[int]) -> dict[int, Usage]:
     time.sleep(max(0.0, _SAMPLE_SECONDS - (time.monotonic() - began)))
     elapsed = time.monotonic() - began
     found = {}
-    for pid, processes in _trees(pids).items():
-        cpu = _cpu_seconds(processes)
+    for pid, members in _trees(pids).items():
+        cpu = _cpu_seconds(members)
         found[pid] = Usage(
             cpu_percent=round(100 * max(0.0, cpu - before.get(pid, cpu)) / elapsed, 1),
             cpu_seconds=round(cpu, 2),
-            memory_bytes=sum(map(_memory, processes)),
+            memory_bytes=sum(map(_memory, members)),
             gpu_memory_bytes=(
-                None if gpu is None else sum(gpu.get(each.pid, 0) for each in processes)
+                None if gpu is None else sum(gpu.get(each.pid, 0) for each in members)
             ),
-            processes=len(processes),
+            processes=len(members),
         )
     return found
 
 
 def _trees(pids: Sequence[int]) -> dict[int, list[psutil.Process]]:
-    trees = {pid: [each.pid for each in family.tree(pid)] for pid in pids}
+    trees = {pid: [each.pid for each in processes.tree(pid)] for pid in pids}
     return {pid: list(_processes(members)) for pid, members in trees.items() if members}
 
 
@@ -73,9 +73,9 @@ def _processes(pids: list[int]) -> list[psutil.Process]:
     return found
 
 
-def _cpu_seconds(processes: list[psutil.Process]) -> float:
+def _cpu_seconds(members: list[psutil.Process]) -> float:
     total = 0.0
-    for process in processes:
+    for process in members:
         try:
             times = process.cpu_times()
         except psutil.Error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distrun.agent.kernel import signal_name
+from distrun.agent.linux.syscalls import signal_name
 from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.events import Outcome
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask

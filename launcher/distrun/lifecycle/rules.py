@@ -227,7 +227,7 @@ def _of_this_attempt(
 @_step.register(events.LogsIncomplete)
 @_step.register(events.SyncStarted)
 @_step.register(events.Synced)
-@_step.register(events.FilesLeft)
+@_step.register(events.FilesPreserved)
 @_step.register(events.RestartPlanned)
 @_step.register(events.TensorBoardStarted)
 @_step.register(events.TensorBoardEnded)

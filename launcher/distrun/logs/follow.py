@@ -8,7 +8,7 @@ import selectors
 import time
 from typing import TYPE_CHECKING
 
-from distrun.agent.kernel import Inotify
+from distrun.agent.linux.syscalls import Inotify
 from distrun.logs.lines import Lines
 from distrun.logs.tasklog import Extent
 

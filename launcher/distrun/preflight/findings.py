@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distrun.agent.questions import Dialled, Inspected
+    from distrun.agent.protocol.probe_messages import Dialled, Inspected
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from distrun.preflight.words import size, some
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from distrun.agent.questions import ProgramFacts
+    from distrun.agent.protocol.probe_messages import ProgramFacts
     from distrun.preflight.findings import Findings, HostFindings
 
 _FAR_CLOCKS = 1.0

@@ -11,7 +11,7 @@ from distrun.preflight.words import count, some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from distrun.agent.questions import Miss
+    from distrun.agent.protocol.probe_messages import Unreachable
     from distrun.preflight.findings import Findings, HostFindings
 
 _ALLOW = (
@@ -132,6 +132,6 @@ def _unreached(failure: _Failure, callers: Sequence[str], seconds: float) -> Che
     )
 
 
-def _address(miss: Miss) -> str:
+def _address(miss: Unreachable) -> str:
     machine = f"[{miss.machine}]" if ":" in miss.machine else miss.machine
     return f"{machine}:{miss.port}"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import selectors
 from typing import TYPE_CHECKING
 
-from distrun.agent import wire
+from distrun.agent import protocol
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from distrun.agent.wire import Message
+    from distrun.agent.protocol import Notice, Request
 
 
 class Client:
     """One connection. `is_watching`: it gets every event."""
 
-    def __init__(self, channel: wire.Channel) -> None:
+    def __init__(self, channel: protocol.Channel[protocol.Request, protocol.Notice]) -> None:
         self.channel = channel
         self.is_watching = False
 
@@ -29,7 +29,7 @@ class Clients:
         self,
         selector: selectors.BaseSelector,
         server: socket.socket,
-        on_message: Callable[[Client, Message], None],
+        on_message: Callable[[Client, Request], None],
         on_end: Callable[[Client], None],
     ) -> None:
         self._selector = selector
@@ -39,7 +39,7 @@ class Clients:
         self._clients: list[Client] = []
         selector.register(server, selectors.EVENT_READ, self._accept)
 
-    def add(self, channel: wire.Channel) -> Client:
+    def add(self, channel: protocol.Channel[protocol.Request, protocol.Notice]) -> Client:
         client = Client(channel)
         self._clients.append(client)
         self._selector.register(
@@ -53,12 +53,12 @@ class Clients:
         except OSError:
             return
         descriptor = connection.detach()
-        self.add(wire.Channel(descriptor, descriptor))
+        self.add(protocol.Channel(descriptor, descriptor, protocol.Request))
 
     def _on_readable(self, client: Client) -> None:
         try:
             messages = client.channel.receive()
-        except wire.WireError:
+        except protocol.ProtocolError:
             messages = []
             client.channel.ended = True
         for _, message in messages:
@@ -74,7 +74,7 @@ class Clients:
             self._selector.unregister(client.channel.writer)
         client.channel.close()
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: Notice) -> None:
         """Send a message to all that watch; one that does not read delays nobody."""
         for client in self._clients:
             if client.is_watching:
@@ -85,5 +85,5 @@ class Clients:
             client.channel.watch_writing(self._selector)
 
     @property
-    def channels_to_flush(self) -> list[wire.Channel]:
+    def channels_to_flush(self) -> list[protocol.Channel[protocol.Request, protocol.Notice]]:
         return [client.channel for client in self._clients if client.channel.pending]

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from distrun import jobstore
-from distrun.agent import kernel, wire
+from distrun.agent import protocol
+from distrun.agent.linux import syscalls
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
-from distrun.supervisor.core import Supervisor
+from distrun.supervisor.supervisor import Supervisor
 
+LaunchChannel = protocol.Channel[protocol.Request, protocol.Notice]
 _OPENING_SECONDS = 60.0
 
 
@@ -26,8 +28,8 @@ def main() -> NoReturn:
     """Run the job that comes over the descriptor in argv[2]; never returns."""
     descriptor = int(sys.argv[2])
     os.set_inheritable(descriptor, False)
-    launch = wire.Channel(descriptor, descriptor)
-    kernel.become_subreaper()
+    launch: LaunchChannel = protocol.Channel(descriptor, descriptor, protocol.Request)
+    syscalls.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not ignored: what it starts would ignore it too, and ssh ends its proxy's command by it.
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
@@ -49,7 +51,7 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
+def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
     spec = from_json(Spec, order.spec)
     folder = jobstore.JobFolder(Path(order.folder))
     manifest = None
@@ -72,19 +74,21 @@ def _open(launch: wire.Channel, order: wire.OpenJob) -> Supervisor:
         ) from error
 
 
-def _first_messages(launch: wire.Channel) -> tuple[wire.OpenJob | None, list[wire.Message]]:
+def _first_messages(
+    launch: LaunchChannel,
+) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:
     """The job, and what came with it: a stop may be on its heels."""
     deadline = time.monotonic() + _OPENING_SECONDS
     while not launch.ended and time.monotonic() < deadline:
         select.select([launch.reader], [], [], max(0.0, deadline - time.monotonic()))
         messages = [message for _, message in launch.receive()]
-        if messages and isinstance(messages[0], wire.OpenJob):
+        if messages and isinstance(messages[0], protocol.OpenJob):
             return messages[0], messages[1:]
     return None, []
 
 
-def _refuse(launch: wire.Channel, error: DistrunError) -> None:
-    launch.send(wire.Refused(error.message, error.hint, error.exit_code))
+def _refuse(launch: LaunchChannel, error: DistrunError) -> None:
+    launch.send(protocol.Refused(error.message, error.hint, error.exit_code))
     while launch.pending:
         select.select([], [launch.writer], [])
         launch.flush()

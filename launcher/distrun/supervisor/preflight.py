@@ -1,6 +1,6 @@
 """The preflight of one job: it asks the hosts, in order, and has their answers judged.
 
-    Listen to all -> all listen -> Dial -> all have dialled -> Hush -> nothing listens any more
+    Listen to all -> all listen -> Dial -> all have dialled -> StopListening -> nothing listens
     Inspect to all, beside it
 
 So each host calls the ports of the others only while somebody is there to answer, and no task
@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun import events
-from distrun.agent import questions
+from distrun.agent.protocol import probe_messages
 from distrun.errors import HostError
 from distrun.plan import split_address
 from distrun.preflight import Check, Findings, Grade, HostFindings, judge
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from distrun.agent.wire import Message
+    from distrun.agent.protocol import Order, Report
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
 
@@ -57,7 +57,7 @@ class Preflight:
         plan: Plan,
         hosts: Sequence[str],
         folder: Path,
-        order: Callable[[str, Message], None],
+        order: Callable[[str, Order], None],
         *,
         has_files: bool = True,
     ) -> None:
@@ -78,32 +78,32 @@ class Preflight:
         self._asked_at: dict[str, float] = {}
         self._clocks: dict[str, tuple[float, float]] = {}
         self._deaf: dict[str, dict[str, str]] = {}
-        self._dialled: dict[str, questions.Dialled] = {}
+        self._dialled: dict[str, probe_messages.Dialled] = {}
         self._hushed: set[str] = set()
-        self._inspected: dict[str, questions.Inspected] = {}
+        self._inspected: dict[str, probe_messages.Inspected] = {}
 
     def begin(self) -> None:
         """Ask the first questions; to :meth:`take` come the answers."""
         for host in self._hosts:
             self._asked_at[host] = time.time()
-            self._order(host, questions.Listen(self._greetings[host]))
+            self._order(host, probe_messages.Listen(self._greetings[host]))
         for host, programs in self._programs().items():
-            self._order(host, questions.Inspect(programs, _INSPECT_SECONDS))
+            self._order(host, probe_messages.Inspect(programs, _INSPECT_SECONDS))
 
-    def take(self, host: str, answer: Message) -> None:
+    def take(self, host: str, answer: Report) -> None:
         """Take what an agent answered; what is to be asked next is asked."""
-        if isinstance(answer, questions.Listening):
+        if isinstance(answer, probe_messages.Listening):
             now, asked = time.time(), self._asked_at[host]
             self._clocks[host] = (answer.at - (now + asked) / 2, max(0.0, (now - asked) / 2))
             self._deaf[host] = answer.failed
             if len(self._deaf) == len(self._hosts):
                 self._dial()
-        elif isinstance(answer, questions.Dialled):
+        elif isinstance(answer, probe_messages.Dialled):
             self._dialled[host] = answer
             self._hush_when_dialled()
-        elif isinstance(answer, questions.Hushed):
+        elif isinstance(answer, probe_messages.StoppedListening):
             self._hushed.add(host)
-        elif isinstance(answer, questions.Inspected):
+        elif isinstance(answer, probe_messages.Inspected):
             self._inspected[host] = self._looked_at(host, answer)
 
     @property
@@ -164,42 +164,42 @@ class Preflight:
             inspected=self._inspected[host],
         )
 
-    def _looked_at(self, host: str, answer: questions.Inspected) -> questions.Inspected:
+    def _looked_at(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
         if not any(each.is_local for each in self._spec.hosts if each.name == host):
             return answer
         # Logs go into the job's folder here, which is looked at for itself.
         workdirs = {program.workdir for program in answer.programs}
         disks = [disk for disk in answer.disks if disk.folder in workdirs]
-        return questions.Inspected(answer.programs, disks, answer.failure)
+        return probe_messages.Inspected(answer.programs, disks, answer.failure)
 
     # The network ---------------------------------------------------------------------------
 
-    def _targets(self, host: str) -> list[questions.Target]:
+    def _targets(self, host: str) -> list[probe_messages.Target]:
         """Every port of the others; its own where tasks there have to reach each other."""
-        targets: dict[tuple[str, str], questions.Target] = {}
+        targets: dict[tuple[str, str], probe_messages.Target] = {}
         for address, owner in self._addresses.items():
             if owner != host or self._ports[host] > 1:
                 machine, port = split_address(address)
-                target = questions.Target(machine, [], self._greetings[owner])
+                target = probe_messages.Target(machine, [], self._greetings[owner])
                 targets.setdefault((machine, owner), target).ports.append(port)
         return list(targets.values())
 
     def _dial(self) -> None:
         for host, targets in self._calls.items():
             if targets:
-                self._order(host, questions.Dial(targets, _DIAL_SECONDS))
+                self._order(host, probe_messages.Dial(targets, _DIAL_SECONDS))
         self._hush_when_dialled()
 
     def _hush_when_dialled(self) -> None:
         if len(self._dialled) == sum(bool(targets) for targets in self._calls.values()):
             for host in self._hosts:
-                self._order(host, questions.Hush())
+                self._order(host, probe_messages.StopListening())
 
     # Programs ------------------------------------------------------------------------------
 
-    def _programs(self) -> dict[str, list[questions.Program]]:
+    def _programs(self) -> dict[str, list[probe_messages.Program]]:
         """What is run on each host, tasks that run the same once."""
-        asked: dict[str, dict[object, questions.Program]] = {host: {} for host in self._hosts}
+        asked: dict[str, dict[object, probe_messages.Program]] = {host: {} for host in self._hosts}
         for task in self._plan.tasks:
             if task.host not in asked or self._needs_files(task):
                 continue
@@ -217,7 +217,7 @@ class Preflight:
         is_sent = is_command and "/" in task.argv[0] and not os.path.isabs(task.argv[0])
         return is_sent and self._lacks_files(task)
 
-    def _program(self, task: TaskPlan) -> questions.Program:
+    def _program(self, task: TaskPlan) -> probe_messages.Program:
         kind = self._spec.program.kind
         lacks_files = self._lacks_files(task)
         has_script = kind is ProgramKind.SCRIPT and not lacks_files
@@ -225,7 +225,7 @@ class Preflight:
         env = environment(self._spec, task)
         # Else it is in the copy.
         is_on_host = task.workdir in (self._spec.program.workdir, self._by_name[task.host].workdir)
-        return questions.Program(
+        return probe_messages.Program(
             argv=list(task.argv[:head]),
             workdir=task.workdir,
             env={

@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun import events, plan
-from distrun.agent import wire
+from distrun.agent import protocol
 from distrun.errors import HostError
-from distrun.supervisor.addresses import addresses
+from distrun.supervisor.hosts.addresses import addresses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,26 +34,28 @@ class Preparation:
         self.hosts = tuple({placed.host.name: placed.host for placed in self._placement}.values())
         self.remote = {host.name for host in self.hosts if not host.is_local}
         """Names of those that ssh is used for."""
-        self._hellos: dict[str, wire.Hello] = {}
+        self._hellos: dict[str, protocol.Hello] = {}
         self._needs = plan.ports_needed(spec, self._placement)
         self._free: dict[str, list[int]] = {}
         self._refused: dict[str, HostError] = {}
 
-    def on_hello(self, host: str, hello: wire.Hello) -> wire.HoldPorts:
+    def on_hello(self, host: str, hello: protocol.Hello) -> protocol.HoldPorts:
         """What a host has; answers with the ports it is to hold."""
         self._hellos[host] = hello
         need = self._needs.get(host, plan.PortNeed())
         first, last = self._spec.port_range or (0, 0)
-        return wire.HoldPorts(need.free, list(need.wanted), first, last)
+        return protocol.HoldPorts(need.free, list(need.wanted), first, last)
 
-    def on_ports(self, host: str, answer: wire.PortsHeld | wire.PortsRefused) -> plan.Plan | None:
+    def on_ports(
+        self, host: str, answer: protocol.PortsHeld | protocol.PortsRefused
+    ) -> plan.Plan | None:
         """The ports a host holds, or why not; the plan once all hosts have answered.
 
         Raises:
             HostError: hosts cannot hold theirs; all of those are named.
             InvalidSpecError: the plan cannot be, see :func:`distrun.plan.make`.
         """
-        if isinstance(answer, wire.PortsRefused):
+        if isinstance(answer, protocol.PortsRefused):
             self._refused[host] = self.refusal(host, answer)
         else:
             self._free[host] = answer.chosen
@@ -65,7 +67,7 @@ class Preparation:
         facts = {name: self._facts(name, dialled[name]) for name in self._hellos}
         return plan.make(self._spec, self._placement, facts, self._free)
 
-    def refusal(self, host: str, refused: wire.PortsRefused) -> HostError:
+    def refusal(self, host: str, refused: protocol.PortsRefused) -> HostError:
         """Why a host cannot hold its ports, for people."""
         if refused.reason:
             return HostError(f"on {host} {refused.reason}", hint=_advice(refused.number))
@@ -115,9 +117,9 @@ def environment(spec: Spec, task: plan.TaskPlan) -> dict[str, str]:
 
 def start_order(
     spec: Spec, task: plan.TaskPlan, job_id: str, attempt: int, cause: str
-) -> wire.StartTask:
+) -> protocol.StartTask:
     """What a task's host is told. `cause` is what the attempt follows, of any but the first."""
-    return wire.StartTask(
+    return protocol.StartTask(
         task=task.name,
         attempt=attempt,
         argv=list(task.argv),

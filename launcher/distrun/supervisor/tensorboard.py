@@ -7,7 +7,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from distrun.agent import wire
+from distrun.agent import protocol
 
 if TYPE_CHECKING:
     from distrun.spec.model import TensorBoardSpec
@@ -31,10 +31,10 @@ def address(port: int) -> str:
     return f"http://{_HOST}:{port}/"
 
 
-def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> wire.StartTask:
+def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> protocol.StartTask:
     """Has the agent start it as it starts tasks, so that nothing of it can be left behind."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", spec.logdir]
-    return wire.StartTask(
+    return protocol.StartTask(
         task=NAME,
         attempt=0,
         argv=[*command, "--host", _HOST, "--port", str(port)],

@@ -46,7 +46,7 @@ class Case:
         return sum(1 for task in self.tasks.values() if task.role in roles)
 
 
-class Docket:
+class FailureTracker:
     """Notes a job's events; says when there is something to judge.
 
     There is at a restart's beginning, at the end of an evaluator that is not to start again, and
@@ -142,7 +142,7 @@ class Docket:
 
 def cases(history: Iterable[events.Event]) -> Iterator[Case]:
     """The failures that a record tells of, in their order."""
-    docket, state = Docket(), lifecycle.JobState()
+    docket, state = FailureTracker(), lifecycle.JobState()
     for event in history:
         before = state
         if isinstance(event, events.JobEnded):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from distrun.agent.kernel import signal_name
+from distrun.agent.linux.syscalls import signal_name
 from distrun.lifecycle.restarts import LIVED_LONG
 from distrun.verdict.model import Evidence, Kind
 from distrun.verdict.rules.resources import OWN_PORT_ADVICE, PORT_ADVICE

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from distrun import transport
-from distrun.agent import wire
+from distrun.agent import protocol
+from distrun.supervisor.hosts import local
 
 TIMEOUT = 20.0
 PLAIN_PYTHON = [sys.executable, "-I", "-S"]
@@ -41,7 +41,7 @@ class Host:
     def __init__(self, folder: Path, job_id: str) -> None:
         self.folder = folder
         self.job_id = job_id
-        self.link = transport.start_local_agent("localhost", job_id)
+        self.link = local.start_local_agent("localhost", job_id)
         self.said: list[Any] = []
         self.seqs: list[int] = []
         self._unseen: collections.deque[Any] = collections.deque()
@@ -51,9 +51,9 @@ class Host:
     def guard(self) -> int:
         return self.link.process.pid
 
-    def configure(self, lease: float | None = 0.0) -> wire.Hello:
-        self.send(wire.Configure(wire.PROTOCOL, self.job_id, str(self.folder), lease))
-        hello = self.expect(wire.Hello)
+    def configure(self, lease: float | None = 0.0) -> protocol.Hello:
+        self.send(protocol.Configure(protocol.PROTOCOL, self.job_id, str(self.folder), lease))
+        hello = self.expect(protocol.Hello)
         self.pid = hello.pid
         return hello
 
@@ -75,14 +75,14 @@ class Host:
             **options,
         }
         env = {"DISTRUN_JOB_ID": self.job_id, "DISTRUN_TASK": task, **given}
-        self.send(wire.StartTask(task=task, argv=list(argv), env=env, **fields))
+        self.send(protocol.StartTask(task=task, argv=list(argv), env=env, **fields))
 
-    def run(self, task: str, *argv: str, **options: Any) -> wire.TaskStarted:
+    def run(self, task: str, *argv: str, **options: Any) -> protocol.TaskStarted:
         self.start(task, *argv, **options)
-        return self.expect(wire.TaskStarted, task)
+        return self.expect(protocol.TaskStarted, task)
 
     def stop(self, task: str, signum: int = signal.SIGTERM, grace: float = 10.0) -> None:
-        self.send(wire.StopTask(task, signum, grace))
+        self.send(protocol.StopTask(task, signum, grace))
 
     def expect(self, kind: type[Any], task: str | None = None, timeout: float = TIMEOUT) -> Any:
         """The next report of that kind (and task); what else came stays for later calls."""

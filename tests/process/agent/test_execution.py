@@ -14,12 +14,12 @@ from agent_harness import (
     script,
 )
 
-from distrun.agent import wire
+from distrun.agent import protocol
 
 
 def refusal(host: Host, *argv: str, **options: Any) -> str:
     host.start("worker:0", *argv, **options)
-    return str(host.expect(wire.TaskNotStarted).reason)
+    return str(host.expect(protocol.TaskNotStarted).reason)
 
 
 def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path):
@@ -36,9 +36,9 @@ def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path
     assert f"working folder '{plain}'" in refusal(any_host, "true", workdir=str(plain))
     assert "128 KiB" in refusal(any_host, "true", env={"TF_CONFIG": "x" * (128 * 1024)})
     assert "null byte" in refusal(any_host, "true", "a\0b")
-    assert not any_host.all(wire.TaskStarted)
+    assert not any_host.all(protocol.TaskStarted)
     any_host.run("worker:0", "true")  # and the agent is none the worse
-    any_host.expect(wire.TaskEnded)
+    any_host.expect(protocol.TaskEnded)
 
 
 def test_a_script_whose_interpreter_is_missing_is_not_called_missing(host: Host, tmp_path: Path):
@@ -65,7 +65,7 @@ def test_a_tasks_environment(make_host: MakeHost, monkeypatch: pytest.MonkeyPatc
     show = script(tmp_path, "show.py", "import os; os.write(1, repr(dict(os.environb)).encode())")
     env = {"OVERWRITTEN": "new", "BYTES": b"\xff\n'".decode("utf-8", "surrogateescape")}
     host.run("worker:0", *show, env=env, unset=["TF_CONFIG"])
-    host.expect(wire.TaskEnded)
+    host.expect(protocol.TaskEnded)
     shown = eval(host.log("worker:0"))
     assert shown[b"RAW"] == b"caf\xe9"
     assert shown[b"BYTES"] == b"\xff\n'"
@@ -102,18 +102,18 @@ def test_a_task_starts_with_nothing_of_the_agents(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    host.send(wire.HoldPorts(3, []))
+    host.send(protocol.HoldPorts(3, []))
     host.run("worker:1", "sleep", "60")
     # Python ignores SIGPIPE and SIGXFSZ itself; the shell shows what it was given.
     host.run("worker:2", "sh", "-c", "exec cat /proc/self/status")
-    host.expect(wire.TaskEnded, "worker:2")
+    host.expect(protocol.TaskEnded, "worker:2")
     status = {line.partition(":")[0]: line.partition(":")[2] for line in host.lines("worker:2")}
     for mask in (int(status["SigIgn"], 16), int(status["SigBlk"], 16)):
         # Not 32 and 33: they are the C library's own, and posix_spawn, as make uses it, ignores
         # them for its children; no program can tell or change it.
         assert [number for number in signal.valid_signals() if mask >> (number - 1) & 1] == []
     host.run("worker:0", *script(tmp_path, "inspect.py", INSPECT))
-    host.expect(wire.TaskEnded, "worker:0")
+    host.expect(protocol.TaskEnded, "worker:0")
     shown = dict(line.split(" ", 1) for line in host.lines("worker:0"))
     umask = os.umask(0)
     os.umask(umask)
@@ -126,14 +126,14 @@ def test_a_task_starts_with_nothing_of_the_agents(
 def test_exits_are_told_apart(any_host: Host):
     for code in (0, 1, 3, 42, 255):
         any_host.run("worker:0", "sh", "-c", f"exit {code}")
-        exited = any_host.expect(wire.TaskExited)
+        exited = any_host.expect(protocol.TaskExited)
         assert (exited.code, exited.signal) == (code, None)
-        any_host.expect(wire.TaskEnded)
+        any_host.expect(protocol.TaskEnded)
     for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
         any_host.run("worker:0", "sh", "-c", f"kill -{number.value} $$")
-        exited = any_host.expect(wire.TaskExited)
+        exited = any_host.expect(protocol.TaskExited)
         assert (exited.code, exited.signal) == (None, number)
-        any_host.expect(wire.TaskEnded)
+        any_host.expect(protocol.TaskEnded)
 
 
 def test_many_that_end_at_once_are_all_reported(host: Host):
@@ -141,6 +141,6 @@ def test_many_that_end_at_once_are_all_reported(host: Host):
     for name in names:
         host.start(name, "sh", "-c", "exit 3")
     for name in names:
-        host.expect(wire.TaskStarted, name)
-        assert host.expect(wire.TaskExited, name).code == 3
-        host.expect(wire.TaskEnded, name)
+        host.expect(protocol.TaskStarted, name)
+        assert host.expect(protocol.TaskExited, name).code == 3
+        host.expect(protocol.TaskEnded, name)

@@ -17,7 +17,7 @@ from agent_harness import (
     script,
 )
 
-from distrun.agent import wire
+from distrun.agent import protocol
 
 
 def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(
@@ -28,11 +28,11 @@ def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(
     leader = f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done"
     host.run("worker:0", "sh", "-c", leader)
     (pid,) = pids_of(host, "worker:0", 1, wait_until)
-    assert host.expect(wire.TaskExited).code is not None
+    assert host.expect(protocol.TaskExited).code is not None
     assert alive(pid)
-    assert not host.all(wire.TaskEnded)
+    assert not host.all(protocol.TaskEnded)
     host.stop("worker:0", signal.SIGKILL, grace=0.0)
-    host.expect(wire.TaskEnded)
+    host.expect(protocol.TaskEnded)
     assert not alive(pid)
 
 
@@ -42,7 +42,7 @@ def test_what_a_task_leaves_is_ended_although_it_ignores_sigterm(
     child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'
     any_host.run("worker:0", "sh", "-c", f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done")
     (pid,) = pids_of(any_host, "worker:0", 1, wait_until)
-    any_host.expect(wire.TaskEnded)
+    any_host.expect(protocol.TaskEnded)
     assert not alive(pid)
 
 
@@ -64,14 +64,14 @@ def test_no_relative_of_a_task_outlives_it(
 ):
     task = host.run("worker:0", "sh", "-c", f"{daemon} echo done; {end}")
     if end == "exit 0":
-        host.expect(wire.TaskExited)
+        host.expect(protocol.TaskExited)
     else:
         wait_until(lambda: host.lines("worker:0"), timeout=TIMEOUT)
         wait_until(lambda: len(children_of(host.pid)) >= 2, timeout=TIMEOUT)
         before = children_of(host.pid)
         assert alive(task.pid)
         host.stop("worker:0")
-    host.expect(wire.TaskEnded)
+    host.expect(protocol.TaskEnded)
     wait_until(lambda: not [each for each in children_of(host.pid) if alive(each)], timeout=TIMEOUT)
     if end != "exit 0":
         assert not any(alive(each) for each in before)
@@ -90,12 +90,12 @@ def test_a_task_that_ends_leaves_anothers_daemons_alone(
         timeout=TIMEOUT,
     )
     host.stop("worker:1")
-    host.expect(wire.TaskEnded, "worker:1")
+    host.expect(protocol.TaskEnded, "worker:1")
     host.run("worker:2", "true")
-    host.expect(wire.TaskEnded, "worker:2")
+    host.expect(protocol.TaskEnded, "worker:2")
     assert alive(pid)
     host.stop("worker:0")
-    host.expect(wire.TaskEnded, "worker:0")
+    host.expect(protocol.TaskEnded, "worker:0")
     assert how == "closed" or not alive(pid)
 
 
@@ -119,5 +119,5 @@ def test_a_task_has_not_ended_while_orphans_follow_one_another(
     relay = script(tmp_path, "relay.py", RELAY)
     for attempt in range(3):
         host.run("worker:0", *relay, attempt=attempt)
-        host.expect(wire.TaskEnded)
+        host.expect(protocol.TaskEnded)
         assert not [each for each in children_of(host.pid) if alive(each)]

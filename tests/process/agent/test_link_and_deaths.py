@@ -16,7 +16,7 @@ from agent_harness import (
     pids_of,
 )
 
-from distrun.agent import wire
+from distrun.agent import protocol
 
 MIXED = (
     "setsid sleep 600 & timeout 600 sleep 600 & (env -i setsid sleep 600 &); "
@@ -64,7 +64,7 @@ def test_the_guards_death_ends_all_and_the_agent(any_host: Host, wait_until: Any
     family = mixed_family(any_host, wait_until)
     os.kill(any_host.guard, signal.SIGKILL)
     wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
-    any_host.expect(wire.Fault)
+    any_host.expect(protocol.Fault)
     assert any_host.expect_end() == -signal.SIGKILL
     wait_until(lambda: not alive(any_host.pid), timeout=TIMEOUT)
 
@@ -72,7 +72,7 @@ def test_the_guards_death_ends_all_and_the_agent(any_host: Host, wait_until: Any
 def test_sigterm_to_the_agent_is_a_fault_and_ends_all(host: Host, wait_until: Any, alive: Any):
     family = mixed_family(host, wait_until)
     os.kill(host.pid, signal.SIGTERM)
-    assert "SIGTERM" in host.expect(wire.Fault).reason
+    assert "SIGTERM" in host.expect(protocol.Fault).reason
     assert host.expect_end() == 0
     assert not [each for each in family if alive(each)]
-    assert {message.task for message in host.all(wire.TaskEnded)} == {"worker:0", "worker:1"}
+    assert {message.task for message in host.all(protocol.TaskEnded)} == {"worker:0", "worker:1"}

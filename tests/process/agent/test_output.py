@@ -19,16 +19,16 @@ from agent_harness import (
     script,
 )
 
-from distrun.agent import wire
-from distrun.transport import local
+from distrun.agent import protocol
+from distrun.supervisor.hosts import local
 
 
 def test_a_log_is_appended_to_and_its_index_says_when(any_host: Host):
     before = time.time()
     any_host.run("worker:0", "sh", "-c", "echo one; echo two >&2")
-    any_host.expect(wire.TaskEnded)
+    any_host.expect(protocol.TaskEnded)
     any_host.run("worker:0", "sh", "-c", "printf three", attempt=1)
-    any_host.expect(wire.TaskEnded)
+    any_host.expect(protocol.TaskEnded)
     assert any_host.log("worker:0") == b"one\ntwo\nthree"
     raw = (any_host.folder / "worker-0.idx").read_bytes()
     records = list(struct.iter_unpack("<dQ", raw))
@@ -51,8 +51,8 @@ def test_logs_are_indexed_without_inotify_too(
         lambda *args: ["unshare", "-Ur", "sh", "-c", setting, "sh", *isolated(*args)],
     )
     host = make_host()
-    host.send(wire.HoldPorts(2, []))
-    host.expect(wire.PortsHeld)
+    host.send(protocol.HoldPorts(2, []))
+    host.expect(protocol.PortsHeld)
     for index in range(3):
         host.run(f"worker:{index}", "sh", "-c", "echo ready; exec sleep 60")
     for index in range(3):
@@ -70,7 +70,7 @@ def test_a_thousand_lines_of_four_tasks_are_all_in_their_logs(host: Host, tmp_pa
     for name in names:
         host.start(name, *write, name)
     for name in names:
-        host.expect(wire.TaskEnded, name)
+        host.expect(protocol.TaskEnded, name)
         assert host.lines(name) == [f"{name} {number}" for number in range(1000)]
         raw = (host.folder / f"{name.replace(':', '-')}.idx").read_bytes()
         assert list(struct.iter_unpack("<dQ", raw))[-1][1] == len(host.log(name))
@@ -87,10 +87,10 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
 
 def test_progress_is_passed_on_and_the_last_of_it_never_lost(any_host: Host, tmp_path: Path):
     any_host.run("worker:0", *script(tmp_path, "notify.py", NOTIFY), "50")
-    any_host.expect(wire.TaskEnded)
-    told = any_host.all(wire.Progress)
+    any_host.expect(protocol.TaskEnded)
+    told = any_host.all(protocol.Progress)
     assert told[-1].values == {"STEP": "49", "LOSS": "0.5"}
-    assert any_host.said.index(told[-1]) < any_host.said.index(any_host.all(wire.TaskEnded)[0])
+    assert any_host.said.index(told[-1]) < any_host.said.index(any_host.all(protocol.TaskEnded)[0])
 
 
 TALK_LAST = """
@@ -110,21 +110,21 @@ def test_a_last_word_that_comes_with_anothers_exit(
     first = host.run("worker:0", "sleep", "60")
     second = host.run("worker:1", *script(tmp_path, "talk.py", TALK_LAST))
     wait_until(lambda: host.lines("worker:1"), timeout=TIMEOUT)
-    host.send(wire.HoldPorts(1, []))
-    (port,) = host.expect(wire.PortsHeld).chosen
+    host.send(protocol.HoldPorts(1, []))
+    (port,) = host.expect(protocol.PortsHeld).chosen
 
     # Busy for a while, so that both ends wait for it when it looks again, the first one first.
     agent = psutil.Process(host.pid)
     used = agent.cpu_times().user
-    host.send(wire.HoldPorts(0, [port] * 50_000))
+    host.send(protocol.HoldPorts(0, [port] * 50_000))
     wait_until(lambda: agent.cpu_times().user - used > 0.05, timeout=TIMEOUT)
     os.kill(first.pid, signal.SIGKILL)
     wait_until(lambda: not alive(first.pid), timeout=TIMEOUT)
     os.kill(second.pid, signal.SIGUSR1)
     wait_until(lambda: not alive(second.pid), timeout=TIMEOUT)
-    host.expect(wire.PortsRefused)
-    host.expect(wire.TaskEnded, "worker:0")
-    host.expect(wire.TaskEnded, "worker:1")
-    assert host.all(wire.Progress)[-1].values == {"STEP": "9"}
+    host.expect(protocol.PortsRefused)
+    host.expect(protocol.TaskEnded, "worker:0")
+    host.expect(protocol.TaskEnded, "worker:1")
+    assert host.all(protocol.Progress)[-1].values == {"STEP": "9"}
     host.run("worker:2", "true")  # and the agent has survived it
-    host.expect(wire.TaskEnded)
+    host.expect(protocol.TaskEnded)

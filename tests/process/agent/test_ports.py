@@ -14,7 +14,7 @@ from agent_harness import (
     MakeHost,
 )
 
-from distrun.agent import wire
+from distrun.agent import protocol
 
 
 def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.socket:
@@ -33,8 +33,8 @@ def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.
 
 
 def test_a_held_port_cannot_be_taken(any_host: Host):
-    any_host.send(wire.HoldPorts(2, []))
-    ports = any_host.expect(wire.PortsHeld).chosen
+    any_host.send(protocol.HoldPorts(2, []))
+    ports = any_host.expect(protocol.PortsHeld).chosen
     assert len(set(ports)) == 2
     for port in ports:
         for family, v6only in (
@@ -49,8 +49,8 @@ def test_a_held_port_cannot_be_taken(any_host: Host):
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_a_task_that_shares_a_held_port_is_reached_on_it(host: Host, family: int):
-    host.send(wire.HoldPorts(1, []))
-    (port,) = host.expect(wire.PortsHeld).chosen
+    host.send(protocol.HoldPorts(1, []))
+    (port,) = host.expect(protocol.PortsHeld).chosen
     with bind(port, family, socket.SO_REUSEPORT) as server:
         for _ in range(20):
             address = "127.0.0.1" if family == socket.AF_INET else "::1"
@@ -68,58 +68,58 @@ def test_a_wanted_port_with_a_stale_server_is_refused_and_named(
 ):
     with bind(0, family, option) as stale:
         port = stale.getsockname()[1]
-        host.send(wire.HoldPorts(0, [port]))
-        refused = host.expect(wire.PortsRefused)
+        host.send(protocol.HoldPorts(0, [port]))
+        refused = host.expect(protocol.PortsRefused)
     assert str(os.getpid()) in refused.taken[str(port)]
-    host.send(wire.HoldPorts(0, [port]))
-    assert host.expect(wire.PortsHeld).wanted == [port], "it can be had once the server is gone"
+    host.send(protocol.HoldPorts(0, [port]))
+    assert host.expect(protocol.PortsHeld).wanted == [port], "it can be had once the server is gone"
 
 
 def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost):
     first, second = make_host(), make_host()
-    first.send(wire.HoldPorts(1, []))
-    ports = first.expect(wire.PortsHeld).chosen
-    second.send(wire.HoldPorts(0, ports))
-    assert "another distrun job" in second.expect(wire.PortsRefused).taken[str(ports[0])]
-    first.send(wire.Shutdown())
+    first.send(protocol.HoldPorts(1, []))
+    ports = first.expect(protocol.PortsHeld).chosen
+    second.send(protocol.HoldPorts(0, ports))
+    assert "another distrun job" in second.expect(protocol.PortsRefused).taken[str(ports[0])]
+    first.send(protocol.Shutdown())
     first.expect_end()
-    second.send(wire.HoldPorts(0, ports))
-    assert second.expect(wire.PortsHeld).wanted == ports
+    second.send(protocol.HoldPorts(0, ports))
+    assert second.expect(protocol.PortsHeld).wanted == ports
 
 
 def test_of_several_wanted_ports_none_is_held_if_one_is_taken(make_host: MakeHost):
     host, other = make_host(), make_host()
-    host.send(wire.HoldPorts(1, []))
-    (free,) = host.expect(wire.PortsHeld).chosen
+    host.send(protocol.HoldPorts(1, []))
+    (free,) = host.expect(protocol.PortsHeld).chosen
     with bind(0, socket.AF_INET) as server:
-        other.send(wire.HoldPorts(1, [server.getsockname()[1]]))
-        refused = other.expect(wire.PortsRefused)
+        other.send(protocol.HoldPorts(1, [server.getsockname()[1]]))
+        refused = other.expect(protocol.PortsRefused)
         assert list(refused.taken) == [str(server.getsockname()[1])]
-    other.send(wire.HoldPorts(0, [free]))
-    other.expect(wire.PortsRefused)
+    other.send(protocol.HoldPorts(0, [free]))
+    other.expect(protocol.PortsRefused)
 
 
 def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost):
     host, other = make_host(), make_host()
-    host.send(wire.HoldPorts(20, []))
-    held = sorted(host.expect(wire.PortsHeld).chosen)
+    host.send(protocol.HoldPorts(20, []))
+    held = sorted(host.expect(protocol.PortsHeld).chosen)
     first, last = held[0], held[-1]
-    other.send(wire.HoldPorts(1, [], first, last))
-    answer = other.expect(wire.PortsHeld if last - first > 19 else wire.PortsRefused)
-    if isinstance(answer, wire.PortsHeld):
+    other.send(protocol.HoldPorts(1, [], first, last))
+    answer = other.expect(protocol.PortsHeld if last - first > 19 else protocol.PortsRefused)
+    if isinstance(answer, protocol.PortsHeld):
         assert first < answer.chosen[0] < last
         assert answer.chosen[0] not in held
-    other.send(wire.HoldPorts(1, [], first, first))
-    assert f"from {first} to {first}" in other.expect(wire.PortsRefused).reason
+    other.send(protocol.HoldPorts(1, [], first, first))
+    assert f"from {first} to {first}" in other.expect(protocol.PortsRefused).reason
 
 
 def test_too_many_ports_for_its_descriptors_are_refused(host: Host):
     resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (40, 40))
-    host.send(wire.HoldPorts(100, []))
-    refused = host.expect(wire.PortsRefused)
+    host.send(protocol.HoldPorts(100, []))
+    refused = host.expect(protocol.PortsRefused)
     assert refused.reason == "100 ports cannot be held: Too many open files"
     assert refused.number == errno.EMFILE
-    host.send(wire.HoldPorts(1, []))
-    assert len(host.expect(wire.PortsHeld).chosen) == 1
+    host.send(protocol.HoldPorts(1, []))
+    assert len(host.expect(protocol.PortsHeld).chosen) == 1
     host.run("worker:0", "true")
-    host.expect(wire.TaskEnded)
+    host.expect(protocol.TaskEnded)

@@ -15,12 +15,12 @@ from agent_harness import (
     MakeHost,
 )
 
-from distrun.agent import wire
+from distrun.agent import protocol
 
 
 def test_it_says_what_it_is(any_host: Host):
-    hello = any_host.all(wire.Hello)[0]
-    assert hello.protocol == wire.PROTOCOL
+    hello = any_host.all(protocol.Hello)[0]
+    assert hello.protocol == protocol.PROTOCOL
     assert hello.hostname == socket.gethostname()
     assert 0 < hello.cores <= (os.cpu_count() or 1)
     assert psutil.Process(hello.pid).ppid() == any_host.guard
@@ -29,8 +29,8 @@ def test_it_says_what_it_is(any_host: Host):
 
 def test_it_refuses_another_protocol(make_host: MakeHost):
     host = make_host(configured=False)
-    host.send(wire.Configure(999, "job", str(host.folder), 0.0))
-    assert "protocol 999" in host.expect(wire.Fault).reason
+    host.send(protocol.Configure(999, "job", str(host.folder), 0.0))
+    assert "protocol 999" in host.expect(protocol.Fault).reason
     assert host.expect_end() == 0
 
 
@@ -38,17 +38,17 @@ def test_its_reports_are_numbered_without_a_gap(host: Host):
     for index in range(3):
         host.start(f"worker:{index}", "true", notify=False)
     for index in range(3):
-        host.expect(wire.TaskEnded, f"worker:{index}")
+        host.expect(protocol.TaskEnded, f"worker:{index}")
     assert host.seqs == list(range(1, 11))
 
 
 def test_it_sends_again_what_was_not_acknowledged(host: Host):
     host.run("worker:0", "true")
-    host.expect(wire.TaskEnded)
-    host.send(wire.Ack(2))
-    host.send(wire.Attach(wire.PROTOCOL, host.job_id, 0))
-    host.send(wire.HoldPorts(0, []))
-    host.expect(wire.PortsHeld)
+    host.expect(protocol.TaskEnded)
+    host.send(protocol.Ack(2))
+    host.send(protocol.Reattach(protocol.PROTOCOL, host.job_id, 0))
+    host.send(protocol.HoldPorts(0, []))
+    host.expect(protocol.PortsHeld)
     assert host.seqs == [1, 2, 3, 4, 3, 4, 5]
 
 
@@ -58,13 +58,15 @@ def test_noise_on_the_link_ends_it_with_one_fault(any_host: Host):
     with socket.socket(fileno=os.dup(any_host.link.channel.writer)) as link:
         link.shutdown(socket.SHUT_WR)
     any_host.expect_end()
-    assert len(any_host.all(wire.Fault)) == 1
-    assert any_host.all(wire.TaskEnded)
+    assert len(any_host.all(protocol.Fault)) == 1
+    assert any_host.all(protocol.TaskEnded)
 
 
 def test_the_last_reports_reach_a_reader_that_was_slow(host: Host):
     # An empty range: each is refused at once.
-    orders = wire.encode(wire.HoldPorts(1, [], 2, 1)) * 2000 + wire.encode(wire.Shutdown())
+    orders = protocol.encode(protocol.HoldPorts(1, [], 2, 1)) * 2000 + protocol.encode(
+        protocol.Shutdown()
+    )
     with socket.socket(fileno=os.dup(host.link.channel.writer)) as link:
         link.setblocking(True)
         link.sendall(orders)
@@ -72,7 +74,7 @@ def test_the_last_reports_reach_a_reader_that_was_slow(host: Host):
     with contextlib.suppress(subprocess.TimeoutExpired):  # nobody reads meanwhile
         host.link.process.wait(0.5)
     host.expect_end()
-    assert len(host.all(wire.PortsRefused)) == 2000
+    assert len(host.all(protocol.PortsRefused)) == 2000
 
 
 def test_it_costs_nothing_while_its_tasks_sleep(host: Host):

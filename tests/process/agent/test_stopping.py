@@ -18,7 +18,7 @@ from agent_harness import (
     script,
 )
 
-from distrun.agent import wire
+from distrun.agent import protocol
 
 
 def test_a_child_that_ignores_sigterm_is_killed_at_the_grace(any_host: Host, wait_until: Any):
@@ -27,9 +27,9 @@ def test_a_child_that_ignores_sigterm_is_killed_at_the_grace(any_host: Host, wai
     pids_of(any_host, "worker:0", 1, wait_until)
     begun = time.monotonic()
     any_host.stop("worker:0", grace=0.5)
-    assert any_host.expect(wire.TaskExited).signal == signal.SIGKILL
+    assert any_host.expect(protocol.TaskExited).signal == signal.SIGKILL
     assert time.monotonic() - begun >= 0.5
-    any_host.expect(wire.TaskEnded)
+    any_host.expect(protocol.TaskEnded)
 
 
 def test_a_second_stop_shortens_the_grace_and_never_extends_it(host: Host, wait_until: Any):
@@ -39,10 +39,10 @@ def test_a_second_stop_shortens_the_grace_and_never_extends_it(host: Host, wait_
         pids_of(host, name, 1, wait_until)
     host.stop("worker:0", grace=3600)
     host.stop("worker:0", signal.SIGKILL, grace=0.0)
-    host.expect(wire.TaskEnded, "worker:0")
+    host.expect(protocol.TaskEnded, "worker:0")
     host.stop("worker:1", grace=0.5)
     host.stop("worker:1", grace=3600)
-    host.expect(wire.TaskEnded, "worker:1")
+    host.expect(protocol.TaskEnded, "worker:1")
 
 
 def test_a_stopped_task_can_be_ended(any_host: Host, wait_until: Any):
@@ -51,34 +51,34 @@ def test_a_stopped_task_can_be_ended(any_host: Host, wait_until: Any):
     stopped = psutil.Process(started.pid)
     wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, timeout=TIMEOUT)
     any_host.stop("worker:0", grace=60)
-    assert any_host.expect(wire.TaskExited).signal == signal.SIGTERM
-    any_host.expect(wire.TaskEnded)
+    assert any_host.expect(protocol.TaskExited).signal == signal.SIGTERM
+    any_host.expect(protocol.TaskEnded)
 
 
 def test_a_stop_that_comes_with_the_start(host: Host):
     for attempt in range(10):
         host.start("worker:0", "sleep", "60", attempt=attempt)
         host.stop("worker:0", grace=60)
-        exited = host.expect(wire.TaskExited)
+        exited = host.expect(protocol.TaskExited)
         assert (exited.attempt, exited.signal) == (attempt, signal.SIGTERM)
-        host.expect(wire.TaskEnded)
+        host.expect(protocol.TaskEnded)
         host.start("worker:0", "sleep", "60", attempt=attempt)
         host.stop("worker:0", signal.SIGKILL, grace=0.0)
-        assert host.expect(wire.TaskExited).signal == signal.SIGKILL
-        host.expect(wire.TaskEnded)
+        assert host.expect(protocol.TaskExited).signal == signal.SIGKILL
+        host.expect(protocol.TaskEnded)
 
 
 def test_any_signal_can_be_asked_for(host: Host):
     number = signal.SIGRTMIN + 2
     host.run("worker:0", "sleep", "60")
     host.stop("worker:0", number)
-    assert host.expect(wire.TaskExited).signal == number
+    assert host.expect(protocol.TaskExited).signal == number
 
 
 def test_stopping_what_is_not_there_does_nothing(host: Host):
     host.stop("worker:7")
     host.run("worker:0", "true")
-    host.expect(wire.TaskEnded)
+    host.expect(protocol.TaskEnded)
 
 
 def family_of_catchers(host: Host, tmp_path: Path, wait_until: Any) -> list[int]:
@@ -104,7 +104,7 @@ def test_each_process_gets_sigterm_exactly_once(
     any_host.stop("worker:0", grace=3600)
     wait_until(lambda: len(told()) >= 4, timeout=TIMEOUT)
     any_host.stop("worker:0", grace=1.0)
-    any_host.expect(wire.TaskEnded)
+    any_host.expect(protocol.TaskEnded)
     assert sorted(told()) == ["child told", "grouped told", "leader told", "setsid told"]
     assert not any(alive(pid) for pid in pids)
 
@@ -118,7 +118,7 @@ def test_what_is_being_stopped_is_not_told_again_when_all_ends(
         lambda: len([x for x in host.lines("worker:0") if x.endswith("told")]) >= 4,
         timeout=TIMEOUT,
     )
-    host.send(wire.Shutdown())
+    host.send(protocol.Shutdown())
     host.expect_end()
     assert len([line for line in host.lines("worker:0") if line.endswith("told")]) == 4
 
@@ -131,9 +131,9 @@ def test_what_a_leader_leaves_is_told_once_though_its_failure_stops_the_group(
     start = host.run("worker:0", "sh", "-c", f"{catcher} child & exec sleep 60")
     pids_of(host, "worker:0", 1, wait_until)
     os.kill(start.pid, signal.SIGKILL)
-    host.expect(wire.TaskExited)
+    host.expect(protocol.TaskExited)
     host.stop("worker:0", grace=3600)
     wait_until(lambda: "child told" in host.lines("worker:0"), timeout=TIMEOUT)
     host.stop("worker:0", grace=1.0)
-    host.expect(wire.TaskEnded)
+    host.expect(protocol.TaskEnded)
     assert host.lines("worker:0").count("child told") == 1

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_harness import PLAIN, T0, Job, caught_up, readable
 
-from distrun.agent.kernel import Inotify
+from distrun.agent.linux.syscalls import Inotify
 from distrun.logs import Follower, View, line_ends
 from distrun.logs.lines import LONGEST_LINE, Lines
 

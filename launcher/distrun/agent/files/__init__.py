@@ -1,0 +1,1 @@
+"""Files for this host: receiving them, the tree they make up, and a cache of their contents."""

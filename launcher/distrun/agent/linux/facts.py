@@ -1,0 +1,96 @@
+"""What this host has: cores this process may use, GPUs, names."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from typing import List, Sequence
+
+from distrun.agent.protocol import PROTOCOL, Hello
+
+_NVIDIA_SMI_SECONDS = 20
+
+
+def hello(variables: Sequence[str] = ()) -> Hello:
+    """This host's facts as the agent reports them, and those variables that are set here."""
+    return Hello(
+        protocol=PROTOCOL,
+        pid=os.getpid(),
+        hostname=socket.gethostname(),
+        python=".".join(str(part) for part in sys.version_info[:3]),
+        cores=usable_cores(),
+        gpus=gpus(),
+        at=time.time(),
+        environ={name: os.environ[name] for name in variables if name in os.environ},
+    )
+
+
+def usable_cores() -> float:
+    """Cores, counting CPU affinity and the cgroup's quota."""
+    cores = float(len(os.sched_getaffinity(0)))
+    quota = _cgroup_quota()
+    return min(cores, quota) if quota else cores
+
+
+def _cgroup_quota() -> float:
+    """The tightest quota of this process's cgroups, in cores; 0 where there is none."""
+    quotas = []
+    for folder in _cgroup_folders():
+        limit, period = _read_quota(folder)
+        if limit > 0 and period > 0:
+            quotas.append(limit / period)
+    return min(quotas) if quotas else 0.0
+
+
+def _cgroup_folders() -> List[str]:
+    """The folders whose quota binds this process: its cgroup and those above it."""
+    try:
+        with open("/proc/self/cgroup", encoding="ascii", errors="replace") as file:
+            lines = [line.strip().split(":", 2) for line in file]
+    except OSError:
+        return []
+    folders = []
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = "/sys/fs/cgroup/cpu" if controllers else "/sys/fs/cgroup"
+        parts = [part for part in path.split("/") if part and part != ".."]
+        folders += [os.path.join(root, *parts[:depth]) for depth in range(len(parts) + 1)]
+    return folders
+
+
+def _read_quota(folder: str) -> "tuple[float, float]":
+    try:
+        with open(os.path.join(folder, "cpu.max"), encoding="ascii") as file:
+            limit, period = file.read().split()
+        return (0.0 if limit == "max" else float(limit)), float(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        with open(os.path.join(folder, "cpu.cfs_quota_us"), encoding="ascii") as file:
+            limit = file.read()
+        with open(os.path.join(folder, "cpu.cfs_period_us"), encoding="ascii") as file:
+            return float(limit), float(file.read())
+    except (OSError, ValueError):
+        return 0.0, 0.0
+
+
+def gpus() -> List[int]:
+    """Indices of this host's NVIDIA GPUs, as nvidia-smi lists them; none without it."""
+    folders = os.get_exec_path()
+    programs = [os.path.join(folder, "nvidia-smi") for folder in folders]
+    program = next((each for each in programs if os.access(each, os.X_OK)), None)
+    if program is None:
+        return []
+    import subprocess
+
+    command = [program, "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, timeout=_NVIDIA_SMI_SECONDS, check=True
+        )
+        return [int(word) for word in answer.stdout.split()]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []

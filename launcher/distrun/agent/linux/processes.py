@@ -1,0 +1,214 @@
+"""The processes below this one: who they are, and how to end them without hitting a stranger.
+
+A process that is a subreaper (:func:`.syscalls.become_subreaper`) has every orphan of
+its descendants as its child, also those that called setsid or cleared their environment. So its
+children, and theirs, are all there is of what it started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Callable, Container, Dict, Iterator, List, Optional, Set, Tuple
+
+from distrun.agent.structs import Struct
+
+_SCAN_SECONDS = 0.02
+
+
+class Process(Struct):
+    """One process as /proc showed it. `started` (clock ticks since boot) tells a reused id."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    started: int
+    state: str
+
+    @property
+    def is_zombie(self) -> bool:
+        return self.state in ("Z", "X")
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.state in ("T", "t")
+
+
+def look(pid: int) -> Optional[Process]:
+    """What /proc says of a process, or None where there is none. See proc_pid_stat(5)."""
+    try:
+        with open("/proc/{}/stat".format(pid), "rb") as file:
+            raw = file.read()
+    except OSError:
+        return None
+    # The name is in parentheses and may hold spaces and parentheses itself.
+    rest = raw[raw.rindex(b")") + 2 :].split()
+    return Process(
+        pid, int(rest[1]), int(rest[2]), int(rest[3]), int(rest[19]), rest[0].decode("ascii")
+    )
+
+
+def children(pid: int) -> List[int]:
+    """Ids of a process's children, zombies included."""
+    found: List[int] = []
+    try:
+        threads = os.listdir("/proc/{}/task".format(pid))
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            with open("/proc/{}/task/{}/children".format(pid, thread), "rb") as file:
+                found.extend(int(word) for word in file.read().split())
+        except FileNotFoundError:
+            if not os.path.exists("/proc/thread-self/children"):
+                return _children_by_search(pid)
+        except OSError:
+            continue
+    return found
+
+
+def _children_by_search(pid: int) -> List[int]:
+    """The same, on a kernel built without CONFIG_PROC_CHILDREN."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            process = look(int(name))
+            if process is not None and process.parent == pid:
+                found.append(process.pid)
+    return found
+
+
+def tree(pid: int) -> Iterator[Process]:
+    """A process and all below it, parents first; those that end meanwhile are left out."""
+    waiting: List[Tuple[int, Optional[int]]] = [(pid, None)]
+    while waiting:
+        current, parent = waiting.pop()
+        process = look(current)
+        # With another parent it is an orphan by now, or a stranger that got the id.
+        if process is not None and parent in (None, process.parent):
+            yield process
+            waiting.extend((child, current) for child in children(current))
+
+
+def environment(pid: int) -> Dict[bytes, bytes]:
+    """The environment a process was executed with; empty where it may not be read."""
+    try:
+        with open("/proc/{}/environ".format(pid), "rb") as file:
+            raw = file.read()
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
+    return {name: value for name, _, value in pairs}
+
+
+def identity(path: str) -> Set[Tuple[int, int]]:
+    """Device and inode of a file, in a set that is empty where there is none to be seen."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return set()
+    return {(status.st_dev, status.st_ino)}
+
+
+def outputs(pid: int) -> Set[Tuple[int, int]]:
+    """Device and inode of what a process has as standard output and standard error."""
+    return identity("/proc/{}/fd/1".format(pid)) | identity("/proc/{}/fd/2".format(pid))
+
+
+def send(process: Process, signum: int) -> bool:
+    """Signal exactly this process; False where it has ended, even if its id is in use again."""
+    try:
+        if not hasattr(os, "pidfd_open"):  # Python 3.8
+            return _send_by_id(process, signum)
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return _send_by_id(process, signum)
+    try:
+        now = look(process.pid)
+        if now is None or now.started != process.started:
+            return False
+        signal.pidfd_send_signal(descriptor, signum)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def wake(pid: int) -> None:
+    """Let a process and its children go on, should they have been suspended."""
+    for each in [pid, *children(pid)]:
+        process = look(each)
+        if process is not None:
+            send(process, signal.SIGCONT)
+
+
+def _send_by_id(process: Process, signum: int) -> bool:
+    now = look(process.pid)
+    if now is None or now.started != process.started:
+        return False
+    try:
+        os.kill(process.pid, signum)
+    except OSError:
+        return False
+    return True
+
+
+def reap(spare: Container[int] = ()) -> bool:
+    """Collect children that have ended, except those in `spare`. True while any other is left."""
+    left = False
+    for pid in children(os.getpid()):
+        if pid in spare:
+            continue
+        try:
+            left = os.waitpid(pid, os.WNOHANG)[0] == 0 or left
+        except ChildProcessError:
+            continue
+    return left
+
+
+def end_all(
+    grace: float,
+    spare: Container[int] = (),
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """End every process below this one: SIGTERM, and SIGKILL after `grace` seconds.
+
+    Blocks until none is left, but for the children in `spare` and what is below them. For a
+    subreaper whose helper has died and left its family to it.
+    """
+    deadline = clock() + grace
+    told: Dict[int, int] = {}
+    while reap(spare):
+        kill = clock() >= deadline
+        for child in children(os.getpid()):
+            if child in spare:
+                continue
+            for process in tree(child):
+                if kill:
+                    send(process, signal.SIGKILL)
+                elif told.get(process.pid) != process.started:
+                    told[process.pid] = process.started
+                    send(process, signal.SIGTERM)
+                    send(process, signal.SIGCONT)
+        # Grandchildren's ends are no event here until they are ours; this is a short, last phase.
+        time.sleep(_SCAN_SECONDS)
+
+
+def end_these(processes: List[Process], grace: float) -> None:
+    """End processes that are not below this one: SIGTERM, and SIGKILL after `grace` seconds."""
+    for signum, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
+        left = [process for process in processes if send(process, signum)]
+        deadline = time.monotonic() + patience
+        while left and time.monotonic() < deadline:
+            time.sleep(_SCAN_SECONDS)
+            left = [process for process in left if _lives(process)]
+        if not left:
+            return
+
+
+def _lives(process: Process) -> bool:
+    now = look(process.pid)
+    return now is not None and now.started == process.started and not now.is_zombie

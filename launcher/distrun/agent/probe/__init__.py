@@ -1,0 +1,1 @@
+"""Answers to the preflight: dialing other hosts, listening for them, inspecting programs."""

@@ -1,0 +1,193 @@
+"""What a host has of what a task needs: its folder, program, script, versions, disk.
+
+To be done by an errand: a file may be on another machine's disk, a program may hang. What only
+some programs need is imported where it is needed: many hosts may share one machine's processors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any, Dict, List, Sequence, Tuple
+
+from distrun.agent.protocol.probe_messages import Disk, Inspect, Inspected, Program, ProgramFacts
+from distrun.agent.tasks import program
+
+_BLOCK = 1 << 20
+_SIGN = b"distrun-versions:"
+_QUESTION = """\
+import json, os, sys
+names = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-rocm",
+         "tensorflow-cpu-aws", "tensorflow-aarch64", "tensorflow-macos", "tf-nightly",
+         "tf-nightly-cpu", "intel-tensorflow")
+if sys.argv[1]:
+    sys.path[0] = os.path.dirname(sys.argv[1])
+found = ""
+try:
+    from importlib import metadata
+    for name in names:
+        try:
+            found = metadata.version(name)
+            break
+        except metadata.PackageNotFoundError:
+            pass
+except ImportError:
+    pass
+if not found:
+    from importlib.util import find_spec
+    spec = find_spec("tensorflow")
+    if spec is not None and spec.origin is not None:
+        import re
+        with open(spec.origin, encoding="utf-8", errors="replace") as file:
+            literal = re.search(r"^__version__\\s*=\\s*['\\"]([^'\\"]+)", file.read(), re.M)
+        found = literal.group(1) if literal else "unknown"
+print("\\ndistrun-versions:" + json.dumps(["%d.%d.%d" % sys.version_info[:3], found]))
+"""
+"""Asks what is installed, not TensorFlow itself: importing that takes 2 s and 670 MB."""
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
+"""Variables that gRPC reads, in its order; the first that is set counts."""
+
+
+def inspect(order: Inspect, folder: str) -> Inspected:
+    """Look at everything. `folder`: one of this job's own, where the logs are written."""
+    due = time.monotonic() + order.seconds
+    facts = [_look_at(each, due) for each in order.programs]
+    folders = dict.fromkeys([os.path.dirname(folder), *(each.workdir for each in order.programs)])
+    return Inspected(facts, [disk for each in folders for disk in _disk(each)])
+
+
+def _look_at(asked: Program, due: float) -> ProgramFacts:
+    env = program.environment(asked)
+    asked = asked._replace(workdir=program.workdir(asked))
+    workdir_problem = _try_folder(asked.workdir)
+    digest, script_problem = "", ""
+    if asked.script:
+        try:
+            digest = _digest(os.path.join(asked.workdir, asked.script))
+        except OSError as error:
+            script_problem = error.strerror or str(error)
+    facts = ProgramFacts(
+        asked.argv[0],
+        asked.workdir,
+        asked.script,
+        asked.is_python,
+        workdir_problem=workdir_problem,
+        program_problem=_try_program(asked, env),
+        script_problem=script_problem,
+        digest=digest,
+    )
+    proxy, proxied = _proxied(env, asked.machines)
+    facts = facts._replace(proxy=proxy, proxied=proxied)
+    if asked.is_python and not workdir_problem and not facts.program_problem:
+        facts = facts._replace(**_ask_python(asked, env, due))
+    return facts
+
+
+def _try_folder(folder: str) -> str:
+    try:
+        os.chdir(os.fsencode(folder))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _try_program(asked: Program, env: Dict[bytes, bytes]) -> str:
+    """Why the program cannot be executed, as far as its file tells."""
+    name = asked.argv[0]
+    if "/" in name:
+        path = os.path.join(asked.workdir, name)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return ""
+        return "may not be executed" if os.path.exists(path) else "is not there"
+    for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
+        file = os.path.join(folder, os.fsencode(name))
+        if os.access(file, os.X_OK) and os.path.isfile(file):
+            return ""
+    return "is nowhere in PATH"
+
+
+def _digest(path: str) -> str:
+    import hashlib
+
+    made = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(_BLOCK), b""):
+            made.update(block)
+    return made.hexdigest()
+
+
+def _disk(folder: str) -> List[Disk]:
+    try:
+        found = os.statvfs(os.fsencode(folder))
+    except OSError:
+        return []
+    return [Disk(folder, found.f_bavail * found.f_frsize)]
+
+
+def _proxied(env: Dict[bytes, bytes], machines: Sequence[str]) -> Tuple[str, List[str]]:
+    """The variable of the proxy that gRPC would use, and for which machines."""
+    proxy = _first_set(env, _PROXIES)
+    if not proxy or not env[proxy.encode()]:
+        return "", []
+    named = _first_set(env, _EXCEPTIONS)
+    said = os.fsdecode(env[named.encode()]) if named else ""
+    exceptions = [each.strip() for each in said.split(",") if each.strip()]
+    return proxy, [each for each in machines if not _is_excepted(each, exceptions)]
+
+
+def _first_set(env: Dict[bytes, bytes], names: Sequence[str]) -> str:
+    return next((name for name in names if name.encode() in env), "")
+
+
+def _is_excepted(machine: str, exceptions: List[str]) -> bool:
+    """As gRPC does it: an exception is the end of a name, or a network of addresses."""
+    if machine.endswith(tuple(exceptions)):
+        return True
+    import ipaddress
+
+    try:
+        address = ipaddress.ip_address(machine)
+    except ValueError:
+        return False
+    for network in (each for each in exceptions if "/" in each):
+        try:
+            if address in ipaddress.ip_network(network, strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+def _ask_python(asked: Program, env: Dict[bytes, bytes], due: float) -> Dict[str, Any]:
+    """Python's version and TensorFlow's, as fields of ProgramFacts."""
+    import subprocess
+
+    argv = [asked.argv[0], "-c", _QUESTION, asked.script]
+    try:
+        process = subprocess.Popen(
+            [os.fsencode(word) for word in argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=os.fsencode(asked.workdir),
+            env=env,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return {"python_problem": error.strerror or str(error)}
+    try:
+        said, complaints = process.communicate(timeout=max(0.0, due - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # not reaped yet: the id is its own
+        process.wait()
+        return {"is_slow": True}
+    for line in said.splitlines():
+        if line.startswith(_SIGN):
+            python, tensorflow = json.loads(line[len(_SIGN) :])
+            return {"python": python, "tensorflow": tensorflow}
+    last = complaints.decode("utf-8", "replace").strip().splitlines()[-1:]
+    how = "it exited with {}".format(process.returncode)
+    return {"python_problem": "; ".join([how, *last])}

@@ -1,0 +1,190 @@
+"""Messages in frames, and a channel for them.
+
+A frame is a length (4 bytes, big endian) and that many bytes of JSON: an object with the
+message's `type`, its fields and, for a numbered message, `seq`. Unknown fields are ignored, so
+that a newer side can add some; a change of meaning raises PROTOCOL. Strings may hold bytes that
+are no UTF-8, as Python's `surrogateescape` keeps them. A message with bytes in it (`data`) has
+them behind its JSON and a newline, as they are.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import selectors
+import struct
+from typing import TYPE_CHECKING, Any, Dict, Generic, List, Tuple, Type, TypeVar
+
+from distrun.agent.protocol.messages import Message
+
+if TYPE_CHECKING:
+    from typing import Deque
+
+MAX_FRAME = 64 * 1024 * 1024
+_LENGTH = struct.Struct(">I")
+Received = TypeVar("Received", bound=Message)
+Sent = TypeVar("Sent", bound=Message)
+
+
+class ProtocolError(Exception):
+    """The other side broke the protocol: not a distrun of this version, or noise on the link."""
+
+
+def encode(message: Message, seq: int = 0) -> bytes:
+    """A message as one frame. `seq` 0 is for messages that are not numbered."""
+    fields: Dict[str, Any] = message._asdict()
+    fields["type"] = type(message).__name__
+    if seq:
+        fields["seq"] = seq
+    attached = fields.pop("data", None)
+    body = json.dumps(fields, separators=(",", ":")).encode("ascii")
+    if attached is not None:
+        body += b"\n" + attached
+    if len(body) > MAX_FRAME:
+        raise ProtocolError("a message of {} bytes is over the limit".format(len(body)))
+    return _LENGTH.pack(len(body)) + body
+
+
+def decode(body: bytes) -> Tuple[int, Message]:
+    """A frame's number and message. Raises ProtocolError where it holds none."""
+    try:
+        text, newline, attached = body.partition(b"\n")
+        fields = json.loads(text)
+        if newline:
+            fields["data"] = attached
+        kind = _kind(fields.pop("type"))
+        seq = int(fields.pop("seq", 0))
+        for name, part in kind.parts:
+            fields[name] = [part(*each) for each in fields[name]]
+        known = {name: fields[name] for name in kind._fields if name in fields}
+        return seq, kind(**known)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError("not a message of this protocol: {!r}".format(body[:80])) from error
+
+
+def _kind(name: str) -> Type[Message]:
+    """The class of a message.
+
+    Making classes takes time, and a job on one machine needs neither those of the preflight nor
+    those of files.
+    """
+    if name not in Message.kinds:
+        from distrun.agent.protocol import file_messages, probe_messages  # noqa: F401
+    return Message.kinds[name]
+
+
+class Channel(Generic[Received, Sent]):
+    """Messages over a pair of descriptors, never blocking.
+
+    Register :attr:`reader` with a selector, call :meth:`receive` when it is readable, and
+    :meth:`watch_writing` before each wait. The channel owns its descriptors; the same may be
+    given for both ways.
+
+    Args:
+        reader: the descriptor to read from.
+        writer: the descriptor to write to.
+        receives: the kind of messages that the other side may send.
+    """
+
+    def __init__(self, reader: int, writer: int, receives: Type[Received]) -> None:
+        self._receives = receives
+        self.reader = reader
+        self.writer = os.dup(reader) if writer == reader else writer
+        self.ended = False
+        """Whether the other side has closed its end; what it had sent has been received."""
+        self.broken = False
+        """Whether the other side no longer takes what is sent."""
+        self._incoming = bytearray()
+        self._outgoing: Deque[bytes] = collections.deque()
+        os.set_blocking(reader, False)
+        os.set_blocking(self.writer, False)
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._outgoing) and not self.broken
+
+    def send(self, message: Sent, seq: int = 0) -> None:
+        """Queue a message and write as much as the link takes now."""
+        if not self.broken:
+            self.send_bytes(encode(message, seq))
+
+    def send_bytes(self, block: bytes) -> None:
+        """The same with bytes that are no message."""
+        self._outgoing.append(block)
+        self.flush()
+
+    def flush(self) -> None:
+        while self._outgoing and not self.broken:
+            block = self._outgoing[0]
+            try:
+                written = os.write(self.writer, block)
+            except BlockingIOError:
+                return
+            except OSError:
+                self.broken = True
+                self._outgoing.clear()
+                return
+            if written < len(block):
+                self._outgoing[0] = block[written:]
+            else:
+                self._outgoing.popleft()
+
+    def watch_writing(self, selector: selectors.BaseSelector) -> None:
+        """Have the selector wait for the link to take more, but only while there is more.
+
+        The key's data is :meth:`flush`, to be called when it is ready.
+        """
+        registered = self.writer in selector.get_map()
+        if self.pending and not registered:
+            selector.register(self.writer, selectors.EVENT_WRITE, self.flush)
+        elif registered and not self.pending:
+            selector.unregister(self.writer)
+
+    def receive(self) -> List[Tuple[int, Received]]:
+        """Whole messages that have arrived, with their numbers. Sets :attr:`ended` at the end.
+
+        Raises:
+            ProtocolError: what came is no frame of this protocol.
+        """
+        self._fill()
+        return self._frames()
+
+    def _fill(self) -> None:
+        while not self.ended:
+            try:
+                block = os.read(self.reader, 1 << 18)
+            except BlockingIOError:
+                break
+            except OSError:
+                block = b""
+            if not block:
+                self.ended = True
+            self._incoming += block
+
+    def _frames(self) -> List[Tuple[int, Received]]:
+        messages: List[Tuple[int, Received]] = []
+        position = 0
+        while len(self._incoming) - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._incoming, position)
+            if length > MAX_FRAME:
+                raise ProtocolError("a frame of {} bytes: noise on the link".format(length))
+            start = position + _LENGTH.size
+            if len(self._incoming) < start + length:
+                break
+            messages.append(self._decode(bytes(self._incoming[start : start + length])))
+            position = start + length
+        del self._incoming[:position]
+        return messages
+
+    def _decode(self, body: bytes) -> Tuple[int, Received]:
+        seq, message = decode(body)
+        if not isinstance(message, self._receives):
+            wanted = self._receives.__name__.lower()
+            raise ProtocolError("a {} where a {} was due".format(type(message).__name__, wanted))
+        return seq, message
+
+    def close(self) -> None:
+        self.broken = self.ended = True
+        os.close(self.reader)
+        os.close(self.writer)

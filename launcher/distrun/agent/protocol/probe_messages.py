@@ -1,0 +1,139 @@
+"""What is asked and answered before the first task starts: the messages of the preflight.
+
+They travel as those of :mod:`distrun.agent.protocol` do. First every agent listens on the ports it
+holds; when all do, each dials those of the others; when all have, they stop listening.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, List, Sequence
+
+from distrun.agent.protocol.messages import Order, Report
+from distrun.agent.structs import Struct
+
+# From supervisor to agent ------------------------------------------------------------------
+
+
+class Listen(Order):
+    """Listen on the ports that are held, until :class:`StopListening`, and greet who dials them."""
+
+    greeting: str
+
+
+class Target(Struct):
+    """Ports of a host as their addresses name it, and what is to be heard there."""
+
+    machine: str
+    ports: List[int]
+    greeting: str
+
+
+class Dial(Order):
+    """Dial each port, waiting so many seconds for each."""
+
+    parts: ClassVar = (("targets", Target),)
+    targets: List[Target]
+    seconds: float
+
+
+class StopListening(Order):
+    """Stop listening: tasks are about to."""
+
+
+class Program(Struct):
+    """What tasks are to run, as in :class:`~distrun.agent.protocol.StartTask`."""
+
+    argv: List[str]
+    workdir: str
+    env: Dict[str, str]
+    unset: List[str]
+    script: str = ""
+    """The path of its script, where it is known to be one."""
+    is_python: bool = False
+    """Whether `argv` begins with a Python interpreter, which can be asked for versions."""
+    machines: Sequence[str] = ()
+    """Those it will talk to by gRPC."""
+    or_home: bool = False
+
+
+class Inspect(Order):
+    """Look at these programs and the disks, for at most so many seconds."""
+
+    parts: ClassVar = (("programs", Program),)
+    programs: List[Program]
+    seconds: float
+
+
+# From agent to supervisor ------------------------------------------------------------------
+
+
+class Listening(Report):
+    """Answers Listen. `failed`: the ports that cannot be listened on (as text), and why."""
+
+    failed: Dict[str, str]
+    at: float
+
+
+class Unreachable(Struct):
+    """A port that could not be reached; `kind` is one of :mod:`distrun.agent.probe.dialer`."""
+
+    machine: str
+    port: int
+    kind: str
+    detail: str = ""
+
+
+class Dialled(Report):
+    """Answers Dial, once all ports have answered or failed."""
+
+    parts: ClassVar = (("misses", Unreachable),)
+    misses: List[Unreachable]
+    failure: str = ""
+    """Why it could not be done at all."""
+
+
+class StoppedListening(Report):
+    """Answers StopListening: nothing listens any more."""
+
+
+class ProgramFacts(Struct):
+    """What is known of a program where it is to run. Each `..._problem` is empty where all is well.
+
+    `tensorflow` is a version, `unknown`, or empty where it is not installed.
+    """
+
+    program: str
+    workdir: str
+    script: str = ""
+    is_python: bool = False
+    workdir_problem: str = ""
+    program_problem: str = ""
+    script_problem: str = ""
+    digest: str = ""
+    """SHA-256 of the script."""
+    python: str = ""
+    tensorflow: str = ""
+    python_problem: str = ""
+    is_slow: bool = False
+    """Whether the interpreter did not answer in time."""
+    proxy: str = ""
+    """The variable that names a proxy for gRPC."""
+    proxied: Sequence[str] = ()
+    """The machines that would be reached by way of it."""
+
+
+class Disk(Struct):
+    """A folder's file system: bytes free to this user."""
+
+    folder: str
+    free: int
+
+
+class Inspected(Report):
+    """Answers Inspect."""
+
+    parts: ClassVar = (("programs", ProgramFacts), ("disks", Disk))
+    programs: List[ProgramFacts]
+    disks: List[Disk]
+    failure: str = ""
+    """Why it could not be done at all."""

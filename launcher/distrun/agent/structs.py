@@ -1,0 +1,67 @@
+"""Immutable structures with named fields, whose classes are made faster than other ones.
+
+The agent has dozens of kinds of messages and starts on every host of a job. Making a
+`typing.NamedTuple` of each would take a third of the time that it needs to start. So a structure
+is a plain tuple at run time, and a frozen dataclass for type checkers.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
+
+__all__ = ["Struct"]
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, dataclass_transform
+
+    @dataclass_transform(frozen_default=True)
+    class Struct:
+        """The annotations of a class below it are its fields, in their order."""
+
+        _fields: ClassVar[Tuple[str, ...]]
+
+        def _asdict(self) -> Dict[str, Any]: ...
+
+        def _replace(self, **changes: Any) -> Self: ...
+
+else:
+
+    class Struct(tuple):
+        """The annotations of a class below it are its fields, in their order."""
+
+        __slots__ = ()
+
+        def __init_subclass__(cls) -> None:
+            own = dict(cls.__dict__)
+            annotations = own.get("__annotations__", {})
+            cls._fields = tuple(
+                each for each, kind in annotations.items() if not kind.startswith("ClassVar")
+            )
+            cls._defaults = {each: own[each] for each in cls._fields if each in own}
+            for index, each in enumerate(cls._fields):
+                setattr(cls, each, property(itemgetter(index)))
+
+        def __new__(cls, *values: Any, **named: Any) -> Struct:  # noqa: PYI034 - Self is 3.11's
+            missing = cls._fields[len(values) :]
+            if named or missing:
+                rest = {**cls._defaults, **named}
+                values += tuple(rest[each] for each in missing if each in rest)
+            if len(values) != len(cls._fields) or not named.keys() <= set(missing):
+                raise TypeError("{} takes {}".format(cls.__name__, ", ".join(cls._fields)))
+            return tuple.__new__(cls, values)
+
+        def __eq__(self, other: object) -> bool:
+            return type(self) is type(other) and tuple.__eq__(self, other)
+
+        __hash__ = tuple.__hash__
+
+        def __repr__(self) -> str:
+            fields = ("{}={!r}".format(*each) for each in self._asdict().items())
+            return "{}({})".format(type(self).__name__, ", ".join(fields))
+
+        def _asdict(self) -> Dict[str, Any]:
+            return dict(zip(self._fields, self))  # noqa: B905 - strict is 3.10's
+
+        def _replace(self, **changes: Any) -> Struct:
+            return type(self)(**{**self._asdict(), **changes})

@@ -1,0 +1,1 @@
+"""Tasks: executing their programs, their ports, stopping them, and what they report."""

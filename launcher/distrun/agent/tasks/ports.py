@@ -1,0 +1,220 @@
+"""TCP ports held for tasks, from choosing until the agent ends.
+
+A hold is a socket on `[::]`, dual-stack, bound with SO_REUSEPORT and without SO_REUSEADDR, that
+never listens. TensorFlow's server shares it (TF_GRPC_REUSE_PORT=true); other programs cannot
+bind the port. A second holder of the same user could, silently, so each hold also takes an
+abstract unix socket named for user and port, which only one process can bind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Dict, List, Optional
+
+from distrun.agent.structs import Struct
+
+_SPARE = 50
+_BACKLOG = 1024
+
+
+class PortTakenError(Exception):
+    """A port cannot be held; the text says which and, where it can be seen, by whom."""
+
+    def __init__(self, port: int, holder: str) -> None:
+        super().__init__("port {} is taken{}".format(port, ": " + holder if holder else ""))
+        self.port = port
+        self.holder = holder
+
+
+class _Hold(Struct):
+    hold: socket.socket
+    registry: socket.socket
+
+
+class PortHolder:
+    """The ports that this process holds."""
+
+    def __init__(self) -> None:
+        self._holds: Dict[int, _Hold] = {}
+
+    def hold(self, port: int) -> None:
+        """Hold one given port.
+
+        Raises:
+            PortTakenError: somebody listens on it, or another job holds it.
+            OSError: something else is in the way, such as the limit on descriptors.
+        """
+        registry = _register(port)
+        if registry is None:
+            raise PortTakenError(port, "another distrun job holds it")
+        try:
+            _probe(port)
+            held = _bind(port)
+        except OSError as error:
+            registry.close()
+            if error.errno == errno.EACCES:
+                raise PortTakenError(port, "ports below 1024 need more rights") from error
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise PortTakenError(port, _listener(port)) from error
+        self._holds[port] = _Hold(held, registry)
+
+    def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:
+        """Hold `count` free ports, any or from `first` to `last` (both included).
+
+        Raises:
+            PortTakenError: there are not so many free ones; none is held then.
+        """
+        held: List[int] = []
+        candidates = iter(range(first, last + 1)) if first else iter(_kernel_choices(count))
+        for port in candidates:
+            if len(held) == count:
+                break
+            try:
+                self.hold(port)
+            except PortTakenError:
+                continue
+            except OSError:
+                self.release(held)
+                raise
+            held.append(port)
+        if len(held) < count:
+            self.release(held)
+            where = "from {} to {}".format(first, last) if first else "on this host"
+            raise PortTakenError(
+                first, "only {} of {} ports {} are free".format(len(held), count, where)
+            )
+        return held
+
+    @property
+    def held(self) -> List[int]:
+        return list(self._holds)
+
+    def listen(self, port: int) -> socket.socket:
+        """A second socket on a port held here, one that listens; to be closed before a task does.
+
+        Raises:
+            OSError: it cannot be had.
+        """
+        listener = _bind(port)
+        listener.setblocking(False)
+        try:
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def release(self, ports: List[int]) -> None:
+        for port in ports:
+            hold = self._holds.pop(port, None)
+            if hold is not None:
+                hold.hold.close()
+                hold.registry.close()
+
+
+def _kernel_choices(count: int) -> List[int]:
+    """Distinct ports that were free a moment ago, some more than `count` where there may be."""
+    sockets: List[socket.socket] = []
+    try:
+        for _ in range(count + _SPARE):
+            try:
+                sockets.append(_bind(0))
+            except OSError:
+                if len(sockets) < count:
+                    raise
+                break  # the spare ones were too many for the limit on descriptors
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _register(port: int) -> Optional[socket.socket]:
+    registry = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        registry.bind("\0distrun-port-{}-{}".format(os.getuid(), port))
+    except OSError:
+        registry.close()
+        return None
+    return registry
+
+
+def _bind(port: int) -> socket.socket:
+    """The hold itself; on a host without IPv6, on 0.0.0.0."""
+    family = socket.AF_INET6 if _has_ipv6() else socket.AF_INET
+    held = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if held.family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            held.bind(("::", port))
+        else:
+            held.bind(("0.0.0.0", port))  # noqa: S104 - a hold accepts no connection
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def _has_ipv6() -> bool:
+    """Whether `[::]` can be bound: IPv6 may be compiled in and switched off."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as trial:
+            trial.bind(("::", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _probe(port: int) -> None:
+    """Raise OSError where anybody listens on the port.
+
+    A stale server of the same user that shares ports would let the hold in, and then take part
+    of the connections. With SO_REUSEADDR connections in TIME_WAIT do not count.
+    """
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104
+        try:
+            probe = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            continue
+        with probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    continue
+                raise
+
+
+def _listener(port: int) -> str:
+    """`python3 (pid 123)` for who listens on a port, as far as /proc shows it."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, "rb") as file:
+                rows = [line.split() for line in file.readlines()[1:]]
+        except OSError:
+            continue
+        inodes |= {row[9] for row in rows if int(row[1].rsplit(b":", 1)[1], 16) == port}
+    inodes.discard(b"0")
+    names = {b"socket:[" + inode + b"]" for inode in inodes}
+    return _owner(names) if names else ""
+
+
+def _owner(names: "set[bytes]") -> str:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for descriptor in os.listdir("/proc/{}/fd".format(pid)):
+                link = os.readlink("/proc/{}/fd/{}".format(pid, descriptor))
+                if os.fsencode(link) in names:
+                    with open("/proc/{}/comm".format(pid), encoding="utf-8") as file:
+                        return "{} (pid {}) has it".format(file.read().strip(), pid)
+        except OSError:
+            continue
+    return ""

@@ -1,0 +1,179 @@
+"""One attempt of one task: its processes, how it is stopped, and when it has ended.
+
+A task has ended when no process of it is left: not its first process, nothing below that, and no
+orphan of it. The first process is not reaped before that, so its process id, group and session
+cannot be reused, and no signal can hit a stranger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import Dict, Iterator, List, Optional
+
+from distrun.agent.linux import processes
+from distrun.agent.protocol import StartTask
+from distrun.agent.structs import Struct
+from distrun.agent.tasks.notify import NotifySocket
+from distrun.agent.tasks.program import Execution
+
+LEFTOVER_GRACE = 1.0
+"""Seconds that what a task leaves behind has between SIGTERM and SIGKILL."""
+_KILL_AGAIN = 0.02
+
+
+class Exit(Struct):
+    """How the first process ended: by a code or by a signal."""
+
+    code: Optional[int]
+    signal: Optional[int]
+
+
+class Task:
+    """A running attempt. `orphans` are roots of its processes that this process has adopted."""
+
+    def __init__(
+        self,
+        order: StartTask,
+        log: str,
+        execution: Execution,
+        notify: Optional[NotifySocket],
+        began: float,
+    ) -> None:
+        self.name = order.task
+        self.attempt = order.attempt
+        self.order = order
+        self.log = log
+        self.notify = notify
+        self.began = began
+        self.pid = execution.pid
+        self.execution: Optional[Execution] = execution
+        self.exit: Optional[Exit] = None
+        self.orphans: Dict[int, processes.Process] = {}
+        self.next_look: Optional[float] = None
+        """When :meth:`advance` is due without any event."""
+        self.was_suspended = False
+        """Whether it stood still, by SIGSTOP for one, when it was first told to stop."""
+        self._signal: int = signal.SIGTERM
+        self._deadline: Optional[float] = None
+        self._told: Dict[int, int] = {}
+
+    @property
+    def is_told_to_stop(self) -> bool:
+        return self._deadline is not None
+
+    def check_exit(self) -> bool:
+        """True where the first process has ended since the last call; it stays unreaped."""
+        if self.exit is not None:
+            return False
+        options = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        status = os.waitid(os.P_PID, self.pid, options)
+        if status is None:
+            return False
+        if status.si_code == os.CLD_EXITED:
+            self.exit = Exit(status.si_status, None)
+        else:
+            self.exit = Exit(None, status.si_status)
+        return True
+
+    def stop(self, signum: int, grace: float, now: float) -> None:
+        """Begin to stop it, or go about it sooner. `grace` in seconds."""
+        if self._deadline is None and self.exit is None:
+            first = processes.look(self.pid)
+            self.was_suspended = first is not None and first.is_suspended
+        deadline = now + grace
+        self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
+        if signum != self._signal:
+            self._signal = signum
+            self._told = {}
+
+    def advance(self, now: float) -> bool:
+        """Take what is due: signals to what is left. True once the task has ended."""
+        self.next_look = None
+        if self.execution is not None:
+            return self._advance_unexecuted(now)
+        if self.exit is not None:
+            # Not what lives just now: one that dies this moment hands on what is below it.
+            if not self.orphans:
+                return True
+            if self._deadline is None:
+                self.stop(signal.SIGTERM, LEFTOVER_GRACE, now)
+        if self._deadline is None:
+            return False
+        if now < self._deadline:
+            self._tell(list(self.members()))
+            self.next_look = self._deadline
+        else:
+            self._kill()
+            self.next_look = now + _KILL_AGAIN
+        return False
+
+    def _advance_unexecuted(self, now: float) -> bool:
+        """Before its program runs it would miss a SIGTERM; only SIGKILL is sure to end it."""
+        if self._deadline is not None:
+            if now >= self._deadline:
+                self._signal_group(signal.SIGKILL)
+            self.next_look = max(self._deadline, now + _KILL_AGAIN)
+        return False
+
+    def members(self) -> Iterator[processes.Process]:
+        """All that live, the first process included."""
+        roots = list(self.orphans)
+        if self.exit is None:
+            roots.append(self.pid)
+        for root in roots:
+            for process in processes.tree(root):
+                if not process.is_zombie:
+                    yield process
+
+    def _tell(self, members: List[processes.Process]) -> None:
+        """Send the stop signal once to each process."""
+        first = not self._told
+        new = [each for each in members if self._told.get(each.pid) != each.started]
+        for signum in (self._signal, signal.SIGCONT):
+            if first:
+                self._signal_group(signum)
+            for each in new:
+                if not (first and each.group == self.pid):
+                    processes.send(each, signum)
+        self._told.update((each.pid, each.started) for each in new)
+
+    def _signal_group(self, signum: int) -> None:
+        """The first process's group, at once: safe, for its id is pinned until it is reaped."""
+        # EPERM, a member having changed its user, is all that can fail: the leader is ours.
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signum)
+
+    def _kill(self) -> None:
+        self._signal_group(signal.SIGKILL)
+        for process in list(self.members()):
+            if process.group != self.pid:
+                processes.send(process, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Let go of the first process's id. After this no signal may be sent."""
+        os.waitpid(self.pid, 0)
+        if self.notify is not None:
+            self.notify.close()
+
+
+def owner_of(orphan: processes.Process, tasks: Dict[str, Task], job_id: str) -> Optional[Task]:
+    """Whose orphan it is, told by its session, its environment or the log it prints to.
+
+    Where nothing tells, a guess could end what another task still needs: None, unless there is
+    only one task.
+    """
+    for task in tasks.values():
+        if orphan.session == task.pid:
+            return task
+    env = processes.environment(orphan.pid)
+    if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):
+        named = tasks.get(os.fsdecode(env.get(b"DISTRUN_TASK", b"")))
+        if named is not None:
+            return named
+    printed_to = processes.outputs(orphan.pid)
+    for task in tasks.values():
+        if printed_to & processes.identity(task.log):
+            return task
+    return next(iter(tasks.values())) if len(tasks) == 1 else None
