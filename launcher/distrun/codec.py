@@ -1,7 +1,7 @@
 """Frozen dataclasses to JSON and back, for what distrun keeps in files and sends to itself.
 
-Understands dataclasses, enums, tuples of one kind, dicts with text keys, unions with None, and
-JSON's own types. Fields that are missing take their defaults, unknown ones are ignored, so that
+Understands dataclasses, causes, enums, tuples of one kind, dicts with text keys, unions with None,
+and JSON's own types. Fields that are missing take their defaults, unknown ones are ignored, so that
 a record of another version can still be read.
 """
 
@@ -13,6 +13,8 @@ import types
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from distrun.agent.protocol import Cause
+
 T = TypeVar("T")
 
 
@@ -20,6 +22,8 @@ def to_json(value: Any) -> Any:
     """A dataclass, or anything in one, as what `json.dumps` takes."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: to_json(getattr(value, each.name)) for each in _fields(type(value))}
+    if isinstance(value, Cause):
+        return value.to_json()
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (tuple, list)):
@@ -59,6 +63,8 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
         hints = _hints(kind)
         known = {name: _read(hints[name], value[name]) for name in hints if name in value}
         return kind(**known)
+    if kind is Cause:
+        return Cause.from_json(value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     if kind is float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from distrun import events
 from distrun.agent import protocol
 from distrun.agent.linux import processes
+from distrun.agent.protocol.channel import Channel
 from distrun.errors import InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -24,14 +25,14 @@ _ANSWER_SECONDS = 5.0
 _CONNECT_AGAIN = 0.01
 
 
-def connect(folder: JobFolder) -> protocol.Channel[protocol.Notice, protocol.Request] | None:
+def connect(folder: JobFolder) -> Channel[protocol.Notice, protocol.Request] | None:
     """A channel to a job's supervisor; None where none lives."""
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         connection = folder.connect()
         if connection is not None:
             descriptor = connection.detach()
-            return protocol.Channel(descriptor, descriptor, protocol.Notice)
+            return Channel(descriptor, descriptor, protocol.Notice)
         # It lives and does not listen while it starts, and when it is about to end.
         if folder.supervisor_pid() is None:
             return None
@@ -51,7 +52,7 @@ def wake(folder: JobFolder) -> None:
 
 
 def wait_for_end(
-    channel: protocol.Channel[protocol.Notice, protocol.Request],
+    channel: Channel[protocol.Notice, protocol.Request],
     job_id: str,
     timeout: float | None = None,
     on_event: Callable[[events.Event], None] = lambda _: None,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from distrun import events, lifecycle
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, InternalError
 from distrun.supervisor.hosts.local import isolated_python
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from distrun.sync.manifest import Manifest
 
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_Channel = protocol.Channel[protocol.Notice, protocol.Request]
+_Channel = Channel[protocol.Notice, protocol.Request]
 SIGPIPE_EXIT = 128 + signal.SIGPIPE
 
 
@@ -205,7 +206,7 @@ class Session:
 
 def _start_supervisor(
     job_id: str,
-) -> tuple[protocol.Channel[protocol.Notice, protocol.Request], subprocess.Popen[bytes]]:
+) -> tuple[Channel[protocol.Notice, protocol.Request], subprocess.Popen[bytes]]:
     """A process in a session of its own: the terminal's signals do not reach it."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -219,7 +220,7 @@ def _start_supervisor(
             env={**os.environ, "DISTRUN_JOB_ID": job_id},
         )
     descriptor = ours.detach()
-    return protocol.Channel(descriptor, descriptor, protocol.Notice), process
+    return Channel(descriptor, descriptor, protocol.Notice), process
 
 
 def _stderr() -> int:

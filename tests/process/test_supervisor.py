@@ -17,6 +17,7 @@ import pytest
 
 from distrun import events, lifecycle
 from distrun.agent import protocol
+from distrun.agent.protocol.channel import Channel, encode
 from distrun.codec import to_json
 from distrun.jobstore import JobFolder
 from distrun.spec.model import (
@@ -49,7 +50,7 @@ class Launch:
                 pass_fds=[theirs.fileno()],
             )
         descriptor = ours.detach()
-        self.channel = protocol.Channel(descriptor, descriptor, protocol.Notice)
+        self.channel = Channel(descriptor, descriptor, protocol.Notice)
         self.state = lifecycle.JobState()
         self.history: list[events.Event] = []
 
@@ -57,7 +58,7 @@ class Launch:
         order = protocol.OpenJob(
             protocol.PROTOCOL, "job-1", str(self.folder.path), to_json(spec), spec.source
         )
-        frames = b"".join(protocol.encode(message) for message in (order, *more))
+        frames = b"".join(encode(message) for message in (order, *more))
         with socket.socket(fileno=self.channel.writer) as link:  # all in one piece
             link.setblocking(True)
             link.sendall(frames)
@@ -154,7 +155,7 @@ FAKE_AGENT = """
     import os, select, sys, time
     sys.path.insert(0, sys.argv[1])
     from distrun.agent import protocol
-    link = protocol.Channel(os.dup(0), os.dup(1), protocol.Order)
+    link = Channel(os.dup(0), os.dup(1), protocol.Order)
     while not link.ended:
         select.select([link.reader], [], [])
         for _, order in link.receive():

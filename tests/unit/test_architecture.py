@@ -309,9 +309,6 @@ GOOD = [
         "distrun.agent.tasks.task",
         "import os\nfrom distrun.agent.linux import processes\nfrom . import notify",
     ),
-        "distrun.agent.tasks.task",
-        "import os\nfrom distrun.agent.linux import processes\nfrom . import notify",
-    ),
     ("distrun.session", "from distrun.agent import protocol\nfrom .agent.linux import syscalls"),
     (
         "distrun.agent.structs",

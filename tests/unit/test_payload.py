@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent import protocol
+from distrun.agent.protocol.channel import encode
 from distrun.supervisor.hosts import bootstrap
 
 MARK = b"\nhere it begins\n"
@@ -34,8 +35,8 @@ def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     programs.mkdir()
     programs.joinpath("python3").symlink_to(python)
     given = bootstrap.agent(MARK)
-    given += protocol.encode(protocol.Configure(protocol.PROTOCOL, "a job", "", 1.0, "user@host"))
-    given += protocol.encode(protocol.Shutdown())
+    given += encode(protocol.Configure(protocol.PROTOCOL, "a job", "", 1.0, "user@host"))
+    given += encode(protocol.Shutdown())
     return subprocess.run(
         ["/bin/sh", "-c", bootstrap.COMMAND],
         input=given,

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from distrun.agent import protocol
 from distrun.agent.protocol import channel, file_messages, probe_messages
+from distrun.agent.protocol.channel import MAX_FRAME, Channel, ProtocolError, encode
 from distrun.agent.protocol.outbox import Outbox
 
 # What Python makes of any bytes in argv, environ and paths.
@@ -63,7 +64,7 @@ class Pair:
     def __init__(self) -> None:
         self.raw, other = socket.socketpair()
         descriptor = other.detach()
-        self.channel = protocol.Channel(descriptor, descriptor, protocol.Message)
+        self.channel = Channel(descriptor, descriptor, protocol.Message)
 
     def close(self) -> None:
         self.raw.close()
@@ -88,7 +89,7 @@ def frame(body: bytes) -> bytes:
 def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts):
     pair = Pair()
     try:
-        stream = b"".join(protocol.encode(message, seq) for message, seq in messages)
+        stream = b"".join(encode(message, seq) for message, seq in messages)
         received = []
         for start, end in itertools.pairwise(sorted({0, len(stream), *cuts})):
             pair.raw.sendall(stream[start:end])
@@ -103,7 +104,7 @@ def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts):
 
 
 def test_what_came_before_the_end_is_received_with_it(pair: Pair):
-    pair.raw.sendall(protocol.encode(protocol.Detach()) + protocol.encode(protocol.Ack(7))[:-1])
+    pair.raw.sendall(encode(protocol.Detach()) + encode(protocol.Ack(7))[:-1])
     pair.raw.close()
     assert pair.channel.receive() == [(0, protocol.Detach())], "and a torn frame is not"
     assert pair.channel.ended
@@ -118,7 +119,7 @@ def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pai
     "noise",
     [
         b"Welcome to Linux!\n",
-        struct.pack(">I", protocol.MAX_FRAME + 1),
+        struct.pack(">I", MAX_FRAME + 1),
         frame(b"no json"),
         frame(b"[]"),
         frame(b"null"),
@@ -134,14 +135,14 @@ def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pai
 )
 def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes):
     pair.raw.sendall(noise)
-    with pytest.raises(protocol.ProtocolError):
+    with pytest.raises(ProtocolError):
         pair.channel.receive()
 
 
 def test_a_message_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(channel, "MAX_FRAME", 100)
-    with pytest.raises(protocol.ProtocolError, match="over the limit"):
-        protocol.encode(protocol.Fault("x" * 100, 0.0))
+    with pytest.raises(ProtocolError, match="over the limit"):
+        encode(protocol.Fault("x" * 100, 0.0))
 
 
 def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair):
@@ -151,7 +152,7 @@ def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair):
     assert pair.channel.pending
     with selectors.DefaultSelector() as selector:
         descriptor = os.dup(pair.raw.fileno())
-        reader = protocol.Channel(descriptor, descriptor, protocol.Message)
+        reader = Channel(descriptor, descriptor, protocol.Message)
         received: list[Any] = []
         while len(received) < len(sent):
             pair.channel.watch_writing(selector)

@@ -20,7 +20,6 @@ from distrun.agent.logs.index import LogIndexer
 from distrun.agent.protocol import (
     PROTOCOL,
     Ack,
-    Channel,
     Configure,
     Fault,
     Hello,
@@ -29,7 +28,6 @@ from distrun.agent.protocol import (
     PortsHeld,
     PortsRefused,
     Progress,
-    ProtocolError,
     Reattach,
     Report,
     Shutdown,
@@ -40,6 +38,7 @@ from distrun.agent.protocol import (
     TaskNotStarted,
     TaskStarted,
 )
+from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.agent.protocol.outbox import Outbox
 from distrun.agent.tasks import program
 from distrun.agent.tasks.notify import NotifySocket

@@ -8,7 +8,8 @@ from typing import Callable, NoReturn
 
 from distrun.agent.agent import Agent
 from distrun.agent.linux import processes, syscalls
-from distrun.agent.protocol import Channel, Order
+from distrun.agent.protocol import Order
+from distrun.agent.protocol.channel import Channel
 from distrun.agent.tasks import program
 from distrun.agent.tasks.task import LEFTOVER_GRACE
 

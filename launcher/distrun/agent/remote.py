@@ -25,7 +25,6 @@ from distrun.agent.main import serve, take_link
 from distrun.agent.protocol import (
     Ack,
     AgentExiting,
-    Channel,
     Configure,
     Fault,
     FollowLogs,
@@ -40,6 +39,7 @@ from distrun.agent.protocol import (
     Shutdown,
     StartTask,
 )
+from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.file_messages import FileData, FileList
 from distrun.agent.protocol.framing import ChecksummedSender
 from distrun.agent.reattach import Door, Presence, take_over

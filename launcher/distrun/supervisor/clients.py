@@ -6,6 +6,7 @@ import selectors
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
+from distrun.agent.protocol.channel import Channel, ProtocolError
 
 if TYPE_CHECKING:
     import socket
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Client:
     """One connection. `is_watching`: it gets every event."""
 
-    def __init__(self, channel: protocol.Channel[protocol.Request, protocol.Notice]) -> None:
+    def __init__(self, channel: Channel[protocol.Request, protocol.Notice]) -> None:
         self.channel = channel
         self.is_watching = False
 
@@ -39,7 +40,7 @@ class Clients:
         self._clients: list[Client] = []
         selector.register(server, selectors.EVENT_READ, self._accept)
 
-    def add(self, channel: protocol.Channel[protocol.Request, protocol.Notice]) -> Client:
+    def add(self, channel: Channel[protocol.Request, protocol.Notice]) -> Client:
         client = Client(channel)
         self._clients.append(client)
         self._selector.register(
@@ -53,12 +54,12 @@ class Clients:
         except OSError:
             return
         descriptor = connection.detach()
-        self.add(protocol.Channel(descriptor, descriptor, protocol.Request))
+        self.add(Channel(descriptor, descriptor, protocol.Request))
 
     def _on_readable(self, client: Client) -> None:
         try:
             messages = client.channel.receive()
-        except protocol.ProtocolError:
+        except ProtocolError:
             messages = []
             client.channel.ended = True
         for _, message in messages:
@@ -85,5 +86,5 @@ class Clients:
             client.channel.watch_writing(self._selector)
 
     @property
-    def channels_to_flush(self) -> list[protocol.Channel[protocol.Request, protocol.Notice]]:
+    def channels_to_flush(self) -> list[Channel[protocol.Request, protocol.Notice]]:
         return [client.channel for client in self._clients if client.channel.pending]

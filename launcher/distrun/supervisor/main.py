@@ -15,12 +15,13 @@ from typing import NoReturn
 from distrun import jobstore
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
+from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
 from distrun.supervisor.supervisor import Supervisor
 
-LaunchChannel = protocol.Channel[protocol.Request, protocol.Notice]
+LaunchChannel = Channel[protocol.Request, protocol.Notice]
 _OPENING_SECONDS = 60.0
 
 
@@ -28,7 +29,7 @@ def main() -> NoReturn:
     """Run the job that comes over the descriptor in argv[2]; never returns."""
     descriptor = int(sys.argv[2])
     os.set_inheritable(descriptor, False)
-    launch: LaunchChannel = protocol.Channel(descriptor, descriptor, protocol.Request)
+    launch: LaunchChannel = Channel(descriptor, descriptor, protocol.Request)
     syscalls.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not ignored: what it starts would ignore it too, and ssh ends its proxy's command by it.

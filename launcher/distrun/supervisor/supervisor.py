@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from distrun import events, lifecycle
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
@@ -63,7 +64,7 @@ class Supervisor:
         self,
         folder: JobFolder,
         spec: Spec,
-        launch: protocol.Channel[protocol.Request, protocol.Notice],
+        launch: Channel[protocol.Request, protocol.Notice],
         *,
         manifest: Manifest | None = None,
         preflight: bool = True,

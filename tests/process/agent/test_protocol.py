@@ -16,6 +16,7 @@ from agent_harness import (
 )
 
 from distrun.agent import protocol
+from distrun.agent.protocol.channel import encode
 
 
 def test_it_says_what_it_is(any_host: Host):
@@ -64,9 +65,7 @@ def test_noise_on_the_link_ends_it_with_one_fault(any_host: Host):
 
 def test_the_last_reports_reach_a_reader_that_was_slow(host: Host):
     # An empty range: each is refused at once.
-    orders = protocol.encode(protocol.HoldPorts(1, [], 2, 1)) * 2000 + protocol.encode(
-        protocol.Shutdown()
-    )
+    orders = encode(protocol.HoldPorts(1, [], 2, 1)) * 2000 + encode(protocol.Shutdown())
     with socket.socket(fileno=os.dup(host.link.channel.writer)) as link:
         link.setblocking(True)
         link.sendall(orders)

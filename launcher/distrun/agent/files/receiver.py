@@ -9,7 +9,8 @@ from typing import Callable, Optional, Union
 from distrun.agent import agent_dir
 from distrun.agent.files import staged_tree
 from distrun.agent.files.blob_cache import Store
-from distrun.agent.protocol import Channel, Order, Report
+from distrun.agent.protocol import Order, Report
+from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.file_messages import (
     FileData,
     FileDataReceived,

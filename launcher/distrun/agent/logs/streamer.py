@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from typing import Dict, List
 
-from distrun.agent.protocol import LOG_OVERHEAD, Channel, FollowLogs, LogData, Order, Report
+from distrun.agent.protocol import LOG_OVERHEAD, FollowLogs, LogData, Order, Report
+from distrun.agent.protocol.channel import Channel
 
 _CHUNK = 32 * 1024
 

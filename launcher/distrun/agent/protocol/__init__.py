@@ -1,10 +1,12 @@
-"""What both ends of a link speak: messages, and the channel that carries them.
+"""What both ends of a link speak: the messages, and the causes that travel in them.
 
-The launcher and the agent import the names below from here. A job on one machine needs neither
-:mod:`.file_messages` nor :mod:`.probe_messages` nor :mod:`.framing`: they are imported by name.
+These are plain values: importing this package does no I/O. What carries them are its modules
+:mod:`.channel`, :mod:`.framing` (amid noise) and :mod:`.outbox` (until they are acknowledged). The
+messages of the preflight (:mod:`.probe_messages`) and of files (:mod:`.file_messages`) are apart,
+for a job on one machine needs neither.
 """
 
-from distrun.agent.protocol.channel import MAX_FRAME, Channel, ProtocolError, decode, encode
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.agent.protocol.messages import (
     LOG_OVERHEAD,
     PROTOCOL,
@@ -46,16 +48,15 @@ from distrun.agent.protocol.messages import (
     Watch,
     WatchStarted,
 )
-from distrun.agent.protocol.outbox import Outbox
 
 __all__ = [
     "LOG_OVERHEAD",
-    "MAX_FRAME",
     "PROTOCOL",
     "UNSENT_REPORTS",
     "Ack",
     "AgentExiting",
-    "Channel",
+    "Cause",
+    "Code",
     "Configure",
     "Detach",
     "Fault",
@@ -72,11 +73,9 @@ __all__ = [
     "Notice",
     "OpenJob",
     "Order",
-    "Outbox",
     "PortsHeld",
     "PortsRefused",
     "Progress",
-    "ProtocolError",
     "Reattach",
     "Reattached",
     "Refused",
@@ -92,6 +91,4 @@ __all__ = [
     "TaskStarted",
     "Watch",
     "WatchStarted",
-    "decode",
-    "encode",
 ]

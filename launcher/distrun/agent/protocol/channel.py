@@ -16,6 +16,7 @@ import selectors
 import struct
 from typing import TYPE_CHECKING, Any, Dict, Generic, List, Tuple, Type, TypeVar
 
+from distrun.agent.protocol.causes import Cause
 from distrun.agent.protocol.messages import Message
 
 if TYPE_CHECKING:
@@ -38,12 +39,19 @@ def encode(message: Message, seq: int = 0) -> bytes:
     if seq:
         fields["seq"] = seq
     attached = fields.pop("data", None)
-    body = json.dumps(fields, separators=(",", ":")).encode("ascii")
+    body = json.dumps(_plain(fields), separators=(",", ":")).encode("ascii")
     if attached is not None:
         body += b"\n" + attached
     if len(body) > MAX_FRAME:
         raise ProtocolError("a message of {} bytes is over the limit".format(len(body)))
     return _LENGTH.pack(len(body)) + body
+
+
+def _plain(fields: Dict[str, Any]) -> Dict[str, Any]:
+    for name, value in fields.items():
+        if isinstance(value, Cause):
+            fields[name] = value.to_json()
+    return fields
 
 
 def decode(body: bytes) -> Tuple[int, Message]:
@@ -55,8 +63,8 @@ def decode(body: bytes) -> Tuple[int, Message]:
             fields["data"] = attached
         kind = _kind(fields.pop("type"))
         seq = int(fields.pop("seq", 0))
-        for name, part in kind.parts:
-            fields[name] = [part(*each) for each in fields[name]]
+        for name, read in kind.parts:
+            fields[name] = read(fields[name])
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -13,7 +13,7 @@ an agent on another host are numbered too, and sent again after a lost link.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
 
 from distrun.agent.structs import Struct
 
@@ -29,13 +29,18 @@ class Message(Struct):
 
     kinds: ClassVar[Dict[str, Type[Message]]] = {}
     """All kinds that have been imported, by name: :class:`Order` and the like are none."""
-    parts: ClassVar[Tuple[Tuple[str, Type[Struct]], ...]] = ()
-    """The fields that are lists of structures, and of which: pairs of name and class."""
+    parts: ClassVar[Tuple[Tuple[str, Callable[[Any], Any]], ...]] = ()
+    """The fields that are no plain JSON: each one's name, and what reads it from JSON."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if Message not in cls.__bases__:  # the four directions are no messages themselves
             Message.kinds[cls.__name__] = cls
+
+
+def list_of(kind: Type[Struct]) -> Callable[[Any], List[Any]]:
+    """Reads a field that is a list of such structures, for :attr:`Message.parts`."""
+    return lambda value: [kind(*each) for each in value]
 
 
 class Order(Message):

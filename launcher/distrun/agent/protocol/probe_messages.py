@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Dict, List, Sequence
 
-from distrun.agent.protocol.messages import Order, Report
+from distrun.agent.protocol.messages import Order, Report, list_of
 from distrun.agent.structs import Struct
 
 # From supervisor to agent ------------------------------------------------------------------
@@ -31,7 +31,7 @@ class Target(Struct):
 class Dial(Order):
     """Dial each port, waiting so many seconds for each."""
 
-    parts: ClassVar = (("targets", Target),)
+    parts: ClassVar = (("targets", list_of(Target)),)
     targets: List[Target]
     seconds: float
 
@@ -59,7 +59,7 @@ class Program(Struct):
 class Inspect(Order):
     """Look at these programs and the disks, for at most so many seconds."""
 
-    parts: ClassVar = (("programs", Program),)
+    parts: ClassVar = (("programs", list_of(Program)),)
     programs: List[Program]
     seconds: float
 
@@ -86,7 +86,7 @@ class Unreachable(Struct):
 class Dialled(Report):
     """Answers Dial, once all ports have answered or failed."""
 
-    parts: ClassVar = (("misses", Unreachable),)
+    parts: ClassVar = (("misses", list_of(Unreachable)),)
     misses: List[Unreachable]
     failure: str = ""
     """Why it could not be done at all."""
@@ -132,7 +132,7 @@ class Disk(Struct):
 class Inspected(Report):
     """Answers Inspect."""
 
-    parts: ClassVar = (("programs", ProgramFacts), ("disks", Disk))
+    parts: ClassVar = (("programs", list_of(ProgramFacts)), ("disks", list_of(Disk)))
     programs: List[ProgramFacts]
     disks: List[Disk]
     failure: str = ""

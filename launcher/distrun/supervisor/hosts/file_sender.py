@@ -11,7 +11,8 @@ from distrun.agent.protocol.file_messages import FileData, FileList
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.agent.protocol import Channel, Order, Report
+    from distrun.agent.protocol import Order, Report
+    from distrun.agent.protocol.channel import Channel
     from distrun.agent.protocol.file_messages import FilesRequested
     from distrun.sync.manifest import Manifest
 

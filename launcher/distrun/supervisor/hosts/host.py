@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.protocol import file_messages
+from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.agent.protocol.framing import Damage
 from distrun.agent.protocol.outbox import Outbox
 from distrun.supervisor.hosts import bootstrap, ssh
@@ -269,7 +270,7 @@ class RemoteHost:
     # The client ----------------------------------------------------------------------------
 
     @property
-    def _channel(self) -> protocol.Channel[protocol.Report, protocol.Order] | None:
+    def _channel(self) -> Channel[protocol.Report, protocol.Order] | None:
         return None if self._client is None else self._client.channel
 
     def _open(
@@ -312,7 +313,7 @@ class RemoteHost:
     def _on_readable(self, client: ssh.SshClient) -> None:
         try:
             messages = client.channel.receive()
-        except protocol.ProtocolError as error:
+        except ProtocolError as error:
             self._listener.report(self, protocol.Fault(str(error), time.time()))
             self._lose(str(error))
             return

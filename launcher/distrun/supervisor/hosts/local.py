@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrun.agent.linux.syscalls import signal_name
-from distrun.agent.protocol import Channel, Order, Report
+from distrun.agent.protocol import Order, Report
+from distrun.agent.protocol.channel import Channel
 
 _SOURCES = str(Path(__file__).resolve().parents[3])
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"

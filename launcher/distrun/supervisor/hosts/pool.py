@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
+from distrun.agent.protocol.channel import ProtocolError
 from distrun.errors import HostError
 from distrun.lifecycle import PROMPT_GRACE
 from distrun.supervisor.hosts import local
@@ -172,7 +173,7 @@ class Hosts:
     def _receive(self, link: local.AgentLink) -> None:
         try:
             messages = link.channel.receive()
-        except protocol.ProtocolError as error:
+        except ProtocolError as error:
             messages = [(0, protocol.Fault(str(error), time.time()))]
             link.channel.ended = True
             link.channel.send(protocol.Shutdown())

@@ -1,0 +1,23 @@
+"""Causes as values: there and back as JSON, and every one has words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_text
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_has_words(code: Code) -> None:
+    assert cause_text(Cause(code))
+
+
+def test_a_cause_comes_back_from_json() -> None:
+    inner = Cause(Code.WORKDIR_NOT_ENTERED, path="/srv/\udcff", errno=2)
+    cause = Cause(Code.PROGRAM_NOT_EXECUTED, name="a b", errno=13, status=0, within=(inner,))
+    told = json.loads(json.dumps(cause.to_json()))
+    assert Cause.from_json(told) == cause
+    assert told["within"] == [{"code": "workdir_not_entered", "path": "/srv/\udcff", "errno": 2}]
