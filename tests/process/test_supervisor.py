@@ -155,6 +155,7 @@ FAKE_AGENT = """
     import os, select, sys, time
     sys.path.insert(0, sys.argv[1])
     from distrun.agent import protocol
+    from distrun.agent.protocol.channel import Channel
     link = Channel(os.dup(0), os.dup(1), protocol.Order)
     while not link.ended:
         select.select([link.reader], [], [])
