@@ -24,7 +24,7 @@ def read_until(screen: int, wanted: str) -> str:
     return shown.decode()
 
 
-def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
+def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_WORTH_SHOWING", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
@@ -44,7 +44,7 @@ def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.Mon
 
 def test_elsewhere_one_line_says_so_and_nothing_does_where_it_is_over_soon(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     monkeypatch.setattr(sending, "_WORTH_SHOWING", 1000.0)
     bar = SendingBar()
     for done in (0, 60_000_000, 120_000_000):
