@@ -99,7 +99,7 @@ def test_a_killed_ssh_is_replaced_and_the_job_goes_on(
     assert len(clients) == 2
     for each in clients:
         each.kill()
-    back = [f"the link to {host.name} is there again" for host in hosts(2)]
+    back = [f"the link to {host.name} is restored" for host in hosts(2)]
     wait_until(lambda: has_all(distrun("events").stdout, back), what=" and ".join(back))
     for host in hosts(2):
         assert len(processes_of(host, "sleep")) == 2
