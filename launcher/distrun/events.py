@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrun.agent.linux import syscalls
+from distrun.agent.protocol import Cause
 from distrun.codec import from_json, to_json
 from distrun.spec.model import NO_RESTARTS, RestartSpec
 from distrun.strategies import Success
@@ -142,7 +143,7 @@ class HostFault(Event):
     """The host's agent cannot go on and is ending its tasks."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +199,10 @@ class PreflightEnded(Event):
 class Aborted(Event):
     """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
 
-    reason: str
     exit_code: int
+    reason: str = ""
+    cause: Cause | None = None
+    """Instead of `reason`, where an agent reported it."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -213,7 +216,7 @@ class TaskStarted(Event):
 class TaskNotStarted(Event):
     task: str
     attempt: int
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -141,12 +141,12 @@ def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes):
 
 def test_a_message_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(channel, "MAX_FRAME", 100)
-    with pytest.raises(ProtocolError, match="over the limit"):
-        encode(protocol.Fault("x" * 100, 0.0))
+    with pytest.raises(ProtocolError, match="message_too_long"):
+        encode(protocol.Configure(1, "x" * 100, "", None))
 
 
 def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair):
-    sent = [protocol.Fault(f"{number} " + "x" * 10_000, 0.0) for number in range(200)]
+    sent = [protocol.Configure(number, "x" * 10_000, "", None) for number in range(200)]
     for message in sent:
         pair.channel.send(message)
     assert pair.channel.pending

@@ -203,6 +203,7 @@ class _Launch:
 
     def _on_host(self, event: events.Event, state: lifecycle.JobState) -> None:
         from distrun import events as kinds
+        from distrun.cli.cause_text import cause_text
 
         if isinstance(event, kinds.LinkLost):
             is_given_up = state.killing and state.link_timeout is None
@@ -211,8 +212,11 @@ class _Launch:
         if isinstance(event, kinds.LinkRestored):
             self._say(f"the link to {event.host} is there again")
         if isinstance(event, (kinds.HostLost, kinds.HostFault)) and state.outcome is None:
-            how = "is lost" if isinstance(event, kinds.HostLost) else "cannot go on"
-            self._say(f"{event.host} {how}: {event.reason}; the job goes on without it")
+            if isinstance(event, kinds.HostLost):
+                how = f"is lost: {event.reason}"
+            else:
+                how = f"cannot go on: {cause_text(event.cause)}"
+            self._say(f"{event.host} {how}; the job goes on without it")
 
     def _on_verdict(self, event: events.VerdictReached, state: lifecycle.JobState) -> None:
         """A failure with which the job goes on."""
