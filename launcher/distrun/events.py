@@ -155,7 +155,7 @@ class TaskRecord:
     index: int
     host: str
     address: str | None = None
-    proxy: str = ""
+    proxied: Cause | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

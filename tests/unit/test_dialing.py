@@ -52,7 +52,7 @@ def failures(port: int, seconds: float) -> list[Code]:
         ("", [Code.GREETING_MISSING]),
     ],
 )
-def test_who_answers_is_known_by_the_greeting(said: str, missed: list[Code]):
+def test_who_answers_is_known_by_the_greeting(said: str, missed: list[Code]) -> None:
     with answering(said) as port:
         assert failures(port, 0.1 if missed == [Code.GREETING_MISSING] else 60.0) == missed
 
@@ -67,7 +67,7 @@ def test_who_answers_is_known_by_the_greeting(said: str, missed: list[Code]):
 )
 def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
     pauses: list[float], missed: list[Code], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     now = 0.0
 
     class Slow(selectors.DefaultSelector):

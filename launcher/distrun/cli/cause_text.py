@@ -137,6 +137,8 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.INTERPRETER_FAILED: lambda c: (
         _why(c) if c.errno else f"it exited with {c.status}{f'; {c.text}' if c.text else ''}"
     ),
+    # Decided by the plan.
+    Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
 }
 
 _ALLOW = (

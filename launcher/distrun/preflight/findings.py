@@ -39,6 +39,7 @@ class Findings:
 
     Attributes:
         owners: whose a task's address is.
+        machines: the names and addresses by which tasks reach each other.
         digest: SHA-256 of the script as this machine has it, empty where it is not known.
         is_sent: whether distrun sends the script to other hosts.
         job_disk: bytes free where the job's record is; None where that is not known.
@@ -46,6 +47,7 @@ class Findings:
 
     hosts: tuple[HostFindings, ...]
     owners: dict[str, str]
+    machines: tuple[str, ...] = ()
     digest: str = ""
     is_sent: bool = False
     job_folder: str = ""

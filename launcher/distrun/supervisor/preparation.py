@@ -149,7 +149,7 @@ def task_record(task: plan.TaskPlan) -> events.TaskRecord:
         index=task.index,
         host=task.host,
         address=task.address,
-        proxy=task.proxy,
+        proxied=task.proxied,
     )
 
 

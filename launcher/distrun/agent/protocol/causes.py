@@ -80,6 +80,9 @@ class Code(str, Enum):
     SCRIPT_NOT_READ = "script_not_read"  # path, errno
     INTERPRETER_FAILED = "interpreter_failed"  # errno; or status, text: its last line
 
+    # Decided by the plan.
+    PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
+
 
 class Cause(Struct):
     """A code with its parameters; those that a code does not come with are empty.
