@@ -36,7 +36,7 @@ whole files, and `distrun init` writes some.
 
 - YAML is read by the 1.2 core rules: `off` and `on` are text, `1:30` is no number. Arguments and
   environment values are taken as they are written: `0.10` stays `0.10`.
-- Durations are `500ms`, `10s`, `5m`, `1h`, or `off` where a key says so.
+- Durations are `500ms`, `10s`, `5m`, `1h` or `2d`, or `off` where a key says so.
 - Relative paths are relative to the file.
 - `--set PATH=VALUE` changes one value for one launch, as in `--set cluster.worker=4`.
 - `distrun validate` shows all errors at once, each with its line and column. `distrun schema`
