@@ -3,10 +3,9 @@
 import json
 import re
 import subprocess
-import sys
 
 import pytest
-from job_harness import MAIN, environment
+from job_harness import MAIN
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -116,12 +115,8 @@ print("all is as it must be")
 """
 
 
-def test_a_worker_trains_on_its_own_images_which_no_graph_carries():
-    done = subprocess.run(
-        [sys.executable, "-c", HANDED_OUT], cwd=MAIN.parent, capture_output=True, text=True,
-        env=environment(TF_USE_LEGACY_KERAS="1"), timeout=100, check=False,
-    )  # fmt: skip
-    assert "all is as it must be" in done.stdout, done.stderr
+def test_a_worker_trains_on_its_own_images_which_no_graph_carries(run_python):
+    assert "all is as it must be" in run_python("-c", HANDED_OUT, cwd=MAIN.parent)
 
 
 SAVED_AGAIN = """
@@ -151,10 +146,5 @@ except FolderError as error:
 """
 
 
-def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told():
-    done = subprocess.run(
-        [sys.executable, "-c", SAVED_AGAIN],
-        cwd=MAIN.parent, capture_output=True, text=True,
-        env=environment(TF_USE_LEGACY_KERAS="1"), timeout=60, check=True,
-    )  # fmt: skip
-    assert done.stdout == "saved\nfull 2\n"
+def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told(run_python):
+    assert run_python("-c", SAVED_AGAIN, cwd=MAIN.parent) == "saved\nfull 2"
