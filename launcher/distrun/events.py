@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrun.agent.linux import syscalls
+from distrun.agent.protocol import Cause
 from distrun.codec import from_json, to_json
 from distrun.spec.model import NO_RESTARTS, RestartSpec
 from distrun.strategies import Success
@@ -154,7 +155,7 @@ class TaskRecord:
     index: int
     host: str
     address: str | None = None
-    proxy: str = ""
+    proxied: Cause | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -11,13 +11,14 @@ import tempfile
 import threading
 import time
 import uuid
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from preloaded import PreloadedPython
 
@@ -26,6 +27,13 @@ DEADLINE = 240.0
 """Seconds that one step of a test may take on a machine that others use too."""
 SCRIPT_DEADLINE = 780.0
 """Seconds that a script of many trainings may take there."""
+
+Alone: TypeAlias = Callable[..., AbstractContextManager["Process"]]
+"""The fixture `alone`."""
+Workers: TypeAlias = Callable[..., AbstractContextManager[list["Process"]]]
+"""The fixture `workers`."""
+RunPython: TypeAlias = Callable[..., str]
+"""The fixture `run_python`."""
 
 EPOCH_LINE = re.compile(
     r"epoch (?P<epoch>\d+)/\d+  step (?P<step>\d+)  accuracy (?P<accuracy>[\d.]+)  "

@@ -3,10 +3,13 @@
 import json
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from job_harness import MAIN, notified
+
+from harness.command import Distrun
+from job_harness import MAIN, Alone, RunPython, Workers, notified
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
 
@@ -48,7 +51,7 @@ the worker's own batch about 0.5."""
 
 
 @pytest.fixture
-def script(run_python):
+def script(run_python: RunPython) -> Callable[..., None]:
     """Run a script of the folder techniques; it ends well, and says so."""
 
     def run(name: str, *arguments: str) -> None:
@@ -58,15 +61,19 @@ def script(run_python):
     return run
 
 
-def test_replicas_have_the_gradients_of_the_mean_over_the_global_batch(script):
+def test_replicas_have_the_gradients_of_the_mean_over_the_global_batch(
+    script: Callable[..., None],
+) -> None:
     script("gradients.py")
 
 
-def test_every_way_to_train_comes_to_the_same(script, small_mnist, tmp_path):
+def test_every_way_to_train_comes_to_the_same(
+    script: Callable[..., None], small_mnist: Path, tmp_path: Path
+) -> None:
     script("loops.py", str(small_mnist), str(tmp_path))
 
 
-def test_fit_on_servers_is_stopped_and_goes_on(script, tmp_path):
+def test_fit_on_servers_is_stopped_and_goes_on(script: Callable[..., None], tmp_path: Path) -> None:
     script("fit_on_servers.py", str(tmp_path / "saved"))
 
 
@@ -81,8 +88,8 @@ def numbers(line: str) -> list[float]:
 
 
 def test_two_workers_export_summarize_and_save_by_one_of_them(
-    alone, workers, run_python, small_mnist, tmp_path
-):
+    alone: Alone, workers: Workers, run_python: RunPython, small_mnist: Path, tmp_path: Path
+) -> None:
     saved, model, logs = tmp_path / "saved", tmp_path / "model", tmp_path / "logs"
     (model / "variables").mkdir(parents=True)
     (model / "saved_model.pb").write_text("an older one")
@@ -135,7 +142,9 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(
     assert f"ckpt-2 (epoch 2): test_{said[1]}" in job.lines[-1]
 
 
-def test_sigterm_in_an_epochs_loop_and_in_fit(alone, small_mnist, tmp_path):
+def test_sigterm_in_an_epochs_loop_and_in_fit(
+    alone: Alone, small_mnist: Path, tmp_path: Path
+) -> None:
     arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path)]
     endless = ["--steps-per-epoch", "100000"]
     steps = [0]
@@ -166,7 +175,9 @@ program:
 """
 
 
-def test_fit_on_parameter_servers(distrun, run_python, small_mnist):
+def test_fit_on_parameter_servers(
+    distrun: Distrun, run_python: RunPython, small_mnist: Path
+) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
     done = distrun("launch", "job.yaml", "--", "--data-dir", str(small_mnist), timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr

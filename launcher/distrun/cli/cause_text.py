@@ -49,6 +49,8 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     ),
     Code.PROGRAM_NOT_EXECUTED: lambda c: f"{c.name!r} cannot be executed: {_why(c)}",
     Code.AGENT_DEFECT: lambda c: f"the agent failed before executing it: {c.text}",
+    # Decided by the plan.
+    Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
 }
 
 _ADVICE: dict[Code, Callable[[Cause], str]] = {

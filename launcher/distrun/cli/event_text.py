@@ -6,8 +6,15 @@ from functools import singledispatchmethod
 
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
-from distrun.cli.console import clock_time, count, names_in_short, printable, size, span
 from distrun.cli.progress import progress_words
+from distrun.cli.text_format import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_task_names,
+    format_time,
+    printable,
+)
 from distrun.cli.verdictview import grounds
 
 _WORTH_TELLING = 1.0  # seconds
@@ -15,10 +22,14 @@ _WORTH_TELLING = 1.0  # seconds
 
 def restart_words(event: events.RestartPlanned) -> str:
     """What is restarted, when at the earliest, and how often that may be done again."""
-    who = names_in_short(event.tasks)
+    who = format_task_names(event.tasks)
     verb = "starts" if len(event.tasks) == 1 else "start"
-    left = "not counted, a preemption" if event.is_free else f"{count(event.left, 'restart')} left"
-    return f"after {event.cause}: {who} {verb} again in {span(event.delay)} ({left})"
+    left = (
+        "not counted, a preemption"
+        if event.is_free
+        else f"{format_count(event.left, 'restart')} left"
+    )
+    return f"after {event.cause}: {who} {verb} again in {format_duration(event.delay)} ({left})"
 
 
 def verdict_words(event: events.VerdictReached) -> str:
@@ -31,6 +42,12 @@ def verdict_words(event: events.VerdictReached) -> str:
 def logs_incomplete_words(event: events.LogsIncomplete) -> str:
     """That a gone host's logs could not all be fetched, and what became of them."""
     return f"the logs of {event.host}'s tasks are not all here: {event.reason}"
+
+
+def files_preserved_words(event: events.FilesPreserved) -> str:
+    """How much tasks wrote into their host's copy of the program's files, and where it is now."""
+    what = f"{format_count(event.files, 'file')} ({format_bytes(event.size)})"
+    return f"the tasks on {event.host} left {what}, now in {event.folder}"
 
 
 def stays_down_words(task: str) -> str:
@@ -63,8 +80,8 @@ class Story:
         if said is None:
             return None
         said = "; ".join(line.strip() for line in said.split("\n"))
-        after = f"+{span(self._last - self._began)}"
-        when = f"{clock_time(self._last)}  {after:>10}  "
+        after = f"+{format_duration(self._last - self._began)}"
+        when = f"{format_time(self._last)}  {after:>10}  "
         self.indent = len(when)
         return f"{when}{printable(said)}"
 
@@ -98,7 +115,7 @@ class Story:
 
     @_say.register
     def _(self, event: events.LinkRestored) -> str:
-        return f"the link to {event.host} is there again"
+        return f"the link to {event.host} is restored"
 
     @_say.register
     def _(self, event: events.LogsIncomplete) -> str:
@@ -109,8 +126,8 @@ class Story:
         if not event.files:
             return None
         return (
-            f"{event.host} is sent {event.files} of {count(event.all_files, 'file')}, "
-            f"{size(event.size)} of {size(event.all_size)}"
+            f"{event.host} is sent {event.files} of {format_count(event.all_files, 'file')}, "
+            f"{format_bytes(event.size)} of {format_bytes(event.all_size)}"
         )
 
     @_say.register
@@ -121,8 +138,7 @@ class Story:
 
     @_say.register
     def _(self, event: events.FilesPreserved) -> str:
-        what = f"{count(event.files, 'file')} ({size(event.size)})"
-        return f"the tasks on {event.host} left {what}, now in {event.folder}"
+        return files_preserved_words(event)
 
     @_say.register
     def _(self, event: events.PreflightSkipped) -> str:  # noqa: ARG002 - told by its kind
@@ -130,7 +146,7 @@ class Story:
 
     @_say.register
     def _(self, event: events.PreflightStarted) -> str:
-        return f"trying out {count(event.hosts, 'host')}"
+        return f"checking {format_count(event.hosts, 'host')}"
 
     @_say.register
     def _(self, event: events.PreflightFound) -> str:
@@ -140,8 +156,10 @@ class Story:
     @_say.register
     def _(self, event: events.PreflightEnded) -> str:
         found = [f"{event.failed} failed"] if event.failed else []
-        found += [count(event.warnings, "warning")] if event.warnings else []
-        return f"preflight: {count(event.checks, 'check')}, {', '.join(found) or 'all well'}"
+        found += [format_count(event.warnings, "warning")] if event.warnings else []
+        return (
+            f"preflight: {format_count(event.checks, 'check')}, {', '.join(found) or 'all passed'}"
+        )
 
     @_say.register
     def _(self, event: events.JobPlanned) -> str:
@@ -171,7 +189,7 @@ class Story:
         took = event.at - self._exited.get(event.task, event.at)
         if took < _WORTH_TELLING:
             return None
-        return f"{event.task}'s last processes ended {span(took)} after it"
+        return f"{event.task}'s last processes ended {format_duration(took)} after it"
 
     @_say.register
     def _(self, event: events.TaskReported) -> str | None:

@@ -11,18 +11,19 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import job_argument
+from distrun.cli.text_format import printable
 
 if TYPE_CHECKING:
     from distrun.cli.event_text import Story
     from distrun.events import Event, EventReader
 
 
-@click.command("events", short_help="Tell what happened to a job.")
+@click.command("events", short_help="Show what happened to a job.")
 @job_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the events until the job ends.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(job: str | None, follow: bool, as_json: bool) -> int:
-    """Tell what happened to a job, in order; without JOB, to the newest.
+    """Show what happened to a job, in order. Default: the newest job.
 
     \b
       distrun events mnist
@@ -34,7 +35,7 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
-    folder = store.newest() if job is None else store.find(job)
+    folder = store.find(job)
     story = Story()
     record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
@@ -42,32 +43,32 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()
-            _put(record, None if as_json else story)
+            _print_new(record, None if as_json else story)
             if supervised is not None and not ended:
                 supervised.wait()
     return 0
 
 
-def _put(record: EventReader, story: Story | None) -> None:
-    """What has happened since the last call."""
+def _print_new(record: EventReader, story: Story | None) -> None:
+    """Print the events since the last call."""
     try:
         found = record.read_new()
-    except FileNotFoundError:  # the job is just being made, or that was as far as it came
+    except FileNotFoundError:  # the job is not created yet, or never was
         return
     for event in found:
         if story is None:
-            console.put(_as_json(event))
+            console.print_text(_as_json(event))
             continue
         text = story.tell(event)
         if text is not None:
-            console.put(text, indent=story.indent)
+            console.print_text(text, indent=story.indent)
             for line in story.details:
-                console.put(" " * story.indent + console.printable(line), indent=story.indent + 9)
+                console.print_text(" " * story.indent + printable(line), indent=story.indent + 9)
     sys.stdout.flush()
 
 
 def _as_json(event: Event) -> str:
-    """One line: an event as the record has it, and the version of this form."""
+    """One line: the event as it is in the record, with the version of this format."""
     from distrun.events import encode
 
     return json.dumps({"version": console.JSON_VERSION, **encode(event)})

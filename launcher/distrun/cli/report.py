@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
-from distrun.cli.console import clock_time, count, printable
+from distrun.cli.text_format import format_count, format_time, printable
 from distrun.cli.verdictview import verdict_lines
 from distrun.lifecycle import Account
 from distrun.verdict.reading import attempt_start
@@ -73,7 +73,7 @@ def _headline(outcome: Outcome, cause: str) -> str:
 
 
 def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
-    when = f" at {clock_time(task.exited_at)}" if task.exited_at is not None else ""
+    when = f" at {format_time(task.exited_at)}" if task.exited_at is not None else ""
     pid = f" (pid {task.pid})" if task.pid is not None else ""
     what = how(task) + (", stopped by distrun" if task.stopped_by_us else "")
     lines = [f"  first  {task.name} {printable(what)}{when} on {task.host}{pid}"]
@@ -124,7 +124,7 @@ def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
         for cause, times in causes.most_common(_MOST_CAUSES)
     ]
     after = f": {printable(', '.join(told))}" if told else ""
-    return [f"  before it had been restarted {count(made, 'time')}{after}"]
+    return [f"  before it had been restarted {format_count(made, 'time')}{after}"]
 
 
 def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:

@@ -7,10 +7,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distrun.cli import console
 from distrun.cli.progress import progress_words
-from distrun.cli.styles import styled
-from distrun.cli.table import Column, make_table
+from distrun.cli.table import Column, make_table, styled
+from distrun.cli.text_format import format_bytes, format_count, format_duration, printable
 from distrun.cli.verdictview import verdict_lines
 from distrun.codec import from_json
 from distrun.verdict.model import Verdict
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 _COLUMNS = (
     Column("TASK"),
     Column("STATE"),
-    Column("HOST", spare=3),
-    Column("PID", right=True, spare=5),
-    Column("ATTEMPT", right=True, spare=4),
+    Column("HOST", drop_rank=3),
+    Column("PID", right=True, drop_rank=5),
+    Column("ATTEMPT", right=True, drop_rank=4),
     Column("EXIT"),
-    Column("CPU", right=True, spare=2),
-    Column("MEM", right=True, spare=2),
-    Column("GPU MEM", right=True, spare=2),
-    Column("TIME", right=True, spare=1),
+    Column("CPU", right=True, drop_rank=2),
+    Column("MEM", right=True, drop_rank=2),
+    Column("GPU MEM", right=True, drop_rank=2),
+    Column("TIME", right=True, drop_rank=1),
     Column("PROGRESS"),
 )
 _NO_NEWS = 9
@@ -68,11 +67,11 @@ def _headline(job: dict[str, Any], width: int) -> Text:
     end = job["ended_at"] or (time.time() if job["running"] else job["created_at"])
     tasks = job["task_states"]
     words = [job["strategy"], _counted(tasks) if len(tasks) > 1 else ""]
-    words.append(console.span(end - job["created_at"]) if end > job["created_at"] else "")
+    words.append(format_duration(end - job["created_at"]) if end > job["created_at"] else "")
     lines = [
         Text.assemble(
             (job["job_id"], "bold"), "  ", styled(job["state"]),
-            *(f"  {console.printable(word)}" for word in said if word),
+            *(f"  {printable(word)}" for word in said if word),
         )
         for said in (words, words[1:])
     ]  # fmt: skip
@@ -88,7 +87,7 @@ def _counted(tasks: Sequence[dict[str, Any]]) -> str:
 def _plain(text: str) -> Text:
     from rich.text import Text
 
-    return Text(console.printable(text))
+    return Text(printable(text))
 
 
 def _notes(job: dict[str, Any]) -> list[str]:
@@ -107,8 +106,8 @@ def _notes(job: dict[str, Any]) -> list[str]:
     if job["verdict"]:
         notes += verdict_lines(from_json(Verdict, job["verdict"]))
     if job["restarts"]:
-        times = console.count(job["restarts"], "time")
-        left = f"; {console.count(job['restarts_left'], 'restart')} left" if job["running"] else ""
+        times = format_count(job["restarts"], "time")
+        left = f"; {format_count(job['restarts_left'], 'restart')} left" if job["running"] else ""
         notes.append(f"restarted {times}{left}")
     if job["tensorboard"]:
         notes.append(f"TensorBoard: {job['tensorboard']}")
@@ -116,7 +115,7 @@ def _notes(job: dict[str, Any]) -> list[str]:
 
 
 def _lost_link(host: dict[str, Any]) -> str:
-    since = console.span(max(0.0, time.time() - host["link_lost_at"]))
+    since = format_duration(max(0.0, time.time() - host["link_lost_at"]))
     return f"{host['name']}: the link is lost since {since} ({host['link_lost']})"
 
 
@@ -136,7 +135,7 @@ def _columns(tasks: Sequence[dict[str, Any]]) -> list[Column]:
         no_news.add("HOST")
     if not any(task["attempt"] for task in tasks):
         no_news.add("ATTEMPT")
-    return [replace(c, spare=_NO_NEWS) if c.title in no_news else c for c in _COLUMNS]
+    return [replace(c, drop_rank=_NO_NEWS) if c.title in no_news else c for c in _COLUMNS]
 
 
 def _row(task: dict[str, Any]) -> dict[str, str | Text]:
@@ -156,9 +155,9 @@ def _row(task: dict[str, Any]) -> dict[str, str | Text]:
         "ATTEMPT": str(task["attempt"]),
         "EXIT": task["signal"] or ("" if code is None else str(code)),
         "CPU": f"{usage['cpu_percent']:.0f}%" if usage else "",
-        "MEM": console.size(usage["memory_bytes"]) if usage else "",
-        "GPU MEM": console.size(gpu) if gpu else "",
-        "TIME": "" if took is None else console.span(took),
+        "MEM": format_bytes(usage["memory_bytes"]) if usage else "",
+        "GPU MEM": format_bytes(gpu) if gpu else "",
+        "TIME": "" if took is None else format_duration(took),
         "PROGRESS": " ".join(progress_words(task["progress"])),
     }
 
@@ -168,4 +167,4 @@ def _state(task: dict[str, Any]) -> Text:
     if task["state"] == "lost":
         return styled("lost", f"(was {task['last_state']})")
     wait = (task["restarts_at"] or 0.0) - time.time()
-    return styled(task["state"], f"in {console.span(wait)}" if wait > 0 else "")
+    return styled(task["state"], f"in {format_duration(wait)}" if wait > 0 else "")

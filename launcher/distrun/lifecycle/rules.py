@@ -111,7 +111,7 @@ def _(event: events.JobPlanned, state: JobState) -> Result:
             index=record.index,
             host=record.host,
             address=record.address,
-            proxy=record.proxy,
+            proxied=record.proxied,
         )
         for record in event.tasks
     )

@@ -210,12 +210,14 @@ class _Judge:
     def _behind_proxy(self, ended: list[TaskState]) -> Finding | None:
         """TensorFlow says nothing of it: a task whose proxy is in its way just waits."""
         for task in ended:
-            if task.proxy:
+            if task.proxied is not None:
+                variable, machine = task.proxied.name, task.proxied.host
+                how = f"{variable} is set, and no_proxy does not name {machine}"
                 return Finding(
                     task=task.name,
                     kind=Kind.PROXY,
-                    cause=f"reaches its peers only through a proxy: {task.proxy}",
-                    evidence=(Evidence(task=task.name, place="its variables", text=task.proxy),),
+                    cause=f"reaches its peers only through a proxy: {how}",
+                    evidence=(Evidence(task=task.name, place="its variables", text=how),),
                     advice=PROXY.advice,
                 )
         return None

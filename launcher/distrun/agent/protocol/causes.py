@@ -28,6 +28,9 @@ class Code(str, Enum):
     PROGRAM_NOT_EXECUTED = "program_not_executed"  # name, errno
     AGENT_DEFECT = "agent_defect"  # text: Python's own words
 
+    # Decided by the plan.
+    PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
+
 
 class Cause(Struct):
     """A code with its parameters; those that a code does not come with are empty.
