@@ -7,11 +7,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrun import events
 from distrun.verdict.case import cases
 from distrun.verdict.judging import judge
-from distrun.verdict.model import Verdict
 from distrun.verdict.reading import Tail
+
+from distrun import events
+from distrun.verdict.model import Verdict
 
 HERE = Path(__file__).resolve().parent
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import Channel, encode
 from distrun.codec import to_json
@@ -121,7 +121,7 @@ def test_it_runs_a_job_to_its_end_and_records_what_it_tells(launch: Launch, spec
     assert state.outcome is not None
     assert state.outcome.exit_code == 3
     assert state == launch.folder.state()
-    assert launch.history == list(events.read(str(launch.folder.events_file)))
+    assert launch.history == list(record.read(str(launch.folder.events_file)))
 
 
 def test_a_stop_on_the_heels_of_the_job_is_not_lost(launch: Launch, spec: Spec):

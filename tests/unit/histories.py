@@ -18,7 +18,7 @@ from distrun.lifecycle import (
     StopTask,
     step,
 )
-from distrun.spec.model import RestartSpec
+from distrun.spec.model import RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Success
 
 GRACE = 10.0
@@ -48,6 +48,8 @@ class Job:
         return actions
 
     def created(self, strategy: str, success: Success | None = None, **fields: Any) -> list[Action]:
+        bounds = {key[:-8]: fields.pop(key) for key in list(fields) if key.endswith("_timeout")}
+        timeouts = Timeouts(**{"link": None, "grace": GRACE, **bounds})
         return self(
             events.JobCreated,
             name="job",
@@ -55,8 +57,8 @@ class Job:
             success=success or STRATEGIES[strategy].success,
             spec_file="job.yaml",
             supervisor_pid=1,
-            grace=GRACE,
-            **{"job_id": "job-1", "start_timeout": 300.0, **fields},
+            timeouts=timeouts,
+            **{"job_id": "job-1", **fields},
         )
 
     def planned(
@@ -126,7 +128,7 @@ class Job:
         return {name: task.attempt for name, task in self.state.tasks.items()}
 
     def timed_out(self, timer: str) -> list[Action]:
-        return self(events.TimedOut, timer=timer)
+        return self(events.TimedOut, timer=events.Timer.from_json(timer))
 
     def stop(self, signal: int = SIGTERM, grace: float = GRACE) -> list[Action]:
         return self(

@@ -140,7 +140,7 @@ def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]):
 
 def test_after_success_an_evaluator_has_the_grace_to_end():
     job = running(MWM, "worker:0", "evaluator:0")
-    assert job.exited("worker:0") == [*told("worker:0"), SetTimer("evaluator", GRACE)]
+    assert job.exited("worker:0") == [*told("worker:0"), SetTimer(timer("evaluator"), GRACE)]
     assert job.ended("worker:0") == []
     assert job.gone("evaluator:0") == [Finish(job.state.outcome)]
     assert job.phases()["evaluator:0"] == "succeeded"
@@ -149,7 +149,7 @@ def test_after_success_an_evaluator_has_the_grace_to_end():
 def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again():
     job = running(PS, *CLUSTER, "evaluator:0")
     job.exited("chief:0")
-    assert job(events.TimedOut, timer="evaluator") == told("evaluator:0")
+    assert job.timed_out("evaluator") == told("evaluator:0")
     job.gone("evaluator:0", signal=SIGTERM)
     job.ended("chief:0")
     for name in CLUSTER[1:]:
@@ -163,7 +163,7 @@ def test_an_evaluator_killed_meanwhile_is_not_told_again():
     job = running(MWM, "worker:0", "evaluator:0")
     job.exited("worker:0")
     assert job.stop() == told("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
-    assert job(events.TimedOut, timer="evaluator") == []
+    assert job.timed_out("evaluator") == []
 
 
 def test_after_a_failure_an_evaluator_is_stopped_with_the_rest():
@@ -288,16 +288,16 @@ def test_it_is_stopped_by_the_signal_that_was_asked_for():
 
 def test_timers_are_set_when_they_are_to_run():
     job = Job()
-    assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer("start", 5.0)]
+    assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer(timer("start"), 5.0)]
     job.planned(*W)
     assert job.started("worker:0", "worker:1") == []
-    assert job.started("worker:2") == [CancelTimer("start"), SetTimer("run", 60.0)]
+    assert job.started("worker:2") == [CancelTimer(timer("start")), SetTimer(timer("run"), 60.0)]
 
 
 def test_hosts_that_do_not_answer_in_time():
     job = Job()
     job.created(MWM, start_timeout=5.0)
-    assert job(events.TimedOut, timer="start") == [Finish(job.state.outcome)]
+    assert job.timed_out("start") == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
@@ -306,20 +306,20 @@ def test_tasks_that_do_not_start_in_time():
     job.created(MWM, start_timeout=5.0)
     job.planned(*W)
     job.started("worker:0")
-    assert job(events.TimedOut, timer="start") == told(*W)
+    assert job.timed_out("start") == told(*W)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
     assert "worker:1, worker:2" in job.state.outcome.cause
 
 
 def test_the_start_timer_means_nothing_once_all_run():
     job = running(MWM, *W)
-    assert job(events.TimedOut, timer="start") == []
+    assert job.timed_out("start") == []
     assert job.verdict is None
 
 
 def test_a_job_that_runs_too_long_has_the_grace():
     job = running(MWM, *W, run_timeout=60.0)
-    assert job(events.TimedOut, timer="run") == told(*W, grace=GRACE)
+    assert job.timed_out("run") == told(*W, grace=GRACE)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
@@ -327,15 +327,15 @@ def test_a_job_that_stalls_is_shown_where_and_ended():
     job = Job()
     job.created(MWM, stall_timeout=60.0)
     job.planned(*W)
-    assert SetTimer("stall", 60.0) not in job.started("worker:0", "worker:1")
-    assert SetTimer("stall", 60.0) in job.started("worker:2")
-    assert job.timed_out("stall") == [CancelTimer("stall"), *told(*W, signal=SIGABRT)]
+    assert SetTimer(timer("stall"), 60.0) not in job.started("worker:0", "worker:1")
+    assert SetTimer(timer("stall"), 60.0) in job.started("worker:2")
+    assert job.timed_out("stall") == [CancelTimer(timer("stall")), *told(*W, signal=SIGABRT)]
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
 def test_a_job_that_ends_otherwise_is_not_watched_for_stalls():
     job = running(MWM, *W, stall_timeout=60.0)
-    assert CancelTimer("stall") in job.exited("worker:1", 3)
+    assert CancelTimer(timer("stall")) in job.exited("worker:1", 3)
     assert job.timed_out("stall") == []
 
 
@@ -371,7 +371,7 @@ def test_events_after_the_end_change_nothing():
     job.finish()
     end = job.state
     assert job.stop() == []
-    assert job(events.TimedOut, timer="run") == []
+    assert job.timed_out("run") == []
     assert job(events.HostLost, host="localhost", reason="late") == []
     assert job.gone("worker:0", 0) == []
     assert job.state == end

@@ -52,7 +52,7 @@ def test_an_evaluators_restart_is_no_more_once_its_host_is_lost():
     job.gone("evaluator:0", 1)
     assert job.phases()["evaluator:0"] == "restarting"
     actions = job(events.HostLost, host="h3", reason="silent")
-    assert actions == [CancelTimer("restart:1")]
+    assert actions == [CancelTimer(timer("restart:1"))]
     assert job.phases()["evaluator:0"] == "failed"
     assert job.timed_out("restart:1") == []
     assert job.verdict is None

@@ -128,7 +128,7 @@ def test_a_group_restart_takes_in_a_workers_own():
     job = restartable(PS, *CLUSTER)
     job.gone("worker:1", 1)
     actions = job.exited("ps:0", 1)
-    assert actions[0] == CancelTimer("restart:1")
+    assert actions[0] == CancelTimer(timer("restart:1"))
     assert StopTask("worker:1", SIGTERM, 1.0) not in actions, "nothing of it is left"
     assert job.timed_out("restart:1") == []
     restart_all(job, *CLUSTER)
@@ -162,7 +162,7 @@ def test_an_evaluator_starts_again_alone_and_disturbs_nobody():
 def test_an_evaluator_that_waits_to_start_again_does_not_hold_up_success():
     job = restartable(MWM, "worker:0", "evaluator:0")
     job.gone("evaluator:0", 1)
-    assert CancelTimer("restart:1") in job.exited("worker:0")
+    assert CancelTimer(timer("restart:1")) in job.exited("worker:0")
     assert isinstance(job.ended("worker:0")[0], Finish)
     assert job.phases()["evaluator:0"] == "failed"
 
@@ -267,9 +267,9 @@ def test_a_program_that_cannot_be_executed_is_never_tried_again():
 def test_after_a_spell_of_health_restarts_are_counted_from_0_again():
     job = restartable(MWM, *W, max=1, reset_after=600.0)
     job.exited("worker:0", 1)
-    assert not [each for each in job.actions if each == SetTimer("health:job", 600.0)]
+    assert not [each for each in job.actions if each == SetTimer(timer("health:job"), 600.0)]
     restart_all(job, *W)
-    assert job.actions[-1] == SetTimer("health:job", 600.0), "all of it runs again"
+    assert job.actions[-1] == SetTimer(timer("health:job"), 600.0), "all of it runs again"
     job.timed_out("health:job")
     job.exited("worker:0", 1)
     assert job.verdict is None
@@ -277,16 +277,16 @@ def test_after_a_spell_of_health_restarts_are_counted_from_0_again():
     actions = job.exited("worker:0", 1)
     assert job.verdict == ("failed", 1, "task")
     assert job.state.outcome.cause == "worker:0 exited 1, after 2 restarts"
-    assert CancelTimer("health:job") not in actions, "the job is over"
+    assert CancelTimer(timer("health:job")) not in actions, "the job is over"
 
 
 def test_a_failure_ends_a_spell_of_health_before_its_time():
     job = restartable(MWM, *W, max=2)
     job.exited("worker:0", 1)
     restart_all(job, *W)
-    assert CancelTimer("health:job") in job.exited("worker:0", 1)
+    assert CancelTimer(timer("health:job")) in job.exited("worker:0", 1)
     restart_all(job, *W)
-    assert job.actions[-1] == SetTimer("health:job", 600.0)
+    assert job.actions[-1] == SetTimer(timer("health:job"), 600.0)
 
 
 def test_without_reset_after_they_are_never_forgotten():
@@ -385,7 +385,7 @@ def test_stopped_while_it_waits_to_start_again_it_ends_at_once():
     for name in ("worker:0", "worker:2"):
         job.gone(name, signal=SIGTERM)
     assert set(job.phases().values()) == {"restarting"}
-    assert job.stop() == [CancelTimer("restart:1"), Finish(job.state.outcome)]
+    assert job.stop() == [CancelTimer(timer("restart:1")), Finish(job.state.outcome)]
     assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "stopped"}
     job.finish()
     assert job.verdict == ("stopped", 137, "distrun")
@@ -395,7 +395,7 @@ def test_stopped_while_it_stops_to_start_again():
     job = restartable(MWM, *W)
     job.gone("worker:1", 1)
     actions = job.stop()
-    assert actions == [CancelTimer("restart:1"), *told("worker:0", "worker:2", grace=GRACE)]
+    assert actions == [CancelTimer(timer("restart:1")), *told("worker:0", "worker:2", grace=GRACE)]
     assert job.timed_out("restart:1") == []
     job.gone("worker:0", signal=SIGTERM)
     assert isinstance(job.gone("worker:2", signal=SIGTERM)[-1], Finish)
@@ -405,7 +405,7 @@ def test_the_run_timeout_counts_over_restarts():
     job = restartable(MWM, *W, run_timeout=60.0)
     job.exited("worker:1", 1)
     restart_all(job, *W)
-    assert job.actions.count(SetTimer("run", 60.0)) == 1
+    assert job.actions.count(SetTimer(timer("run"), 60.0)) == 1
     job.exited("worker:1", 1)
     job.timed_out("run")
     assert job.verdict == ("failed", 75, "distrun")
@@ -416,7 +416,7 @@ def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is():
     job.gone("worker:1", 1)
     for name in ("worker:0", "worker:2"):
         job.gone(name, signal=SIGTERM)
-    assert backoff_over(job)[:2] == [CancelTimer("start"), SetTimer("start", 5.0)]
+    assert backoff_over(job)[:2] == [CancelTimer(timer("start")), SetTimer(timer("start"), 5.0)]
     job.started("worker:0")
     job.timed_out("start")
     assert job.verdict == ("failed", 75, "distrun")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from distrun import events
 from distrun.verdict.case import cases
 from distrun.verdict.judging import judge
-from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.reading import Tail
+
+from distrun import events
+from distrun.verdict.model import Kind, Verdict
 
 from .histories import MWM, PS, Job, running
 

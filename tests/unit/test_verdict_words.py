@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from distrun.verdict.case import cases
+from distrun.verdict.judging import judge
+from distrun.verdict.reading import Tail
 
 from distrun import events
 from distrun.spec.model import RestartSpec
-from distrun.verdict.case import cases
-from distrun.verdict.judging import judge
 from distrun.verdict.model import Kind, Verdict
-from distrun.verdict.reading import Tail
 
 from .histories import MWM, Job, running
 

@@ -14,7 +14,8 @@ from distrun.cli.options import job_argument
 
 if TYPE_CHECKING:
     from distrun.cli.event_text import Story
-    from distrun.events import Event, EventReader
+    from distrun.events import Event
+    from distrun.record import EventReader
 
 
 @click.command("events", short_help="Tell what happened to a job.")
@@ -30,8 +31,8 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
     """
     from distrun.cli.event_text import Story
     from distrun.control import Supervised
-    from distrun.events import EventReader
     from distrun.jobstore import JobStore
+    from distrun.record import EventReader
 
     store = JobStore.default()
     folder = store.newest() if job is None else store.find(job)

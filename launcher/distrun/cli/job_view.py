@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distrun import events
+from distrun import events, record
 from distrun.agent.linux.syscalls import signal_name
 from distrun.codec import to_json
 from distrun.lifecycle import Account, TaskPhase
@@ -92,7 +92,7 @@ def _summary(folder: JobFolder, supervisor: int | None, state: JobState) -> dict
 def _tensorboard(folder: JobFolder) -> str | None:
     """Its address, while it runs beside the job."""
     address = None
-    for event in events.read(str(folder.events_file)):
+    for event in record.read(str(folder.events_file)):
         if isinstance(event, events.TensorBoardStarted):
             address = event.address
         elif isinstance(event, events.TensorBoardEnded):

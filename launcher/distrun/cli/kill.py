@@ -116,7 +116,7 @@ class _Waiting:
 
     def __init__(self, state: JobState) -> None:
         self._job_id = state.job_id
-        self._lease = state.link_timeout
+        self._lease = state.timeouts.link
         # Asked again, its supervisor waits for no host that would never come back.
         self._waits = state.outcome is None or self._lease is not None
         self._said: set[str] = set()

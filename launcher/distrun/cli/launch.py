@@ -205,7 +205,7 @@ class _Launch:
         from distrun import events as kinds
 
         if isinstance(event, kinds.LinkLost):
-            is_given_up = state.killing and state.link_timeout is None
+            is_given_up = state.killing and state.timeouts.link is None
             next_ = "" if is_given_up else "; trying to reach it"
             self._say(f"the link to {event.host} is lost: {event.reason}{next_}")
         if isinstance(event, kinds.LinkRestored):

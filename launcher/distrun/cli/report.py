@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from distrun import events
+from distrun import events, record
 from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.console import clock_time, count, printable
 from distrun.cli.verdictview import verdict_lines
@@ -116,7 +116,7 @@ def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
         return []
     causes: Counter[str] = Counter()
     with contextlib.suppress(OSError):
-        for event in events.read(str(folder.events_file)):
+        for event in record.read(str(folder.events_file)):
             if isinstance(event, events.RestartPlanned) and _is_of_job(event, state):
                 causes[event.cause] += 1
     told = [

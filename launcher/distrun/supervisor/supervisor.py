@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
@@ -74,7 +74,7 @@ class Supervisor:
         self._spec = spec
         self._clock = clock
         self._selector = selectors.DefaultSelector()
-        self._record = events.EventLog(str(folder.events_file))
+        self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
         self._state = lifecycle.JobState()
         self._timers = Timers(clock)
@@ -126,11 +126,7 @@ class Supervisor:
                 success=spec.success,
                 spec_file=str(self._folder.spec_file),
                 supervisor_pid=os.getpid(),
-                grace=spec.timeouts.grace,
-                start_timeout=spec.timeouts.start,
-                run_timeout=spec.timeouts.run,
-                stall_timeout=spec.timeouts.stall,
-                link_timeout=spec.timeouts.link,
+                timeouts=spec.timeouts,
                 restart=spec.restart,
             )
         )
@@ -144,7 +140,7 @@ class Supervisor:
             self._wait()
             self._fire_timers()
             self._finish_if_released()
-        self._record.let_go_of_room()
+        self._record.release_reserve()
         self._folder.stop_listening()
         self._say_farewell()
         # Commands take the end of their connections for its own; none is to find it alive then.
