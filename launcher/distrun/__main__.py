@@ -1,10 +1,10 @@
-"""Where the command begins: `distrun`, and `python -m distrun`."""
+"""Entry point of `distrun` and `python -m distrun`."""
 
 import signal
 
 
 def main() -> None:
-    """Run the command line; an interrupt ends it silently even while it is still being read."""
+    """Run the command line. Ctrl-C while it is being imported ends it without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from distrun.cli.main import main as run
 

@@ -70,7 +70,7 @@ class HostLost(Event):
     """The host's agent is gone, and nothing of its tasks is left there."""
 
     host: str
-    reason: Cause
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -78,7 +78,7 @@ class LinkLost(Event):
     """The way to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
 
     host: str
-    reason: Cause
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -93,7 +93,7 @@ class LogsIncomplete(Event):
     """The logs of a host's tasks are not all on this machine."""
 
     host: str
-    reason: Cause
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -131,7 +131,7 @@ class HostFault(Event):
     """The host's agent cannot go on and is ending its tasks."""
 
     host: str
-    reason: Cause
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class TaskRecord:
     index: int
     host: str
     address: str | None = None
-    proxy: str = ""
+    proxied: Cause | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -187,7 +187,7 @@ class PreflightEnded(Event):
 class Aborted(Event):
     """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
 
-    reason: Cause
+    cause: Cause
     exit_code: int
 
 
@@ -202,7 +202,7 @@ class TaskStarted(Event):
 class TaskNotStarted(Event):
     task: str
     attempt: int
-    reason: Cause
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -263,14 +263,14 @@ class TensorBoardStarted(Event):
 class TensorBoardEnded(Event):
     """TensorBoard ended, or could not be started. The job does not fail by it."""
 
-    how: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StopRequested(Event):
-    """Somebody wants the job to end. `reason` names the command or the signal."""
+    """Somebody asked for the end of the job. `cause`: by which command or signal."""
 
-    reason: Cause
+    cause: Cause
     signal: int
     grace: float
     exit_code: int
@@ -377,4 +377,6 @@ def encode(event: Event) -> dict[str, Any]:
 def decode(record: dict[str, Any]) -> Event | None:
     """The inverse; None for an event that this version does not know."""
     kind = _KINDS.get(record.get("event", ""))
+    if "cause" not in record and ("reason" in record or "how" in record):  # of an earlier version
+        record = {**record, "cause": record.get("reason", record.get("how"))}
     return None if kind is None else from_json(kind, record)

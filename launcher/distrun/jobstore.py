@@ -196,12 +196,16 @@ class JobStore:
             found = [JobFolder(self.jobs / name) for name in names]
         return [each for each in found if each.last_change() < time.time() - _UNFINISHED_SECONDS]
 
-    def find(self, query: str) -> JobFolder:
+    def find(self, query: str | None) -> JobFolder:
         """The job with that id, the newest of that name, or the one with that prefix.
+
+        None finds the newest job.
 
         Raises:
             UsageError: there is none, or the prefix fits several.
         """
+        if query is None:
+            return self.newest()
         folders = self.folders()
         for folder in folders:
             if folder.job_id == query:

@@ -61,7 +61,7 @@ def test_init_writes_what_it_is_told_and_no_more(distrun, tmp_path, output):
     assert b"# " in (folder / output).read_bytes()
     again = distrun("init", "script", "-o", output, cwd=folder)
     assert again.returncode == 2
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr
     assert not (folder / "owned").exists()
 
 

@@ -90,7 +90,7 @@ def test_a_killed_ssh_is_replaced_and_the_job_goes_on(
     for each in clients:
         each.kill()
     for host in hosts(2):
-        back = f"the link to {host.name} is there again"
+        back = f"the link to {host.name} is restored"
         wait_until(lambda back=back: back in distrun("events").stdout, what=back)
     for host in hosts(2):
         assert len(processes_of(host, "sleep")) == 2

@@ -203,7 +203,7 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     told = {row[0] for row in rows if "ok" in row}
     assert {"reached", "network", "clock", "script", "python", "disk", "workdir"} <= told
     assert "failed" not in well.stdout
-    assert "all well" in well.stderr
+    assert "all passed" in well.stderr
     assert distrun("ps", "-a").stdout.count("\n") <= 1, "it made a job"
 
     h2.block("reject", "1024-65535", h1.address)

@@ -86,7 +86,7 @@ def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
     assert set(done.stdout.splitlines()) == expected
     # What tasks have written is told of and kept; nothing else is.
     for index, host in enumerate((h1, h2)):
-        told = re.search(rf"on {host.name} the tasks left 1 file .*, now in (/.*)", done.stderr)
+        told = re.search(rf"the tasks on {host.name} left 1 file .*, now in (/.*)", done.stderr)
         assert told, done.stderr
         left = [path for path in Path(told[1]).rglob("*") if path.is_file()]
         assert [path.read_text() for path in left] == [f"worker:{index}"]

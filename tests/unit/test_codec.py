@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.codec import from_json, to_json
 from distrun.plan import Plan
 from distrun.spec.model import HostSpec, RoleSpec, Spec
@@ -19,6 +20,9 @@ from distrun.strategies import Role
 TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 st.register_type_strategy(str, TEXT)
 st.register_type_strategy(float, st.floats(allow_nan=False))
+st.register_type_strategy(
+    Cause, st.builds(Cause, code=st.sampled_from(Code), name=TEXT, errno=st.integers(0, 200))
+)
 
 ANY_EVENT = st.sampled_from(sorted(events._KINDS)).flatmap(
     lambda name: st.from_type(events._KINDS[name])

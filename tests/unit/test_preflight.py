@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.probe import inspection
 from distrun.agent.protocol.probe_messages import (
     Dialled,
     Disk,
@@ -14,11 +13,13 @@ from distrun.agent.protocol.probe_messages import (
     ProgramFacts,
     Unreachable,
 )
+from distrun.plan import proxy_use
 from distrun.preflight import SUBJECTS, Check, Findings, Grade, HostFindings, judge
 
 FACTS = ProgramFacts(
     "python3",
     "/work",
+    {},
     script="/work/train.py",
     is_python=True,
     digest="aa",
@@ -36,7 +37,8 @@ def host(name: str, *, disk: int = 10**9, **about: Any) -> HostFindings:
 
 def judged(*hosts: HostFindings, **about: Any) -> tuple[Check, ...]:
     owners = {f"10.0.0.{number}:20000": each.host for number, each in enumerate(hosts, 1)}
-    return judge(Findings(**{"hosts": hosts, "owners": owners, "seconds": 5.0, **about}))
+    given = {"hosts": hosts, "owners": owners, "machines": ("10.0.0.1",), "seconds": 5.0, **about}
+    return judge(Findings(**given))
 
 
 def bad(checks: tuple[Check, ...]) -> list[tuple[str, str, str]]:
@@ -69,7 +71,7 @@ def test_where_all_is_well_every_subject_is_good_on_every_host():
         ({"script_problem": "No such file", "digest": ""}, "script", "failed", "No such file"),
         ({"workdir_problem": "Permission denied"}, "workdir", "failed", "Permission denied"),
         ({"program_problem": "is nowhere in PATH"}, "program", "failed", "is nowhere in PATH"),
-        ({"proxy": "http_proxy", "proxied": ("10.0.0.1",)}, "proxies", "failed", "for 10.0.0.1"),
+        ({"environ": {"http_proxy": "http://p:1"}}, "proxies", "failed", "for 10.0.0.1"),
         ({"disk": 50_000_000}, "disk", "warning", "50 MB free in the working folder, /work"),
         ({"disk": 4096}, "disk", "failed", "4 kB free in the working folder, /work"),
         ({"offset": -90.0, "tolerance": 0.1}, "clock", "warning", "90.0 s behind"),
@@ -143,14 +145,25 @@ def test_addresses_of_ipv6_are_told_as_cluster_addresses_are():
     [
         ({}, []),
         ({"http_proxy": "http://p:1"}, ["10.0.0.1", "gpu-1.lab"]),
+        ({"https_proxy": "http://p:1"}, ["10.0.0.1", "gpu-1.lab"]),
         ({"https_proxy": "", "http_proxy": "http://p:1"}, []),
+        ({"grpc_proxy": "", "http_proxy": "http://p:1"}, []),
+        ({"https_proxy": "socks5://p:1", "http_proxy": "http://p:1"}, []),
+        ({"http_proxy": "p:1"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.1, .lab"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.0/24"}, ["gpu-1.lab"]),
+        ({"http_proxy": "http://p:1", "no_proxy": "fd00::/8, 10.0.0.0/x"},
+         ["10.0.0.1", "gpu-1.lab"]),
+        ({"http_proxy": "http://p:1", "no_proxy": "GPU-1.LAB"}, ["10.0.0.1"]),
+        ({"http_proxy": "http://p:1", "no_proxy": "x, ,y"}, []),
+        ({"http_proxy": "http://p:1", "no_proxy": "*"}, ["10.0.0.1", "gpu-1.lab"]),
+        ({"http_proxy": "http://p:1", "no_grpc_proxy": "", "no_proxy": "10.0.0.1,.lab"},
+         ["10.0.0.1", "gpu-1.lab"]),
         ({"grpc_proxy": "http://p:1", "no_grpc_proxy": "x", "no_proxy": ".lab,10.0.0.1"},
          ["10.0.0.1", "gpu-1.lab"]),
         ({"HTTP_PROXY": "http://p:1"}, []),
     ],
 )  # fmt: skip
 def test_a_proxy_is_told_as_grpc_would_use_it(env: dict[str, str], proxied: list[str]):
-    raw = {name.encode(): value.encode() for name, value in env.items()}
-    assert inspection._proxied(raw, ["10.0.0.1", "gpu-1.lab"])[1] == proxied
+    use = proxy_use(env, ["10.0.0.1", "gpu-1.lab"])
+    assert (list(use.machines) if use else []) == proxied

@@ -156,6 +156,8 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     ),
     Code.PROGRAM_NOT_EXECUTED: lambda c: f"{c.name!r} cannot be executed: {_why(c)}",
     Code.AGENT_DEFECT: lambda c: f"the agent failed before executing it: {c.text}",
+    # Decided by the plan.
+    Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
     # How a task ended.
     Code.TASK_EXITED: lambda c: f"{_subject(c)}exited {c.status}",
     Code.TASK_KILLED: lambda c: f"{_subject(c)}was killed by {signal_name(c.signal)}",
@@ -223,7 +225,9 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
         f"{_subject(c)}waited for {c.text} tasks to connect, but the job has {c.count}: its "
         "TF_CONFIG does not fit that of the others"
     ),
-    Code.BEHIND_PROXY: _found("reaches its peers only through a proxy"),
+    Code.BEHIND_PROXY: lambda c: (
+        f"{_subject(c)}reaches its peers only through a proxy: {_inner(c)}"
+    ),
     Code.RECORD_REMOVED: lambda c: (
         f"{_subject(c)}could not be started: the record was removed while the job ran: {_inner(c)}"
     ),
@@ -234,7 +238,7 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.JOB_DISK_FULL: _at_host,
     Code.JOB_PORT_TAKEN: _at_host,
     Code.NO_OUTPUT: lambda _: "nothing but what TensorFlow logs",
-    Code.VERDICT_MISSING: lambda c: _inner(c),
+    Code.VERDICT_MISSING: _inner,
     Code.UNCODED: lambda c: c.text or "unknown",
 }
 

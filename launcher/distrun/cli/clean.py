@@ -10,6 +10,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import Duration
+from distrun.cli.text_format import format_bytes, format_count
 
 if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 @click.command("clean", short_help="Remove the records of ended jobs.")
 @click.option(
-    "--older-than", type=Duration(), metavar="D", help="Only of those that ended so long ago."
+    "--older-than", type=Duration(), metavar="D", help="Only jobs that ended more than D ago."
 )
-@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be removed.")
 def command(older_than: float | None, dry_run: bool) -> int:
-    """Remove the records and logs of jobs that have ended. Running jobs are never touched.
+    """Remove the records and logs of ended jobs. Running jobs are never touched.
 
     \b
       distrun clean --older-than 7d
@@ -36,19 +37,19 @@ def command(older_than: float | None, dry_run: bool) -> int:
             continue
         if older_than is not None and folder.last_change() > time.time() - older_than:
             continue
-        with contextlib.suppress(FileNotFoundError):  # another `clean` was faster
+        with contextlib.suppress(FileNotFoundError):  # another `clean` removed it
             size += folder.size()
             if not dry_run:
                 folder.remove()
             count += 1
-            console.put(folder.job_id)
+            console.print_text(folder.job_id)
     verb = "would remove" if dry_run else "removed"
-    console.say(f"{verb} {console.count(count, 'job')}, {console.size(size)}")
+    console.print_message(f"{verb} {format_count(count, 'job')}, {format_bytes(size)}")
     return 0
 
 
 def _is_in_use(folder: JobFolder) -> bool:
-    """Whether its supervisor lives, or has died just now and left tasks that are still ending."""
+    """Whether its supervisor is alive, or has just died and left tasks that are still ending."""
     from distrun import control
 
     if folder.supervisor_pid() is not None:

@@ -1,4 +1,4 @@
-"""`distrun completion`, and what it offers: ids of jobs and names of tasks."""
+"""`distrun completion`, and the completion of job ids and task names."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 class Bash(BashComplete):
-    """Click's, for words with a colon in them: bash takes `worker:0` for three words.
+    """Click's completion for bash, changed for words with a colon.
 
-    So the whole line is looked at, and of what is offered only the part behind the last colon
-    is given to bash, which has kept what is before it.
+    Bash splits `worker:0` into three words. This script reads the whole line instead, and gives
+    bash only the part of each completion after the last colon: bash has kept the part before it.
     """
 
     source_template = r"""%(complete_func)s() {
@@ -61,55 +61,56 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 def register() -> None:
-    """Have click use what is made here, when a shell asks for completions."""
+    """Make click use :class:`Bash` when a shell asks for completions."""
     add_completion_class(Bash)
 
 
 @click.command("completion", short_help="Print a shell's completion script.")
 @click.argument("shell", type=click.Choice(_SHELLS))
-def command(shell: str) -> int:
-    """Print the script that completes distrun's commands, job ids and task names in a shell.
+@click.pass_context
+def command(context: click.Context, shell: str) -> int:
+    """Print a shell script that completes distrun's commands, job ids and task names.
 
-    Have your shell read it when it starts: the first line in ~/.bashrc, the second in ~/.zshrc,
-    the third in ~/.config/fish/config.fish.
+    Add one of these lines to your shell's startup file: the first to ~/.bashrc, the second to
+    ~/.zshrc, or the third to ~/.config/fish/config.fish.
 
     \b
       eval "$(distrun completion bash)"
       eval "$(distrun completion zsh)"
       distrun completion fish | source
     """
-    from distrun.cli.main import distrun
-
     register()
     kind = get_completion_class(shell)
     if kind is None:  # pragma: no cover - click has all three
         raise click.UsageError(f"no completion for {shell}")
-    console.put(kind(distrun, {}, "distrun", "_DISTRUN_COMPLETE").source())
+    console.print_text(
+        kind(context.find_root().command, {}, "distrun", "_DISTRUN_COMPLETE").source()
+    )
     return 0
 
 
 def complete_jobs(incomplete: str, *, running: bool) -> list[CompletionItem[Any]]:
-    """Ids of jobs that begin so, the newest first; only running ones where others are no use."""
+    """Job ids that begin with `incomplete`, the newest first. `running`: only running jobs."""
     from distrun.jobstore import JobStore
 
-    return _offered(_jobs(JobStore.default(), running=running), incomplete)
+    return _matching(_jobs(JobStore.default(), running=running), incomplete)
 
 
 def complete_tasks(ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-    """Tasks of the job that the command line names, or of the newest."""
+    """Task names of the job on the command line, or of the newest job."""
     from distrun.jobstore import JobStore
 
-    # Where the line ends with `-t`, click stops before it has sorted out what the words are.
+    # If the line ends with `-t`, click has not assigned the words to parameters yet.
     job = ctx.params.get("job") or next(iter(ctx.args), None)
-    return _offered(_tasks(JobStore.default(), job), incomplete)
+    return _matching(_tasks(JobStore.default(), job), incomplete)
 
 
 def _jobs(store: JobStore, *, running: bool) -> Iterator[CompletionItem[Any]]:
     for folder in reversed(store.running() if running else store.folders()):
         state = folder.state()
         is_running = folder.supervisor_pid() is not None
-        how = "running" if is_running and not state.phase.is_final else state.phase.value
-        yield CompletionItem(folder.job_id, help=f"{state.strategy} {how}")
+        phase = "running" if is_running and not state.phase.is_final else state.phase.value
+        yield CompletionItem(folder.job_id, help=f"{state.strategy} {phase}")
 
 
 def _tasks(store: JobStore, job: str | None) -> Iterator[CompletionItem[Any]]:
@@ -118,8 +119,8 @@ def _tasks(store: JobStore, job: str | None) -> Iterator[CompletionItem[Any]]:
         yield CompletionItem(name, help=task.phase.value)
 
 
-def _offered(items: Iterator[CompletionItem[Any]], incomplete: str) -> list[CompletionItem[Any]]:
-    """Those that begin so. Somebody is typing: an error is no answer, and said later."""
+def _matching(items: Iterator[CompletionItem[Any]], incomplete: str) -> list[CompletionItem[Any]]:
+    """The items that begin with `incomplete`; none after an error, which would disturb typing."""
     try:
         return [item for item in items if item.value.startswith(incomplete)]
     except (DistrunError, OSError):

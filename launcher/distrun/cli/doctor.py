@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli import console
-from distrun.cli.options import json_option, overrides_option
+from distrun.cli.options import json_option, overrides_option, spec_argument
+from distrun.cli.text_format import format_count, format_duration, printable
 from distrun.errors import HostError
 
 if TYPE_CHECKING:
@@ -20,21 +21,21 @@ if TYPE_CHECKING:
 
     from distrun.examination import Examination
 
-_TICK_SECONDS = 1.0
+_REDRAW_SECONDS = 1.0
 
 
-@click.command("doctor", short_help="Try out a job's hosts.")
-@click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
+@click.command("doctor", short_help="Check a job's hosts.")
+@spec_argument
 @overrides_option
 @json_option
 def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Try out whether the job that the YAML file SPEC describes can run on its hosts.
+    """Check whether the job that the YAML file SPEC describes can run on its hosts.
 
-    It reaches every host and looks at what a launch on other hosts looks at before its first
-    task: whether the hosts reach each other's ports, versions of Python and TensorFlow, the
-    script, folders, disks, clocks and proxies. A host that cannot be used is named, and the
-    others are tried out without it. No task is started, and nothing is left on the hosts. Exits
-    with 69 if something would keep the job from running.
+    It connects to every host and runs the checks that a launch on other hosts runs before the
+    first task: whether the hosts reach each other's ports, the versions of Python and TensorFlow,
+    the script, folders, disks, clocks and proxies. A host that cannot be used is named, and the
+    others are checked without it. No task is started, and nothing is left on the hosts. The exit
+    code is 69 if something would keep the job from running.
 
     \b
       distrun doctor job.yaml
@@ -45,34 +46,34 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
     from distrun.spec import load
 
     spec = load(spec_path, overrides=overrides)
-    with _LiveLine() as tell:
-        found = examine(spec, JobStore.default().jobs, tell)
+    with _StatusLine() as show_status:
+        found = examine(spec, JobStore.default().jobs, show_status)
     if as_json:
-        console.put_json({"doctor": _as_json(found)})
+        console.print_json({"doctor": _as_json(found)})
     else:
-        _show(found)
+        _print_report(found)
     return HostError.exit_code if found.failed else 0
 
 
-class _LiveLine:
-    """What is being done, on a terminal's stderr: the report itself may be piped."""
+class _StatusLine:
+    """Shows the current step on stderr, if that is a terminal; the report goes to stdout."""
 
     def __init__(self) -> None:
-        from distrun.cli.screen import Screen
+        from distrun.cli.terminal import Terminal
         from distrun.session import Output
 
-        self._screen = Screen(Output(sys.stderr.fileno()), sys.stderr)
-        self._began = time.monotonic()
+        self._terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
+        self._started = time.monotonic()
 
     def __enter__(self) -> Callable[[str], float | None]:
-        return self._tell
+        return self._show
 
     def __exit__(self, *_: object) -> None:
-        self._screen.clear()
+        self._terminal.clear_status()
 
-    def _tell(self, doing: str) -> float | None:
-        self._screen.show(f"{doing}  {console.span(time.monotonic() - self._began)}")
-        return _TICK_SECONDS if self._screen.is_live else None
+    def _show(self, step: str) -> float | None:
+        self._terminal.show_status(f"{step}  {format_duration(time.monotonic() - self._started)}")
+        return _REDRAW_SECONDS if self._terminal.has_status_line else None
 
 
 def _as_json(found: Examination) -> dict[str, Any]:
@@ -86,38 +87,40 @@ def _as_json(found: Examination) -> dict[str, Any]:
     }
 
 
-def _show(found: Examination) -> None:
+def _print_report(found: Examination) -> None:
     from distrun.cli.table import Column, make_table
 
     columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
-    console.put_view(make_table(columns, _rows(found), console.rich_console().width))
+    console.print_renderable(make_table(columns, _rows(found), console.rich_console().width))
     advice = dict.fromkeys(check.advice for check in found.checks if check.advice)
     if advice:
-        console.put("\nwhat to do:")
+        console.print_text("\nwhat to do:")
     for each in advice:
         subjects = dict.fromkeys(check.subject for check in found.checks if check.advice == each)
-        console.put(f"  {', '.join(subjects)}: {console.printable(each or '')}", indent=4)
-    console.say(_sum(found))
+        console.print_text(f"  {', '.join(subjects)}: {printable(each or '')}", indent=4)
+    console.print_message(_summary(found))
 
 
 def _rows(found: Examination) -> list[dict[str, str | Text]]:
-    """Hosts of which the same is to be said together; what is worst about each subject first."""
-    from distrun.cli.styles import styled
+    """One row for all hosts with the same result; the worst result of each subject first."""
+    from distrun.cli.table import styled
     from distrun.preflight import SUBJECTS, Grade
 
-    alike: dict[tuple[str, Grade, str], list[str]] = {}
+    hosts_by_result: dict[tuple[str, Grade, str], list[str]] = {}
     for check in found.checks:
-        alike.setdefault((check.subject, check.grade, check.text), []).append(check.host)
-    badness = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
+        hosts_by_result.setdefault((check.subject, check.grade, check.text), []).append(check.host)
+    worst_first = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
     rows: list[dict[str, str | Text]] = []
-    order = sorted(alike, key=lambda key: (SUBJECTS.index(key[0]), badness.index(key[1])))
+    order = sorted(
+        hosts_by_result, key=lambda key: (SUBJECTS.index(key[0]), worst_first.index(key[1]))
+    )
     last = ""
     for subject, grade, text in order:
         rows.append(
             {
                 "CHECK": subject if subject != last else "",
                 "RESULT": styled(grade.value),
-                "HOSTS": _names(alike[subject, grade, text], found.hosts),
+                "HOSTS": _format_hosts(hosts_by_result[subject, grade, text], found.hosts),
                 "FOUND": text,
             }
         )
@@ -125,8 +128,8 @@ def _rows(found: Examination) -> list[dict[str, str | Text]]:
     return rows
 
 
-def _names(hosts: Iterable[str], all_hosts: tuple[str, ...]) -> str:
-    """`all 16`, or who: those that are numbered one after the other as a spec writes them."""
+def _format_hosts(hosts: Iterable[str], all_hosts: tuple[str, ...]) -> str:
+    """`all 16`, or the names; consecutively numbered hosts as a range, as in a spec."""
     names = list(dict.fromkeys(hosts))
     if len(names) > 1 and set(names) == set(all_hosts):
         return f"all {len(names)}"
@@ -140,7 +143,7 @@ def _names(hosts: Iterable[str], all_hosts: tuple[str, ...]) -> str:
 
 
 def _next(name: str) -> str | None:
-    """`gpu-10` after `gpu-09`."""
+    """The name after `name`: `gpu-10` after `gpu-09`; None without a number."""
     stem, number = _numbered(name)
     return f"{stem}{int(number) + 1:0{len(number)}}" if number else None
 
@@ -155,14 +158,14 @@ def _numbered(name: str) -> tuple[str, str]:
     return stem, name[len(stem) :]
 
 
-def _sum(found: Examination) -> str:
+def _summary(found: Examination) -> str:
     from distrun.preflight import Grade
 
     grades = Counter(check.grade for check in found.checks)
-    checks = console.count(len(found.checks), "check")
+    checks = format_count(len(found.checks), "check")
     if not found.failed:
         warnings = grades[Grade.WARNING]
-        return f"{checks}, {console.count(warnings, 'warning') if warnings else 'all well'}"
+        return f"{checks}, {format_count(warnings, 'warning') if warnings else 'all passed'}"
     left_out = not found.is_complete and any(check.subject == "network" for check in found.checks)
-    left = "; hosts that cannot be used were left out of the rest" if left_out else ""
-    return f"{found.failed} of {checks} failed, and the job cannot run like this{left}"
+    left = "; hosts that cannot be used were left out of the other checks" if left_out else ""
+    return f"{found.failed} of {checks} failed: the job cannot run{left}"

@@ -11,64 +11,67 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import job_argument
+from distrun.cli.text_format import printable
 
 if TYPE_CHECKING:
-    from distrun.cli.event_text import Story
+    from distrun.cli.event_text import EventFormatter
     from distrun.events import Event
     from distrun.record import EventReader
 
 
-@click.command("events", short_help="Tell what happened to a job.")
+@click.command("events", short_help="Show what happened to a job.")
 @job_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the events until the job ends.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(job: str | None, follow: bool, as_json: bool) -> int:
-    """Tell what happened to a job, in order; without JOB, to the newest.
+    """Show what happened to a job, in order. Default: the newest job.
 
     \b
       distrun events mnist
       distrun events -f --json > events.jsonl
     """
-    from distrun.cli.event_text import Story
+    from distrun.cli.event_text import EventFormatter
     from distrun.control import Supervised
     from distrun.jobstore import JobStore
     from distrun.record import EventReader
 
     store = JobStore.default()
-    folder = store.newest() if job is None else store.find(job)
-    story = Story()
+    folder = store.find(job)
+    formatter = EventFormatter()
     record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = stack.enter_context(contextlib.closing(Supervised(folder))) if follow else None
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()
-            _put(record, None if as_json else story)
+            _print_new(record, None if as_json else formatter)
             if supervised is not None and not ended:
                 supervised.wait()
     return 0
 
 
-def _put(record: EventReader, story: Story | None) -> None:
-    """What has happened since the last call."""
+def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
+    """Print the events since the last call."""
     try:
         found = record.read_new()
-    except FileNotFoundError:  # the job is just being made, or that was as far as it came
+    except FileNotFoundError:  # the job is not created yet, or never was
         return
     for event in found:
-        if story is None:
-            console.put(_as_json(event))
+        if formatter is None:
+            console.print_text(_as_json(event))
             continue
-        text = story.tell(event)
+        text = formatter.line(event)
         if text is not None:
-            console.put(text, indent=story.indent)
-            for line in story.details:
-                console.put(" " * story.indent + console.printable(line), indent=story.indent + 9)
+            console.print_text(text, indent=formatter.indent)
+            for line in formatter.details:
+                console.print_text(" " * formatter.indent + printable(line), indent=formatter.indent + 9)
     sys.stdout.flush()
 
 
 def _as_json(event: Event) -> str:
-    """One line: an event as the record has it, and the version of this form."""
-    from distrun.events import encode
+    """One line: the event with its causes in words, and the version of this format."""
+    from distrun.cli.job_view import json_with_words
 
-    return json.dumps({"version": console.JSON_VERSION, **encode(event)})
+    kind = type(event).__name__
+    shown = {"version": console.JSON_VERSION, "event": kind, **json_with_words(event)}
+    return json.dumps(shown)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli import console
+from distrun.cli.text_format import printable
 from distrun.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TemplateName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The name of a template."""
+    """The name of a template, with completion."""
 
     name = "template"
 
@@ -39,18 +40,18 @@ class TemplateName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         ]
 
 
-@click.command("init", short_help="List templates of specs, or write one.")
+@click.command("init", short_help="List the templates, or write one.")
 @click.argument("template", required=False, type=TemplateName())
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="Where to write it [default: TEMPLATE.yaml here; - is stdout].",
+    help="The file to write; - is stdout. Default: TEMPLATE.yaml.",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(template: str | None, output: str | None, force: bool) -> int:
-    """List the templates, or write TEMPLATE as a spec to begin with, comments and all.
+    """List the templates, or write TEMPLATE to a file, as a spec to start from.
 
     \b
       distrun init
@@ -62,7 +63,7 @@ def command(template: str | None, output: str | None, force: bool) -> int:
     if template is None:
         width = max(map(len, known))
         for name, path in known.items():
-            console.put(f"{name:<{width}}  {describe(path)}")
+            console.print_text(f"{name:<{width}}  {describe(path)}")
         return 0
     if template not in known:
         raise UsageError(f"there is no template {template!r}", hint=_nearest(template, known))
@@ -93,9 +94,9 @@ def _write(template: Path, output: str, *, force: bool) -> None:
             file.write(text)
     except FileExistsError:
         raise UsageError(
-            f"{output} is there already", hint="name another with -o, or say --force"
+            f"{output} exists already", hint="choose another file with -o, or use --force"
         ) from None
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}") from error
-    shown = console.printable(output)
-    console.say(f"wrote {shown}; check it with: distrun validate {shown}")
+    shown = printable(output)
+    console.print_message(f"wrote {shown}; check it with: distrun validate {shown}")

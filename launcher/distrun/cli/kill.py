@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """`TERM`, `SIGTERM` or `15`; a number."""
+    """`TERM`, `SIGTERM` or `15`, converted to the number."""
 
     name = "signal"
 
@@ -38,25 +38,25 @@ class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 @click.command("kill", short_help="Stop jobs.")
 @job_argument(many=True, running=True)
-@click.option("--all", "everything", is_flag=True, help="Stop every job that is running.")
+@click.option("--all", "everything", is_flag=True, help="Stop all running jobs.")
 @click.option(
     "--grace",
     type=Duration(),
     metavar="D",
-    help="Time to end before SIGKILL [default: the spec's timeouts.grace].",
+    help="Time between the signal and SIGKILL. Default: timeouts.grace of the spec.",
 )
 @click.option(
     "--signal",
     "signum",
     type=SignalName(),
     default="TERM",
-    help="What to send first [default: TERM].",
+    help="The signal to send first. Default: TERM.",
 )
 def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum: int) -> int:
-    """Stop jobs, and return when nothing of them is left.
+    """Stop jobs, and return when all their processes have ended.
 
-    JOB is an id, a name (the newest job of that name) or a unique prefix. Without JOB, the one
-    that is running is stopped, if it is the only one.
+    JOB is an id, a name (the newest job of that name) or a unique prefix. Without JOB, exactly
+    one job must be running.
 
     \b
       distrun kill mnist
@@ -72,7 +72,7 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
 
 def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list[JobFolder]:
     if jobs and everything:
-        raise UsageError("name jobs or say --all, not both")
+        raise UsageError("name jobs or use --all, not both")
     if jobs:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
         return list(found.values())
@@ -82,11 +82,11 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
     if not running:
         raise UsageError("no job is running")
     names = ", ".join(folder.job_id for folder in running)
-    raise UsageError(f"{len(running)} jobs are running: {names}", hint="name one, or say --all")
+    raise UsageError(f"{len(running)} jobs are running: {names}", hint="name one, or use --all")
 
 
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
-    """Ask all first and wait then: they end side by side."""
+    """Ask all jobs to stop, then wait for all: they end at the same time."""
     from distrun import control
     from distrun.agent.protocol import StopJob, Watch
 
@@ -94,62 +94,64 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
     for folder in folders:
         channel = control.connect(folder)
         if channel is None:
-            _say_already_over(folder)
+            _stop_without_supervisor(folder)
             continue
-        waiting = _Waiting(folder.state())
+        view = _WaitView(folder.state())
         channel.send(Watch())
         channel.send(StopJob("distrun kill", signum, grace, EXIT_KILLED))
         control.wake(folder)
-        channels.append((folder, channel, waiting))
-    for folder, channel, waiting in channels:
-        control.wait_for_end(channel, folder.job_id, on_event=waiting.on_event)
+        channels.append((folder, channel, view))
+    for folder, channel, view in channels:
+        control.wait_for_end(channel, folder.job_id, on_event=view.on_event)
         channel.close()
-        console.say(f"job {folder.job_id} has ended")
+        console.print_message(f"job {folder.job_id} has ended")
 
 
-class _Waiting:
-    """Says which hosts the end of a job waits for, and what was given up.
+class _WaitView:
+    """Prints which hosts the end of a job waits for, and which logs are incomplete.
 
     Args:
-        state: the job's before it was asked to stop.
+        state: the job's state before it was asked to stop.
     """
 
     def __init__(self, state: JobState) -> None:
         self._job_id = state.job_id
         self._lease = state.timeouts.link
-        # Asked again, its supervisor waits for no host that would never come back.
+        # On the second request, the supervisor no longer waits for hosts without a link timeout.
         self._waits = state.outcome is None or self._lease is not None
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         for host in state.hosts.values():
             if host.link_lost is not None:
-                self._say_lost(host.name)
+                self._print_lost(host.name)
 
     def on_event(self, event: Event) -> None:
         from distrun import events
-        from distrun.cli.event_text import logs_incomplete_words
+        from distrun.cli.event_text import logs_incomplete_text
 
         if isinstance(event, events.LinkLost):
-            self._say_lost(event.host)
+            self._print_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):
-            console.say(logs_incomplete_words(event))
+            console.print_message(logs_incomplete_text(event))
 
-    def _say_lost(self, host: str) -> None:
-        if host in self._said or not self._waits:
+    def _print_lost(self, host: str) -> None:
+        if host in self._printed or not self._waits:
             return
-        self._said.add(host)
+        self._printed.add(host)
         if self._lease is None:
-            how = f"to wait no longer for it: distrun kill {self._job_id}"
+            how = f"to stop waiting for it: distrun kill {self._job_id}"
         else:
             how = f"its tasks end by themselves after {self._lease:g} s (timeouts.link)"
-        console.say(f"{host} is out of reach; {how}")
+        console.print_message(f"{host} cannot be reached; {how}")
 
 
-def _say_already_over(folder: JobFolder) -> None:
+def _stop_without_supervisor(folder: JobFolder) -> None:
     from distrun import control
 
     state = folder.state()
     if state.phase.is_final:
-        console.say(f"job {folder.job_id} had already {state.phase.value}")
+        console.print_message(f"job {folder.job_id} had already {state.phase.value}")
         return
     count = control.sweep(folder.job_id)
-    console.say(f"job {folder.job_id} had lost its supervisor; {count} processes of it ended")
+    console.print_message(
+        f"the supervisor of job {folder.job_id} had died; ended {count} processes of the job"
+    )

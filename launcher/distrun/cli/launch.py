@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
-from distrun.cli.findings import Findings
-from distrun.cli.options import overrides_option
+from distrun.cli.options import name_option, overrides_option, spec_argument
 
 if TYPE_CHECKING:
     from distrun import events, lifecycle
-    from distrun.agent.protocol import file_messages
     from distrun.logs import Follower
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
 
-
-_TICK_SECONDS = 1.0
-"""How often the live line's time moves on, where there is one."""
+_REDRAW_SECONDS = 1.0
+"""How often the status line is redrawn on a terminal."""
 
 
 @click.command("launch", short_help="Run a job.")
-@click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
+@spec_argument
 @click.argument("args", nargs=-1)
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running.")
-@click.option("--name", help="Call the job this, instead of what the spec says.")
+@name_option
 @overrides_option
-@click.option("--no-preflight", is_flag=True, help="Start without trying out the hosts first.")
-@click.option("--dry-run", is_flag=True, help="Show what would run: the same as `distrun plan`.")
+@click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting.")
+@click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`.")
 def command(
     spec_path: str,
     args: tuple[str, ...],
@@ -44,9 +41,9 @@ def command(
 ) -> int:
     """Run the job that the YAML file SPEC describes.
 
-    In the foreground the tasks' output is shown with a prefix for each task, and the exit code
-    is the job's: 0, or that of the task that failed first. Ctrl-C ends the job gracefully, a
-    second one at once. What stands after -- is added to the program's arguments.
+    In the foreground, each line of output has its task as prefix, and the exit code is the
+    job's: 0, or the code of the task that failed first. Ctrl-C stops the job gracefully, a
+    second Ctrl-C kills it at once. Everything after `--` is passed to your program.
 
     \b
       distrun launch job.yaml
@@ -60,52 +57,41 @@ def command(
         from distrun.cli.plan import show_plan
 
         return show_plan(spec, as_json=False)
-    from distrun.cli.sending import read_files
+    from distrun.cli.transfer_bar import read_files
 
     manifest = read_files(spec)
-    launch = _Launch(
-        _without_missing_tensorboard(spec), preflight=not no_preflight, manifest=manifest
-    )
-    return launch.run(detach=detach)
+    spec = _without_missing_tensorboard(spec)
+    launch = _Launch(spec, preflight=not no_preflight, manifest=manifest, detach=detach)
+    return launch.run()
 
 
 def _without_missing_tensorboard(spec: Spec) -> Spec:
-    """TensorBoard is an extra: where it is not installed, the job runs without it."""
-    import dataclasses
+    from distrun.supervisor import tensorboard
 
-    if spec.tensorboard is None or tensorboard_is_installed():
+    if spec.tensorboard is None or tensorboard.is_installed():
         return spec
-    console.say("TensorBoard is not installed (pip install tensorboard); going on without it")
+    console.print_message(
+        "TensorBoard is not installed (pip install tensorboard); the job runs without it"
+    )
     return dataclasses.replace(spec, tensorboard=None)
 
 
-def tensorboard_is_installed() -> bool:
-    from importlib.util import find_spec
-
-    found = find_spec("tensorboard")
-    # A folder of that name, of logs for one, is a package without origin.
-    return found is not None and found.origin is not None
-
-
 class _Launch:
-    """One launch: what is shown of it, and what it exits with."""
+    """Runs one job: passes its events to the view, and signals to its supervisor."""
 
-    def __init__(self, spec: Spec, *, preflight: bool, manifest: Manifest | None) -> None:
-        from distrun.cli.screen import Screen
-        from distrun.cli.sending import SendingBar
+    def __init__(
+        self, spec: Spec, *, preflight: bool, manifest: Manifest | None, detach: bool
+    ) -> None:
+        from distrun.cli.launch_view import LaunchView
         from distrun.jobstore import JobStore
         from distrun.session import Output, Session
 
-        self._began = time.monotonic()
+        self._detach = detach
         self._output = Output(sys.stdout.fileno())
-        self._screen = Screen(self._output, sys.stdout)
-        self._bar = SendingBar()
+        self._view = LaunchView(self._output, sys.stdout)
         self._follower: Follower | None = None
-        self._asked_to_stop = False
-        self._hung_up = False
-        self._shows_output = False
-        self._findings = Findings()
-        self._before_tasks = "preparing the hosts"
+        self._stop_requested = False
+        self._terminal_is_gone = False
         self._folder = JobStore.default().new_folder(spec.name)
         self._session = Session(
             self._folder,
@@ -113,178 +99,111 @@ class _Launch:
             preflight=preflight,
             on_event=self._on_event,
             on_signal=self._on_signal,
-            on_sending=self._on_sending,
+            on_sending=lambda message: self._view.show_transfer(message, self._session.state),
             manifest=manifest,
         )
 
-    def run(self, *, detach: bool) -> int:
-        """The exit code: the job's, or 0 for one that was left running."""
-        self._shows_output = not detach
+    def run(self) -> int:
+        """Return the exit code: the job's, or 0 if it was left running."""
+        session, view = self._session, self._view
         try:
-            for _ in self._session.run(_all_executed if detach else _never, self._tick):
+            for _ in session.run(_all_executed if self._detach else _never, self._sleep_time):
                 self._refresh()
-            if detach and _all_executed(self._session.state) and not self._asked_to_stop:
-                return self._leave()
-            self._session.close()
-            self._screen.show("")
+            if self._detach and _all_executed(session.state) and not self._stop_requested:
+                return self._leave_running()
+            session.close()
+            view.clear_status()
             if self._follower is not None:
-                self._screen.write(self._follower.finish())
+                view.write_output(self._follower.finish())
         finally:
-            self._bar.close()
-            self._screen.clear()
+            view.close()
             if self._follower is not None:
                 self._follower.close()
-        return self._result(self._session.state)
+        return self._result(session.state)
 
-    def _leave(self) -> int:
-        """Let the job go on. One that is over already had its tasks executed all the same.
+    def _leave_running(self) -> int:
+        """Print the job's id, and let the job go on without this command.
 
-        So what a detached launch says and exits with does not hang on how fast a job ends.
+        A job that is already over is treated alike: all its tasks were executed. So the result of
+        a detached launch does not depend on how fast the job ends.
         """
-        self._screen.show("")
+        self._view.clear_status()
         if self._session.state.phase.is_final:
             self._session.close()
         else:
             self._session.detach()
-        console.put(self._folder.job_id)
+        console.print_text(self._folder.job_id)
         return 0
 
-    def _tick(self) -> float | None:
-        """How long to sleep while nothing happens; for ever, where nothing is to be drawn."""
-        polls = None if self._follower is None else self._follower.poll_interval
-        return polls or (_TICK_SECONDS if self._screen.is_live else None)
+    def _sleep_time(self) -> float | None:
+        """Seconds to wait for the next event; None: without limit, as nothing needs redrawing."""
+        poll_interval = None if self._follower is None else self._follower.poll_interval
+        return poll_interval or (_REDRAW_SECONDS if self._view.has_status_line else None)
 
     def _refresh(self) -> None:
-        from distrun.cli.screen import live_text
         from distrun.session import SIGPIPE_EXIT
 
         follower = self._follower
         if follower is not None and follower.poll_interval is not None:
-            self._screen.write(follower.read())
-        elapsed = time.monotonic() - self._began
-        state, progress = self._session.state, self._session.progress
-        live = live_text(state, progress, elapsed, self._before_tasks)
-        self._screen.show("" if self._bar.is_shown else live)
-        if self._output.is_gone and not self._asked_to_stop:
+            self._view.write_output(follower.read())
+        self._view.show_status(self._session.state, self._session.progress)
+        if self._output.is_gone and not self._stop_requested:
             if self._output.is_terminal:
-                # Writing may fail a moment before the hang-up's signal is there.
+                # Writing may fail a moment before SIGHUP arrives.
                 self._on_signal(signal.SIGHUP)
             else:
-                # As any program in a pipe: when nobody reads any more, end.
+                # Like any program in a pipe: end when nobody reads the output.
                 self._stop("the end of its output's reader", SIGPIPE_EXIT)
 
     def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
-        from distrun import events as kinds
+        from distrun.events import JobPlanned
 
-        if isinstance(event, kinds.JobPlanned) and state.tasks and self._shows_output:
-            hosts = list(dict.fromkeys(task.host for task in state.tasks.values()))
-            where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
-            self._say(f"job {state.job_id}: {console.count(len(state.tasks), 'task')} on {where}")
-            self._follow(list(state.tasks))
-        self._on_preflight(event, state.job_id)
-        self._on_host(event, state)
-        if isinstance(event, kinds.LogsIncomplete):
-            from distrun.cli.event_text import logs_incomplete_words
+        if isinstance(event, JobPlanned) and state.tasks and not self._detach:
+            self._view.show_plan(state)
+            self._follow_logs(list(state.tasks))
+        self._view.show_event(event, state)
 
-            self._say(logs_incomplete_words(event))
-        if isinstance(event, kinds.FilesPreserved):
-            what = f"{console.count(event.files, 'file')} ({console.size(event.size)})"
-            self._say(f"on {event.host} the tasks left {what}, now in {event.folder}")
-        if isinstance(event, kinds.RestartPlanned):
-            from distrun.cli.event_text import restart_words
+    def _follow_logs(self, tasks: list[str]) -> None:
+        from distrun.cli.logs import task_logs
+        from distrun.logs import Follower, View
 
-            self._say(restart_words(event))
-        if isinstance(event, kinds.VerdictReached) and state.outcome is None:
-            self._on_verdict(event, state)
-        if isinstance(event, kinds.TensorBoardStarted):
-            self._say(f"TensorBoard is at {event.address}")
-        if isinstance(event, kinds.TensorBoardEnded):
-            self._say(f"TensorBoard {event.how}; the job goes on")
-
-    def _on_host(self, event: events.Event, state: lifecycle.JobState) -> None:
-        from distrun import events as kinds
-
-        if isinstance(event, kinds.LinkLost):
-            is_given_up = state.killing and state.timeouts.link is None
-            next_ = "" if is_given_up else "; trying to reach it"
-            self._say(f"the link to {event.host} is lost: {event.reason}{next_}")
-        if isinstance(event, kinds.LinkRestored):
-            self._say(f"the link to {event.host} is there again")
-        if isinstance(event, (kinds.HostLost, kinds.HostFault)) and state.outcome is None:
-            how = "is lost" if isinstance(event, kinds.HostLost) else "cannot go on"
-            self._say(f"{event.host} {how}: {event.reason}; the job goes on without it")
-
-    def _on_verdict(self, event: events.VerdictReached, state: lifecycle.JobState) -> None:
-        """A failure with which the job goes on."""
-        from distrun.cli.event_text import stays_down_words, verdict_words
-        from distrun.lifecycle import TaskPhase
-
-        failed = state.tasks.get(event.verdict.task or "")
-        if failed is not None and failed.phase is TaskPhase.FAILED:
-            self._say(stays_down_words(failed.name))
-        self._say(verdict_words(event))
-
-    def _on_sending(self, message: file_messages.TransferProgress) -> None:
-        if self._session.state.outcome is not None:
-            self._bar.close()
-            return
-        hosts = console.count(message.hosts, "host")
-        self._bar.update(f"sending files to {hosts}", message.done, message.total)
-        if self._bar.is_shown:
-            self._screen.show("")
-
-    def _on_preflight(self, event: events.Event, job_id: str) -> None:
-        from distrun import events as kinds
-
-        if isinstance(event, kinds.PreflightStarted):
-            self._before_tasks = f"trying out {console.count(event.hosts, 'host')}"
-        if isinstance(event, kinds.PreflightFound):
-            self._screen.clear()
-            self._findings.say(event)
-        if isinstance(event, kinds.PreflightEnded) and self._findings.unsaid:
-            self._say(f"and {self._findings.unsaid} more: distrun events {job_id}")
-
-    def _follow(self, tasks: list[str]) -> None:
-        from distrun.cli.logview import task_logs, view
-        from distrun.logs import Follower
-
-        follower = Follower(task_logs(self._folder, tasks), view(tasks, sys.stdout))
+        view = View(tasks, colour=console.uses_colour(sys.stdout))
+        follower = Follower(task_logs(self._folder, tasks), view)
         self._follower = follower
-        self._session.watch(follower.fileno(), lambda: self._screen.write(follower.read()))
+        self._session.watch(follower.fileno(), lambda: self._view.write_output(follower.read()))
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
-        if number == signal.SIGHUP and self._hung_up:
-            return  # noticed before it came
-        self._hung_up = self._hung_up or (number == signal.SIGHUP and self._output.is_gone)
-        if self._asked_to_stop:
-            self._say("killing it at once")
+        if number == signal.SIGHUP and self._terminal_is_gone:
+            return  # _refresh has handled it already
+        is_hangup = number == signal.SIGHUP and self._output.is_gone
+        self._terminal_is_gone = self._terminal_is_gone or is_hangup
+        if self._stop_requested:
+            self._view.print("killing it at once")
         else:
             how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
-            self._say(f"{name}: stopping job {self._folder.job_id}{how}")
+            self._view.print(f"{name}: stopping job {self._folder.job_id}{how}")
         self._stop(name, 128 + number)
-
-    def _say(self, text: str) -> None:
-        self._bar.close()
-        self._screen.clear()
-        console.say(text)
 
     def _stop(self, reason: str, exit_code: int) -> None:
         from distrun.agent.protocol import StopJob
 
-        self._asked_to_stop = True
+        self._stop_requested = True
         self._session.stop(StopJob(reason, signal.SIGTERM, None, exit_code))
 
     def _result(self, state: lifecycle.JobState) -> int:
         from distrun.cli.report import failure_report
+        from distrun.events import Result
 
         outcome = state.outcome
         if outcome is None:
             return 0
         if not self._folder.events_file.exists():
-            console.say(f"the job's record, {self._folder.path}, was removed while it ran")
-        if outcome.result != "succeeded":
-            console.say_lines(failure_report(self._folder, state), headline=1)
+            console.print_message(
+                f"the job's record, {self._folder.path}, was removed while the job ran"
+            )
+        if outcome.result is not Result.SUCCEEDED:
+            console.print_lines(failure_report(self._folder, state), bold=1)
         return outcome.exit_code
 
 
@@ -293,7 +212,7 @@ def _never(_: lifecycle.JobState) -> bool:
 
 
 def _all_executed(state: lifecycle.JobState) -> bool:
-    """Whether every task's program has been executed, whatever has come of it since."""
+    """Whether every task's program was executed. Some may have exited since."""
     return bool(state.tasks) and all(
         task.started_at is not None or task.attempt > 0 for task in state.tasks.values()
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrun.cli.console import uses_colour
 from distrun.cli.options import Duration, complete_tasks, job_argument
 from distrun.errors import UsageError
 
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 
     from distrun.control import Supervised
     from distrun.jobstore import JobFolder
+    from distrun.logs import TaskLog
 
 
 class Pattern(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A regular expression over bytes, as Python writes them."""
+    """A Python regular expression for bytes."""
 
     name = "regex"
 
@@ -37,8 +39,10 @@ class Pattern(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 @click.command("logs", short_help="Show tasks' output.")
 @job_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Show only the last N lines."
+)
 @click.option(
     "-t",
     "--task",
@@ -46,21 +50,21 @@ class Pattern(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     multiple=True,
     metavar="TASK",
     shell_complete=complete_tasks,
-    help="Only that of worker:0, or of all workers with worker. Repeatable.",
+    help="Show only this task, e.g. worker:0, or this role, e.g. worker. Repeatable.",
 )
-@click.option("--grep", type=Pattern(), metavar="RE", help="Only lines in which RE is found.")
-@click.option("--since", type=Duration(), metavar="D", help="Only what is not older, as 10m.")
-@click.option("--timestamps", is_flag=True, help="Begin lines with the time they were written.")
-@click.option("--raw", is_flag=True, help="The bytes as they were written, without prefix.")
+@click.option("--grep", type=Pattern(), metavar="RE", help="Show only lines that match RE.")
+@click.option("--since", type=Duration(), metavar="D", help="Show only the last D, e.g. 10m.")
+@click.option("--timestamps", is_flag=True, help="Show when each line was written.")
+@click.option("--raw", is_flag=True, help="Print the bytes unchanged and without prefix.")
 def command(
     job: str | None,
     follow: bool,
     lines: int | None,
     tasks: tuple[str, ...],
     since: float | None,
-    **look: Any,
+    **style: Any,
 ) -> int:
-    """Show the output of a job's tasks, merged by time; without JOB, of the newest.
+    """Show the output of a job's tasks, merged by time. Default: the newest job.
 
     \b
       distrun logs -f
@@ -72,57 +76,64 @@ def command(
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
-    folder = store.newest() if job is None else store.find(job)
-    part = _Part(tasks, lines, None if since is None else time.time() - since)
+    folder = store.find(job)
+    selection = _Selection(tasks, lines, None if since is None else time.time() - since)
     with contextlib.suppress(KeyboardInterrupt):
         if not follow:
-            _show(folder, part, look)
+            _print(folder, selection, style)
             return 0
         with contextlib.closing(Supervised(folder)) as supervised:
-            _follow(folder, part, look, supervised)
+            _follow(folder, selection, style, supervised)
     return 0
 
 
+def task_logs(folder: JobFolder, tasks: Iterable[str]) -> list[TaskLog]:
+    """The logs of these tasks."""
+    from distrun.logs import TaskLog
+
+    return [TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task))) for task in tasks]
+
+
 @dataclass(frozen=True)
-class _Part:
-    """Which part of the output is wanted. `since` is Unix time."""
+class _Selection:
+    """The part of the output to show. `since` is a Unix time."""
 
     tasks: tuple[str, ...]
     last: int | None
     since: float | None
 
 
-def _show(folder: JobFolder, part: _Part, look: dict[str, Any]) -> None:
-    from distrun.cli.logview import task_logs, view
-    from distrun.logs import merged
+def _print(folder: JobFolder, selection: _Selection, style: dict[str, Any]) -> None:
+    from distrun.logs import View, merged
 
     names = list(folder.state().tasks)
-    logs = task_logs(folder, _chosen(names, part.tasks))
-    shown = view(names, sys.stdout, **look)
-    _put(merged(logs, shown, last=part.last, since=part.since))
+    logs = task_logs(folder, _chosen(names, selection.tasks))
+    view = View(names, colour=uses_colour(sys.stdout), **style)
+    _write(merged(logs, view, last=selection.last, since=selection.since))
 
 
-def _follow(folder: JobFolder, part: _Part, look: dict[str, Any], supervised: Supervised) -> None:
-    from distrun.cli.logview import task_logs, view
-    from distrun.logs import Follower, line_ends, merged
+def _follow(
+    folder: JobFolder, selection: _Selection, style: dict[str, Any], supervised: Supervised
+) -> None:
+    from distrun.logs import Follower, View, line_ends, merged
 
     names = _planned_tasks(folder, supervised)
-    logs = task_logs(folder, _chosen(names, part.tasks))
-    shown = view(names, sys.stdout, **look)
+    logs = task_logs(folder, _chosen(names, selection.tasks))
+    view = View(names, colour=uses_colour(sys.stdout), **style)
     ends = line_ends(logs)
-    with contextlib.closing(Follower(logs, shown, starts=ends)) as follower:
-        _put(merged(logs, shown, last=part.last, since=part.since, ends=ends))
-        _put(follower.until(supervised.has_ended, supervised.descriptor))
+    with contextlib.closing(Follower(logs, view, starts=ends)) as follower:
+        _write(merged(logs, view, last=selection.last, since=selection.since, ends=ends))
+        _write(follower.until(supervised.has_ended, supervised.descriptor))
 
 
-def _put(blocks: Iterable[bytes]) -> None:
+def _write(blocks: Iterable[bytes]) -> None:
     for block in blocks:
         sys.stdout.buffer.write(block)
         sys.stdout.buffer.flush()
 
 
 def _planned_tasks(folder: JobFolder, supervised: Supervised) -> list[str]:
-    """The tasks of a job that is being followed, once they are decided."""
+    """The names of a job's tasks. Waits until the job is planned or has ended."""
     while True:
         ended = supervised.has_ended()
         names = list(folder.state().tasks)
@@ -132,7 +143,7 @@ def _planned_tasks(folder: JobFolder, supervised: Supervised) -> list[str]:
 
 
 def _chosen(names: list[str], wanted: tuple[str, ...]) -> list[str]:
-    """The tasks meant: by name, or all of a role."""
+    """The tasks with one of these names or roles; all tasks if `wanted` is empty."""
     if not wanted:
         return names
     chosen = set()

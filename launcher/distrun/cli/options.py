@@ -16,7 +16,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """`500ms`, `10s`, `5m`, `1h`, `2d`; seconds as a float."""
+    """`500ms`, `10s`, `5m`, `1h` or `2d`, converted to seconds."""
 
     name = "duration"
 
@@ -31,8 +31,28 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return float(found[1]) * _UNITS[found[2]]
 
 
+spec_argument = click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
+
+overrides_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Change one value of the spec, e.g. --set cluster.worker=4. Repeatable.",
+)
+
+name_option = click.option("--name", help="The job's name. Default: the name in the spec.")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
 def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any], Any]:
-    """JOB: an id, a name, or a unique prefix. `running`: complete only those that run."""
+    """JOB: an id, a name, or a unique prefix.
+
+    Args:
+        many: take any number of jobs, as `jobs`; otherwise at most one, as `job`.
+        running: complete only the ids of running jobs.
+    """
 
     def complete(
         ctx: click.Context,  # noqa: ARG001 - click's signature
@@ -53,20 +73,7 @@ def complete_tasks(
     param: click.Parameter,  # noqa: ARG001 - click's signature
     incomplete: str,
 ) -> list[CompletionItem[Any]]:
-    """Task names of the job at hand; imported late, for --help needs none of it."""
-    from distrun.cli import completion
+    """Complete a task name of the job on the command line."""
+    from distrun.cli import completion  # not at the top: --help must start fast
 
     return completion.complete_tasks(ctx, incomplete)
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
-def overrides_option(function: Any) -> Any:
-    return click.option(
-        "--set",
-        "overrides",
-        metavar="PATH=VALUE",
-        multiple=True,
-        help="Change one value of the spec, as in --set cluster.worker=4. Repeatable.",
-    )(function)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli import console
-from distrun.cli.options import json_option, overrides_option
+from distrun.cli.options import json_option, name_option, overrides_option, spec_argument
+from distrun.cli.text_format import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from distrun.plan import Plan, TaskPlan
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", short_help="Show what would run.")
-@click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
+@spec_argument
 @click.argument("args", nargs=-1)
-@click.option("--name", help="Call the job this, instead of what the spec says.")
+@name_option
 @overrides_option
 @json_option
 def command(
@@ -29,8 +30,8 @@ def command(
 ) -> int:
     """Show what `distrun launch` would run: tasks, hosts, ports, commands, TF_CONFIG.
 
-    Nothing is started. Ports that distrun chooses are provisional: a launch chooses anew. Values
-    of variables that look like secrets, such as *_TOKEN and *PASSWORD*, are shown as ***.
+    No task is started. Ports that distrun chooses are provisional: the launch chooses new ones.
+    Values of variables that look like secrets, such as *_TOKEN and *PASSWORD*, are shown as ***.
 
     \b
       distrun plan job.yaml
@@ -43,30 +44,29 @@ def command(
 
 
 def show_plan(spec: Spec, *, as_json: bool) -> int:
-    """Make the plan as a launch would, with the same agent, and show it."""
+    """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
     from distrun.rehearsal import rehearse
 
     plan = rehearse(spec)
     if as_json:
-        console.put_json({"plan": _plan_as_json(plan, spec)})
+        console.print_json({"plan": _plan_as_json(plan, spec)})
         return 0
     from distrun.cli.planview import plan_view
 
-    console.put_view(plan_view(plan, console.rich_console().width, _notes(spec)))
+    console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
     return 0
 
 
 def _notes(spec: Spec) -> list[str]:
-    from distrun.cli.launch import tensorboard_is_installed
+    from distrun.supervisor import tensorboard
 
     notes = [*_files_notes(spec), _restarts(spec.restart)]
     if spec.tensorboard is None:
         return notes
-    if not tensorboard_is_installed():
-        return [*notes, "TensorBoard is not installed: a launch goes on without it"]
+    if not tensorboard.is_installed():
+        return [*notes, "TensorBoard is not installed: the job will run without it"]
     port = f"port {spec.tensorboard.port}" if spec.tensorboard.port else "a free port"
-    where = f"of {spec.tensorboard.logdir}, at {port} of localhost"
-    return [*notes, f"TensorBoard beside it, {where}"]
+    return [*notes, f"TensorBoard shows {spec.tensorboard.logdir} at {port} of localhost"]
 
 
 def _files_notes(spec: Spec) -> list[str]:
@@ -76,18 +76,20 @@ def _files_notes(spec: Spec) -> list[str]:
     from distrun.sync.files import place_of, survey
 
     found = survey(spec, [str(JobStore.default().jobs)])
-    what = f"{console.count(found.count, 'file')} ({console.size(found.size)})"
+    what = f"{format_count(found.count, 'file')} ({format_bytes(found.size)})"
     place = place_of(spec.program)
-    return [f"sent to other hosts: {what} of {place}, to a folder made at launch"]
+    return [f"sent to other hosts: {what} of {place}, into a new folder"]
 
 
 def _restarts(policy: RestartSpec) -> str:
     if policy.max == 0:
         return "no restarts: the first failure ends the job"
-    words = [f"at most {console.count(policy.max, 'restart')}"]
-    words.append(f"after {console.span(policy.backoff)} to {console.span(policy.backoff_max)}")
+    words = [f"at most {format_count(policy.max, 'restart')}"]
+    shortest, longest = format_duration(policy.backoff), format_duration(policy.backoff_max)
+    words.append(f"after {shortest} to {longest}")
     if policy.reset_after is not None:
-        words.append(f"counted from 0 again after {console.span(policy.reset_after)} of health")
+        healthy = format_duration(policy.reset_after)
+        words.append(f"counted from 0 again after {healthy} without a failure")
     if policy.never_on:
         words.append(f"none after exit code {', '.join(map(str, policy.never_on))}")
     return "; ".join(words)
@@ -107,14 +109,13 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
 
 
 def _task_as_json(task: TaskPlan) -> dict[str, Any]:
-    """A task as `status --json` names it, with its command, variables and TF_CONFIG."""
-    from distrun.cli.planview import read_tf_config
-    from distrun.cli.secrets import masked
+    """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
+    from distrun.cli.planview import mask_secrets, read_tf_config
     from distrun.codec import to_json
 
     return {
         "task": task.name,
         **to_json(task),
-        "env": masked(task.env),
+        "env": mask_secrets(task.env),
         "tf_config": read_tf_config(task),
     }

@@ -1,4 +1,4 @@
-"""A plan for people: a table of the tasks, what is the same for all once, then what differs."""
+"""A plan as text: a table of the tasks, then the settings common to all, then each task's own."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import json
 import shlex
 import textwrap
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from distrun.cli import console
-from distrun.cli.console import printable
-from distrun.cli.secrets import masked
 from distrun.cli.table import Column, make_table
+from distrun.cli.text_format import format_count, format_task_names, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Group
 
@@ -22,29 +21,33 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("TASK"),
-    Column("HOST", spare=1),
+    Column("HOST", drop_rank=1),
     Column("ADDRESS"),
-    Column("GPUS", spare=2),
-    Column("THREADS", right=True, spare=2),
+    Column("GPUS", drop_rank=2),
+    Column("THREADS", right=True, drop_rank=2),
 )
 _OWN = ("TF_CONFIG", "DISTRUN_TASK")
-"""Variables that differ for every task; they are told in another way."""
+"""Variables that differ for every task. They are shown in a section of their own."""
 AT_LAUNCH = ("DISTRUN_JOB_ID", "DISTRUN_ATTEMPT", "DISTRUN_NOTIFY")
-"""Variables whose values only a launch knows."""
+"""Variables whose values are not known before the launch."""
+_SECRETS = (
+    "*TOKEN", "*_KEY", "KEY", "*APIKEY", "*PASSWORD*", "*PASSWD*", "*PASSPHRASE*", "*SECRET*",
+    "*CREDENTIAL*",
+)  # fmt: skip
 _WRAP = 79
 
 
 def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
-    """All of a plan. Only the table is fitted to the width; long lines are the terminal's."""
+    """A whole plan. Only the table is fitted to the width; the terminal wraps the other lines."""
     from rich.console import Group
     from rich.text import Text
 
     parts: list[Any] = [_headline(plan), Text(""), make_table(_COLUMNS, _rows(plan), width)]
     if any(task.port_is_provisional for task in plan.tasks):
-        parts.append(_plain("* provisional: a launch chooses free ports anew"))
+        parts.append(_plain("* provisional: the launch chooses new free ports"))
     parts += [_plain(note) for note in notes]
     common = _Settings.common(plan.tasks)
-    parts += _section(_title(plan.tasks), [*common.lines(), *_told_once(plan)])
+    parts += _section(_title(plan.tasks), [*common.lines(), *_other_variables(plan)])
     for title, settings in _differences(plan.tasks, common):
         parts += _section(title, settings.lines())
     parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
@@ -52,7 +55,7 @@ def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
 
 
 def read_tf_config(task: TaskPlan) -> dict[str, Any] | None:
-    """A task's TF_CONFIG, where it is what distrun or TensorFlow would write."""
+    """A task's TF_CONFIG; None if it has none or if it is not a JSON object."""
     try:
         found = json.loads(task.tf_config or "")
     except ValueError:
@@ -60,10 +63,22 @@ def read_tf_config(task: TaskPlan) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables for printing: values whose names look like secrets become `***`.
+
+    Screens are shared and output is kept. The tasks get the real values.
+    """
+    return {name: "***" if _is_secret(name) else value for name, value in env.items()}
+
+
+def _is_secret(variable: str) -> bool:
+    return any(fnmatchcase(variable.upper(), pattern) for pattern in _SECRETS)
+
+
 def _headline(plan: Plan) -> Any:
     from rich.text import Text
 
-    count = console.count(len(plan.tasks), "task")
+    count = format_count(len(plan.tasks), "task")
     hosts = plan.hosts[0] if len(plan.hosts) == 1 else f"{len(plan.hosts)} hosts"
     return Text.assemble(
         (printable(plan.name), "bold"), f"  {plan.strategy}  {count} on {printable(hosts)}"
@@ -109,7 +124,7 @@ def _gpus(visible: str | None) -> str:
 
 @dataclass(frozen=True)
 class _Settings:
-    """What is set for a task, or for several alike. None: told elsewhere."""
+    """The settings of a task, or of several equal tasks. None: shown in another section."""
 
     argv: tuple[str, ...] | None
     workdir: str | None
@@ -118,7 +133,7 @@ class _Settings:
 
     @classmethod
     def common(cls, tasks: Sequence[TaskPlan]) -> _Settings:
-        """What is the same for all of them."""
+        """The settings that all tasks have in common."""
         first = tasks[0]
         return cls(
             argv=first.argv if all(task.argv == first.argv for task in tasks) else None,
@@ -133,7 +148,7 @@ class _Settings:
 
     @classmethod
     def own(cls, task: TaskPlan, common: _Settings) -> _Settings:
-        """What a task has beyond what is common."""
+        """The settings of a task that are not in `common`."""
         env = {n: v for n, v in task.env.items() if n not in _OWN and n not in common.env}
         if task.tf_config is not None and _cluster_text(task) is None:
             env["TF_CONFIG"] = task.tf_config
@@ -147,11 +162,11 @@ class _Settings:
     def lines(self) -> list[str]:
         lines = [] if self.argv is None else [f"run    {shlex.join(self.argv)}"]
         lines += [] if self.workdir is None else [f"in     {self.workdir}"]
-        lines += [f"set    {name}={value}" for name, value in masked(self.env).items()]
+        lines += [f"set    {name}={value}" for name, value in mask_secrets(self.env).items()]
         return lines + [f"unset  {name}" for name in self.unset]
 
 
-def _told_once(plan: Plan) -> list[str]:
+def _other_variables(plan: Plan) -> list[str]:
     lines = [
         f"pass   {name} (from this shell; its value is shown nowhere)" for name in plan.pass_env
     ]
@@ -159,7 +174,7 @@ def _told_once(plan: Plan) -> list[str]:
 
 
 def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple[str, _Settings]]:
-    """What some tasks have of their own, those that have the same together."""
+    """The settings that differ between tasks; tasks with equal settings share one section."""
     groups: list[tuple[_Settings, list[TaskPlan]]] = []
     for task in tasks:
         own = _Settings.own(task, common)
@@ -169,11 +184,11 @@ def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple
         else:
             found.append(task)
     for settings, members in groups:
-        yield console.names_in_short(task.name for task in members), settings
+        yield format_task_names(task.name for task in members), settings
 
 
 def _cluster_text(task: TaskPlan) -> str | None:
-    """The part of TF_CONFIG that tasks have in common; None where it is not of that form."""
+    """The `cluster` of a task's TF_CONFIG as JSON; None if its TF_CONFIG has another form."""
     found = read_tf_config(task)
     if found is None or set(found) != {"cluster", "task"} or not isinstance(found["cluster"], dict):
         return None
@@ -181,7 +196,7 @@ def _cluster_text(task: TaskPlan) -> str | None:
 
 
 def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
-    """Each cluster once, and below it the end of TF_CONFIG for each of its tasks."""
+    """Each cluster once, and below it each task's own end of TF_CONFIG."""
     clusters: dict[str, list[TaskPlan]] = {}
     for task in tasks:
         text = _cluster_text(task)

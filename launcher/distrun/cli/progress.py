@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from distrun.cli.console import printable
+from distrun.cli.text_format import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,51 +9,54 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option
+from distrun.cli.text_format import format_duration, format_time
 
 
 @click.command("ps", short_help="List jobs.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Those that have ended, too.")
+@click.option("-a", "--all", "everything", is_flag=True, help="List ended jobs, too.")
 @json_option
 def command(everything: bool, as_json: bool) -> int:
-    """List the jobs that are running, the newest last; all of them with -a.
+    """List the running jobs, the newest last. With -a, list all jobs.
 
     \b
       distrun ps
       distrun ps -a --json
     """
-    from distrun.cli.job_view import summarise
+    from distrun.cli.job_view import job_summary
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
     folders = store.folders() if everything else store.running()
-    rows = [row for row in map(summarise, folders) if everything or row["running"]]
+    jobs = [job for job in map(job_summary, folders) if everything or job.is_running]
+    rows = [job.summary() for job in jobs]
     if as_json:
-        console.put_json({"jobs": rows})
+        console.print_json({"jobs": rows})
     elif rows:
-        _show(rows)
+        _print_table(rows)
     else:
-        console.say("no jobs yet" if everything else "no job is running; -a lists ended ones")
+        none = "no jobs yet" if everything else "no job is running; -a lists ended jobs, too"
+        console.print_message(none)
     return 0
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _print_table(rows: list[dict[str, Any]]) -> None:
     from distrun.cli.table import Column, make_table
 
     columns = (
         Column("JOB"),
         Column("STATE"),
-        Column("EXIT", right=True, spare=1),
-        Column("TASKS", right=True, spare=2),
-        Column("STRATEGY", spare=4),
-        Column("STARTED", spare=3),
+        Column("EXIT", right=True, drop_rank=1),
+        Column("TASKS", right=True, drop_rank=2),
+        Column("STRATEGY", drop_rank=4),
+        Column("STARTED", drop_rank=3),
         Column("TIME", right=True),
     )
     width = console.rich_console().width
-    console.put_view(make_table(columns, [_cells(row) for row in rows], width))
+    console.print_renderable(make_table(columns, [_cells(row) for row in rows], width))
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    from distrun.cli.styles import styled
+    from distrun.cli.table import styled
 
     tasks, code = row["tasks"], row["exit_code"]
     return {
@@ -62,12 +65,12 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
         "EXIT": "" if code is None else str(code),
         "TASKS": f"{row['tasks_running']}/{tasks}" if row["running"] else str(tasks),
         "STRATEGY": row["strategy"],
-        "STARTED": console.clock_time(row["created_at"]) if row["created_at"] else "",
+        "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
         "TIME": _elapsed(row),
     }
 
 
 def _elapsed(row: dict[str, Any]) -> str:
-    """How long it has run; nothing where its end is not known."""
+    """How long it has run; empty if the time of its end is unknown."""
     ended = row["ended_at"] or (time.time() if row["running"] else None)
-    return "" if ended is None else console.span(ended - row["created_at"])
+    return "" if ended is None else format_duration(ended - row["created_at"])

@@ -11,12 +11,12 @@ from distrun.cli import console
 
 @click.command("schema", short_help="Print the spec's JSON Schema.")
 def command() -> int:
-    """Print the JSON Schema of a spec, for editors to complete and explain its keys.
+    """Print the JSON Schema of a spec. Editors use it to complete and explain the keys.
 
     \b
       distrun schema > distrun.schema.json
     """
     from distrun.spec import json_schema
 
-    console.put(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    console.print_text(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

@@ -24,43 +24,44 @@ _WATCH_SECONDS = 1.0
 @json_option
 @click.option("-w", "--watch", is_flag=True, help="Redraw every second until the job ends.")
 def command(job: str | None, as_json: bool, watch: bool) -> int:
-    """Show the state of one job and of each of its tasks; without JOB, of the newest.
+    """Show the state of a job and of each of its tasks. Default: the newest job.
 
-    CPU, memory and GPU memory are those of a task's whole process tree.
+    CPU, memory and GPU memory are sums over a task's whole process tree.
 
     \b
       distrun status
       distrun status --watch mnist
       distrun status mnist --json > status.json
     """
-    from distrun.cli.job_view import describe
+    from distrun.cli.job_view import job_view
     from distrun.jobstore import JobStore
 
     if as_json and watch:
-        raise UsageError("--json prints once", hint="distrun events -f --json tells what happens")
+        raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
     store = JobStore.default()
-    folder = store.newest() if job is None else store.find(job)
+    folder = store.find(job)
     if as_json:
-        console.put_json({"job": describe(folder)})
+        console.print_json({"job": job_view(folder).to_json()})
         return 0
     if watch:
         with contextlib.suppress(KeyboardInterrupt):
             _watch(folder)
-    from distrun.cli.statusview import status_view
+    from distrun.cli.status_view import status_view
 
-    console.put_view(status_view(describe(folder), console.rich_console().width))
+    console.print_renderable(status_view(job_view(folder), console.rich_console().width))
     return 0
 
 
 def _watch(folder: JobFolder) -> None:
-    """Draw it again and again until the job ends, on a screen of its own where there is one.
+    """Redraw the status until the job ends, on the terminal's alternate screen.
 
-    That screen survives any resizing, and what was above the command stays as it was.
+    That screen can be resized, and the text above the command stays unchanged. Without a terminal,
+    only wait for the end.
     """
     from rich.live import Live
 
-    from distrun.cli.job_view import describe
-    from distrun.cli.statusview import status_view
+    from distrun.cli.job_view import job_view
+    from distrun.cli.status_view import status_view
     from distrun.control import Supervised
 
     can_redraw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -72,6 +73,6 @@ def _watch(folder: JobFolder) -> None:
         with Live(console=screen, auto_refresh=False, screen=True) as live:
             while not supervised.has_ended():
                 size = screen.size
-                view = status_view(describe(folder), size.width, size.height)
+                view = status_view(job_view(folder), size.width, size.height)
                 live.update(view, refresh=True)
                 supervised.wait_for_end(_WATCH_SECONDS)

@@ -1,11 +1,11 @@
-"""Tables on stdout: whole where they are piped, and fitted to the terminal where they are read."""
+"""Tables on stdout: complete in a pipe, fitted to the width on a terminal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrun.cli.console import printable
+from distrun.cli.text_format import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,51 +13,76 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-_BETWEEN = 2
+_GAP = 2
+"""Blanks between two columns."""
+
+# Of the 256 colours, these have a contrast of about 4:1 on black and on white: yellow is
+# unreadable on a light terminal, and grey on many. With only 16 colours, terminals show green,
+# red and magenta.
+_GOOD, _BAD, _TRANSIENT = "color(28)", "color(161)", "color(163)"
+_STYLES = {
+    "ok": _GOOD,
+    "running": _GOOD,
+    "succeeded": _GOOD,
+    "failed": _BAD,
+    "lost": _BAD,
+    "warning": _TRANSIENT,
+    "stopping": _TRANSIENT,
+    "restarting": _TRANSIENT,
+    "exited": _TRANSIENT,
+    "stopped": _TRANSIENT,
+}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column and what becomes of it where the terminal is too narrow for all.
+    """A column of a table.
 
     Attributes:
         title: its heading, and the key of its cells.
-        right: whether numbers stand in it, which are aligned at the right.
-        spare: left out where there is no room, the highest first; 0 stays whatever happens.
+        right: align it at the right, as for numbers.
+        drop_rank: on a narrow terminal, columns with the highest rank are dropped first. A column
+            with rank 0 is never dropped.
     """
 
     title: str
     right: bool = False
-    spare: int = 0
+    drop_rank: int = 0
+
+
+def styled(state: str, suffix: str = "") -> Text:
+    """The state of a job, task or check in its colour, followed by `suffix`."""
+    from rich.text import Text
+
+    return Text(f"{state} {suffix}" if suffix else state, style=_STYLES.get(state, ""))
 
 
 def make_table(
     columns: Sequence[Column], rows: Sequence[Mapping[str, str | Text]], width: int
 ) -> Table:
-    """A table without lines. Columns in which nothing stands are left out.
+    """A table without lines. Empty columns are left out.
 
-    What stays and is still too wide is folded, never cut off: names are there to be copied.
+    Cells that are still too wide are folded and never cut off, so that names can be copied.
     """
     from rich.table import Table
 
     shown = _fitting(
         [each for each in columns if any(row[each.title] for row in rows)], rows, width
     )
-    table = Table(box=None, pad_edge=False, padding=(0, _BETWEEN, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in shown:
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
             overflow="fold",
-            # Numbers and states are short; a name gives way.
-            no_wrap=column.right,
+            no_wrap=column.right,  # numbers are short; names can be folded
         )
     for row in rows:
-        table.add_row(*(_shown(row[column.title]) for column in shown))
+        table.add_row(*(_text(row[column.title]) for column in shown))
     return table
 
 
-def _shown(cell: str | Text) -> Text:
+def _text(cell: str | Text) -> Text:
     from rich.text import Text
 
     return Text(printable(cell)) if isinstance(cell, str) else cell
@@ -66,7 +91,7 @@ def _shown(cell: str | Text) -> Text:
 def _fitting(
     columns: list[Column], rows: Sequence[Mapping[str, str | Text]], width: int
 ) -> list[Column]:
-    """As many columns as fit side by side."""
+    """The columns without those that must be dropped to fit into the width."""
     from rich.cells import cell_len
 
     widths = {
@@ -76,9 +101,9 @@ def _fitting(
         )
         for column in columns
     }
-    while columns and sum(widths[each.title] + _BETWEEN for each in columns) - _BETWEEN > width:
-        spare = max(each.spare for each in columns)
-        if spare == 0:
+    while columns and sum(widths[each.title] + _GAP for each in columns) - _GAP > width:
+        rank = max(each.drop_rank for each in columns)
+        if rank == 0:
             break
-        columns = [each for each in columns if each.spare != spare]
+        columns = [each for each in columns if each.drop_rank != rank]
     return columns

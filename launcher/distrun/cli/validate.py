@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from distrun.cli import console
-from distrun.cli.options import overrides_option
+from distrun.cli.options import overrides_option, spec_argument
+from distrun.cli.text_format import format_count
 
 
 @click.command("validate", short_help="Check a spec.")
-@click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
+@spec_argument
 @overrides_option
 def command(spec_path: str, overrides: tuple[str, ...]) -> int:
-    """Check the YAML file SPEC and show all that is wrong with it at once.
+    """Check the YAML file SPEC and show all errors at once.
 
     \b
       distrun validate job.yaml
@@ -21,5 +22,5 @@ def command(spec_path: str, overrides: tuple[str, ...]) -> int:
 
     spec = load(spec_path, overrides=overrides)
     tasks = sum(role.count for role in spec.roles)
-    console.say(f"{spec_path} is valid: {spec.strategy}, {console.count(tasks, 'task')}")
+    console.print_message(f"{spec_path} is valid: {spec.strategy}, {format_count(tasks, 'task')}")
     return 0

@@ -10,14 +10,15 @@ from distrun.cli import console
 from distrun.cli.options import Duration, job_argument
 
 
-@click.command("wait", short_help="Wait until jobs end.")
+@click.command("wait", short_help="Wait until jobs have ended.")
 @job_argument(many=True, running=True)
-@click.option("--timeout", type=Duration(), metavar="D", help="Give up after that; exit 124.")
+@click.option(
+    "--timeout", type=Duration(), metavar="D", help="Stop waiting after D and exit with 124."
+)
 def command(jobs: tuple[str, ...], timeout: float | None) -> int:
-    """Wait until jobs have ended, and exit with the result.
+    """Wait until jobs have ended, and exit with their result. Default: the newest job.
 
-    Without JOB, the newest one. With several, the exit code is that of the first in the list
-    that did not succeed.
+    With several jobs, the exit code is that of the first one in the list that did not succeed.
 
     \b
       distrun wait mnist && echo trained
@@ -37,5 +38,5 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     failed = [outcome for outcome in outcomes if outcome is not None and outcome.exit_code]
     if not failed:
         return 0
-    console.say_lines([exit_line(failed[0])])
+    console.print_lines([exit_line(failed[0])])
     return failed[0].exit_code

@@ -64,8 +64,8 @@ class TaskState:
     index: int
     host: str
     address: str | None = None
-    proxy: str = ""
-    """How its variables send gRPC to a proxy instead of its peers; empty if they do not."""
+    proxied: Cause | None = None
+    """Set if its environment sends gRPC to a proxy instead of its peers."""
     phase: TaskPhase = TaskPhase.STARTING
     attempt: int = 0
     restart: int | None = None
@@ -118,7 +118,7 @@ class TaskState:
             index=self.index,
             host=self.host,
             address=self.address,
-            proxy=self.proxy,
+            proxied=self.proxied,
             attempt=self.attempt + 1,
         )
 

@@ -105,7 +105,7 @@ def _(event: events.JobPlanned, state: JobState) -> Transition:
             index=record.index,
             host=record.host,
             address=record.address,
-            proxy=record.proxy,
+            proxied=record.proxied,
         )
         for record in event.tasks
     )
@@ -114,7 +114,7 @@ def _(event: events.JobPlanned, state: JobState) -> Transition:
 
 @_step.register
 def _(event: events.Aborted, state: JobState) -> Transition:
-    return end_job(state, job_failure(event.exit_code, event.reason), event.at)
+    return end_job(state, job_failure(event.exit_code, event.cause), event.at)
 
 
 @_step.register
@@ -144,13 +144,13 @@ def _(event: events.TaskNotStarted, state: JobState) -> Transition:
         attempt=event.attempt,
         exited_at=event.at,
         ended_at=event.at,
-        reason=event.reason,
+        reason=event.cause,
     )
     state = state.with_tasks([failed])
     # An evaluator that cannot restart has failed like any other; the job goes on without it.
     if event.attempt > 0 and not state.needs(task):
         return enter_running(state) if state.outcome is None else finish_if_ended(state)
-    cause = Cause(Code.TASK_NOT_STARTED, task=event.task, within=(event.reason,))
+    cause = Cause(Code.TASK_NOT_STARTED, task=event.task, within=(event.cause,))
     return end_job(state, host_failure(cause, event.task), event.at)
 
 
@@ -223,7 +223,7 @@ def _(event: Event, state: JobState) -> Transition:  # noqa: ARG001 - for reader
 @_step.register
 def _(event: events.HostLost, state: JobState) -> Transition:
     is_needed, unstarted = _is_needed(state, event.host), state.unstarted
-    changes = {"lost": event.reason, "link_lost": None, "link_lost_at": None}
+    changes = {"lost": event.cause, "link_lost": None, "link_lost_at": None}
     state, actions = _mark_unusable(state, event.host, **changes)
     state = state.with_tasks(
         _lost_with_host(task, event)
@@ -231,7 +231,7 @@ def _(event: events.HostLost, state: JobState) -> Transition:
         if task.host == event.host and not task.has_ended
     )
     if is_needed:
-        cause = Cause(Code.HOST_LOST, host=event.host, within=(event.reason,))
+        cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
         return end_job(state, host_failure(cause), event.at)
     if state.unstarted < unstarted:
         state, more = enter_running(state)
@@ -275,13 +275,13 @@ def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:
         phase=TaskPhase.FAILED,
         exited_at=event.at,
         ended_at=event.at,
-        reason=Cause(Code.LOST_WITH_HOST, within=(event.reason,)),
+        reason=Cause(Code.LOST_WITH_HOST, within=(event.cause,)),
     )
 
 
 @_step.register
 def _(event: events.LinkLost, state: JobState) -> Transition:
-    return _change_host(state, event.host, link_lost=event.reason, link_lost_at=event.at), []
+    return _change_host(state, event.host, link_lost=event.cause, link_lost_at=event.at), []
 
 
 @_step.register
@@ -299,9 +299,9 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 @_step.register
 def _(event: events.HostFault, state: JobState) -> Transition:
     if _is_needed(state, event.host):
-        cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.reason,))
+        cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
         return end_job(state, host_failure(cause), event.at)
-    return _mark_unusable(state, event.host, fault=event.reason)
+    return _mark_unusable(state, event.host, fault=event.cause)
 
 
 @_step.register
@@ -310,7 +310,7 @@ def _(event: events.StopRequested, state: JobState) -> Transition:
         result=Result.STOPPED,
         exit_code=event.exit_code,
         origin=Origin.DISTRUN,
-        cause=Cause(Code.JOB_STOPPED, within=(event.reason,)),
+        cause=Cause(Code.JOB_STOPPED, within=(event.cause,)),
     )
     if state.outcome is None:
         return end_job(state, outcome, event.at, signal=event.signal, grace=event.grace)

@@ -7,10 +7,12 @@ decides the rest. `distrun plan` shows the very object that `distrun launch` run
 
 from distrun.plan.facts import READ, HostFacts
 from distrun.plan.placement import Placed, PortNeed, place, ports_needed, split_address
+from distrun.plan.proxies import PROXY_VARIABLES, proxy_use
 from distrun.plan.tasks import LARGEST_VARIABLE, Plan, TaskPlan, make
 
 __all__ = [
     "LARGEST_VARIABLE",
+    "PROXY_VARIABLES",
     "READ",
     "HostFacts",
     "Placed",
@@ -20,5 +22,6 @@ __all__ = [
     "make",
     "place",
     "ports_needed",
+    "proxy_use",
     "split_address",
 ]

@@ -1,32 +1,80 @@
-"""Whether gRPC would ask a proxy for the way to a task's peers."""
+"""Whether a task's environment sends its gRPC calls to an HTTP proxy instead of its peers.
+
+The rules are those of gRPC's C core (http_proxy_mapper.cc), measured with TensorFlow 2.21. Only
+names in lower case count.
+"""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from ipaddress import IPv4Network, IPv6Network
 
-# As gRPC reads them, in this order, in lower case only (grpc/doc/environment_variables.md).
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
+PROXY_VARIABLES = (*_PROXIES, *_EXCEPTIONS)
+"""The variables that gRPC reads."""
 
 
-def proxy_in_the_way(environ: Mapping[str, str], machines: Sequence[str]) -> str:
-    """Which variable sends it to a proxy for which machine, in words; empty where none does.
+@dataclass(frozen=True)
+class ProxyUse:
+    """The variable that names the proxy, and the machines that gRPC would call through it.
 
-    The variable's value is not told: it may hold a password.
+    The variable's value may hold a password, so it is not kept.
     """
-    proxy = next((name for name in _PROXIES if environ.get(name)), None)
-    if proxy is None:
-        return ""
-    exceptions = next((environ[name] for name in _EXCEPTIONS if environ.get(name)), "")
-    machine = _first_not_excepted(exceptions, tuple(machines))
-    return f"{proxy} is set, and no_proxy does not name {machine}" if machine else ""
+
+    variable: str
+    machines: tuple[str, ...]
+
+
+def proxy_use(environ: Mapping[str, str], machines: Sequence[str]) -> ProxyUse | None:
+    """How gRPC would use a proxy to reach `machines`; None if it would use none for any machine.
+
+    The first proxy variable that is set counts, even if it is empty: then there is no proxy. The
+    same holds for the exceptions. A proxy that does not begin with `http://` is not used.
+    """
+    variable = next((name for name in _PROXIES if name in environ), None)
+    if variable is None or not environ[variable].startswith("http://"):
+        return None
+    exceptions = next((environ[name] for name in _EXCEPTIONS if name in environ), "")
+    return ProxyUse(variable, _not_excepted(exceptions, tuple(machines)))
 
 
 @functools.cache  # nearly all tasks of a job have the same
-def _first_not_excepted(exceptions: str, machines: tuple[str, ...]) -> str | None:
-    suffixes = tuple(each.strip().lower() for each in exceptions.split(",") if each.strip())
-    return next((each for each in machines if not each.lower().endswith(suffixes)), None)
+def _not_excepted(exceptions: str, machines: tuple[str, ...]) -> tuple[str, ...]:
+    entries = [each.strip().lower() for each in exceptions.split(",") if each]
+    networks = [network for each in entries if (network := _network(each)) is not None]
+    return tuple(
+        machine
+        for machine in machines
+        # A blank entry matches every name; `*` matches none.
+        if not machine.lower().endswith(tuple(entries)) and not _is_in(machine, networks)
+    )
+
+
+def _network(entry: str) -> IPv4Network | IPv6Network | None:
+    """The network of an entry such as 10.0.0.0/8."""
+    if not entry.partition("/")[2].isdecimal():
+        return None
+    import ipaddress  # few specs need it
+
+    try:
+        return ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return None
+
+
+def _is_in(machine: str, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
+    if not networks:
+        return False
+    import ipaddress
+
+    try:
+        address = ipaddress.ip_address(machine)
+    except ValueError:
+        return False
+    return any(address in network for network in networks)

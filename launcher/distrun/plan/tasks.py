@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.errors import InvalidSpecError
 from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
-from distrun.plan.proxies import proxy_in_the_way
+from distrun.plan.proxies import proxy_use
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec.machine import is_loopback
 from distrun.spec.model import ProgramKind, Spec
@@ -43,8 +44,8 @@ class TaskPlan:
     env: dict[str, str]
     unset: tuple[str, ...] = ()
     log: str
-    proxy: str = ""
-    """How its variables send gRPC to a proxy instead of its peers; empty where they do not."""
+    proxied: Cause | None = None
+    """Set if its environment sends gRPC to a proxy instead of its peers."""
 
     @property
     def tf_config(self) -> str | None:
@@ -216,8 +217,15 @@ def _plan_task(
         # A job of one process must not take up a cluster that the launching shell is part of.
         unset=() if strategy.tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",
-        proxy=proxy_in_the_way({**facts.environ, **env}, machines) if strategy.tf_config else "",
+        proxied=_proxied({**facts.environ, **env}, machines) if strategy.tf_config else None,
     )
+
+
+def _proxied(environ: Mapping[str, str], machines: Sequence[str]) -> Cause | None:
+    use = proxy_use(environ, machines)
+    if use is None or not use.machines:
+        return None
+    return Cause(Code.PEERS_BEHIND_PROXY, name=use.variable, host=use.machines[0])
 
 
 def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:

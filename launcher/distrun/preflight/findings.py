@@ -38,6 +38,7 @@ class Findings:
 
     Attributes:
         owners: whose a task's address is.
+        machines: the names and addresses by which tasks reach each other.
         digest: SHA-256 of the script as this machine has it, empty where it is not known.
         is_sent: whether distrun sends the script to other hosts.
         seconds: how long each call was waited for.
@@ -46,6 +47,7 @@ class Findings:
 
     hosts: tuple[HostFindings, ...]
     owners: dict[str, str]
+    machines: tuple[str, ...] = ()
     digest: str = ""
     is_sent: bool = False
     seconds: float

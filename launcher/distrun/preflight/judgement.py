@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from distrun.plan import proxy_use
 from distrun.preflight.checks import Check, Grade
 from distrun.preflight.reach import judge_reach
 from distrun.preflight.words import size, some
@@ -26,10 +27,11 @@ Looked = tuple[str, "ProgramFacts"]
 def judge(findings: Findings) -> tuple[Check, ...]:
     """All checks, good ones too, in the order of the hosts."""
     looked = [(each.host, facts) for each in findings.hosts for facts in each.inspected.programs]
+    machines = findings.machines
     checks = [
         *judge_reach(findings),
         *(check for each in findings.hosts for check in _judge_host(each)),
-        *(check for host, facts in looked for check in _judge_program(host, facts)),
+        *(check for host, facts in looked for check in _judge_program(host, facts, machines)),
         *_judge_scripts(findings, looked),
         *_judge_versions(looked),
         *_judge_job_disk(findings),
@@ -86,7 +88,7 @@ def _judge_job_disk(findings: Findings) -> Iterator[Check]:
         yield _judge_disk(_THIS, "for the job's record", findings.job_folder, findings.job_disk)
 
 
-def _judge_program(host: str, facts: ProgramFacts) -> Iterator[Check]:
+def _judge_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> Iterator[Check]:
     def check(subject: str, problem: str, text: str, good: str, advice: str) -> Check:
         return Check(
             host=host,
@@ -112,14 +114,15 @@ def _judge_program(host: str, facts: ProgramFacts) -> Iterator[Check]:
         if facts.is_python
         else "install it there, or correct program.command",
     )
-    if facts.proxy:
-        proxied = some(facts.proxied)
+    proxy = proxy_use(facts.environ, machines)
+    if proxy is not None:
+        proxied = some(proxy.machines)
         yield check(
             "proxies",
             f"gRPC would go there for {proxied}" if proxied else "",
-            f"{facts.proxy} is set and no_proxy leaves hosts of the cluster out",
-            f"{facts.proxy} is not used between the hosts",
-            f"add them to no_proxy (no_grpc_proxy), or set {facts.proxy} to nothing under "
+            f"{proxy.variable} is set and no_proxy leaves hosts of the cluster out",
+            f"{proxy.variable} is not used between the hosts",
+            f"add them to no_proxy (no_grpc_proxy), or set {proxy.variable} to nothing under "
             "program.env",
         )
 

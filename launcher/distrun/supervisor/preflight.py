@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from distrun import events
 from distrun.agent.protocol import probe_messages
 from distrun.errors import HostError
-from distrun.plan import split_address
+from distrun.plan import PROXY_VARIABLES, split_address
 from distrun.preflight import Check, Findings, Grade, HostFindings, judge
 from distrun.spec.model import ProgramKind, Sync
 from distrun.supervisor.preparation import environment
@@ -127,6 +127,7 @@ class Preflight:
             Findings(
                 hosts=tuple(self._findings(host) for host in self._hosts),
                 owners=self._addresses,
+                machines=tuple(self._machines),
                 digest=_digest(script) if is_script else "",
                 is_sent=self._spec.program.sync is not Sync.OFF,
                 seconds=_DIAL_SECONDS,
@@ -236,7 +237,7 @@ class Preflight:
             unset=list(task.unset),
             script=task.argv[1] if has_script else "",
             is_python=kind is not ProgramKind.COMMAND or _is_python(task.argv[0]),
-            machines=self._machines if task.address and len(self._addresses) > 1 else [],
+            variables=PROXY_VARIABLES if task.address and len(self._addresses) > 1 else (),
             or_home=task.or_home or (lacks_files and not is_on_host),
         )
 

@@ -150,7 +150,7 @@ def task_record(task: plan.TaskPlan) -> events.TaskRecord:
         index=task.index,
         host=task.host,
         address=task.address,
-        proxy=task.proxy,
+        proxied=task.proxied,
     )
 
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
-from distrun.supervisor.failure_analyzer import Court
+from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, start_order, task_record
 from distrun.supervisor.stall import StallWatch
@@ -49,6 +50,10 @@ _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskExited: events.TaskExited,
     protocol.TaskEnded: events.TaskEnded,
 }
+
+
+def _uncoded(text: str) -> Cause:
+    return Cause(Code.UNCODED, text=text)
 
 
 class Supervisor:
@@ -105,7 +110,7 @@ class Supervisor:
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.log_of, clock)
         self._is_finishing = False
-        self._court = Court(folder)
+        self._analyzer = FailureAnalyzer(folder)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
@@ -151,7 +156,7 @@ class Supervisor:
         self._clients.tell(protocol.JobEvent(self._write(event)))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
-        verdict = self._court.on_event(before, event, self._state)
+        verdict = self._analyzer.on_event(before, event, self._state)
         if verdict is not None:
             self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
         for action in actions:
@@ -194,7 +199,7 @@ class Supervisor:
             if all(host.is_local for host in self._spec.hosts):
                 self._judge()  # while the agent takes its leave
 
-    def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
+    def _start_task(self, task: TaskPlan, attempt: int, cause: Cause | None) -> None:
         self._progress.pop(task.name, None)
         order = start_order(self._spec, task, self._folder.job_id, attempt, cause)
         self._hosts.order(task.host, order)
@@ -213,7 +218,7 @@ class Supervisor:
         """Find out why the job failed, where it did and that is not known yet."""
         outcome = self._state.outcome
         if outcome is not None and outcome.verdict is None:
-            verdict = self._court.on_end(self._state)
+            verdict = self._analyzer.on_end(self._state)
             if verdict is not None:
                 self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
 
@@ -224,7 +229,7 @@ class Supervisor:
             return
         self._record_failed = True
         reason = f"the job's record {self._folder.events_file} cannot be written: {error.strerror}"
-        self.emit(events.Aborted(at=time.time(), reason=reason, exit_code=HostError.exit_code))
+        self.emit(events.Aborted(at=time.time(), cause=_uncoded(reason), exit_code=HostError.exit_code))
 
     # Hosts ---------------------------------------------------------------------------------
 
@@ -248,7 +253,7 @@ class Supervisor:
 
     def _abort(self, error: DistrunError) -> None:
         reason = error.message if error.hint is None else f"{error.message} ({error.hint})"
-        self.emit(events.Aborted(at=time.time(), reason=reason, exit_code=error.exit_code))
+        self.emit(events.Aborted(at=time.time(), cause=_uncoded(reason), exit_code=error.exit_code))
 
     def _on_report(self, host: str, message: Report) -> None:
         if getattr(message, "task", None) == tensorboard.NAME:
@@ -269,7 +274,7 @@ class Supervisor:
                 self._stall.take(message.task, message.values.get("STEP"))
             self._clients.tell(message)
         elif isinstance(message, protocol.Fault):
-            self.emit(events.HostFault(at=message.at, host=host, reason=message.reason))
+            self.emit(events.HostFault(at=message.at, host=host, cause=_uncoded(message.reason)))
         elif self._state.outcome is None and self._preparation is not None:
             self._on_preparing(host, message, self._preparation)
 
@@ -300,7 +305,7 @@ class Supervisor:
             self._say_tensorboard_ended(f"ended by itself ({status}); see {tensorboard.LOG}")
 
     def _say_tensorboard_ended(self, how: str) -> None:
-        self.emit(events.TensorBoardEnded(at=time.time(), how=how))
+        self.emit(events.TensorBoardEnded(at=time.time(), cause=_uncoded(how)))
 
     def _on_preparing(self, host: str, message: Report, preparation: Preparation) -> None:
         if isinstance(message, protocol.Hello):
@@ -391,7 +396,7 @@ class Supervisor:
 
     def _on_host_gone(self, host: str, how: str) -> None:
         if not self._is_finishing:
-            self.emit(events.HostLost(at=time.time(), host=host, reason=how))
+            self.emit(events.HostLost(at=time.time(), host=host, cause=_uncoded(how)))
 
     def _on_unreachable(self, found: dict[str, Diagnosis]) -> None:
         count = 0 if self._preparation is None else len(self._preparation.hosts)
@@ -400,12 +405,12 @@ class Supervisor:
             hints = "".join(f"\n  {line}" for line in (error.hint or "").splitlines())
             self.emit(
                 events.Aborted(
-                    at=time.time(), reason=error.message + hints, exit_code=error.exit_code
+                    at=time.time(), cause=_uncoded(error.message + hints), exit_code=error.exit_code
                 )
             )
 
     def _on_link_lost(self, host: str, why: str) -> None:
-        self.emit(events.LinkLost(at=time.time(), host=host, reason=why))
+        self.emit(events.LinkLost(at=time.time(), host=host, cause=_uncoded(why)))
         if self._state.killing:
             self._hosts.give_up_lost()
 
@@ -413,7 +418,7 @@ class Supervisor:
         self.emit(events.LinkRestored(at=time.time(), host=host))
 
     def _on_logs_incomplete(self, host: str, why: str) -> None:
-        self.emit(events.LogsIncomplete(at=time.time(), host=host, reason=why))
+        self.emit(events.LogsIncomplete(at=time.time(), host=host, cause=_uncoded(why)))
 
     # Waiting -------------------------------------------------------------------------------
 
@@ -477,7 +482,7 @@ class Supervisor:
         self.emit(
             events.StopRequested(
                 at=time.time(),
-                reason=order.reason,
+                cause=_uncoded(order.reason),
                 signal=order.signal,
                 grace=grace,
                 exit_code=order.exit_code,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
@@ -16,6 +17,13 @@ NAME = "tensorboard"
 """What the local agent calls it: no task of the cluster has such a name."""
 LOG = "tensorboard.log"
 _HOST = "localhost"
+
+
+def is_installed() -> bool:
+    """Whether this interpreter can run TensorBoard, an extra of the package."""
+    found = find_spec("tensorboard")
+    # A folder of that name, of logs for one, is a package without origin.
+    return found is not None and found.origin is not None
 
 
 def choose_port(spec: TensorBoardSpec) -> int:

@@ -243,7 +243,7 @@ class _Analysis:
     def _job_failure(self, trigger: events.Event) -> Verdict:
         """Return the verdict on a failure that is no task's."""
         host = getattr(trigger, "host", "")
-        reason = getattr(trigger, "reason", None) or Cause(
+        reason = getattr(trigger, "cause", None) or Cause(
             Code.UNCODED, text=type(trigger).__name__
         )
         kind, cause = Kind.OTHER, reason
@@ -330,19 +330,19 @@ def _suspended(ended: list[TaskState]) -> TaskFailure | None:
 def _behind_proxy(ended: list[TaskState]) -> TaskFailure | None:
     """Blame a proxy in the way. TensorFlow says nothing of it: such a task just waits."""
     for task in ended:
-        if task.proxy:
-            source = Source.VARIABLES
+        if task.proxied is not None:
+            seen = Evidence(task=task.name, source=Source.VARIABLES, cause=task.proxied)
             return TaskFailure(
                 task=task.name,
                 kind=Kind.PROXY,
-                cause=Cause(Code.BEHIND_PROXY, task=task.name, text=task.proxy),
-                evidence=(Evidence(task=task.name, source=source, text=task.proxy),),
+                cause=Cause(Code.BEHIND_PROXY, task=task.name, within=(task.proxied,)),
+                evidence=(seen,),
             )
     return None
 
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:
-    why = trigger.reason
+    why = trigger.cause
     is_gone = why.code is Code.LOG_NOT_OPENED and why.errno == _ENOENT
     code = Code.RECORD_REMOVED if is_gone else Code.TASK_NOT_STARTED
     return Verdict(

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import time
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List
 
 from distrun.agent.protocol.probe_messages import Disk, Inspect, Inspected, Program, ProgramFacts
 from distrun.agent.tasks import program
@@ -46,9 +46,6 @@ if not found:
 print("\\ndistrun-versions:" + json.dumps(["%d.%d.%d" % sys.version_info[:3], found]))
 """
 """Asks what is installed, not TensorFlow itself: importing that takes 2 s and 670 MB."""
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
-_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
-"""Variables that gRPC reads, in its order; the first that is set counts."""
 
 
 def inspect(order: Inspect, folder: str) -> Inspected:
@@ -72,15 +69,18 @@ def _look_at(asked: Program, due: float) -> ProgramFacts:
     facts = ProgramFacts(
         asked.argv[0],
         asked.workdir,
-        asked.script,
-        asked.is_python,
+        environ={
+            name: os.fsdecode(env[name.encode()])
+            for name in asked.variables
+            if name.encode() in env
+        },
+        script=asked.script,
+        is_python=asked.is_python,
         workdir_problem=workdir_problem,
         program_problem=_try_program(asked, env),
         script_problem=script_problem,
         digest=digest,
     )
-    proxy, proxied = _proxied(env, asked.machines)
-    facts = facts._replace(proxy=proxy, proxied=proxied)
     if asked.is_python and not workdir_problem and not facts.program_problem:
         facts = facts._replace(**_ask_python(asked, env, due))
     return facts
@@ -125,40 +125,6 @@ def _disk(folder: str) -> List[Disk]:
     except OSError:
         return []
     return [Disk(folder, found.f_bavail * found.f_frsize)]
-
-
-def _proxied(env: Dict[bytes, bytes], machines: Sequence[str]) -> Tuple[str, List[str]]:
-    """The variable of the proxy that gRPC would use, and for which machines."""
-    proxy = _first_set(env, _PROXIES)
-    if not proxy or not env[proxy.encode()]:
-        return "", []
-    named = _first_set(env, _EXCEPTIONS)
-    said = os.fsdecode(env[named.encode()]) if named else ""
-    exceptions = [each.strip() for each in said.split(",") if each.strip()]
-    return proxy, [each for each in machines if not _is_excepted(each, exceptions)]
-
-
-def _first_set(env: Dict[bytes, bytes], names: Sequence[str]) -> str:
-    return next((name for name in names if name.encode() in env), "")
-
-
-def _is_excepted(machine: str, exceptions: List[str]) -> bool:
-    """As gRPC does it: an exception is the end of a name, or a network of addresses."""
-    if machine.endswith(tuple(exceptions)):
-        return True
-    import ipaddress
-
-    try:
-        address = ipaddress.ip_address(machine)
-    except ValueError:
-        return False
-    for network in (each for each in exceptions if "/" in each):
-        try:
-            if address in ipaddress.ip_network(network, strict=False):
-                return True
-        except ValueError:
-            continue
-    return False
 
 
 def _ask_python(asked: Program, env: Dict[bytes, bytes], due: float) -> Dict[str, Any]:

@@ -28,6 +28,9 @@ class Code(str, Enum):
     PROGRAM_NOT_EXECUTED = "program_not_executed"  # name, errno
     AGENT_DEFECT = "agent_defect"  # text: Python's own words
 
+    # Decided by the plan.
+    PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
+
     # How a task ended. Without `task` these stand as evidence, which names the task already.
     TASK_EXITED = "task_exited"  # task, status
     TASK_KILLED = "task_killed"  # task, signal
@@ -84,7 +87,7 @@ class Code(str, Enum):
     NOT_ANSWERING = "not_answering"
     SERVED_ELSEWHERE = "served_elsewhere"  # text: the address; name: the one in the plan
     WAITED_FOR_OTHERS = "waited_for_others"  # text: for how many; count: how many there are
-    BEHIND_PROXY = "behind_proxy"  # text: the variables and what they do
+    BEHIND_PROXY = "behind_proxy"  # within: the variable
     RECORD_REMOVED = "record_removed"  # task, within: why it could not be started
     JOB_DID_NOT_START = "job_did_not_start"  # seconds
     JOB_DID_NOT_END = "job_did_not_end"  # seconds

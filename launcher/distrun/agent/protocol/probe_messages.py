@@ -51,8 +51,8 @@ class Program(Struct):
     """The path of its script, where it is known to be one."""
     is_python: bool = False
     """Whether `argv` begins with a Python interpreter, which can be asked for versions."""
-    machines: Sequence[str] = ()
-    """Those it will talk to by gRPC."""
+    variables: Sequence[str] = ()
+    """The environment variables to report."""
     or_home: bool = False
 
 
@@ -104,6 +104,8 @@ class ProgramFacts(Struct):
 
     program: str
     workdir: str
+    environ: Dict[str, str]
+    """Those of the requested variables that are set in its environment."""
     script: str = ""
     is_python: bool = False
     workdir_problem: str = ""
@@ -116,10 +118,6 @@ class ProgramFacts(Struct):
     python_problem: str = ""
     is_slow: bool = False
     """Whether the interpreter did not answer in time."""
-    proxy: str = ""
-    """The variable that names a proxy for gRPC."""
-    proxied: Sequence[str] = ()
-    """The machines that would be reached by way of it."""
 
 
 class Disk(Struct):

@@ -1,4 +1,4 @@
-"""How far the files for other hosts have come: a bar on a terminal, else one line."""
+"""A progress bar for the files that other hosts are sent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
+from distrun.cli.text_format import format_bytes
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -17,38 +18,41 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
 
-_WORTH_SHOWING = 1.0
-"""Seconds; what is over sooner need not be looked at."""
+_DELAY = 1.0
+"""Seconds before the bar appears: a shorter transfer shows none."""
 
 
-class SendingBar:
-    """Shown on stderr from a second on until the end is reached, or it is closed."""
+class TransferBar:
+    """A bar on a terminal's stderr; elsewhere one line of text.
+
+    It disappears when the transfer is complete.
+    """
 
     def __init__(self) -> None:
-        self._draws = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self._began: float | None = None
+        self._is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._started: float | None = None
         self._bar: tuple[Progress, TaskID] | None = None
-        self._has_said = False
+        self._has_printed = False
 
     @property
     def is_shown(self) -> bool:
         return self._bar is not None
 
     def update(self, what: str, done: int, total: int) -> None:
-        """`what` goes on, and has come so far, in bytes."""
+        """Show that `done` of `total` bytes are complete. `what` describes the transfer."""
         now = time.monotonic()
-        if self._began is None:
-            self._began = now
+        if self._started is None:
+            self._started = now
         if done >= total:
             self.close()
-        elif now - self._began >= _WORTH_SHOWING:
+        elif now - self._started >= _DELAY:
             self._show(what, done, total)
 
     def _show(self, what: str, done: int, total: int) -> None:
-        if not self._draws:
-            if not self._has_said:
-                console.say(f"{what}, {console.size(total)}")
-            self._has_said = True
+        if not self._is_terminal:
+            if not self._has_printed:
+                console.print_message(f"{what}, {format_bytes(total)}")
+            self._has_printed = True
             return
         if self._bar is None:
             bar = _progress()
@@ -58,7 +62,7 @@ class SendingBar:
         bar.update(task, description=what, completed=done, total=total, refresh=True)
 
     def close(self) -> None:
-        """Take it away; a later :meth:`update` shows it again."""
+        """Remove the bar. A later :meth:`update` shows it again."""
         if self._bar is not None:
             self._bar[0].stop()
             self._bar = None
@@ -76,30 +80,30 @@ def _progress() -> Progress:
     )
 
     return Progress(
-        TextColumn("distrun: {task.description}", markup=False, table_column=_unbroken()),
+        TextColumn("distrun: {task.description}", markup=False, table_column=_unwrapped()),
         BarColumn(bar_width=None),
-        DownloadColumn(table_column=_unbroken()),
-        TransferSpeedColumn(table_column=_unbroken()),
-        TimeRemainingColumn(table_column=_unbroken()),
+        DownloadColumn(table_column=_unwrapped()),
+        TransferSpeedColumn(table_column=_unwrapped()),
+        TimeRemainingColumn(table_column=_unwrapped()),
         console=Console(stderr=True, no_color=not console.uses_colour(sys.stderr) or None),
-        auto_refresh=False,  # no thread: what happens here happens in one
+        auto_refresh=False,  # rich would start a thread for it
         transient=True,
         expand=True,
     )
 
 
-def _unbroken() -> Column:
-    """A part that stays on its line: where there is little room, the bar itself is short."""
+def _unwrapped() -> Column:
+    """A column that is not wrapped. On a narrow terminal only the bar becomes shorter."""
     from rich.table import Column
 
     return Column(no_wrap=True)
 
 
 def read_files(spec: Spec) -> Manifest | None:
-    """What other hosts are to be sent, with all that identifies it; None where that is nothing.
+    """Read and hash the files for other hosts; None if the job sends none.
 
     Raises:
-        InvalidSpecError: it is too much, or cannot be read.
+        InvalidSpecError: the files are too large, or cannot be read.
     """
     if not spec.sends_files:
         return None
@@ -108,7 +112,7 @@ def read_files(spec: Spec) -> Manifest | None:
 
     found = survey(spec, [str(JobStore.default().jobs)])
     total, done = found.size, 0
-    with contextlib.closing(SendingBar()) as bar:
+    with contextlib.closing(TransferBar()) as bar:
 
         def on_read(count: int) -> None:
             nonlocal done

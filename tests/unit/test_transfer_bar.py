@@ -1,4 +1,4 @@
-"""How far the files for other hosts have come, as it is shown."""
+"""The progress bar for the files that other hosts are sent."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from distrun.cli import sending
-from distrun.cli.sending import SendingBar
+from distrun.cli import transfer_bar
+from distrun.cli.transfer_bar import TransferBar
 
 
 def read_until(screen: int, wanted: str) -> str:
-    """What a terminal shows from here on: it comes in pieces."""
+    """Read what a terminal shows, in pieces, until it contains `wanted`."""
     shown = b""
     deadline = time.monotonic() + 10
     while wanted.encode() not in shown:
@@ -24,14 +24,14 @@ def read_until(screen: int, wanted: str) -> str:
     return shown.decode()
 
 
-def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sending, "_WORTH_SHOWING", 0.0)
+def test_a_terminal_shows_a_bar_that_disappears_at_the_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transfer_bar, "_DELAY", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     screen, terminal = os.openpty()
     with open(terminal, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        bar = SendingBar()
+        bar = TransferBar()
         bar.update("sending files to 2 hosts", 30_000_000, 120_000_000)
         assert bar.is_shown
         shown = read_until(screen, "30.0/120.0 MB")
@@ -42,16 +42,16 @@ def test_a_terminal_has_a_bar_that_leaves_nothing_behind(monkeypatch: pytest.Mon
     os.close(screen)
 
 
-def test_elsewhere_one_line_says_so_and_nothing_does_where_it_is_over_soon(
+def test_without_a_terminal_one_line_is_printed_and_none_for_a_short_transfer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(sending, "_WORTH_SHOWING", 1000.0)
-    bar = SendingBar()
+    monkeypatch.setattr(transfer_bar, "_DELAY", 1000.0)
+    bar = TransferBar()
     for done in (0, 60_000_000, 120_000_000):
         bar.update("sending files to 2 hosts", done, 120_000_000)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sending, "_WORTH_SHOWING", 0.0)
-    bar = SendingBar()
+    monkeypatch.setattr(transfer_bar, "_DELAY", 0.0)
+    bar = TransferBar()
     for done in range(0, 120_000_000, 10_000_000):
         bar.update("sending files to 2 hosts", done, 120_000_000)
     bar.close()

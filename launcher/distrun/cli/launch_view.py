@@ -1,0 +1,169 @@
+"""What `distrun launch` shows while a job runs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from distrun import events
+from distrun.cli import console
+from distrun.cli.cause_text import cause_text
+from distrun.cli.event_text import (
+    files_preserved_text,
+    host_text,
+    link_lost_text,
+    logs_incomplete_text,
+    restart_text,
+    evaluator_failed_text,
+    verdict_text,
+)
+from distrun.cli.progress import progress_words
+from distrun.cli.terminal import Terminal
+from distrun.cli.text_format import format_count, format_duration
+from distrun.cli.transfer_bar import TransferBar
+from distrun.lifecycle import TaskPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import TextIO
+
+    from distrun.agent.protocol.file_messages import TransferProgress
+    from distrun.lifecycle import JobState
+    from distrun.session import Output
+
+_MOST_FINDINGS = 20
+"""Findings of the preflight that are printed; more would hide the others."""
+
+
+class LaunchView:
+    """Prints the tasks' output, messages about events, and a status line with the progress."""
+
+    def __init__(self, output: Output, stream: TextIO) -> None:
+        self._terminal = Terminal(output, stream)
+        self._bar = TransferBar()
+        self._started = time.monotonic()
+        self._phase = "preparing the hosts"
+        self._findings = 0
+        self._advice: set[str] = set()
+
+    @property
+    def has_status_line(self) -> bool:
+        return self._terminal.has_status_line
+
+    def print(self, text: str) -> None:
+        """Print a message on stderr."""
+        self._bar.close()
+        self._terminal.clear_status()
+        console.print_message(text)
+
+    def write_output(self, blocks: Iterable[bytes]) -> None:
+        self._terminal.write(blocks)
+
+    def show_status(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> None:
+        """Show the job's state in the status line; the transfer bar takes its place."""
+        elapsed = time.monotonic() - self._started
+        text = status_line(state, progress, elapsed, self._phase)
+        self._terminal.show_status("" if self._bar.is_shown else text)
+
+    def clear_status(self) -> None:
+        self._terminal.show_status("")
+
+    def close(self) -> None:
+        self._bar.close()
+        self._terminal.clear_status()
+
+    def show_transfer(self, message: TransferProgress, state: JobState) -> None:
+        """Show how much of the files other hosts have received."""
+        if state.outcome is not None:
+            self._bar.close()
+            return
+        hosts = format_count(message.hosts, "host")
+        self._bar.update(f"sending files to {hosts}", message.done, message.total)
+        if self._bar.is_shown:
+            self.clear_status()
+
+    def show_plan(self, state: JobState) -> None:
+        hosts = list(dict.fromkeys(task.host for task in state.tasks.values()))
+        where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
+        self.print(f"job {state.job_id}: {format_count(len(state.tasks), 'task')} on {where}")
+
+    def show_event(self, event: events.Event, state: JobState) -> None:
+        """Print a message about an event that the user should know of."""
+        if isinstance(event, events.PreflightStarted):
+            self._phase = f"checking {format_count(event.hosts, 'host')}"
+        elif isinstance(event, events.PreflightFound):
+            self._show_finding(event)
+        elif isinstance(event, events.PreflightEnded) and self._findings > _MOST_FINDINGS:
+            hidden = self._findings - _MOST_FINDINGS
+            self.print(f"and {hidden} more: distrun events {state.job_id}")
+        elif isinstance(event, events.VerdictReached) and state.outcome is None:
+            self._show_verdict(event, state)
+        else:
+            text = _message(event, state)
+            if text is not None:
+                self.print(text)
+
+    def _show_finding(self, event: events.PreflightFound) -> None:
+        """Print a finding of the preflight. The same advice is printed once."""
+        self._findings += 1
+        if self._findings > _MOST_FINDINGS:
+            return
+        self.print(f"{event.grade}: {event.text}")
+        if event.advice is not None and event.advice not in self._advice:
+            self._advice.add(event.advice)
+            console.print_lines([f"  {event.advice}"])
+
+    def _show_verdict(self, event: events.VerdictReached, state: JobState) -> None:
+        """Print the cause of a failure after which the job goes on."""
+        failed = state.tasks.get(event.verdict.task or "")
+        if failed is not None and failed.phase is TaskPhase.FAILED:
+            self.print(evaluator_failed_text(failed.name))
+        self.print(verdict_text(event))
+
+
+def _message(event: events.Event, state: JobState) -> str | None:  # noqa: PLR0911 - one a kind
+    if isinstance(event, events.LogsIncomplete):
+        return logs_incomplete_text(event)
+    if isinstance(event, events.RestartPlanned):
+        return restart_text(event)
+    if isinstance(event, events.FilesPreserved):
+        return files_preserved_text(event)
+    if isinstance(event, events.TensorBoardStarted):
+        return f"TensorBoard is at {event.address}"
+    if isinstance(event, events.TensorBoardEnded):
+        return f"TensorBoard {cause_text(event.cause)}; the job goes on"
+    if isinstance(event, events.LinkLost):
+        gives_up = state.killing and state.timeouts.link is None
+        then = "" if gives_up else "; reconnecting"
+        return f"{link_lost_text(event)}{then}"
+    if isinstance(event, events.LinkRestored):
+        return f"the link to {event.host} is restored"
+    if isinstance(event, (events.HostLost, events.HostFault)) and state.outcome is None:
+        return f"{host_text(event)}; the job goes on without it"
+    return None
+
+
+def status_line(
+    state: JobState,
+    progress: Mapping[str, Mapping[str, str]],
+    seconds: float,
+    phase: str,
+) -> str:
+    """Tasks up, progress and elapsed time; `phase` until the tasks are planned."""
+    if not state.tasks:
+        doing = "stopping" if state.outcome else phase
+        return f"{doing}  {format_duration(seconds)}" if seconds >= 1 else ""
+    up = sum(task.phase.value == "running" for task in state.tasks.values())
+    parts = ["stopping" if state.outcome else _restarting(state)]
+    parts.append(f"{up}/{len(state.tasks)} tasks up")
+    reported = next((progress[name] for name in state.tasks if name in progress), {})
+    parts += progress_words(reported, rate_of=" examples")
+    return "  ".join([*filter(None, parts), format_duration(seconds)])
+
+
+def _restarting(state: JobState) -> str:
+    """`restarting in 4 s` while a restart waits for its delay."""
+    if not state.restarts:
+        return ""
+    wait = min(restart.due_at for restart in state.restarts.values()) - time.time()
+    return f"restarting in {format_duration(wait)}" if wait > 0 else "restarting"

@@ -1,0 +1,75 @@
+"""Counts, sizes, times and names as text for people."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def printable(text: str) -> str:
+    """Any text on one line. Newlines and escape sequences, say in a name, are escaped."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def format_count(number: int, noun: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def format_bytes(number: float) -> str:
+    """`670 MB`; units of 1000."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def format_duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 m 05 s`, `2 h 10 m`, `3 d 4 h`."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def format_time(at: float) -> str:
+    """A Unix time as the local time of day, with the date unless it is today."""
+    then, now = time.localtime(at), time.localtime()
+    pattern = "%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M:%S"
+    return time.strftime(pattern, then)
+
+
+def format_task_names(names: Iterable[str]) -> str:
+    """`worker:0 to worker:63, ps:0`: three or more consecutive tasks of a role as a range."""
+    runs: list[list[str]] = []
+    for name in names:
+        role, _, index = name.rpartition(":")
+        if runs and runs[-1][-1] == f"{role}:{int(index) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def clip(text: str, columns: int) -> str:
+    """The beginning of a line that fits into so many terminal columns. Wide characters take two."""
+    if text.isascii():
+        return text[: max(0, columns)]
+    import unicodedata
+
+    left = columns
+    for at, each in enumerate(text):
+        left -= 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        if left < 0:
+            return text[:at]
+    return text
