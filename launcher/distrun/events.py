@@ -1,4 +1,4 @@
-"""The events of a job: everything that can happen to it. Pure; :mod:`distrun.record` stores them."""
+"""The events of a job: all that can happen to it. Pure; :mod:`distrun.record` is the file."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.lifecycle import (
     PROMPT_GRACE,
     SIGTERM,
@@ -22,8 +23,14 @@ from distrun.spec.model import RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Success
 
 GRACE = 10.0
+timer = events.Timer.from_json
 MWM = "multi_worker_mirrored"
 PS = "parameter_server"
+
+
+def because(text: str) -> Cause:
+    """A cause whose words are that text."""
+    return Cause(Code.UNCODED, text=text)
 
 
 @dataclass
@@ -127,12 +134,16 @@ class Job:
     def attempts(self) -> dict[str, int]:
         return {name: task.attempt for name, task in self.state.tasks.items()}
 
-    def timed_out(self, timer: str) -> list[Action]:
-        return self(events.TimedOut, timer=events.Timer.from_json(timer))
+    def timed_out(self, name: str) -> list[Action]:
+        return self(events.TimedOut, timer=timer(name))
 
     def stop(self, signal: int = SIGTERM, grace: float = GRACE) -> list[Action]:
         return self(
-            events.StopRequested, reason="distrun kill", signal=signal, grace=grace, exit_code=137
+            events.StopRequested,
+            cause=because("distrun kill"),
+            signal=signal,
+            grace=grace,
+            exit_code=137,
         )
 
     def phases(self) -> dict[str, str]:

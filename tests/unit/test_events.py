@@ -34,7 +34,7 @@ def test_what_is_appended_is_read_in_order(record: Path):
 
 def test_one_event_is_one_line_of_ascii(tmp_path: Path):
     path = tmp_path / "events.jsonl"
-    event = events.HostFault(at=0.0, host="a\nb\u2028", reason="caf\udce9 \x00")
+    event = events.HostFault(at=0.0, host="a\nb\u2028", cause=because("caf\udce9 \x00"))
     log = EventLog(str(path))
     written = log.append(event)
     log.close()
@@ -98,7 +98,7 @@ count = 0
 for _ in range(2):
     try:
         while count < 10_000:
-            log.append(events.HostFault(at=float(count), host="h", reason="x" * (count % 211)))
+            log.append(events.HostFault(at=float(count), host="h", cause=because("x") * (count % 211)))
             count += 1
     except OSError as error:
         print(count, error.errno, flush=True)

@@ -26,7 +26,7 @@ from distrun.lifecycle import (
 )
 from distrun.strategies import Success
 
-from .histories import GRACE, MWM, PS, Job, running, told
+from .histories import GRACE, MWM, PS, Job, because, running, timer, told
 
 W = ("worker:0", "worker:1", "worker:2")
 SIGABRT = 6
@@ -244,7 +244,7 @@ def test_stopped_while_starting():
     assert job.stop() == told(*W, grace=GRACE)
     job.started("worker:1")
     assert job.phases()["worker:1"] == "stopping", "started after it was stopped"
-    job(events.TaskNotStarted, task="worker:2", attempt=0, reason="no memory")
+    job(events.TaskNotStarted, task="worker:2", attempt=0, cause=because("no memory"))
     assert job.state.phase is JobPhase.STOPPING
     job.gone("worker:0", signal=SIGTERM)
     job.gone("worker:1", signal=SIGTERM)
@@ -344,7 +344,9 @@ def test_a_task_that_could_not_be_executed():
     job.created(MWM)
     job.planned(*W)
     job.started("worker:0")
-    actions = job(events.TaskNotStarted, task="worker:1", attempt=0, reason="no such program")
+    actions = job(
+        events.TaskNotStarted, task="worker:1", attempt=0, cause=because("no such program")
+    )
     assert actions == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert job.state.outcome.cause == "worker:1 could not be started: no such program"
@@ -353,14 +355,14 @@ def test_a_task_that_could_not_be_executed():
 
 def test_an_agents_fault_stops_all():
     job = running(MWM, *W)
-    assert job(events.HostFault, host="localhost", reason="its disk is full") == told(*W)
+    assert job(events.HostFault, host="localhost", cause=because("its disk is full")) == told(*W)
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
 def test_an_aborted_preparation():
     job = Job()
     job.created(MWM)
-    actions = job(events.Aborted, reason="port 1 is taken", exit_code=69)
+    actions = job(events.Aborted, cause=because("port 1 is taken"), exit_code=69)
     assert actions == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", 69, "distrun")
 
@@ -372,7 +374,7 @@ def test_events_after_the_end_change_nothing():
     end = job.state
     assert job.stop() == []
     assert job.timed_out("run") == []
-    assert job(events.HostLost, host="localhost", reason="late") == []
+    assert job(events.HostLost, host="localhost", cause=because("late")) == []
     assert job.gone("worker:0", 0) == []
     assert job.state == end
 
@@ -417,16 +419,16 @@ def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR091
     if what == "stop":
         return job.stop()
     if what == "fault":
-        return job(events.HostFault, host="localhost", reason="broken")
+        return job(events.HostFault, host="localhost", cause=because("broken"))
     if what == "lost":
-        return job(events.HostLost, host="localhost", reason="gone")
+        return job(events.HostLost, host="localhost", cause=because("gone"))
     if what in ("start", "run", "evaluator"):
         is_set = any(isinstance(each, SetTimer) and each.timer == what for each in job.actions)
         return job(events.TimedOut, timer=what) if is_set else []
     if lost:  # nobody is left there to say anything
         return []
     if what == "not started":
-        return job(events.TaskNotStarted, task=name, attempt=0, reason="no")
+        return job(events.TaskNotStarted, task=name, attempt=0, cause=because("no"))
     if what == "started":
         return job.started(name)
     if what == "ended":

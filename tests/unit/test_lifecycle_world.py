@@ -150,7 +150,7 @@ class World:
             self.report(task, events.TaskStarted, pid=1)
             self.alive[task].executed = True
         else:
-            self.report(task, events.TaskNotStarted, reason="no such program")
+            self.report(task, events.TaskNotStarted, cause=because("no such program"))
             del self.alive[task]
 
     def exit(self, task: str, code: int | None, signal: int | None, lived: float) -> None:
@@ -168,7 +168,7 @@ class World:
         self.reports[host].clear()
         for name in [name for name in self.alive if self.hosts[name] == host]:
             del self.alive[name]
-        self.happen(events.HostLost(at=self.at, host=host, reason="gone"))
+        self.happen(events.HostLost(at=self.at, host=host, cause=because("gone")))
         there = [name for name, where in self.hosts.items() if where == host]
         if self.state.success is not Success.ALL and there == ["evaluator:0"]:
             assert self.state.outcome == decided, "an evaluator's host ended the job"
@@ -214,7 +214,7 @@ class World:
             )
         elif what == "fault":
             self.faulty.add("a")
-            self.happen(events.HostFault(at=self.at, host="a", reason="broken"))
+            self.happen(events.HostFault(at=self.at, host="a", cause=because("broken")))
         elif what == "lost" and "b" not in self.lost:
             self.lose("b")
         elif what == "run" and self.timers.pop("run", None) is not None:

@@ -15,7 +15,7 @@ from distrun.lifecycle import (
 from distrun.spec.model import RestartSpec
 from distrun.strategies import Success
 
-from .histories import MWM, PS, Job, restartable, running, told
+from .histories import MWM, PS, Job, because, restartable, running, timer, told
 
 W = ("worker:0", "worker:1", "worker:2")
 CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
@@ -26,7 +26,9 @@ def test_a_lost_host_takes_its_tasks_along():
     job = running(MWM, *W)
     job.gone("worker:0")
     job.exited("worker:1")
-    actions = job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
+    actions = job(
+        events.HostLost, host="localhost", cause=because("its agent was killed by SIGKILL")
+    )
     assert actions == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert job.state.hosts["localhost"].lost == "its agent was killed by SIGKILL"
@@ -36,7 +38,7 @@ def test_a_lost_host_takes_its_tasks_along():
 
 def test_a_host_with_nothing_but_the_evaluator_does_not_end_the_job():
     job = running(MWM, *W, "evaluator:0", places=OFF, restart=RestartSpec(max=2))
-    assert job(events.HostLost, host="h3", reason="silent") == []
+    assert job(events.HostLost, host="h3", cause=because("silent")) == []
     assert job.verdict is None
     assert job.phases()["evaluator:0"] == "failed"
     assert "silent" in job.state.tasks["evaluator:0"].reason
@@ -51,7 +53,7 @@ def test_an_evaluators_restart_is_no_more_once_its_host_is_lost():
     job = running(MWM, "worker:0", "evaluator:0", places=OFF, restart=RestartSpec(max=2))
     job.gone("evaluator:0", 1)
     assert job.phases()["evaluator:0"] == "restarting"
-    actions = job(events.HostLost, host="h3", reason="silent")
+    actions = job(events.HostLost, host="h3", cause=because("silent"))
     assert actions == [CancelTimer(timer("restart:1"))]
     assert job.phases()["evaluator:0"] == "failed"
     assert job.timed_out("restart:1") == []
@@ -64,13 +66,13 @@ def test_a_job_whose_evaluator_is_lost_while_it_starts_has_started_without_it():
     job.planned("worker:0", "evaluator:0", places=OFF)
     job.started("worker:0")
     assert job.state.phase is JobPhase.STARTING
-    job(events.HostLost, host="h3", reason="silent")
+    job(events.HostLost, host="h3", cause=because("silent"))
     assert job.state.phase is JobPhase.RUNNING
 
 
 def test_where_success_needs_the_evaluator_its_host_ends_the_job():
     job = running(MWM, "worker:0", "evaluator:0", places=OFF, success=Success.ALL)
-    job(events.HostLost, host="h3", reason="silent")
+    job(events.HostLost, host="h3", cause=because("silent"))
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
@@ -78,7 +80,7 @@ def test_where_success_needs_the_evaluator_its_host_ends_the_job():
 def test_the_host_of_a_finished_task_is_not_needed(how: str):
     job = running(MWM, "worker:0", "worker:1", places=OFF)
     getattr(job, how)("worker:1")
-    job(events.HostLost, host="h2", reason="silent")
+    job(events.HostLost, host="h2", cause=because("silent"))
     assert job.verdict is None
     assert job.phases()["worker:1"] == "succeeded"
     job.gone("worker:0")
@@ -88,10 +90,10 @@ def test_the_host_of_a_finished_task_is_not_needed(how: str):
 def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot():
     job = running(MWM, "worker:0", "worker:1", "evaluator:0", places=OFF)
     job.gone("worker:1")
-    assert job(events.HostFault, host="h2", reason="its disk is full") == []
-    assert job(events.HostFault, host="h3", reason="its disk is full") == []
+    assert job(events.HostFault, host="h2", cause=because("its disk is full")) == []
+    assert job(events.HostFault, host="h3", cause=because("its disk is full")) == []
     assert job.verdict is None
-    assert job(events.HostFault, host="localhost", reason="its disk is full") == told(
+    assert job(events.HostFault, host="localhost", cause=because("its disk is full")) == told(
         "worker:0", "evaluator:0"
     )
 
@@ -116,14 +118,14 @@ def test_a_host_that_is_lost_before_its_tasks_start_again_ends_the_job():
     job = running(MWM, "worker:0", "worker:1", places=OFF, restart=RestartSpec(max=2))
     job.gone("worker:1")
     job.gone("worker:0", 3)
-    job(events.HostLost, host="h2", reason="silent")
+    job(events.HostLost, host="h2", cause=because("silent"))
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert job.phases() == {"worker:0": "failed", "worker:1": "succeeded"}
 
 
 def test_a_restart_that_needs_no_lost_host_is_none_of_its_business():
     job = running(PS, *CLUSTER, "evaluator:0", places=OFF, restart=RestartSpec(max=2))
-    job(events.HostLost, host="h3", reason="silent")
+    job(events.HostLost, host="h3", cause=because("silent"))
     job.exited("worker:0", 3)
     assert job.verdict is None
     assert job.phases()["worker:0"] == "exited"
@@ -131,7 +133,7 @@ def test_a_restart_that_needs_no_lost_host_is_none_of_its_business():
 
 def test_an_evaluator_on_a_host_that_cannot_go_on_stays_down():
     job = running(MWM, "worker:0", "evaluator:0", places=OFF, restart=RestartSpec(max=2))
-    job(events.HostFault, host="h3", reason="its agent was told to end")
+    job(events.HostFault, host="h3", cause=because("its agent was told to end"))
     assert job.gone("evaluator:0", signal=SIGTERM) == []
     assert job.phases()["evaluator:0"] == "failed"
     assert not job.state.restarts
@@ -140,7 +142,7 @@ def test_an_evaluator_on_a_host_that_cannot_go_on_stays_down():
 def test_a_host_that_is_lost_before_anything_is_planned_ends_the_job():
     job = Job()
     job.created(MWM)
-    assert job(events.HostLost, host="h2", reason="silent") == [Finish(job.state.outcome)]
+    assert job(events.HostLost, host="h2", cause=because("silent")) == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
@@ -148,7 +150,7 @@ def test_a_lost_host_ends_a_job_that_waits_to_start_again():
     job = restartable(MWM, *W)
     job.gone("worker:1", 3)
     job.exited("worker:0", signal=SIGTERM)
-    job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
+    job(events.HostLost, host="localhost", cause=because("its agent was killed by SIGKILL"))
     assert job.verdict == ("failed", 69, "distrun")
     assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "failed"}
     assert job.state.tasks["worker:1"].reason is None, "it had ended before"

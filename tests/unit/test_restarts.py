@@ -30,10 +30,12 @@ from .histories import (
     PS,
     Job,
     backoff_over,
+    because,
     restartable,
     restarts_planned,
     running,
     starts,
+    timer,
     told,
 )
 
@@ -171,7 +173,7 @@ def test_an_evaluator_that_cannot_be_executed_any_more_fails_no_job():
     job = restartable(MWM, "worker:0", "evaluator:0")
     job.gone("evaluator:0", 1)
     backoff_over(job)
-    job(events.TaskNotStarted, task="evaluator:0", attempt=1, reason="gone")
+    job(events.TaskNotStarted, task="evaluator:0", attempt=1, cause=because("gone"))
     assert job.verdict is None
     assert job.phases()["evaluator:0"] == "failed"
     job.gone("worker:0")
@@ -187,7 +189,7 @@ def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(b
         job.timed_out("run")
     job.gone("worker:0", 0 if by == "success" else 143)
     assert not any(isinstance(action, Finish) for action in job.actions)
-    job(events.TaskNotStarted, task="evaluator:0", attempt=1, reason="No such file")
+    job(events.TaskNotStarted, task="evaluator:0", attempt=1, cause=because("No such file"))
     assert [action for action in job.actions if isinstance(action, Finish)]
 
 
@@ -259,7 +261,9 @@ def test_a_program_that_cannot_be_executed_is_never_tried_again():
             job.exited(name, signal=SIGTERM)
     job.ended(*W)
     backoff_over(job)
-    actions = job(events.TaskNotStarted, task="worker:0", attempt=1, reason="no such program")
+    actions = job(
+        events.TaskNotStarted, task="worker:0", attempt=1, cause=because("no such program")
+    )
     assert actions == told("worker:1", "worker:2")
     assert job.verdict == ("failed", 69, "distrun")
 

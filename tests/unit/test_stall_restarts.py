@@ -18,6 +18,7 @@ from .histories import (
     restartable,
     running,
     starts,
+    timer,
 )
 
 W = ("worker:0", "worker:1", "worker:2")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from distrun.verdict.case import cases
-from distrun.verdict.judging import judge
-from distrun.verdict.reading import Tail
-
 from distrun import events
+from distrun.verdict.analysis import analyze
+from distrun.verdict.failures import failures
+from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
 
-from .histories import MWM, PS, Job, running
+from .histories import MWM, PS, Job, because, running
 
 ECHO = (
     "Traceback (most recent call last):\n"
@@ -30,8 +29,8 @@ def verdicts(job: Job, **logs: str) -> list[Verdict]:
     """Logs by a task's name, `worker0`."""
     texts = {name: text.encode() for name, text in logs.items()}
     return [
-        judge(case, lambda name: Tail(texts.get(name.replace(":", ""), b"")))
-        for case in cases(job.history)
+        analyze(case, lambda name: LogTail(texts.get(name.replace(":", ""), b"")))
+        for case in failures(job.history)
     ]
 
 
@@ -73,7 +72,7 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by():
             gpus=(),
             is_local=is_local,
         )
-        job(events.HostFault, host="h1", reason=reason)
+        job(events.HostFault, host="h1", cause=because(reason))
         (verdict,) = verdicts(job)
         assert verdict.kind is Kind.DISK_FULL
         assert verdict.advice == f"make room there, or set {variable} to another disk"
@@ -82,7 +81,7 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by():
 def test_a_lost_host_is_the_cause_of_what_its_peers_say():
     job = on_two_hosts()
     job.gone("worker:0", 1)
-    job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
+    job(events.HostLost, host="there", cause=because("no sign of life for 60 s (timeouts.link)"))
     (verdict,) = verdicts(job, worker0=ECHO)
     assert (verdict.task, verdict.kind, verdict.echoes) == (
         "worker:1",
@@ -99,14 +98,14 @@ def test_a_lost_host_is_the_cause_of_what_its_peers_say():
 def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause():
     job = on_two_hosts()
     job.gone("worker:0", 1)
-    job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
+    job(events.HostLost, host="there", cause=because("no sign of life for 60 s (timeouts.link)"))
     (verdict,) = verdicts(job, worker0=OWN)
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
 
 
 def test_a_host_with_all_tasks_names_none_of_them():
     job = running(MWM, "worker:0", "worker:1")
-    job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
+    job(events.HostLost, host="localhost", cause=because("its agent was killed by SIGKILL"))
     (verdict,) = verdicts(job)
     assert (verdict.task, verdict.kind) == (None, Kind.HOST_LOST)
     assert "worker:0, worker:1 were lost with localhost: its agent was killed" in verdict.cause

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from distrun.verdict.case import cases
-from distrun.verdict.judging import judge
-from distrun.verdict.reading import Tail
 
 from distrun import events
 from distrun.spec.model import RestartSpec
+from distrun.verdict.analysis import analyze
+from distrun.verdict.failures import failures
+from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
 
-from .histories import MWM, Job, running
+from .histories import MWM, Job, because, running
 
 TB = 'Traceback (most recent call last):\n  File "/u/t.py", line 9, in <module>\n    train()\n'
 HANDLED = TB + "FileNotFoundError: [Errno 2] No such file or directory: 'cache'\n"
@@ -35,8 +35,8 @@ DUMP = (
 def judged(job: Job, **logs: str) -> Verdict:
     """The last verdict; logs by a task's name, `worker0`."""
     texts = {name: text.encode() for name, text in logs.items()}
-    *_, case = cases(job.history)
-    return judge(case, lambda name: Tail(texts.get(name.replace(":", ""), b"")))
+    *_, case = failures(job.history)
+    return analyze(case, lambda name: LogTail(texts.get(name.replace(":", ""), b"")))
 
 
 def alone(log: str, code: int | None = 1, signal: int | None = None) -> Verdict:
@@ -258,10 +258,10 @@ def test_an_evaluator_that_stays_down_with_its_host_has_its_verdict_at_once(code
     )
     if code is not None:
         job.gone("evaluator:0", code)
-    job(events.HostLost, host="h3", reason="no sign of life")
-    (case,) = cases(job.history)
+    job(events.HostLost, host="h3", cause=because("no sign of life"))
+    (case,) = failures(job.history)
     log = raised("ValueError: bad")
-    verdict = judge(case, lambda _: Tail(b"" if code is None else log.encode()))
+    verdict = analyze(case, lambda _: LogTail(b"" if code is None else log.encode()))
     assert verdict.task == "evaluator:0"
     assert verdict.kind is (Kind.HOST_LOST if code is None else Kind.EXCEPTION)
     assert job.verdict is None
@@ -355,10 +355,10 @@ def test_only_distruns_own_line_begins_an_attempt():
 
 
 def test_a_message_that_is_longer_than_what_was_read_asks_for_more():
-    long = Tail(b"n" * 1000 + b"\n", is_whole=False)
+    long = LogTail(b"n" * 1000 + b"\n", is_whole=False)
     assert not long.is_enough
-    assert Tail(long.raw).is_enough
-    assert Tail(b"cut\nwhole\n", is_whole=False).is_enough
+    assert LogTail(long.raw).is_enough
+    assert LogTail(b"cut\nwhole\n", is_whole=False).is_enough
 
 
 def test_the_advice_on_a_preemption_tells_when_it_is_free():
@@ -377,7 +377,7 @@ def test_what_could_not_be_started_has_the_advice_for_its_reason(reason):
     job = Job()
     job.created(MWM)
     job.planned("worker:0")
-    job(events.TaskNotStarted, task="worker:0", attempt=0, reason=reason)
+    job(events.TaskNotStarted, task="worker:0", attempt=0, cause=because(reason))
     job.ended("worker:0")
     verdict = judged(job)
     assert (verdict.kind, UNABLE[reason] in verdict.advice) == (Kind.NOT_STARTED, True)

@@ -64,7 +64,9 @@ def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
         if text is not None:
             console.print_text(text, indent=formatter.indent)
             for line in formatter.details:
-                console.print_text(" " * formatter.indent + printable(line), indent=formatter.indent + 9)
+                console.print_text(
+                    " " * formatter.indent + printable(line), indent=formatter.indent + 9
+                )
     sys.stdout.flush()
 
 

@@ -9,12 +9,12 @@ from distrun import events
 from distrun.cli import console
 from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import (
+    evaluator_failed_text,
     files_preserved_text,
     host_text,
     link_lost_text,
     logs_incomplete_text,
     restart_text,
-    evaluator_failed_text,
     verdict_text,
 )
 from distrun.cli.progress import progress_words

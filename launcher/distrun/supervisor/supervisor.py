@@ -62,6 +62,7 @@ class Supervisor:
     Args:
         launch: the launch command, whose end is the job's until it detaches.
         manifest: the files that other hosts are sent; None: they see what is here.
+        cause_text: puts a cause into words, for the line with which a restart begins in a log.
         preflight: whether hosts that are not this machine are tried out first.
     """
 
@@ -71,12 +72,14 @@ class Supervisor:
         spec: Spec,
         launch: Channel[protocol.Request, protocol.Notice],
         *,
+        cause_text: Callable[[Cause], str],
         manifest: Manifest | None = None,
         preflight: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._spec = spec
+        self._cause_text = cause_text
         self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._record = record.EventLog(str(folder.events_file))
@@ -201,7 +204,8 @@ class Supervisor:
 
     def _start_task(self, task: TaskPlan, attempt: int, cause: Cause | None) -> None:
         self._progress.pop(task.name, None)
-        order = start_order(self._spec, task, self._folder.job_id, attempt, cause)
+        words = "" if cause is None else self._cause_text(cause)
+        order = start_order(self._spec, task, self._folder.job_id, attempt, words)
         self._hosts.order(task.host, order)
 
     def _is_local(self, host: str) -> bool:
@@ -229,7 +233,9 @@ class Supervisor:
             return
         self._record_failed = True
         reason = f"the job's record {self._folder.events_file} cannot be written: {error.strerror}"
-        self.emit(events.Aborted(at=time.time(), cause=_uncoded(reason), exit_code=HostError.exit_code))
+        self.emit(
+            events.Aborted(at=time.time(), cause=_uncoded(reason), exit_code=HostError.exit_code)
+        )
 
     # Hosts ---------------------------------------------------------------------------------
 

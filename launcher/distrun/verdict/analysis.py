@@ -243,9 +243,7 @@ class _Analysis:
     def _job_failure(self, trigger: events.Event) -> Verdict:
         """Return the verdict on a failure that is no task's."""
         host = getattr(trigger, "host", "")
-        reason = getattr(trigger, "cause", None) or Cause(
-            Code.UNCODED, text=type(trigger).__name__
-        )
+        reason = getattr(trigger, "cause", None) or Cause(Code.UNCODED, text=type(trigger).__name__)
         kind, cause = Kind.OTHER, reason
         if any(each.errno in _DISK_FULL for each in _chain(reason)):
             elsewhere = host in self._failure.other_hosts

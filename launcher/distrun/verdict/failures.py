@@ -66,7 +66,7 @@ class FailureTracker:
         self._sent: set[int] = set()
 
     def on_event(self, before: JobState, event: events.Event, after: JobState) -> Failure | None:
-        """Note an event and its effect. Returns the failure that a restart or evaluator is about."""
+        """Note an event. Returns the failure that can be analyzed now, if there is one."""
         if isinstance(event, events.TaskExited) and event.task in before.tasks:
             host = before.hosts.get(before.tasks[event.task].host)
             self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
@@ -100,7 +100,7 @@ class FailureTracker:
     def _evaluator_failure(
         self, before: JobState, event: events.Event, after: JobState
     ) -> Failure | None:
-        """Return the failure of an evaluator that will not restart, without which the job goes on."""
+        """Return the failure of an evaluator that will not restart; the job goes on."""
         if isinstance(event, events.HostLost):
             return self._evaluator_lost(event, before, after)
         if not isinstance(event, (events.TaskExited, events.TaskEnded, events.TaskNotStarted)):

@@ -50,7 +50,7 @@ def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     if task.oom:
         return _out_of_memory(task)
     if number in CRASH_SIGNALS:
-        return _crash(task, number, log)
+        return _crash(task, log)
     if number == SIGTERM or task.code == TF_PREEMPTED:
         return _preempted(task, log)
     if task.signal is not None or (number == SIGKILL and log.exception is None):
@@ -212,7 +212,7 @@ def _preempted(task: TaskState, log: LogAnalysis) -> TaskFailure:
     )
 
 
-def _crash(task: TaskState, number: int | None, log: LogAnalysis) -> TaskFailure:
+def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
     known = _by_rules(task, log, log.abort_excerpts, (Kind.HOST_MEMORY,))
     if known is None and log.crashed_after_exception:
         known = failure_in_log(task, log)
