@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.record import EventLog, read
 
 STARTED = [events.TaskStarted(at=1.5, task=f"worker:{n}", attempt=0, pid=n) for n in range(5)]
@@ -27,14 +28,16 @@ def record(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_appended_is_read_in_order(record: Path):
+def test_what_is_appended_is_read_in_order(record: Path) -> None:
     assert read(str(record)) == STARTED
     assert record.stat().st_mode & 0o777 == 0o600
 
 
-def test_one_event_is_one_line_of_ascii(tmp_path: Path):
+def test_one_event_is_one_line_of_ascii(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    event = events.HostFault(at=0.0, host="a\nb\u2028", cause=because("caf\udce9 \x00"))
+    event = events.HostFault(
+        at=0.0, host="a\nb\u2028", cause=Cause(Code.LOG_DISK_FULL, path="caf\udce9 \x00")
+    )
     log = EventLog(str(path))
     written = log.append(event)
     log.close()
@@ -45,14 +48,14 @@ def test_one_event_is_one_line_of_ascii(tmp_path: Path):
     assert read(str(path)) == [event]
 
 
-def test_a_record_is_gone_on_with(record: Path):
+def test_a_record_is_gone_on_with(record: Path) -> None:
     log = EventLog(str(record))
     log.append(STARTED[0])
     log.close()
     assert read(str(record)) == [*STARTED, STARTED[0]]
 
 
-def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path):
+def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path) -> None:
     whole = record.read_bytes()
     start = whole.rindex(b"\n", 0, -1) + 1
     for size in range(start, len(whole)):
@@ -76,13 +79,15 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path):
     ],
     ids=range(10),
 )
-def test_a_line_that_cannot_be_understood_takes_no_other_with_it(record: Path, damage: bytes):
+def test_a_line_that_cannot_be_understood_takes_no_other_with_it(
+    record: Path, damage: bytes
+) -> None:
     lines = record.read_bytes().splitlines(keepends=True)
     record.write_bytes(b"".join([*lines[:2], damage, *lines[2:]]))
     assert read(str(record)) == STARTED
 
 
-def test_what_a_later_version_adds_to_an_event_is_left_out(record: Path):
+def test_what_a_later_version_adds_to_an_event_is_left_out(record: Path) -> None:
     known = {**events.encode(STARTED[0]), "later": {"a": 1}}
     record.write_text(json.dumps(known) + "\n")
     assert read(str(record)) == STARTED[:1]
@@ -93,12 +98,14 @@ FILL = """
 import sys
 from distrun import events
 from distrun.record import EventLog
+from distrun.agent.protocol import Cause, Code
 log = EventLog(sys.argv[1])
 count = 0
 for _ in range(2):
     try:
         while count < 10_000:
-            log.append(events.HostFault(at=float(count), host="h", cause=because("x") * (count % 211)))
+            cause = Cause(Code.LOG_DISK_FULL, path="x" * (count % 211))
+            log.append(events.HostFault(at=float(count), host="h", cause=cause))
             count += 1
     except OSError as error:
         print(count, error.errno, flush=True)
@@ -122,7 +129,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path):
+def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path) -> None:
     path = small_disk / "events.jsonl"
     (full, why), (end, why_then) = fill(path)
     assert why == why_then == 28
@@ -131,7 +138,7 @@ def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path)
     assert (end - full) * 100 > 200_000, "bytes that were kept, at 100 or more an event"
 
 
-def test_the_room_is_given_back_at_the_end(small_disk: Path):
+def test_the_room_is_given_back_at_the_end(small_disk: Path) -> None:
     path = small_disk / "events.jsonl"
     log = EventLog(str(path))
     for event in STARTED:
@@ -142,7 +149,7 @@ def test_the_room_is_given_back_at_the_end(small_disk: Path):
     assert read(str(path)) == STARTED
 
 
-def test_a_limit_on_files_is_an_error_and_the_record_stays_whole(tmp_path: Path):
+def test_a_limit_on_files_is_an_error_and_the_record_stays_whole(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     (count, _), (again, _) = fill(path, "prlimit", "--fsize=10000")
     assert count == again > 10

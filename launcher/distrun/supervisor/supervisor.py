@@ -280,7 +280,7 @@ class Supervisor:
                 self._stall.take(message.task, message.values.get("STEP"))
             self._clients.tell(message)
         elif isinstance(message, protocol.Fault):
-            self.emit(events.HostFault(at=message.at, host=host, cause=_uncoded(message.reason)))
+            self.emit(events.HostFault(at=message.at, host=host, cause=message.cause))
         elif self._state.outcome is None and self._preparation is not None:
             self._on_preparing(host, message, self._preparation)
 
@@ -305,7 +305,7 @@ class Supervisor:
 
     def _on_tensorboard(self, message: Report) -> None:
         if isinstance(message, protocol.TaskNotStarted):
-            self._say_tensorboard_ended(f"could not be started: {message.reason}")
+            self._say_tensorboard_ended(f"could not be started: {self._cause_text(message.cause)}")
         elif isinstance(message, protocol.TaskExited) and not self._is_finishing:
             status = syscalls.signal_name(message.signal) if message.signal else message.code
             self._say_tensorboard_ended(f"ended by itself ({status}); see {tensorboard.LOG}")

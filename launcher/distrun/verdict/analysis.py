@@ -35,8 +35,7 @@ _MOST_TASKS_QUOTED = 4
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _SERVING = re.compile(r"Started server with target: grpc://(\S+)")
 _ENOENT = 2
-_DISK_FULL = (28, 122)
-"""ENOSPC, EDQUOT."""
+_TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB)
 _START_KINDS = {
     Code.PROGRAM_NOT_FOUND: Kind.SCRIPT_NOT_FOUND,
     Code.PROGRAM_NOT_EXECUTABLE: Kind.PERMISSION,
@@ -245,7 +244,7 @@ class _Analysis:
         host = getattr(trigger, "host", "")
         reason = getattr(trigger, "cause", None) or Cause(Code.UNCODED, text=type(trigger).__name__)
         kind, cause = Kind.OTHER, reason
-        if any(each.errno in _DISK_FULL for each in _chain(reason)):
+        if reason.is_disk_full:
             elsewhere = host in self._failure.other_hosts
             variable = "XDG_STATE_HOME for its login" if elsewhere else "DISTRUN_HOME"
             kind = Kind.DISK_FULL
@@ -253,6 +252,8 @@ class _Analysis:
         elif isinstance(trigger, (events.HostLost, events.HostFault)):
             code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
             kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
+        elif any(each.code in _TAKEN for each in _chain(reason)):
+            kind = Kind.PORT_TAKEN
         source = Source.HOST if host else Source.DISTRUN
         evidence = Evidence(task=None, source=source, host=host, cause=reason)
         return Verdict(task=None, kind=kind, cause=cause, evidence=(evidence,))
