@@ -18,6 +18,7 @@ import pytest
 from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import Channel, encode
+from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
 from distrun.jobstore import JobFolder
 from distrun.spec.model import (
@@ -135,7 +136,7 @@ def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec) ->
     launch.open(replace(spec, hosts=(HostSpec(slots=1),)))
     state = launch.until_end()
     assert state.outcome.exit_code == 65
-    assert "2 tasks do not fit" in state.outcome.cause
+    assert "2 tasks do not fit" in cause_text(state.outcome.cause)
 
 
 def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
@@ -146,7 +147,7 @@ def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
     launches[0].open(spec)
     state = launches[0].until_end()
     assert state.outcome.exit_code == 69
-    assert "record" in state.outcome.cause
+    assert "record" in cause_text(state.outcome.cause)
     assert not any(isinstance(event, events.TaskStarted) for event in launches[0].history)
 
 
@@ -194,7 +195,7 @@ def test_an_agent_that_sends_noise_is_let_go(
     launches[0].open(spec)
     state = launches[0].until_end()
     assert state.outcome.exit_code == 69
-    assert "noise on the link" in state.outcome.cause
+    assert "noise on the link" in cause_text(state.outcome.cause)
 
 
 WITH_JUMPING_CLOCK = """

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_text
 from distrun.errors import HostError, StartTimeoutError
 from distrun.lifecycle import (
     PROMPT_GRACE,
@@ -63,7 +64,7 @@ def test_the_first_failure_decides_and_the_rest_is_stopped_promptly() -> None:
     assert job.exited("worker:1", 3) == told(*W)
     assert job.verdict == ("failed", 3, "task")
     assert job.state.outcome.task == "worker:1"
-    assert job.state.outcome.cause == "worker:1 exited 3"
+    assert cause_text(job.state.outcome.cause) == "worker:1 exited 3"
     decided_at = job.state.decided_at
     job.gone("worker:0", 1)
     job.ended("worker:1")
@@ -116,7 +117,7 @@ def test_a_server_that_exits_0_before_the_chief_has_failed(server: str) -> None:
     result, code, origin = job.verdict
     assert (result, origin) == ("failed", "distrun")
     assert code != 0
-    assert server in job.state.outcome.cause
+    assert server in cause_text(job.state.outcome.cause)
 
 
 @pytest.mark.parametrize("name", CLUSTER)
@@ -314,7 +315,7 @@ def test_tasks_that_do_not_start_in_time() -> None:
     job.started("worker:0")
     assert job.timed_out("start") == told(*W)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
-    assert "worker:1, worker:2" in job.state.outcome.cause
+    assert "worker:1, worker:2" in cause_text(job.state.outcome.cause)
 
 
 def test_the_start_timer_means_nothing_once_all_run() -> None:
@@ -359,7 +360,8 @@ def test_a_task_that_could_not_be_executed() -> None:
     assert actions == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert (
-        job.state.outcome.cause == "worker:1 could not be started: there is no program 'x' in PATH"
+        cause_text(job.state.outcome.cause)
+        == "worker:1 could not be started: there is no program 'x' in PATH"
     )
     assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
 
@@ -436,8 +438,8 @@ def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR091
     if what == "lost":
         return job(events.HostLost, host="localhost", cause=because("gone"))
     if what in ("start", "run", "evaluator"):
-        is_set = any(isinstance(each, SetTimer) and each.timer == what for each in job.actions)
-        return job(events.TimedOut, timer=what) if is_set else []
+        is_set = any(isinstance(each, SetTimer) and str(each.timer) == what for each in job.actions)
+        return job.timed_out(what) if is_set else []
     if lost:  # nobody is left there to say anything
         return []
     if what == "not started":

@@ -8,6 +8,7 @@ import pytest
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_text
 from distrun.errors import HostError
 from distrun.lifecycle import (
     SIGTERM,
@@ -34,9 +35,9 @@ def test_a_lost_host_takes_its_tasks_along() -> None:
     )
     assert actions == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.state.hosts["localhost"].lost == "its agent was killed by SIGKILL"
+    assert job.state.hosts["localhost"].lost == because("its agent was killed by SIGKILL")
     assert job.phases() == {"worker:0": "succeeded", "worker:1": "succeeded", "worker:2": "failed"}
-    assert "lost with its host" in job.state.tasks["worker:2"].reason
+    assert "lost with its host" in cause_text(job.state.tasks["worker:2"].reason)
 
 
 def test_a_host_with_nothing_but_the_evaluator_does_not_end_the_job() -> None:
@@ -44,8 +45,8 @@ def test_a_host_with_nothing_but_the_evaluator_does_not_end_the_job() -> None:
     assert job(events.HostLost, host="h3", cause=because("silent")) == []
     assert job.verdict is None
     assert job.phases()["evaluator:0"] == "failed"
-    assert "silent" in job.state.tasks["evaluator:0"].reason
-    assert job.state.hosts["h3"].lost == "silent"
+    assert "silent" in cause_text(job.state.tasks["evaluator:0"].reason)
+    assert job.state.hosts["h3"].lost == because("silent")
     for name in W:
         job.gone(name)
     assert job.verdict == ("succeeded", 0, "task")
@@ -104,7 +105,7 @@ def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot() -> None:
 @pytest.mark.parametrize(
     ("kind", "about", "words"),
     [
-        (events.HostLost, {"reason": "silent"}, "was lost: silent"),
+        (events.HostLost, {"cause": because("silent")}, "was lost: silent"),
         (
             events.HostFault,
             {"cause": Cause(Code.LOG_DISK_FULL, path="/x")},
@@ -120,7 +121,7 @@ def test_a_restart_that_needs_a_lost_host_ends_the_job(
     job(kind, host="h2", **about)
     assert job.exited("worker:0", 3) == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.state.outcome.cause == (
+    assert cause_text(job.state.outcome.cause) == (
         f"h2 {words}; worker:1 cannot start again there, as it should after worker:0 exited 3"
     )
     assert not any(isinstance(event, events.RestartPlanned) for event in job.history)

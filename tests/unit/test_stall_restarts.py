@@ -48,7 +48,7 @@ def test_a_task_that_starts_again_alone_begins_no_new_wait_for_progress(strategy
         backoff_over(job)
         job.actions.clear()
         job.started(name)
-        assert not [each for each in job.actions if getattr(each, "timer", "") == "stall"]
+        assert not [each for each in job.actions if getattr(each, "timer", None) == timer("stall")]
 
 
 def test_a_stall_of_parameter_servers_is_the_whole_groups() -> None:

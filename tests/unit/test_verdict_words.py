@@ -8,6 +8,7 @@ import pytest
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import RestartSpec
 from distrun.verdict.analysis import analyze
 from distrun.verdict.failures import failures
@@ -197,7 +198,7 @@ def test_a_direct_cause_counts_as_the_exception_does() -> None:
 
 def test_the_final_exception_is_named() -> None:
     verdict = alone(raised("ImportError: no x") + HANDLING + raised("ValueError: 'abc'"))
-    assert "ValueError: 'abc'" in verdict.cause
+    assert "ValueError: 'abc'" in cause_text(verdict.cause)
 
 
 ASIDES = {
@@ -211,14 +212,17 @@ ASIDES = {
 @pytest.mark.parametrize("what", ASIDES)
 def test_an_exception_by_the_way_does_not_hide_the_one_before(what: str) -> None:
     aside = ASIDES[what] + raised("AttributeError: 'NoneType' object has no attribute 'close'")
-    assert "ValueError: bad" in alone(raised("ValueError: bad") + aside).cause
-    assert "AttributeError" in alone(aside).cause
+    assert "ValueError: bad" in cause_text(alone(raised("ValueError: bad") + aside).cause)
+    assert "AttributeError" in cause_text(alone(aside).cause)
 
 
 def test_a_traceback_that_a_logger_set_in_is_seen() -> None:
     log = "".join(f"    {line}\n" for line in raised("ValueError: bad").splitlines())
     verdict = alone(log)
-    assert (verdict.kind, "ValueError: bad, at t.py:9" in verdict.cause) == (Kind.EXCEPTION, True)
+    assert (verdict.kind, "ValueError: bad, at t.py:9" in cause_text(verdict.cause)) == (
+        Kind.EXCEPTION,
+        True,
+    )
 
 
 def test_a_word_of_a_message_does_not_make_an_error_an_echo() -> None:
@@ -365,7 +369,7 @@ def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
 
 
 def test_the_advice_on_a_preemption_tells_when_it_is_free() -> None:
-    assert "after 60 s of life or a step" in alone("", 143).advice
+    assert "after 60 s of life or a step" in cause_advice(alone("", 143).cause)
 
 
 UNABLE = {
@@ -383,8 +387,10 @@ def test_what_could_not_be_started_has_the_advice_for_its_cause(cause) -> None:
     job(events.TaskNotStarted, task="worker:0", attempt=0, cause=cause)
     job.ended("worker:0")
     verdict = judged(job)
-    assert (verdict.kind, UNABLE[cause] in verdict.advice) == (Kind.NOT_STARTED, True)
-    assert ("the record was removed" in verdict.cause) == (cause.code is Code.LOG_NOT_OPENED)
+    assert (verdict.kind, UNABLE[cause] in cause_advice(verdict.cause)) == (Kind.NOT_STARTED, True)
+    assert ("the record was removed" in cause_text(verdict.cause)) == (
+        cause.code is Code.LOG_NOT_OPENED
+    )
 
 
 @pytest.mark.parametrize(
@@ -406,4 +412,7 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error, is_own) -> Non
     job.started("worker:0")
     job.gone("worker:0", 1)
     verdict = judged(job, worker0=raised(error))
-    assert (verdict.kind, "SO_REUSEPORT" in verdict.advice) == (Kind.PORT_TAKEN, is_own)
+    assert (verdict.kind, "SO_REUSEPORT" in cause_advice(verdict.cause)) == (
+        Kind.PORT_TAKEN,
+        is_own,
+    )
