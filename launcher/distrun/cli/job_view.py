@@ -180,9 +180,12 @@ def job_view(folder: JobFolder) -> JobView:
 def json_with_words(value: Any) -> Any:
     """Return a value as JSON with the words of its causes, for users and their programs.
 
-    A cause under the key `reason` becomes words, and its code and parameters are under
-    `reason_code`. Verdicts have `advice`, evidence has `place` and `text`.
+    A cause under the key `cause` becomes words, and its code and parameters are under
+    `cause_code`. Verdicts have `advice`, evidence has `place` and `text`.
     """
+    if isinstance(value, Evidence):
+        place, text = evidence_place(value), evidence_text(value)
+        return {"task": value.task, "place": place, "text": text}
     if not dataclasses.is_dataclass(value):
         return to_json(value)
     shown: dict[str, Any] = {}
@@ -197,8 +200,6 @@ def json_with_words(value: Any) -> Any:
             shown[name] = json_with_words(inner)
     if isinstance(value, Verdict):
         shown["advice"] = cause_advice(value.cause) or ""
-    elif isinstance(value, Evidence):
-        shown.update(place=evidence_place(value), text=evidence_text(value))
     return shown
 
 
