@@ -85,7 +85,9 @@ def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
         ),
     ],
 )
-def test_what_the_machine_cannot_do_is_one_line(small_mnist: Path, arguments, says: str) -> None:
+def test_what_the_machine_cannot_do_is_one_line(
+    small_mnist: Path, arguments: list[str], says: str
+) -> None:
     with alone("--data-dir", str(small_mnist), *arguments, CUDA_VISIBLE_DEVICES="-1") as job:
         assert job.finish() == 2
     assert says in job.lines[-1]

@@ -123,19 +123,19 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(
         assert job.finish() == 0
     assert numbers(epoch_of(job.lines, 1)) == pytest.approx(first_epoch, abs=2e-3)
 
-    said = re.search(r"test_(accuracy [\d.]+)", epoch_of(pair[0].lines, 2))
-    assert said
+    tested = re.search(r"test_(accuracy [\d.]+)", epoch_of(pair[0].lines, 2))
+    assert tested
     done = subprocess.run(
         [sys.executable, "-c", LOADED + APART, str(small_mnist / "mnist.npz"), str(model),
          str(saved), str(one)],
         cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     *accuracies, apart = done.stdout.splitlines()
-    assert accuracies == [said[1]] * 2, done.stderr
+    assert accuracies == [tested[1]] * 2, done.stderr
     assert float(apart) <= ONE_AND_TWO
     with alone("--data-dir", str(small_mnist), "--evaluate", str(saved)) as job:
         assert job.finish() == 0
-    assert f"ckpt-2 (epoch 2): test_{said[1]}" in job.lines[-1]
+    assert f"ckpt-2 (epoch 2): test_{tested[1]}" in job.lines[-1]
 
 
 def test_sigterm_in_an_epochs_loop_and_in_fit(small_mnist: Path, tmp_path: Path) -> None:

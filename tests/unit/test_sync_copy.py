@@ -45,7 +45,7 @@ class Host:
         """Bytes of files that have come over the link."""
         self.beats = 0
         self._jobs = 0
-        self._on_their_way: list[Message] = []
+        self._on_their_way: list[file_messages.FileDataReceived] = []
 
     def expect(self, manifest: Manifest) -> None:
         self._jobs += 1
@@ -98,12 +98,14 @@ class Host:
             if isinstance(message, file_messages.FilesRequested):
                 self.sender.resume(message)
             else:
+                assert isinstance(message, file_messages.FileDataReceived)
                 self._on_their_way.append(message)
 
         return Wires(hear)
 
-    def _to_agent(self, message: Message) -> None:
-        self.came += len(message.data)
+    def _to_agent(self, message: file_messages.FileList | file_messages.FileData) -> None:
+        if isinstance(message, file_messages.FileData):
+            self.came += len(message.data)
         self.taker.obey(message, self._to_supervisor())
 
     def _nobody(self, message: Message) -> None:

@@ -249,7 +249,7 @@ def summaries(folder: Path):
     }
 
 
-trained, tested = summaries(f"{RESULTS}/logs/train"), summaries(f"{RESULTS}/logs/test")
+trained, tested = summaries(Path(RESULTS, "logs/train")), summaries(Path(RESULTS, "logs/test"))
 assert {key for key in trained if key[0] == "batch_loss"} == {("batch_loss", 1), ("batch_loss", 11)}
 for epoch, line in enumerate(reference, 1):
     _, accuracy, loss, test_accuracy = map(float, numbers(line))
