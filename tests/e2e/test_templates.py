@@ -11,7 +11,7 @@ import pytest
 from distrun.resources import templates
 from distrun.strategies import STRATEGIES
 from harness.command import Distrun
-from job_harness import held_port
+from harness.training import held_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -148,9 +148,9 @@ class Job:
         return self.state.outcome
 
     @property
-    def verdict(self) -> tuple[str, int, str]:
-        outcome = self.outcome
-        return (outcome.result, outcome.exit_code, outcome.origin)
+    def verdict(self) -> tuple[str, int, str] | None:
+        outcome = self.state.outcome
+        return (outcome.result, outcome.exit_code, outcome.origin) if outcome else None
 
     def finish(self) -> None:
         """What the supervisor does once it has been told to finish."""

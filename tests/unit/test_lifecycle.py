@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError, StartTimeoutError
 from distrun.lifecycle import (
     PROMPT_GRACE,
@@ -113,7 +114,7 @@ def test_the_chiefs_exit_0_is_success_and_servers_are_stopped() -> None:
 def test_a_server_that_exits_0_before_the_chief_has_failed(server: str) -> None:
     job = running(PS, *CLUSTER)
     job.exited(server, 0)
-    result, code, origin = job.verdict
+    result, code, origin = not_none(job.verdict)
     assert (result, origin) == ("failed", "distrun")
     assert code != 0
     assert server in job.outcome.cause
@@ -245,8 +246,13 @@ def test_stopped_while_starting() -> None:
     assert job.stop() == told(*W, grace=GRACE)
     job.started("worker:1")
     assert job.phases()["worker:1"] == "stopping", "started after it was stopped"
-    job(events.TaskNotStarted, task="worker:2", attempt=0, reason="no memory")
-    assert job.phase() is JobPhase.STOPPING
+    job(
+        events.TaskNotStarted,
+        task="worker:2",
+        attempt=0,
+        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+    )
+    assert job.state.phase is JobPhase.STOPPING
     job.gone("worker:0", signal=SIGTERM)
     job.gone("worker:1", signal=SIGTERM)
     job.finish()
@@ -345,16 +351,23 @@ def test_a_task_that_could_not_be_executed() -> None:
     job.created(MWM)
     job.planned(*W)
     job.started("worker:0")
-    actions = job(events.TaskNotStarted, task="worker:1", attempt=0, reason="no such program")
+    actions = job(
+        events.TaskNotStarted,
+        task="worker:1",
+        attempt=0,
+        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+    )
     assert actions == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.outcome.cause == "worker:1 could not be started: no such program"
+    assert job.outcome.cause == "worker:1 could not be started: there is no program 'x' in PATH"
     assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
 
 
 def test_an_agents_fault_stops_all() -> None:
     job = running(MWM, *W)
-    assert job(events.HostFault, host="localhost", reason="its disk is full") == told(*W)
+    assert job(
+        events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x")
+    ) == told(*W)
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
@@ -418,7 +431,7 @@ def feed(job: Job, name: str, what: Any) -> list[Action]:  # noqa: PLR0911 - one
     if what == "stop":
         return job.stop()
     if what == "fault":
-        return job(events.HostFault, host="localhost", reason="broken")
+        return job(events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
     if what == "lost":
         return job(events.HostLost, host="localhost", reason="gone")
     if what in ("start", "run", "evaluator"):
@@ -427,7 +440,12 @@ def feed(job: Job, name: str, what: Any) -> list[Action]:  # noqa: PLR0911 - one
     if lost:  # nobody is left there to say anything
         return []
     if what == "not started":
-        return job(events.TaskNotStarted, task=name, attempt=0, reason="no")
+        return job(
+            events.TaskNotStarted,
+            task=name,
+            attempt=0,
+            cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+        )
     if what == "started":
         return job.started(name)
     if what == "ended":
@@ -461,8 +479,8 @@ def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history:
     decided = None
     for name, what in order:
         feed(job, name, what)
-        decided = decided or job.outcome
-        assert job.outcome == decided, "an outcome changed after it was decided"
+        decided = decided or job.state.outcome
+        assert job.state.outcome == decided, "an outcome changed after it was decided"
         assert replay(job.history) == job.state
         if any(isinstance(each, Finish) for each in job.actions):
             assert all(task.phase.is_final for task in job.state.tasks.values())
