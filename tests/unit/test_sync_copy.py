@@ -17,7 +17,7 @@ from distrun.agent.files.receiver import FileReceiver
 from distrun.agent.protocol import Message, file_messages
 from distrun.supervisor.hosts.file_delivery import Delivery
 from distrun.supervisor.hosts.file_sender import Sender, listed
-from distrun.sync.files import Survey
+from distrun.sync.file_selection import FileSelection
 from distrun.sync.manifest import LinkEntry, Manifest
 
 DEADLINE = 20.0
@@ -136,7 +136,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def manifest_of(top: Path) -> Manifest:
-    return Survey(str(top), [str(top)]).manifest()
+    return FileSelection(str(top), [str(top)]).manifest()
 
 
 def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
