@@ -143,7 +143,7 @@ class HostFault(Event):
     """The host's agent cannot go on and is ending its tasks."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,8 +199,10 @@ class PreflightEnded(Event):
 class Aborted(Event):
     """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
 
-    reason: str
     exit_code: int
+    reason: str = ""
+    cause: Cause | None = None
+    """Instead of `reason`, where an agent reported it."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -214,7 +216,7 @@ class TaskStarted(Event):
 class TaskNotStarted(Event):
     task: str
     attempt: int
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

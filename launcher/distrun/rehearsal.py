@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
+from distrun.cli.cause_text import cause_text
 from distrun.errors import HostError, InvalidSpecError
 from distrun.plan import READ
 from distrun.supervisor.hosts.pool import Callbacks, Hosts, unreachable_error
@@ -146,7 +147,7 @@ class Rehearsal:
         elif isinstance(message, protocol.PortsRefused):
             self._fail(host, self.preparation.refusal(host, message))
         elif isinstance(message, protocol.Fault):
-            self._fail(host, HostError(f"{host} cannot be prepared: {message.reason}"))
+            self._fail(host, HostError(f"{host} cannot be prepared: {cause_text(message.cause)}"))
         else:
             self.on_answer(host, message)
 

@@ -6,6 +6,7 @@ from functools import singledispatchmethod
 
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
+from distrun.cli.cause_text import cause_text
 from distrun.cli.progress import progress_words
 from distrun.cli.text_format import (
     format_bytes,
@@ -103,7 +104,7 @@ class Story:
 
     @_say.register
     def _(self, event: events.HostFault) -> str:
-        return f"{event.host} cannot go on: {event.reason}"
+        return f"{event.host} cannot go on: {cause_text(event.cause)}"
 
     @_say.register
     def _(self, event: events.HostLost) -> str:
@@ -167,7 +168,8 @@ class Story:
 
     @_say.register
     def _(self, event: events.Aborted) -> str:
-        return f"it cannot go on: {event.reason}"
+        reason = event.reason if event.cause is None else cause_text(event.cause)
+        return f"it cannot go on: {reason}"
 
     @_say.register
     def _(self, event: events.TaskStarted) -> str:
@@ -176,7 +178,7 @@ class Story:
 
     @_say.register
     def _(self, event: events.TaskNotStarted) -> str:
-        return f"{event.task} could not be started: {event.reason}"
+        return f"{event.task} could not be started: {cause_text(event.cause)}"
 
     @_say.register
     def _(self, event: events.TaskExited) -> str:

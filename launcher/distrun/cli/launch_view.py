@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.cli import console
+from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import (
     files_preserved_words,
     logs_incomplete_words,
@@ -136,8 +137,11 @@ def _message(event: events.Event, state: JobState) -> str | None:  # noqa: PLR09
     if isinstance(event, events.LinkRestored):
         return f"the link to {event.host} is restored"
     if isinstance(event, (events.HostLost, events.HostFault)) and state.outcome is None:
-        how = "is lost" if isinstance(event, events.HostLost) else "cannot go on"
-        return f"{event.host} {how}: {event.reason}; the job goes on without it"
+        if isinstance(event, events.HostLost):
+            how = f"is lost: {event.reason}"
+        else:
+            how = f"cannot go on: {cause_text(event.cause)}"
+        return f"{event.host} {how}; the job goes on without it"
     return None
 
 

@@ -8,6 +8,7 @@ from functools import singledispatch
 from typing import Any
 
 from distrun import events
+from distrun.cli.cause_text import cause_text
 from distrun.errors import HostError, StartTimeoutError
 from distrun.events import Event, Outcome
 from distrun.lifecycle.actions import Action, SetTimer, StartTask
@@ -118,10 +119,14 @@ def _(event: events.JobPlanned, state: JobState) -> Result:
     return state, [StartTask(name, 0) for name in state.tasks]
 
 
+def _reason(event: events.Aborted) -> str:
+    return event.reason if event.cause is None else cause_text(event.cause)
+
+
 @_step.register
 def _(event: events.Aborted, state: JobState) -> Result:
     outcome = Outcome(
-        result="failed", exit_code=event.exit_code, origin="distrun", cause=event.reason
+        result="failed", exit_code=event.exit_code, origin="distrun", cause=_reason(event)
     )
     return conclude(state, outcome, event.at)
 
@@ -153,7 +158,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> Result:
         attempt=event.attempt,
         exited_at=event.at,
         ended_at=event.at,
-        reason=event.reason,
+        reason=cause_text(event.cause),
     )
     state = state.with_tasks([failed])
     # One that ran before and cannot now is one more way in which an evaluator may fail.
@@ -163,7 +168,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> Result:
         result="failed",
         exit_code=HostError.exit_code,
         origin="distrun",
-        cause=f"{event.task} could not be started: {event.reason}",
+        cause=f"{event.task} could not be started: {failed.reason}",
         task=event.task,
     )
     return conclude(state, outcome, event.at)
@@ -310,8 +315,9 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 @_step.register
 def _(event: events.HostFault, state: JobState) -> Result:
     if _is_needed(state, event.host):
-        return conclude(state, lost_host(f"{event.host} cannot go on: {event.reason}"), event.at)
-    return _give_up_host(state, event.host, fault=event.reason)
+        cause = f"{event.host} cannot go on: {cause_text(event.cause)}"
+        return conclude(state, lost_host(cause), event.at)
+    return _give_up_host(state, event.host, fault=cause_text(event.cause))
 
 
 @_step.register

@@ -17,6 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun import events
+from distrun.agent import protocol
 from distrun.agent.protocol import probe_messages
 from distrun.errors import HostError
 from distrun.plan import PROXY_VARIABLES, split_address
@@ -77,9 +78,9 @@ class Preflight:
         self._calls = {host: self._targets(host) for host in hosts}
         self._asked_at: dict[str, float] = {}
         self._clocks: dict[str, tuple[float, float]] = {}
-        self._deaf: dict[str, dict[str, str]] = {}
+        self._listen_errors: dict[str, tuple[protocol.Cause, ...]] = {}
         self._dialled: dict[str, probe_messages.Dialled] = {}
-        self._hushed: set[str] = set()
+        self._quiet: set[str] = set()
         self._inspected: dict[str, probe_messages.Inspected] = {}
 
     def begin(self) -> None:
@@ -95,31 +96,31 @@ class Preflight:
         if isinstance(answer, probe_messages.Listening):
             now, asked = time.time(), self._asked_at[host]
             self._clocks[host] = (answer.at - (now + asked) / 2, max(0.0, (now - asked) / 2))
-            self._deaf[host] = answer.failed
-            if len(self._deaf) == len(self._hosts):
+            self._listen_errors[host] = tuple(answer.errors)
+            if len(self._listen_errors) == len(self._hosts):
                 self._dial()
         elif isinstance(answer, probe_messages.Dialled):
             self._dialled[host] = answer
             self._hush_when_dialled()
         elif isinstance(answer, probe_messages.StoppedListening):
-            self._hushed.add(host)
+            self._quiet.add(host)
         elif isinstance(answer, probe_messages.Inspected):
             self._inspected[host] = self._looked_at(host, answer)
 
     @property
     def waiting_for(self) -> list[str]:
         """The hosts that have yet to answer what they were asked last."""
-        if len(self._deaf) < len(self._hosts):
-            return [host for host in self._hosts if host not in self._deaf]
+        if len(self._listen_errors) < len(self._hosts):
+            return [host for host in self._hosts if host not in self._listen_errors]
         calling = [host for host, targets in self._calls.items() if targets]
         if len(self._dialled) < len(calling):
             return [host for host in calling if host not in self._dialled]
-        done = self._hushed & self._inspected.keys()
+        done = self._quiet & self._inspected.keys()
         return [host for host in self._hosts if host not in done]
 
     def checks(self) -> tuple[Check, ...] | None:
         """What it comes to; None while something has not been answered."""
-        if len(self._hushed & self._inspected.keys()) < len(self._hosts):
+        if len(self._quiet & self._inspected.keys()) < len(self._hosts):
             return None
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
@@ -130,7 +131,6 @@ class Preflight:
                 machines=tuple(self._machines),
                 digest=_digest(script) if is_script else "",
                 is_sent=self._spec.program.sync is not Sync.OFF,
-                seconds=_DIAL_SECONDS,
                 job_folder=str(self._folder),
                 job_disk=_free(self._folder),
             )
@@ -158,7 +158,7 @@ class Preflight:
             host=host,
             offset=offset,
             tolerance=tolerance,
-            deaf=self._deaf[host],
+            listen_errors=self._listen_errors[host],
             dialled=self._dialled.get(host),
             calls=sum(len(target.ports) for target in self._calls[host]),
             ports=self._ports[host],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import time
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events, plan
 from distrun.agent import protocol
+from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.errors import HostError
 from distrun.supervisor.hosts.addresses import addresses
 
@@ -69,16 +69,15 @@ class Preparation:
 
     def refusal(self, host: str, refused: protocol.PortsRefused) -> HostError:
         """Why a host cannot hold its ports, for people."""
-        if refused.reason:
-            return HostError(f"on {host} {refused.reason}", hint=_advice(refused.number))
-        each, hint = [], "end what holds it, or give another address in `cluster`"
-        for port, holder in refused.taken.items():
-            again = self._same_machine(host, int(port))
+        each, hint = [], None
+        for cause in refused.causes:
+            again = self._same_machine(host, cause.port) if cause.port else None
             if again is not None:
                 hint = "name each machine once in `hosts`, and give each task its own port"
-                each.append(f"port {port} is wanted on {again} and on {host}: one machine")
+                each.append(f"port {cause.port} is wanted on {again} and on {host}: one machine")
             else:
-                each.append(f"port {port} on {host} is taken" + (f": {holder}" if holder else ""))
+                hint = hint or cause_advice(cause)
+                each.append(cause_text(cause._replace(host=host)))
         return HostError("; ".join(each), hint=hint)
 
     def _same_machine(self, host: str, port: int) -> str | None:
@@ -162,13 +161,6 @@ def together(found: Mapping[str, HostError], order: Sequence[str]) -> HostError:
         messages.append(f"and {len(errors) - _MOST_NAMED} more hosts (`distrun doctor`)")
     hints = dict.fromkeys(error.hint for error in errors if error.hint is not None)
     return HostError("; ".join(messages), hint="; ".join(hints) or None)
-
-
-def _advice(number: int) -> str | None:
-    """What to do where ports cannot be held; `number` is the errno, 0 for too few free ones."""
-    if number in (errno.EMFILE, errno.ENFILE):
-        return "raise the limit on open files there (`ulimit -n`), or put fewer tasks on it"
-    return None if number else "widen `ports: {range: …}`"
 
 
 def _visible_gpus(environ: Mapping[str, str], indices: list[int]) -> tuple[str, ...]:

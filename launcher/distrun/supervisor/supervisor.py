@@ -19,6 +19,7 @@ from distrun import events, lifecycle
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
+from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
@@ -273,7 +274,7 @@ class Supervisor:
                 self._stall.take(message.task, message.values.get("STEP"))
             self._clients.tell(message)
         elif isinstance(message, protocol.Fault):
-            self.emit(events.HostFault(at=message.at, host=host, reason=message.reason))
+            self.emit(events.HostFault(at=message.at, host=host, cause=message.cause))
         elif self._state.outcome is None and self._preparation is not None:
             self._on_preparing(host, message, self._preparation)
 
@@ -298,7 +299,7 @@ class Supervisor:
 
     def _on_tensorboard(self, message: Report) -> None:
         if isinstance(message, protocol.TaskNotStarted):
-            self._say_tensorboard_ended(f"could not be started: {message.reason}")
+            self._say_tensorboard_ended(f"could not be started: {cause_text(message.cause)}")
         elif isinstance(message, protocol.TaskExited) and not self._is_finishing:
             status = syscalls.signal_name(message.signal) if message.signal else message.code
             self._say_tensorboard_ended(f"ended by itself ({status}); see {tensorboard.LOG}")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.agent.protocol import file_messages
+from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.errors import HostError
 from distrun.supervisor.hosts.file_sender import Sender, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from distrun.agent.protocol import Order, Report
+    from distrun.agent.protocol import Cause, Order, Report
     from distrun.sync.manifest import Manifest
 
 _TELL_SECONDS = 0.2
@@ -43,7 +44,7 @@ class Delivery:
         self._emit = emit
         self._tell = tell
         self._senders: dict[str, Sender] = {}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, Cause] = {}
         self._told = 0.0
         self._list: list[Order] = list(listed(manifest))
 
@@ -58,14 +59,15 @@ class Delivery:
         if not self._refused:
             return None
         if len(self._refused) == 1:
-            host, reason = next(iter(self._refused.items()))
-            text = f"{host} cannot have the program's files: {reason}"
+            host, cause = next(iter(self._refused.items()))
+            text = f"{host} cannot have the program's files: {cause_text(cause)}"
         else:
-            lines = [f"  {host}: {reason}" for host, reason in self._refused.items()]
+            lines = [f"  {host}: {cause_text(cause)}" for host, cause in self._refused.items()]
             text = "\n".join(
                 [f"{len(lines)} hosts cannot have the program's files", *lines],
             )
-        return HostError(text, hint=_hint(self._refused.values()))
+        advice = [cause_advice(cause) for cause in self._refused.values()]
+        return HostError(text, hint=next((each for each in advice if each is not None), None))
 
     def begin(self, host: str) -> None:
         """Start with a host whose agent has answered."""
@@ -83,7 +85,7 @@ class Delivery:
             self._on_ready(host, message)
         elif isinstance(message, file_messages.FilesRefused):
             self._waiting.discard(host)
-            self._refused[host] = message.reason
+            self._refused[host] = message.cause
             self._tell_all(at_once=True)
         elif isinstance(message, file_messages.FilesPreserved):
             self._emit(
@@ -137,18 +139,3 @@ class Delivery:
             total = sum(sender.size or 0 for sender in busy)
             is_over = self.is_settled
             self._tell(file_messages.TransferProgress(total if is_over else done, total, len(busy)))
-
-
-def _hint(reasons: Iterable[str]) -> str | None:
-    reasons = list(reasons)
-    if any("No space left" in reason or "quota" in reason.lower() for reason in reasons):
-        return (
-            "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login "
-            "to another disk"
-        )
-    if any(reason.startswith("/") for reason in reasons):  # a path there, and why not
-        return (
-            "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
-            "folder that can have it"
-        )
-    return None

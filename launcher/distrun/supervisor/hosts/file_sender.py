@@ -6,6 +6,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import FileData, FileList
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Sender:
         """Whether nobody has been told yet that it begins."""
         self.taken = 0
         """How many bytes of them it has."""
-        self.failure: str | None = None
+        self.failure: Cause | None = None
         """Why a file cannot be sent, once one cannot."""
 
     def resume(self, wanted: FilesRequested) -> None:
@@ -100,15 +101,15 @@ class Sender:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            self.failure = f"{name!r} cannot be sent: {error.strerror}"
+            self.failure = Cause(Code.FILE_NOT_READ, path=name, errno=error.errno or 0)
             return b""
         try:
             chunk = os.pread(descriptor, min(_CHUNK, size - self._offset), self._offset)
         except OSError as error:
-            self.failure = f"{name!r} cannot be sent: {error.strerror}"
+            self.failure = Cause(Code.FILE_NOT_READ, path=name, errno=error.errno or 0)
             return b""
         finally:
             os.close(descriptor)
         if not chunk:
-            self.failure = f"{name!r} became shorter while it was being sent"
+            self.failure = Cause(Code.FILE_TRUNCATED, path=name)
         return chunk

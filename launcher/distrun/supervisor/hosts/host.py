@@ -18,6 +18,7 @@ from distrun.agent.protocol import file_messages
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.agent.protocol.framing import Damage
 from distrun.agent.protocol.outbox import Outbox
+from distrun.cli.cause_text import cause_text
 from distrun.supervisor.hosts import bootstrap, ssh
 from distrun.supervisor.hosts.diagnosis import (
     Diagnosis,
@@ -314,8 +315,8 @@ class RemoteHost:
         try:
             messages = client.channel.receive()
         except ProtocolError as error:
-            self._listener.report(self, protocol.Fault(str(error), time.time()))
-            self._lose(str(error))
+            self._listener.report(self, protocol.Fault(error.cause, time.time()))
+            self._lose(cause_text(error.cause))
             return
         self._take(client, messages)
         if client is self._client and client.channel.ended:
@@ -393,7 +394,7 @@ class RemoteHost:
             self._due = now() + _PARTING_SECONDS
             self.kept = message.kept
         elif isinstance(message, protocol.Fault) and self.phase is LinkPhase.CONNECTING:
-            self._give_up(Diagnosis(message.reason, _NO_ROOM_HINT))
+            self._give_up(Diagnosis(cause_text(message.cause), _NO_ROOM_HINT))
         else:
             if isinstance(message, protocol.Hello):
                 self._door = message.door

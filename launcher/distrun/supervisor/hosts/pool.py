@@ -174,7 +174,7 @@ class Hosts:
         try:
             messages = link.channel.receive()
         except ProtocolError as error:
-            messages = [(0, protocol.Fault(str(error), time.time()))]
+            messages = [(0, protocol.Fault(error.cause, time.time()))]
             link.channel.ended = True
             link.channel.send(protocol.Shutdown())
         last = 0
