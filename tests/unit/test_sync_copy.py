@@ -19,7 +19,7 @@ from distrun.agent.protocol import Cause, Code, Message, file_messages
 from distrun.cli.cause_text import cause_text
 from distrun.supervisor.hosts.file_delivery import Delivery
 from distrun.supervisor.hosts.file_sender import Sender, listed
-from distrun.sync.files import Survey
+from distrun.sync.file_selection import FileSelection
 from distrun.sync.manifest import LinkEntry, Manifest
 from harness.values import not_none
 
@@ -141,7 +141,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def manifest_of(top: Path) -> Manifest:
-    return Survey(str(top), [str(top)]).manifest()
+    return FileSelection(str(top), [str(top)]).manifest()
 
 
 def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
