@@ -7,6 +7,7 @@ from typing import Any
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
     PROMPT_GRACE,
     SIGTERM,
@@ -146,18 +147,34 @@ class Job:
             exit_code=137,
         )
 
+    @property
+    def words(self) -> str:
+        """The cause of the job's outcome in words."""
+        return cause_text(self.outcome.cause)
+
     def phases(self) -> dict[str, str]:
         return {name: task.phase.value for name, task in self.state.tasks.items()}
+
+    def phase(self) -> JobPhase:
+        return self.state.phase
+
+    def undecided(self) -> bool:
+        return self.state.outcome is None
+
+    @property
+    def outcome(self) -> events.Outcome:
+        assert self.state.outcome is not None
+        return self.state.outcome
 
     @property
     def verdict(self) -> tuple[str, int, str] | None:
         outcome = self.state.outcome
-        return outcome and (outcome.result, outcome.exit_code, outcome.origin)
+        return (outcome.result, outcome.exit_code, outcome.origin) if outcome else None
 
     def finish(self) -> None:
         """What the supervisor does once it has been told to finish."""
         (outcome,) = [action.outcome for action in self.actions if isinstance(action, Finish)]
-        assert outcome == self.state.outcome
+        assert outcome == self.outcome
         self(events.JobEnded, outcome=outcome)
         assert self.state.phase.is_final
 
@@ -173,7 +190,7 @@ def running(
     job.created(strategy, success, **fields)
     assert job.planned(*names, places=places) == [StartTask(name, 0) for name in names]
     job.started(*names)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     return job
 
 

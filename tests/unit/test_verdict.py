@@ -9,6 +9,7 @@ from distrun.verdict.analysis import analyze
 from distrun.verdict.failures import failures
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
+from harness.values import not_none
 
 from .histories import MWM, PS, Job, because, running
 
@@ -126,8 +127,8 @@ def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() ->
 
 
 def test_each_restart_has_its_verdict_and_the_end_has_its_own() -> None:
-    policy = {"restart": on_two_hosts().state.policy.__class__(max=1, backoff=0.1)}
-    job = running(MWM, "worker:0", "worker:1", **policy)
+    policy = on_two_hosts().state.policy.__class__(max=1, backoff=0.1)
+    job = running(MWM, "worker:0", "worker:1", restart=policy)
     job.gone("worker:1", signal=9)
     job.gone("worker:0", 1)
     job.timed_out("restart:1")
@@ -180,7 +181,7 @@ def test_out_of_memory_by_the_kernels_word() -> None:
     (verdict,) = verdicts(job)
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.HOST_MEMORY)
     assert "Killed process 7" in verdict.evidence[0].text
-    assert "batch" in cause_advice(verdict.cause)
+    assert "batch" in not_none(cause_advice(verdict.cause))
 
 
 def test_what_is_logged_while_an_exception_takes_it_down_is_not_its_cause() -> None:

@@ -35,8 +35,7 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
     from distrun.jobstore import JobStore
     from distrun.record import EventReader
 
-    store = JobStore.default()
-    folder = store.find(job)
+    folder = JobStore.default().find(job)
     formatter = EventFormatter()
     record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:

@@ -150,7 +150,7 @@ def job_summary(folder: JobFolder) -> JobView:
 def job_view(folder: JobFolder) -> JobView:
     """Return a job with all its tasks, as they are now."""
     from distrun import control
-    from distrun.cli.usage import usages
+    from distrun.cli import usage
 
     job = job_summary(folder)
     state = job.state
@@ -161,7 +161,7 @@ def job_view(folder: JobFolder) -> JobView:
     }
     has_supervisor = job.supervisor is not None
     progress = control.progress(folder) if has_supervisor else {}
-    used = usages(list(here.values())) if has_supervisor else {}
+    used = usage.measure(list(here.values())) if has_supervisor else {}
     tasks = (
         TaskView(
             state=task,
