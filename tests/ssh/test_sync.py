@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from harness.command import Distrun
-from harness.network import CutOff, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.network import CutOff, Host, Hosts, Network, ProcessesOf, RemoteSpec
 from harness.waiting import wait_until
 
 TRAIN = """\
@@ -37,17 +37,17 @@ FILES = [".gitignore", "empty", "kept.log", "link", "a'b\n$(x)", "pkg/__init__.p
 
 
 @pytest.fixture
-def hide(network: Network) -> Callable[[Any, Path], None]:
+def hide(network: Network) -> Callable[[Host, Path], None]:
     """Have a host see an empty folder where this machine has one."""
 
-    def cover(host: Any, folder: Path) -> None:
+    def cover(host: Host, folder: Path) -> None:
         host.is_changed = True
         host.run("mount", "-t", "tmpfs", "none", str(folder))
 
     return cover
 
 
-def state_of(host: Any) -> Path:
+def state_of(host: Host) -> Path:
     return host.home / ".local" / "state" / "distrun"
 
 

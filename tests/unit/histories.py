@@ -136,15 +136,26 @@ class Job:
     def phases(self) -> dict[str, str]:
         return {name: task.phase.value for name, task in self.state.tasks.items()}
 
+    def phase(self) -> JobPhase:
+        return self.state.phase
+
+    def undecided(self) -> bool:
+        return self.state.outcome is None
+
+    @property
+    def outcome(self) -> events.Outcome:
+        assert self.state.outcome is not None
+        return self.state.outcome
+
     @property
     def verdict(self) -> tuple[str, int, str] | None:
         outcome = self.state.outcome
-        return outcome and (outcome.result, outcome.exit_code, outcome.origin)
+        return (outcome.result, outcome.exit_code, outcome.origin) if outcome else None
 
     def finish(self) -> None:
         """What the supervisor does once it has been told to finish."""
         (outcome,) = [action.outcome for action in self.actions if isinstance(action, Finish)]
-        assert outcome == self.state.outcome
+        assert outcome == self.outcome
         self(events.JobEnded, outcome=outcome)
         assert self.state.phase.is_final
 
@@ -160,7 +171,7 @@ def running(
     job.created(strategy, success, **fields)
     assert job.planned(*names, places=places) == [StartTask(name, 0) for name in names]
     job.started(*names)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     return job
 
 

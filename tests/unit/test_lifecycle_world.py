@@ -233,10 +233,10 @@ class World:
             told = [each for each in found if each[0] == "exit" and self.alive[each[1]].told]
             exits = [each for each in found if each[0] == "exit"]
             timers = [each for each in found if each[0] == "timer" and "restart" in each[1]]
-            choice = (calm or told or timers or sorted(exits) or [None])[0]
-            if choice is None:
+            ready = calm or told or timers or sorted(exits)
+            if not ready:
                 return
-            what, which = choice
+            what, which = ready[0]
             if what == "exit":
                 self.exit(which, None if self.alive[which].told else 0, SIGTERM
                           if self.alive[which].told else None, lived=1.0)  # fmt: skip

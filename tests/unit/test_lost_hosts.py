@@ -17,6 +17,7 @@ from distrun.lifecycle import (
 )
 from distrun.spec.model import RestartSpec
 from distrun.strategies import Success
+from harness.values import not_none
 
 from .histories import MWM, PS, Job, restartable, running, told
 
@@ -30,24 +31,24 @@ def test_a_lost_host_takes_its_tasks_along() -> None:
     job.gone("worker:0")
     job.exited("worker:1")
     actions = job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
-    assert actions == [Finish(job.state.outcome)]
+    assert actions == [Finish(job.outcome)]
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert job.state.hosts["localhost"].lost == "its agent was killed by SIGKILL"
     assert job.phases() == {"worker:0": "succeeded", "worker:1": "succeeded", "worker:2": "failed"}
-    assert "lost with its host" in job.state.tasks["worker:2"].reason
+    assert "lost with its host" in not_none(job.state.tasks["worker:2"].reason)
 
 
 def test_a_host_with_nothing_but_the_evaluator_does_not_end_the_job() -> None:
     job = running(MWM, *W, "evaluator:0", places=OFF, restart=RestartSpec(max=2))
     assert job(events.HostLost, host="h3", reason="silent") == []
-    assert job.verdict is None
+    assert job.undecided()
     assert job.phases()["evaluator:0"] == "failed"
-    assert "silent" in job.state.tasks["evaluator:0"].reason
+    assert "silent" in not_none(job.state.tasks["evaluator:0"].reason)
     assert job.state.hosts["h3"].lost == "silent"
     for name in W:
         job.gone(name)
     assert job.verdict == ("succeeded", 0, "task")
-    assert job.actions[-1] == Finish(job.state.outcome)
+    assert job.actions[-1] == Finish(job.outcome)
 
 
 def test_an_evaluators_restart_is_no_more_once_its_host_is_lost() -> None:
@@ -58,7 +59,7 @@ def test_an_evaluators_restart_is_no_more_once_its_host_is_lost() -> None:
     assert actions == [CancelTimer("restart:1")]
     assert job.phases()["evaluator:0"] == "failed"
     assert job.timed_out("restart:1") == []
-    assert job.verdict is None
+    assert job.undecided()
 
 
 def test_a_job_whose_evaluator_is_lost_while_it_starts_has_started_without_it() -> None:
@@ -66,9 +67,9 @@ def test_a_job_whose_evaluator_is_lost_while_it_starts_has_started_without_it() 
     job.created(MWM)
     job.planned("worker:0", "evaluator:0", places=OFF)
     job.started("worker:0")
-    assert job.state.phase is JobPhase.STARTING
+    assert job.phase() is JobPhase.STARTING
     job(events.HostLost, host="h3", reason="silent")
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
 
 
 def test_where_success_needs_the_evaluator_its_host_ends_the_job() -> None:
@@ -82,7 +83,7 @@ def test_the_host_of_a_finished_task_is_not_needed(how: str) -> None:
     job = running(MWM, "worker:0", "worker:1", places=OFF)
     getattr(job, how)("worker:1")
     job(events.HostLost, host="h2", reason="silent")
-    assert job.verdict is None
+    assert job.undecided()
     assert job.phases()["worker:1"] == "succeeded"
     job.gone("worker:0")
     assert job.verdict == ("succeeded", 0, "task")
@@ -118,7 +119,7 @@ def test_a_restart_that_needs_a_lost_host_ends_the_job(
     job(kind, host="h2", **about)
     assert job.exited("worker:0", 3) == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.state.outcome.cause == (
+    assert job.outcome.cause == (
         f"h2 {words}; worker:1 cannot start again there, as it should after worker:0 exited 3"
     )
     assert not any(isinstance(event, events.RestartPlanned) for event in job.history)
@@ -137,7 +138,7 @@ def test_a_restart_that_needs_no_lost_host_is_none_of_its_business() -> None:
     job = running(PS, *CLUSTER, "evaluator:0", places=OFF, restart=RestartSpec(max=2))
     job(events.HostLost, host="h3", reason="silent")
     job.exited("worker:0", 3)
-    assert job.verdict is None
+    assert job.undecided()
     assert job.phases()["worker:0"] == "exited"
 
 
@@ -152,7 +153,7 @@ def test_an_evaluator_on_a_host_that_cannot_go_on_stays_down() -> None:
 def test_a_host_that_is_lost_before_anything_is_planned_ends_the_job() -> None:
     job = Job()
     job.created(MWM)
-    assert job(events.HostLost, host="h2", reason="silent") == [Finish(job.state.outcome)]
+    assert job(events.HostLost, host="h2", reason="silent") == [Finish(job.outcome)]
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 

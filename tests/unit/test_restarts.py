@@ -75,8 +75,8 @@ def test_a_mirrored_group_starts_again_together(victim: str) -> None:
     actions = job.exited(victim, signal=SIGKILL)
     assert actions[:3] == told(*group), "the evaluator is not told to stop"
     assert isinstance(actions[3], SetTimer)
-    assert job.state.phase is JobPhase.RESTARTING
-    assert job.verdict is None
+    assert job.phase() is JobPhase.RESTARTING
+    assert job.undecided()
     for name in group:
         if name != victim:
             job.exited(name, signal=SIGTERM)
@@ -84,7 +84,7 @@ def test_a_mirrored_group_starts_again_together(victim: str) -> None:
     assert backoff_over(job) == [], "one of the group has not ended"
     assert starts(job.ended(group[2])) == [(name, 1) for name in group]
     job.started(*group)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     assert job.attempts() == {**dict.fromkeys(group, 1), "evaluator:0": 0}
 
 
@@ -98,7 +98,7 @@ def test_who_has_exited_0_already_starts_again_with_the_group() -> None:
     restart_all(job, *W)
     for name in W[1:]:
         job.gone(name)
-        assert job.verdict is None, "worker:0's first exit 0 is of an attempt that does not count"
+        assert job.undecided(), "worker:0's first exit 0 is of an attempt that does not count"
     job.gone("worker:0")
     assert job.verdict == ("succeeded", 0, "task")
 
@@ -107,7 +107,7 @@ def test_who_has_exited_0_already_starts_again_with_the_group() -> None:
 def test_a_parameter_servers_worker_starts_again_alone(how: dict[str, int]) -> None:
     job = restartable(PS, *CLUSTER)
     assert job.exited("worker:1", **how)[:1] == told("worker:1")
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     job.ended("worker:1")
     assert job.phases()["worker:1"] == "restarting"
     assert starts(backoff_over(job)) == [("worker:1", 1)]
@@ -150,7 +150,7 @@ def test_the_addresses_stay() -> None:
 def test_an_evaluator_starts_again_alone_and_disturbs_nobody() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0", max=1)
     job.gone("evaluator:0", 1)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     assert starts(backoff_over(job)) == [("evaluator:0", 1)]
     job.started("evaluator:0")
     assert job.state.budgets[Account.JOB].counted == 0, "it has restarts of its own"
@@ -205,7 +205,7 @@ def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(b
 def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restart_left() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0", max=1, success=Success.ALL)
     job.gone("evaluator:0", 4)
-    assert job.verdict is None
+    assert job.undecided()
     restart_all(job, "evaluator:0")
     job.exited("evaluator:0", 4)
     assert job.verdict == ("failed", 4, "task")
@@ -227,7 +227,7 @@ def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried() 
         restart_all(job, *W)
     job.exited("worker:2", 5)
     assert job.verdict == ("failed", 5, "task")
-    assert job.state.outcome.cause == "worker:2 exited 5, after 2 restarts"
+    assert job.outcome.cause == "worker:2 exited 5, after 2 restarts"
     assert [each.left for each in restarts_planned(job)] == [1, 0]
     assert not job.state.restarts
 
@@ -236,7 +236,7 @@ def test_what_the_spec_never_restarts_fails_at_once() -> None:
     job = restartable(MWM, *W, never_on=(2, 137))
     job.exited("worker:1", 2)
     assert job.verdict == ("failed", 2, "task")
-    assert "restart.never_on" in job.state.outcome.cause
+    assert "restart.never_on" in job.outcome.cause
     job = restartable(MWM, *W, never_on=(2, 137))
     job.exited("worker:1", signal=SIGKILL)
     assert job.verdict == ("failed", 137, "task"), "128 + the signal is its exit code"
@@ -245,11 +245,11 @@ def test_what_the_spec_never_restarts_fails_at_once() -> None:
 def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun() -> None:
     job = restartable(MWM, *W, never_on=(3,))
     job.exited("worker:0", 1)
-    assert job.state.phase is JobPhase.RESTARTING
+    assert job.phase() is JobPhase.RESTARTING
     job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=False)
     assert job.verdict == ("failed", 3, "task")
-    assert job.state.outcome.task == "worker:1"
-    assert "restart.never_on" in job.state.outcome.cause
+    assert job.outcome.task == "worker:1"
+    assert "restart.never_on" in job.outcome.cause
     job.ended("worker:0", "worker:1")
     job.gone("worker:2", signal=SIGTERM)
     assert [action for action in job.actions if isinstance(action, Finish)]
@@ -259,7 +259,7 @@ def test_what_is_stopped_for_a_restart_may_exit_as_it_likes() -> None:
     job = restartable(MWM, *W, never_on=(3, 143))
     job.exited("worker:0", 1)
     job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=True)
-    assert job.verdict is None
+    assert job.undecided()
 
 
 def test_a_program_that_cannot_be_executed_is_never_tried_again() -> None:
@@ -288,11 +288,11 @@ def test_after_a_spell_of_health_restarts_are_counted_from_0_again() -> None:
     assert job.actions[-1] == SetTimer("health:job", 600.0), "all of it runs again"
     job.timed_out("health:job")
     job.exited("worker:0", 1)
-    assert job.verdict is None
+    assert job.undecided()
     restart_all(job, *W)
     actions = job.exited("worker:0", 1)
     assert job.verdict == ("failed", 1, "task")
-    assert job.state.outcome.cause == "worker:0 exited 1, after 2 restarts"
+    assert job.outcome.cause == "worker:0 exited 1, after 2 restarts"
     assert CancelTimer("health:job") not in actions, "the job is over"
 
 
@@ -329,7 +329,7 @@ def test_after_a_preemption_the_others_have_the_grace_and_it_is_free(how: dict[s
     job.ended(*W)
     backoff_over(job)
     job.started(*W)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
 
 
 def test_an_attempt_that_came_to_a_step_was_worth_it_however_short() -> None:
@@ -401,7 +401,7 @@ def test_stopped_while_it_waits_to_start_again_it_ends_at_once() -> None:
     for name in ("worker:0", "worker:2"):
         job.gone(name, signal=SIGTERM)
     assert set(job.phases().values()) == {"restarting"}
-    assert job.stop() == [CancelTimer("restart:1"), Finish(job.state.outcome)]
+    assert job.stop() == [CancelTimer("restart:1"), Finish(job.outcome)]
     assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "stopped"}
     job.finish()
     assert job.verdict == ("stopped", 137, "distrun")
@@ -436,7 +436,7 @@ def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is() -> None:
     job.started("worker:0")
     job.timed_out("start")
     assert job.verdict == ("failed", 75, "distrun")
-    assert job.state.outcome.cause.endswith("worker:1, worker:2")
+    assert job.outcome.cause.endswith("worker:1, worker:2")
 
 
 def test_a_failure_before_all_have_started_restarts_too() -> None:

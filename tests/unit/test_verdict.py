@@ -123,8 +123,8 @@ def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() ->
 
 
 def test_each_restart_has_its_verdict_and_the_end_has_its_own() -> None:
-    policy = {"restart": on_two_hosts().state.policy.__class__(max=1, backoff=0.1)}
-    job = running(MWM, "worker:0", "worker:1", **policy)
+    policy = on_two_hosts().state.policy.__class__(max=1, backoff=0.1)
+    job = running(MWM, "worker:0", "worker:1", restart=policy)
     job.gone("worker:1", signal=9)
     job.gone("worker:0", 1)
     job.timed_out("restart:1")

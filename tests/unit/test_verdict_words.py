@@ -236,7 +236,7 @@ def test_a_word_of_a_message_does_not_make_an_error_an_echo() -> None:
 
 @pytest.mark.parametrize("timer", ["run", "stall"])
 @pytest.mark.parametrize("log", [HANDLED + "training goes on\n", HANDLED])
-def test_a_job_that_took_too_long_did_not_fail_of_what_was_handled(timer, log) -> None:
+def test_a_job_that_took_too_long_did_not_fail_of_what_was_handled(timer: str, log: str) -> None:
     job = running(MWM, "worker:0", "worker:1", run_timeout=60.0, stall_timeout=9.0)
     job.timed_out(timer)
     job.gone("worker:0", signal=15)
@@ -304,7 +304,7 @@ CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-1
         "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send\n\nRPC: /tensorflow.X/Shutdown\n",
     ],
 )
-def test_an_exception_that_was_a_stopped_tasks_last_word_is_the_cause(after) -> None:
+def test_an_exception_that_was_a_stopped_tasks_last_word_is_the_cause(after: str) -> None:
     verdict = judged(one_beside(1), worker0=raised("ValueError: bad") + after, worker1=ECHO)
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
 
@@ -322,7 +322,9 @@ def test_what_a_task_says_when_it_was_told_to_end_is_no_cause() -> None:
     ("log", "code", "signal"),
     [(DUMP, None, 11), (DUMP, 139, None), (ABORTED, None, 6), ("epoch 1\n", None, 11)],
 )
-def test_a_crash_that_was_slower_than_its_echo_is_the_cause(log, code: int, signal) -> None:
+def test_a_crash_that_was_slower_than_its_echo_is_the_cause(
+    log: str, code: int, signal: int | None
+) -> None:
     job = running(MWM, "worker:0", "worker:1")
     job.gone("worker:0", 1)
     job.gone("worker:1", code, signal)
@@ -376,7 +378,7 @@ UNABLE = {
 
 
 @pytest.mark.parametrize("cause", UNABLE)
-def test_what_could_not_be_started_has_the_advice_for_its_cause(cause) -> None:
+def test_what_could_not_be_started_has_the_advice_for_its_cause(cause: Cause) -> None:
     job = Job()
     job.created(MWM)
     job.planned("worker:0")
@@ -395,7 +397,7 @@ def test_what_could_not_be_started_has_the_advice_for_its_cause(cause) -> None:
         ("OSError: [Errno 98] Address already in use", True),
     ],
 )
-def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error, is_own) -> None:
+def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: bool) -> None:
     job = Job()
     job.created(MWM)
     job.planned()
