@@ -68,7 +68,7 @@ def test_status_shows_progress_and_fits_80_columns(
     assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME PROGRESS"
     (tmp_path / "go").touch()
     assert distrun("wait").returncode == 0
-    assert "had come to epoch 1, step 120" in distrun("events").stdout
+    assert "last reported epoch 1, step 120" in distrun("events").stdout
 
 
 def test_any_text_in_a_progress_report_is_harmless(
