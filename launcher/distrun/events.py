@@ -71,9 +71,14 @@ class HostReady(Event):
     python: str
     cores: float
     gpus: tuple[int, ...]
-    is_local: bool = True
+    kind: str = "local"
+    """How it is reached, for people."""
+    pid_namespace: str = ""
+    """Where its process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
+    folder_variable: str = "DISTRUN_HOME"
+    """The variable that moves the folder of its tasks' logs to another disk."""
     address: str | None = None
-    """By which address of it ssh came there."""
+    """The address at which the login arrived."""
     behind: float = 0.0
 
 
@@ -82,7 +87,7 @@ class HostLost(Event):
     """The host's agent is gone, and nothing of its tasks is left there."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -90,7 +95,7 @@ class LinkLost(Event):
     """The way to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -105,7 +110,7 @@ class LogsIncomplete(Event):
     """The logs of a host's tasks are not all on this machine."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -199,7 +204,7 @@ class PreflightEnded(Event):
 class Aborted(Event):
     """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
 
-    reason: str
+    cause: Cause
     exit_code: int
 
 
@@ -275,14 +280,14 @@ class TensorBoardStarted(Event):
 class TensorBoardEnded(Event):
     """It ended, or could not be started. No failure of the job."""
 
-    how: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StopRequested(Event):
-    """Somebody wants the job to end. `reason` names the command or the signal."""
+    """Somebody wants the job to end. `cause` names the command or the signal."""
 
-    reason: str
+    cause: Cause
     signal: int
     grace: float
     exit_code: int

@@ -153,7 +153,7 @@ class _Launch:
                 self._on_signal(signal.SIGHUP)
             else:
                 # Like any program in a pipe: end when nobody reads the output.
-                self._stop("the end of its output's reader", SIGPIPE_EXIT)
+                self._stop(Cause(Code.OUTPUT_READER_GONE), SIGPIPE_EXIT)
 
     def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
         from distrun.events import JobPlanned
@@ -183,13 +183,13 @@ class _Launch:
         else:
             how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
             self._view.print(f"{name}: stopping job {self._folder.job_id}{how}")
-        self._stop(name, 128 + number)
+        self._stop(Cause(Code.LAUNCH_SIGNALLED, signal=number), 128 + number)
 
-    def _stop(self, reason: str, exit_code: int) -> None:
+    def _stop(self, cause: Cause, exit_code: int) -> None:
         from distrun.agent.protocol import StopJob
 
         self._stop_requested = True
-        self._session.stop(StopJob(reason, signal.SIGTERM, None, exit_code))
+        self._session.stop(StopJob(cause, signal.SIGTERM, None, exit_code))
 
     def _result(self, state: lifecycle.JobState) -> int:
         from distrun.cli.report import failure_report

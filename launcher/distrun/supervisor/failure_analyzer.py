@@ -1,4 +1,4 @@
-"""Has verdicts found on a job's failures: gives the judge the ends of logs, and never fails it."""
+"""Analyzes a job's failures. Errors in the analysis never fail the job."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ if TYPE_CHECKING:
     from distrun.verdict.reading import Tail
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
-"""How much of a log's end is read; the second where the first is no more than one line's end."""
+"""How many bytes of a log's end are read; the second number if the first reaches no line start."""
 _MOST_SECONDS = 10.0
-"""After so long no more logs are read: a verdict must not hold up a job's end. It takes some
-milliseconds, but on a busy machine this process may have to wait for seconds amid them."""
+"""How long logs are read for one verdict, which must not delay a job's end. It takes some
+milliseconds, but a busy machine may stretch them to seconds."""
 
 
-class Court:
+class FailureAnalyzer:
+    """Finds the verdict on each failure of one job, from its events and the ends of its logs."""
+
     def __init__(self, folder: JobFolder) -> None:
         from distrun.verdict.case import FailureTracker
 
         self._folder = folder
-        self._docket = FailureTracker()
+        self._tracker = FailureTracker()
         self._deadline = 0.0
 
     def on_event(self, before: JobState, event: Event, after: JobState) -> Verdict | None:
-        """Note an event; a verdict on the failure after which it starts tasks again."""
+        """Note an event. Returns the verdict on a failure if a restart begins with the event."""
         try:
-            case = self._docket.note(before, event, after)
+            case = self._tracker.note(before, event, after)
             return None if case is None else self._judge(case)
-        except Exception:  # noqa: BLE001 - nothing that a verdict does may fail a job
+        except Exception:  # noqa: BLE001 - an error here must not fail the job
             _log_defect()
             return None
 
     def on_end(self, state: JobState) -> Verdict | None:
-        """The verdict on what failed the job; None where nothing did."""
+        """Return the verdict on what failed the job; None if nothing did."""
         outcome = state.outcome
         if outcome is None or outcome.result != "failed":
             return None
         try:
-            case = self._docket.last(state)
+            case = self._tracker.last(state)
             return None if case is None else self._judge(case)
-        except Exception:  # noqa: BLE001 - see above; the plain cause is all that is left
+        except Exception:  # noqa: BLE001 - see above; the plain cause remains
             _log_defect()
             return Verdict(task=outcome.task, kind=Kind.OTHER, cause=outcome.cause)
 
