@@ -1,17 +1,17 @@
-# Every target makes the virtual environment it needs and nothing outside this folder.
-#   PYTHON=python3.12   which Python to use (default: the first fit one that is found)
-#   VENV=.venv          where its virtual environment is made
-#   DATA_DIR=/path      demo, results: a folder that has mnist.npz or MNIST's four idx files
-#   ARGS="-k ports"     test: more arguments for pytest (-n 0: one test at a time)
-#   SEED=2              faults: other cells
+# Every target creates the virtual environment that it needs, and nothing outside this folder.
+#   PYTHON=python3.12   the Python to use (default: the first suitable one)
+#   VENV=.venv          the folder of the virtual environment
+#   DATA_DIR=/path      demo, results: a folder with mnist.npz or MNIST's four idx files
+#   ARGS="-k ports"     test: additional arguments for pytest (-n 0: one test at a time)
+#   SEED=2              faults: another selection
 
 PYTHON ?=
 VENV ?= .venv
 ARGS ?=
 SEED ?= 1
 
-# DATA_DIR goes to the recipe through the environment, as it was typed: a path may have
-# spaces, quotes or dollars in it.
+# DATA_DIR reaches the recipe unchanged, through the environment: a path may contain spaces,
+# quotes and dollar signs.
 ifdef DATA_DIR
 override DATA_DIR := $(value DATA_DIR)
 export DATA_DIR
@@ -21,11 +21,11 @@ export PYTHON
 .PHONY: help demo test lint smoke faults results docs clean distclean venv
 .DEFAULT_GOAL := help
 
-help: ## show this
+help: ## show this help
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
-demo: venv ## train MNIST on two workers of this machine (3 epochs, a minute or two)
+demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute or two)
 	@set --; \
 	if [ -n "$$DATA_DIR" ]; then \
 	    folder=$$(CDPATH= cd -- "$$DATA_DIR" 2>/dev/null && pwd) || { \
@@ -37,31 +37,31 @@ demo: venv ## train MNIST on two workers of this machine (3 epochs, a minute or 
 test: lint ## check style and types, then run all tests, the fast ones first
 	@"$(VENV)/bin/python" -m pytest -n 2 --dist loadgroup $(ARGS)
 
-lint: venv ## ruff and mypy
+lint: venv ## run ruff and mypy
 	@"$(VENV)/bin/python" -m ruff check .
 	@"$(VENV)/bin/python" -m ruff format --check .
 	@"$(VENV)/bin/python" -m mypy
 
-smoke: venv ## train, follow, detach and kill once, with the command as it is installed
+smoke: venv ## train, follow, detach and kill once with the installed command
 	@"$(VENV)/bin/python" tests/smoke.py
 
-faults: venv ## strike real training in some sixty ways (SEED=n draws others; a quarter of an hour)
+faults: venv ## inject faults into real training, in about sixty ways (SEED=n for others; 15 minutes)
 	@"$(VENV)/bin/python" tests/faults --seed "$(SEED)"
 	@"$(VENV)/bin/python" -m pytest -q tests/faults
 
-results: venv ## measure the bundled job and write docs/results.md (a quarter of an hour)
+results: venv ## measure the bundled job and write docs/results.md (15 minutes)
 	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 
-docs: venv ## write docs/cli.md and docs/spec.md anew, from the code
+docs: venv ## generate docs/cli.md and docs/spec.md from the code
 	@PYTHONPATH=launcher "$(VENV)/bin/python" scripts/docs.py
 
-clean: ## remove what the other targets made, except the virtual environment
+clean: ## remove the files of the other targets, except the virtual environment
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -not -path './$(VENV)/*' \
 	    -prune -exec rm -rf {} +
 
-distclean: clean ## remove the virtual environment as well
+distclean: clean ## remove the virtual environment, too
 	rm -rf "$(VENV)"
 
 venv:

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "ssh"))
+sys.path.insert(0, str(ROOT / "tests"))
 
-import network as networks  # noqa: E402 - it lies beside the tests that it is made for
+from harness import network as networks  # noqa: E402
 
 PEERS = ("clush", "pdsh")
 

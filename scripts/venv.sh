@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes the virtual environment $1 for the Makefile, with distrun installed from this checkout.
-# Does nothing if that was done before and neither pyproject.toml nor the checkout's place has
-# changed. $PYTHON, if set, names the interpreter.
+# Creates the virtual environment $1 for the Makefile, with distrun installed from this checkout.
+# Does nothing if it exists, and pyproject.toml and the checkout's path are unchanged.
+# $PYTHON, if set, names the interpreter.
 set -eu
 
 venv=$1
@@ -15,7 +15,7 @@ fail() {
     exit 1
 }
 
-# Being found is not enough: a version manager has stand-ins for versions that are not there.
+# Runs each candidate: version managers install stand-ins for versions that are missing.
 find_python() {
     if [ -n "${PYTHON:-}" ]; then
         "$PYTHON" -c "$fit" 2>/dev/null ||
@@ -33,21 +33,21 @@ find_python() {
         "Install one, or name it: make ... PYTHON=/path/to/python3"
 }
 
-# Whether there is one, of the Python that was asked for.
-there() {
+# Whether the virtual environment works and has the requested Python.
+venv_works() {
     found=$("$venv/bin/python" -c "$version" 2>/dev/null) || return 1
     [ -z "${PYTHON:-}" ] || [ "$found" = "$("$PYTHON" -c "$version")" ]
 }
 
 [ -z "${PYTHON:-}" ] || find_python >/dev/null
 wanted="$(cksum <pyproject.toml) $(pwd)"
-if there && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+if venv_works && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
 
-# TensorFlow's wheels are 2 GB on disk: an environment that works is brought up to date, not
-# made anew. One whose making was interrupted may have no pip.
-if ! { there && "$venv/bin/python" -m pip --version >/dev/null 2>&1; }; then
+# TensorFlow takes 2 GB of disk, so a working environment is updated and not recreated. If its
+# creation was interrupted, it may lack pip.
+if ! { venv_works && "$venv/bin/python" -m pip --version >/dev/null 2>&1; }; then
     python=$(find_python)
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         fail "$python cannot make virtual environments." \

@@ -11,25 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import hypothesis
 import psutil
 import pytest
 
+from harness.command import Distrun, Json, Status
+from harness.processes import alive
+from harness.waiting import wait_until
+
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-SOON = 60.0
-"""Seconds that what comes at once may take on a machine that others use too."""
 LEFT_BEHIND_AFTER = 30.0
 """Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
@@ -47,91 +46,6 @@ hypothesis.settings.load_profile("any machine")
 # What is started is to find what it finds in most shells, wherever the tests are run.
 for _name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
     os.environ.pop(_name, None)
-
-T = TypeVar("T")
-
-
-class WaitUntil(Protocol):
-    def __call__(self, predicate: Callable[[], T], timeout: float = SOON, what: str = "") -> T: ...
-
-
-def _wait_until(predicate: Callable[[], T], timeout: float = SOON, what: str = "") -> T:
-    """Return the first true value of `predicate`; fail the test after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while True:
-        value = predicate()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            name = what or getattr(predicate, "__name__", repr(predicate))
-            pytest.fail(f"not within {timeout:g} s: {name}; last value: {value!r}")
-        time.sleep(0.01)
-
-
-def _alive(process: psutil.Process | int) -> bool:
-    try:
-        found = psutil.Process(process) if isinstance(process, int) else process
-        return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _survivors(job_id: str) -> list[psutil.Process]:
-    """List living processes with this job's id in the environment they were started with."""
-    wanted = f"DISTRUN_JOB_ID={job_id}".encode()
-    found = []
-    for pid in psutil.pids():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environ:
-                if wanted in environ.read().split(b"\0"):
-                    found.append(psutil.Process(pid))
-        except (OSError, psutil.NoSuchProcess):
-            continue
-    return [process for process in found if _alive(process)]
-
-
-class Distrun:
-    """The command line of this checkout, with its records in a home of the test's own."""
-
-    def __init__(self, home: Path, cwd: Path) -> None:
-        self.home = home
-        self.cwd = cwd
-        self.argv = (sys.executable, "-m", "distrun")
-        self._started: list[subprocess.Popen[Any]] = []
-
-    def __call__(
-        self, *args: str | os.PathLike[str], timeout: float = 120.0, **options: Any
-    ) -> subprocess.CompletedProcess[Any]:
-        """Run to the end; stdout and stderr are text unless `text=False`.
-
-        Raises:
-            subprocess.TimeoutExpired: it had not ended after `timeout` seconds.
-        """
-        options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.run(
-            [*self.argv, *args], timeout=timeout, check=False, **self._with_defaults(options)
-        )
-
-    def start(self, *args: str | os.PathLike[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start in the background; killed at the test's end if it still runs.
-
-        Its pipes, if `options` ask for any, are the caller's to read.
-        """
-        process = subprocess.Popen([*self.argv, *args], **self._with_defaults(options))
-        self._started.append(process)
-        return process
-
-    def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {"stdin": subprocess.DEVNULL, "cwd": self.cwd, **options}
-
-    def close(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
-            process.wait(SOON)
 
 
 @pytest.fixture(scope="session")
@@ -163,20 +77,17 @@ def distrun(distrun_home: Path, tmp_path: Path) -> Iterator[Distrun]:
     command.close()
 
 
-@pytest.fixture(scope="session")
-def wait_until() -> WaitUntil:
-    return _wait_until
+@pytest.fixture
+def status(distrun: Distrun) -> Status:
+    """Ask `status --json` for a job; the newest by default."""
 
+    def ask(*job: str) -> Json:
+        done = distrun("status", "--json", *job)
+        assert done.returncode == 0, done.stderr
+        asked: Json = json.loads(done.stdout)["job"]
+        return asked
 
-@pytest.fixture(scope="session")
-def alive() -> Callable[[psutil.Process | int], bool]:
-    """Tell whether a process (or process id) still runs; a zombie does not."""
-    return _alive
-
-
-@pytest.fixture(scope="session")
-def survivors() -> Callable[[str], list[psutil.Process]]:
-    return _survivors
+    return ask
 
 
 @pytest.fixture(scope="session")
@@ -201,15 +112,19 @@ def _nothing_left(request: pytest.FixtureRequest, kept_processes: set[int]) -> I
     me = psutil.Process()
     before = set(me.children(recursive=True))
     yield
-    deadline = time.monotonic() + LEFT_BEHIND_AFTER
-    while left := _living(set(me.children(recursive=True)) - before, kept_processes):
-        if time.monotonic() > deadline:
-            names = [_describe(process) for process in left]
-            for process in left:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            pytest.fail("left behind by this test:\n" + "\n".join(names))
-        time.sleep(0.01)
+
+    def left() -> list[psutil.Process]:
+        return _living(set(me.children(recursive=True)) - before, kept_processes)
+
+    try:
+        wait_until(lambda: not left(), LEFT_BEHIND_AFTER)
+    except AssertionError:
+        remaining = left()
+        names = [_describe(process) for process in remaining]
+        for process in remaining:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        pytest.fail("left behind by this test:\n" + "\n".join(names))
 
 
 def _living(processes: set[psutil.Process], kept: set[int]) -> list[psutil.Process]:
@@ -218,7 +133,7 @@ def _living(processes: set[psutil.Process], kept: set[int]) -> list[psutil.Proce
     for process in processes:
         if process.pid in kept:
             continue
-        if _alive(process):
+        if alive(process):
             living.append(process)
             continue
         try:

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+
+from harness.waiting import SOON, wait_until
 
 SPEC = """\
 name: {name}
@@ -30,9 +31,6 @@ program:
 """
 WORKERS = ("worker:0", "worker:1")
 TRAINED_WITHIN = 300.0
-SOON = 60.0
-
-T = TypeVar("T")
 
 
 class SmokeError(Exception):
@@ -42,15 +40,6 @@ class SmokeError(Exception):
 def expect(condition: object, what: str) -> None:
     if not condition:
         raise SmokeError(what)
-
-
-def wait_until(predicate: Callable[[], T], what: str, timeout: float = SOON) -> T:
-    deadline = time.monotonic() + timeout
-    while not (value := predicate()):
-        if time.monotonic() > deadline:
-            raise SmokeError(f"not within {timeout:g} s: {what}")
-        time.sleep(0.05)
-    return value
 
 
 class Smoke:
@@ -125,7 +114,7 @@ class Smoke:
         return found
 
     def expect_nothing_left(self) -> None:
-        wait_until(lambda: not self.processes(), "every process has ended")
+        wait_until(lambda: not self.processes(), what="every process has ended")
 
 
 def expect_trained(output: Path, epochs: int) -> None:
@@ -145,11 +134,11 @@ def train_and_follow(smoke: Smoke) -> None:
     with smoke.started(launched, "launch", smoke.spec("first"), *args) as launch:
         wait_until(
             lambda: launch.poll() is not None or '"first"' in smoke.run("ps", "-a", "--json"),
-            "the job is among those of `distrun ps`",
+            what="the job is among those of `distrun ps`",
         )
         with smoke.started(followed, "logs", "-f", "first") as logs:
-            wait_until(lambda: launch.poll() is not None, "the job has ended", TRAINED_WITHIN)
-            wait_until(lambda: logs.poll() is not None, "`logs -f` ends with the job")
+            wait_until(lambda: launch.poll() is not None, TRAINED_WITHIN, "the job has ended")
+            wait_until(lambda: logs.poll() is not None, what="`logs -f` ends with the job")
     expect(launch.returncode == 0, f"launch: {launch.returncode}\n{launched.read_text()[-3000:]}")
     expect(logs.returncode == 0, f"logs -f: {logs.returncode}\n{followed.read_text()[-3000:]}")
     expect_trained(launched, epochs=2)
@@ -183,7 +172,7 @@ def main() -> int:
             for step in (train_and_follow, detach_and_kill):
                 print(f"smoke: {step.__name__.replace('_', ' ')}", flush=True)
                 step(smoke)
-        except (SmokeError, subprocess.TimeoutExpired) as error:
+        except (SmokeError, AssertionError, subprocess.TimeoutExpired) as error:
             print(f"smoke: NOT as it must be: {error}", file=sys.stderr)
             if smoke.processes():
                 subprocess.run(

@@ -105,14 +105,6 @@ class Process:
         ]
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = DEADLINE) -> None:
-    """For what only shows in the file system."""
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def environment(**more: str) -> dict[str, str]:
     env = {
         name: value

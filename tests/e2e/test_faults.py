@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+
 from cells import MWM, PS, Cell
 from trial import has_memory_cgroups, tried
 
@@ -26,7 +29,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_what_must_hold_holds(cell, record_property):
+def test_what_must_hold_holds(cell, record_property: Callable[[str, object], None]) -> None:
     if cell.fault == "oom" and not has_memory_cgroups():
         pytest.skip("no memory cgroup can be made here")
     result = tried(cell)

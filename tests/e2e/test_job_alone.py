@@ -1,14 +1,18 @@
 """The job in one process. With TensorFlow: what is tested is that it trains, saves and resumes."""
 
 import signal
+from pathlib import Path
 
 import pytest
+
 from job_harness import alone, notified
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-def test_trains_and_tells_its_progress(small_mnist, tmp_path, monkeypatch):
+def test_trains_and_tells_its_progress(
+    small_mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with notified() as (notify, told), alone(
         "--data-dir", str(small_mnist), "--epochs", "2", "--steps-per-epoch", "12",
@@ -29,7 +33,7 @@ def test_trains_and_tells_its_progress(small_mnist, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_saves_and_the_next_launch_resumes_there(small_mnist, tmp_path):
+def test_sigterm_saves_and_the_next_launch_resumes_there(small_mnist: Path, tmp_path: Path) -> None:
     arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "it's here")]
     # Saved from two replicas, restored without a strategy.
     two = ["--strategy", "mirrored", "--replicas", "2"]
@@ -49,7 +53,9 @@ def test_sigterm_saves_and_the_next_launch_resumes_there(small_mnist, tmp_path):
         assert job.finish() == 0
 
 
-def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(small_mnist, tmp_path):
+def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
+    small_mnist: Path, tmp_path: Path
+) -> None:
     arguments = [
         "--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path),
         "--steps-per-epoch", "4", "--checkpoint-every", "2", "--epochs", "1",
@@ -79,7 +85,7 @@ def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(small_mnist,
         ),
     ],
 )
-def test_what_the_machine_cannot_do_is_one_line(small_mnist, arguments, says):
+def test_what_the_machine_cannot_do_is_one_line(small_mnist: Path, arguments, says: str) -> None:
     with alone("--data-dir", str(small_mnist), *arguments, CUDA_VISIBLE_DEVICES="-1") as job:
         assert job.finish() == 2
     assert says in job.lines[-1]

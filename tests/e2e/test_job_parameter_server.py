@@ -4,8 +4,12 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from harness.command import Distrun
+from harness.waiting import wait_until
 from job_harness import MAIN, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -21,7 +25,7 @@ program:
 SAVED = re.compile(r"preempted at epoch 1, after step (\d+): saved in saved")
 
 
-def test_sigterm_to_a_ps_or_to_all_saves_first(distrun, small_mnist, wait_until):
+def test_sigterm_to_a_ps_or_to_all_saves_first(distrun: Distrun, small_mnist: Path) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
     arguments = ["--", "--data-dir", str(small_mnist), "--steps-per-epoch", "100000"]
 
@@ -116,7 +120,7 @@ print("all is as it must be")
 """
 
 
-def test_a_worker_trains_on_its_own_images_which_no_graph_carries():
+def test_a_worker_trains_on_its_own_images_which_no_graph_carries() -> None:
     done = subprocess.run(
         [sys.executable, "-c", HANDED_OUT], cwd=MAIN.parent, capture_output=True, text=True,
         env=environment(TF_USE_LEGACY_KERAS="1"), timeout=100, check=False,
@@ -151,7 +155,7 @@ except FolderError as error:
 """
 
 
-def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told():
+def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SAVED_AGAIN],
         cwd=MAIN.parent, capture_output=True, text=True,

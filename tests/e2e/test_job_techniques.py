@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from harness.command import Distrun
 from job_harness import MAIN, alone, environment, notified, workers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
@@ -58,15 +60,15 @@ def script(name: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_replicas_have_the_gradients_of_the_mean_over_the_global_batch():
+def test_replicas_have_the_gradients_of_the_mean_over_the_global_batch() -> None:
     assert "all is as it must be" in script("gradients.py")
 
 
-def test_every_way_to_train_comes_to_the_same(small_mnist, tmp_path):
+def test_every_way_to_train_comes_to_the_same(small_mnist: Path, tmp_path: Path) -> None:
     assert "all is as it must be" in script("loops.py", str(small_mnist), str(tmp_path))
 
 
-def test_fit_on_servers_is_stopped_and_goes_on(tmp_path):
+def test_fit_on_servers_is_stopped_and_goes_on(tmp_path: Path) -> None:
     assert "all is as it must be" in script("fit_on_servers.py", str(tmp_path / "saved"))
 
 
@@ -80,7 +82,9 @@ def numbers(line: str) -> list[float]:
     return [float(word) for word in re.findall(r" ([\d.]+)", line.partition("/")[2])]
 
 
-def test_two_workers_export_summarize_and_save_by_one_of_them(small_mnist, tmp_path):
+def test_two_workers_export_summarize_and_save_by_one_of_them(
+    small_mnist: Path, tmp_path: Path
+) -> None:
     saved, model, logs = tmp_path / "saved", tmp_path / "model", tmp_path / "logs"
     (model / "variables").mkdir(parents=True)
     (model / "saved_model.pb").write_text("an older one")
@@ -134,7 +138,7 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(small_mnist, tmp_p
     assert f"ckpt-2 (epoch 2): test_{said[1]}" in job.lines[-1]
 
 
-def test_sigterm_in_an_epochs_loop_and_in_fit(small_mnist, tmp_path):
+def test_sigterm_in_an_epochs_loop_and_in_fit(small_mnist: Path, tmp_path: Path) -> None:
     arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path)]
     endless = ["--steps-per-epoch", "100000"]
     steps = [0]
@@ -165,7 +169,7 @@ program:
 """
 
 
-def test_fit_on_parameter_servers(distrun, small_mnist):
+def test_fit_on_parameter_servers(distrun: Distrun, small_mnist: Path) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
     done = distrun("launch", "job.yaml", "--", "--data-dir", str(small_mnist), timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,12 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.command import Distrun
+from harness.processes import alive
+from harness.waiting import wait_until
+
 pytestmark = pytest.mark.e2e
 PATIENCE = 240.0
 
 
 @pytest.fixture
-def train(distrun, small_mnist, tmp_path):
+def train(distrun: Distrun, small_mnist: Path, tmp_path: Path):
     """Start training in the background; a function of more arguments for the job."""
     spec = tmp_path / "mnist.yaml"
     spec.write_text(
@@ -41,7 +45,7 @@ def train(distrun, small_mnist, tmp_path):
 
 
 @pytest.fixture
-def said(distrun):
+def said(distrun: Distrun):
     """How often a pattern stands in what launch has shown so far."""
 
     def count(pattern: str) -> int:
@@ -52,7 +56,7 @@ def said(distrun):
 
 
 @pytest.fixture
-def told(distrun):
+def told(distrun: Distrun):
     """What the workers have printed that matches, or its groups, in the order of its coming."""
 
     def find(pattern: str) -> list:
@@ -62,7 +66,7 @@ def told(distrun):
     return find
 
 
-def job_of(distrun) -> dict:
+def job_of(distrun: Distrun) -> dict:
     return json.loads(distrun("status", "--json").stdout)["job"]
 
 
@@ -72,8 +76,8 @@ def leftovers(saved: Path) -> list[str]:
 
 
 def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
-    distrun, train, told, wait_until, alive, tmp_path
-):
+    distrun: Distrun, train, told, tmp_path: Path
+) -> None:
     # It saves at every step: the signal most likely comes in the middle of saving.
     launch = train("--epochs", "10000", "--checkpoint-every", "1")
     wait_until(lambda: len(told(r"epoch 1/.*")) == 2, PATIENCE, "both trained an epoch")
@@ -97,8 +101,8 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
 
 
 def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
-    distrun, train, said, told, wait_until, tmp_path
-):
+    distrun: Distrun, train, said, told, tmp_path: Path
+) -> None:
     launch = train("--epochs", "10000")
     wait_until(lambda: len(told(r"epoch 1/.*")) == 2, PATIENCE, "both trained an epoch")
     pids = {task["task"]: task["pid"] for task in job_of(distrun)["task_states"]}
@@ -121,7 +125,7 @@ def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
     assert results[0] == results[1]
 
 
-def test_ctrl_c_gives_training_time_to_save(distrun, train, said, wait_until):
+def test_ctrl_c_gives_training_time_to_save(distrun: Distrun, train, said) -> None:
     launch = train("--epochs", "10000")
     wait_until(lambda: said(r"^worker:\d \| epoch 1/") == 2, PATIENCE, "both trained an epoch")
     launch.send_signal(signal.SIGINT)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.command import Distrun
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PLAIN = Path(__file__).parent / "plain"
 
 
-def launch(distrun, script: str, strategy: str, cluster: str, env: str = "{}") -> str:
+def launch(distrun: Distrun, script: str, strategy: str, cluster: str, env: str = "{}") -> str:
     """Runs it to its success, and returns what its tasks printed."""
     (distrun.cwd / "job.yaml").write_text(
         f"strategy: {strategy}\ncluster: {cluster}\n"
@@ -23,7 +25,7 @@ def launch(distrun, script: str, strategy: str, cluster: str, env: str = "{}") -
     return done.stdout
 
 
-def test_keras_fit_with_model_checkpoint(distrun):
+def test_keras_fit_with_model_checkpoint(distrun: Distrun) -> None:
     output = launch(
         distrun, "fit.py", "multi_worker_mirrored", "{worker: 2}", "{TF_USE_LEGACY_KERAS: 1}"
     )
@@ -34,12 +36,12 @@ def test_keras_fit_with_model_checkpoint(distrun):
     assert not [name for name in saved if "temp" in name]
 
 
-def test_coordinator_with_servers_that_join(distrun):
+def test_coordinator_with_servers_that_join(distrun: Distrun) -> None:
     output = launch(distrun, "coordinator.py", "parameter_server", "{chief: 1, worker: 2, ps: 2}")
     assert "chief:0  | coordinator: steps 31 shards 2" in output
 
 
-def test_run_and_reduce_with_a_chief(distrun):
+def test_run_and_reduce_with_a_chief(distrun: Distrun) -> None:
     # Workers alone: `distrun init script` has them, in test_templates.py.
     output = launch(distrun, "replicas.py", "multi_worker_mirrored", "{chief: 1, worker: 2}")
     for task in ("chief:0 ", "worker:0", "worker:1"):

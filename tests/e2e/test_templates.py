@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from job_harness import held_port
 
 from distrun.resources import templates
 from distrun.strategies import STRATEGIES
+from harness.command import Distrun
+from job_harness import held_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -42,12 +43,12 @@ TRAINERS = {
 """The tasks that tell of each epoch, and how each begins."""
 
 
-def test_every_template_is_tested_here_and_every_strategy_has_one():
+def test_every_template_is_tested_here_and_every_strategy_has_one() -> None:
     assert set(templates()) == {*TRAINERS, "tpu", "script"}
     assert set(STRATEGIES) <= set(templates())
 
 
-def written(distrun, name: str) -> Path:
+def written(distrun: Distrun, name: str) -> Path:
     done = distrun("init", name)
     assert done.returncode == 0, done.stderr
     return distrun.cwd / f"{name}.yaml"
@@ -62,13 +63,13 @@ def lines_of(stdout: str) -> dict[str, list[str]]:
     return lines
 
 
-def status_of(distrun) -> dict[str, dict]:
+def status_of(distrun: Distrun) -> dict[str, dict]:
     states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
     return {state["task"]: state for state in states}
 
 
 @pytest.mark.parametrize("name", sorted(TRAINERS))
-def test_trains(name, distrun, small_mnist):
+def test_trains(name: str, distrun: Distrun, small_mnist: Path) -> None:
     spec = written(distrun, name)
     data = ["--data-dir", str(small_mnist)]
     with ExitStack() as stack:
@@ -112,7 +113,7 @@ def loses_no_update(lines: dict[str, list[str]], tasks: dict[str, dict]) -> None
     }
 
 
-def test_tpu_ends_with_one_sentence(distrun, small_mnist):
+def test_tpu_ends_with_one_sentence(distrun: Distrun, small_mnist: Path) -> None:
     spec = written(distrun, "tpu")
     done = distrun("launch", spec.name, "--", "--data-dir", str(small_mnist), timeout=100)
     assert done.returncode == 69
@@ -123,7 +124,7 @@ def test_tpu_ends_with_one_sentence(distrun, small_mnist):
     assert "exit code 69, worker:0's own" in done.stderr
 
 
-def test_your_own_script(distrun):
+def test_your_own_script(distrun: Distrun) -> None:
     spec = written(distrun, "script")
     (distrun.cwd / "train.py").write_bytes((PLAIN / "replicas.py").read_bytes())
     done = distrun("launch", spec.name, timeout=200)

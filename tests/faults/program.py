@@ -20,33 +20,33 @@ class BrokenSampleError(Exception):
 
 
 class Desk:
-    def __init__(self):
+    def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(os.environ["DESK"])
         self._answers = self._socket.makefile("r")
         self.tell(task=ME, attempt=int(os.environ["DISTRUN_ATTEMPT"]), pid=os.getpid())
 
-    def tell(self, **said):
+    def tell(self, **said) -> None:
         self._socket.sendall(json.dumps(said).encode() + b"\n")
 
-    def at(self, moment):
+    def at(self, moment) -> None:
         self.tell(moment=moment)
         self.obey()
 
-    def obey(self):
+    def obey(self) -> None:
         """Wait for the desk's word, and do it."""
         word, *what = self._answers.readline().split() or ["strike", "exit1"]
         if word == "strike":
             print("struck:", *what, flush=True)
             strike(*what)
 
-    def wait(self, seconds=None):
+    def wait(self, seconds=None) -> None:
         """Obey what comes in so much time."""
         if select.select([self._socket], [], [], seconds)[0]:
             self.obey()
 
 
-def strike(what, cgroup=None):
+def strike(what, cgroup=None) -> None:
     if what == "exit1":
         os._exit(1)
     if what == "exception":
@@ -64,7 +64,7 @@ DESK.at("starting")
 import tensorflow as tf  # noqa: E402 - its import is a part of starting
 
 
-def report(step, loss):
+def report(step, loss) -> None:
     print("step", step, "loss", loss, flush=True)
     DESK.tell(step=step)
     address = os.environ["DISTRUN_NOTIFY"].replace("@", "\0", 1)
@@ -75,7 +75,7 @@ def report(step, loss):
 class Training:
     """A linear model, its steps counted in a variable that is saved with it."""
 
-    def __init__(self, strategy, is_chief):
+    def __init__(self, strategy: str, is_chief) -> None:
         self._folder = FOLDER if is_chief else f"{FOLDER}-{INDEX}"
         with strategy.scope():
             self.weight = tf.Variable(tf.zeros([4, 1]))
@@ -94,13 +94,13 @@ class Training:
         DESK.tell(resumed=int(self.done.numpy()))
         return int(self.done.numpy())
 
-    def save(self, step):
+    def save(self, step) -> None:
         path = self._checkpoint.write(os.path.join(self._folder, f"step-{step}"))
         if step == 2 * SAVE_EVERY:
             DESK.at("saving")
         tf.compat.v1.train.update_checkpoint_state(self._folder, path)
 
-    def run(self, step_of):
+    def run(self, step_of) -> None:
         first = self.restore() + 1
         DESK.at("first_step")
         for step in range(first, STEPS + 1):
@@ -115,7 +115,7 @@ class Training:
         os._exit(0)  # TensorFlow may hang in its own clean-up once a worker has been replaced
 
 
-def synchronous():
+def synchronous() -> None:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     has_chief = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
     training = Training(strategy, is_chief=ROLE == "chief" or (ME == "worker:0" and not has_chief))
@@ -133,7 +133,7 @@ def synchronous():
     training.run(lambda: float(step()))
 
 
-def asynchronous(resolver):
+def asynchronous(resolver) -> None:
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     training = Training(strategy, is_chief=True)
@@ -152,7 +152,7 @@ def asynchronous(resolver):
     training.run(one)
 
 
-def serve(resolver):
+def serve(resolver) -> None:
     server = tf.distribute.Server(
         resolver.cluster_spec(), job_name=ROLE, task_index=int(INDEX), protocol="grpc"
     )
@@ -161,7 +161,7 @@ def serve(resolver):
         DESK.wait()
 
 
-def evaluate():
+def evaluate() -> None:
     step = 0
     while step < STEPS:
         DESK.wait(0.1)

@@ -7,8 +7,12 @@ import os
 import re
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
+
+from harness.command import Distrun
+from harness.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 PATIENCE = 240.0
@@ -16,7 +20,7 @@ CHECKPOINT_EVERY = 10
 
 
 @pytest.fixture
-def train(distrun, small_mnist):
+def train(distrun: Distrun, small_mnist: Path):
     """Start training in the background with one restart; `steps` in its only epoch."""
 
     def start(strategy: str, cluster: str, steps: int) -> subprocess.Popen[bytes]:
@@ -43,7 +47,7 @@ def train(distrun, small_mnist):
 
 
 @pytest.fixture
-def tasks(distrun):
+def tasks(distrun: Distrun):
     """What `status --json` says of each task, by its name; nothing while there is no job."""
 
     def ask() -> dict[str, dict]:
@@ -55,7 +59,7 @@ def tasks(distrun):
 
 
 @pytest.fixture
-def kill_at(tasks, wait_until):
+def kill_at(tasks):
     """SIGKILL one task once another has told of a step; returns the step it had come to."""
 
     def kill(victim: str, teller: str, step: int) -> int:
@@ -70,7 +74,9 @@ def kill_at(tasks, wait_until):
     return kill
 
 
-def test_two_workers_go_on_together_from_the_last_checkpoint(distrun, train, tasks, kill_at):
+def test_two_workers_go_on_together_from_the_last_checkpoint(
+    distrun: Distrun, train, tasks, kill_at
+) -> None:
     launch = train("multi_worker_mirrored", "{worker: 2}", steps=400)
     came_to = kill_at("worker:1", "worker:1", step=15)
     assert launch.wait(PATIENCE) == 0, distrun("logs").stdout[-4000:]
@@ -92,8 +98,8 @@ def test_two_workers_go_on_together_from_the_last_checkpoint(distrun, train, tas
 
 
 def test_a_parameter_servers_worker_comes_back_alone_while_the_chief_trains_on(
-    distrun, train, tasks, kill_at
-):
+    distrun: Distrun, train, tasks, kill_at
+) -> None:
     launch = train("parameter_server", "{chief: 1, worker: 2, ps: 1}", steps=700)
     kill_at("worker:1", "chief:0", step=20)
     assert launch.wait(PATIENCE) == 0, distrun("logs").stdout[-4000:]

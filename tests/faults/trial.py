@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import yaml
+
 from cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, promise
 from desk import Caller, Desk
 

@@ -8,14 +8,19 @@ import signal
 import stat
 import subprocess
 import time
+from pathlib import Path
+
+from harness.command import Detach, Distrun, Status
+from harness.processes import survivors
+from harness.waiting import wait_until
 
 
-def listed(distrun) -> dict[str, str]:
+def listed(distrun: Distrun) -> dict[str, str]:
     jobs = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
     return {job["job_id"]: job["state"] for job in jobs}
 
 
-def test_a_running_job_is_never_touched(distrun, detached, tmp_path):
+def test_a_running_job_is_never_touched(distrun: Distrun, detached: Detach, tmp_path: Path) -> None:
     running = detached("until echo out; test -e go; do sleep 0.2; done", workers=1)
     ended = detached("exit 0", name="over")
     distrun("wait", ended)
@@ -33,7 +38,7 @@ def test_a_running_job_is_never_touched(distrun, detached, tmp_path):
     assert distrun("clean").stdout.split() == [running]
 
 
-def test_a_job_whose_supervisor_died(distrun, detached, status, wait_until, survivors):
+def test_a_job_whose_supervisor_died(distrun: Distrun, detached: Detach, status: Status) -> None:
     job_id = detached("exec sleep 600")
     os.kill(status()["supervisor_pid"], signal.SIGKILL)
     wait_until(lambda: not survivors(job_id), timeout=30)
@@ -47,7 +52,7 @@ def test_a_job_whose_supervisor_died(distrun, detached, status, wait_until, surv
     assert listed(distrun) == {}
 
 
-def test_what_a_death_left_half_made(distrun, detached):
+def test_what_a_death_left_half_made(distrun: Distrun, detached: Detach) -> None:
     job_id = detached("exit 0")
     distrun("wait")
     jobs = distrun.home / "jobs"
@@ -66,7 +71,7 @@ def test_what_a_death_left_half_made(distrun, detached):
     assert sorted(os.listdir(jobs)) == [".new-fresh", "a-file"]
 
 
-def test_older_than(distrun, detached):
+def test_older_than(distrun: Distrun, detached: Detach) -> None:
     first, second = detached("exit 0"), detached("exit 0")
     distrun("wait", first, second)
     hour_ago = time.time() - 3600
@@ -79,7 +84,7 @@ def test_older_than(distrun, detached):
     assert "500ms" in wrong.stderr
 
 
-def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun, detached):
+def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun: Distrun, detached: Detach) -> None:
     job_id = detached("exit 0")
     distrun("wait")
     assert stat.S_IMODE(os.stat(distrun.home / "jobs" / job_id).st_mode) == 0o700
@@ -91,7 +96,7 @@ def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun, detached):
     assert (target / "file").exists()
 
 
-def test_two_at_once(distrun, detached):
+def test_two_at_once(distrun: Distrun, detached: Detach) -> None:
     ids = {detached("exit 0", workers=1) for _ in range(3)}
     distrun("wait", *ids)
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -6,11 +6,18 @@ import json
 import os
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.processes import survivors
+from harness.waiting import wait_until
 
-def test_the_whole_way_of_a_detached_job(distrun, detached, status, wait_until, survivors):
+
+def test_the_whole_way_of_a_detached_job(
+    distrun: Distrun, detached: Detach, status: Status
+) -> None:
     job_id = detached("echo up; exec sleep 600", name="night")
     assert status()["job_id"] == job_id
     listed = json.loads(distrun("ps", "--json").stdout)
@@ -38,14 +45,18 @@ def test_the_whole_way_of_a_detached_job(distrun, detached, status, wait_until, 
     assert status(job_id)["state"] == "stopped"
 
 
-def test_launch_d_returns_once_every_program_runs(distrun, detached, status):
+def test_launch_d_returns_once_every_program_runs(
+    distrun: Distrun, detached: Detach, status: Status
+) -> None:
     detached("exec sleep 600", workers=8)
     assert [task["state"] for task in status()["task_states"]] == ["running"] * 8
     distrun("kill")
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_a_detached_job_that_is_over_at_once_is_launched_all_the_same(distrun, write_spec, code):
+def test_a_detached_job_that_is_over_at_once_is_launched_all_the_same(
+    distrun: Distrun, write_spec: WriteSpec, code: int
+) -> None:
     """Whether it ends before or after the launch has seen all its tasks start is chance."""
     for _ in range(4):
         done = distrun("launch", "-d", write_spec(f"exit {code}", workers=1))
@@ -53,7 +64,7 @@ def test_a_detached_job_that_is_over_at_once_is_launched_all_the_same(distrun, w
         assert distrun("wait", done.stdout.strip()).returncode == code
 
 
-def test_the_result_of_a_detached_job_is_that_of_wait(distrun, detached):
+def test_the_result_of_a_detached_job_is_that_of_wait(distrun: Distrun, detached: Detach) -> None:
     job_id = detached("sleep 0.2; exit 7")
     waited = distrun("wait", job_id)
     assert waited.returncode == 7
@@ -64,7 +75,7 @@ def test_the_result_of_a_detached_job_is_that_of_wait(distrun, detached):
     assert distrun("wait").returncode == 0
 
 
-def test_wait_runs_out_of_time(distrun, detached, status):
+def test_wait_runs_out_of_time(distrun: Distrun, detached: Detach, status: Status) -> None:
     detached("exec sleep 600")
     waited = distrun("wait", "--timeout", "200ms")
     assert waited.returncode == 124
@@ -72,7 +83,7 @@ def test_wait_runs_out_of_time(distrun, detached, status):
     distrun("kill")
 
 
-def test_kill_needs_a_name_where_several_run(distrun, detached, survivors):
+def test_kill_needs_a_name_where_several_run(distrun: Distrun, detached: Detach) -> None:
     first, second = detached("exec sleep 600"), detached("exec sleep 600")
     refused = distrun("kill")
     assert refused.returncode == 2
@@ -83,7 +94,9 @@ def test_kill_needs_a_name_where_several_run(distrun, detached, survivors):
     assert distrun("kill").returncode == 2
 
 
-def test_kill_grace_and_signal(distrun, detached, status, wait_until, tmp_path):
+def test_kill_grace_and_signal(
+    distrun: Distrun, detached: Detach, status: Status, tmp_path: Path
+) -> None:
     script = (
         "trap '' TERM; trap 'exit 9' INT; touch up-$DISTRUN_JOB_ID-$DISTRUN_TASK; "
         "while :; do sleep 0.1; done"
@@ -102,7 +115,9 @@ def test_kill_grace_and_signal(distrun, detached, status, wait_until, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "kill", "wait"])
-def test_a_job_that_is_not_there_names_those_that_are(distrun, detached, command):
+def test_a_job_that_is_not_there_names_those_that_are(
+    distrun: Distrun, detached: Detach, command
+) -> None:
     none = distrun(command, "nothing")
     assert none.returncode == 2
     assert "there are no jobs yet" in none.stderr
@@ -114,7 +129,7 @@ def test_a_job_that_is_not_there_names_those_that_are(distrun, detached, command
     assert "Traceback" not in asked.stderr
 
 
-def test_logs_of_some_tasks_and_the_last_lines(distrun, write_spec):
+def test_logs_of_some_tasks_and_the_last_lines(distrun: Distrun, write_spec: WriteSpec) -> None:
     spec = write_spec('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
     distrun("launch", spec)
     only = distrun("logs", "-t", "worker:1", "-n", "2").stdout
@@ -125,7 +140,9 @@ def test_logs_of_some_tasks_and_the_last_lines(distrun, write_spec):
     assert "worker:0, worker:1" in wrong.stderr
 
 
-def test_follow_a_job_that_has_not_written_yet(distrun, detached, tmp_path):
+def test_follow_a_job_that_has_not_written_yet(
+    distrun: Distrun, detached: Detach, tmp_path: Path
+) -> None:
     detached("while [ ! -e go ]; do sleep 0.05; done; echo at last", workers=1)
     follower = distrun.start("logs", "-f", stdout=subprocess.PIPE, text=True)
     (tmp_path / "go").touch()
@@ -133,14 +150,16 @@ def test_follow_a_job_that_has_not_written_yet(distrun, detached, tmp_path):
     assert follower.wait(30) == 0
 
 
-def test_the_jobs_folder_is_private(distrun, write_spec, status):
+def test_the_jobs_folder_is_private(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     distrun("launch", write_spec("exit 0"))
     folder = status()["folder"]
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert stat.S_IMODE(os.stat(f"{folder}/logs").st_mode) == 0o700
 
 
-def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun, tmp_path):
+def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun: Distrun, tmp_path: Path) -> None:
     assert distrun("lunch").returncode == 2
     assert "Did you mean 'launch'?" in distrun("lunch").stderr
     assert distrun("launch", "no.yaml").returncode == 2
@@ -152,7 +171,9 @@ def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun, tmp_path):
     assert not list(distrun.home.rglob("events.jsonl"))
 
 
-def test_a_home_that_cannot_be_written_is_said(distrun, write_spec, tmp_path):
+def test_a_home_that_cannot_be_written_is_said(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     env = {**os.environ, "DISTRUN_HOME": str(tmp_path / "file" / "home")}
     done = distrun("launch", write_spec("exit 0"), env=env)
@@ -161,7 +182,7 @@ def test_a_home_that_cannot_be_written_is_said(distrun, write_spec, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_start_timeout_and_run_timeout(distrun, write_spec, survivors):
+def test_start_timeout_and_run_timeout(distrun: Distrun, write_spec: WriteSpec) -> None:
     done = distrun("launch", write_spec("exec sleep 600", timeouts={"run": "300ms"}))
     assert done.returncode == 75
     assert "timeouts.run" in done.stderr.splitlines()[-1]

@@ -6,12 +6,15 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from harness.command import Detach, Distrun
+
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path: Path):
     """A PATH on which `distrun` is this checkout's."""
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
@@ -21,7 +24,7 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def in_bash(path, tmp_path):
+def in_bash(path, tmp_path: Path):
     """What bash offers for each line, as its completion function leaves it in COMPREPLY."""
 
     def offered(*lines: str) -> list[list[str]]:
@@ -47,7 +50,7 @@ def in_bash(path, tmp_path):
 
 
 @pytest.fixture
-def asked_by(distrun):
+def asked_by(distrun: Distrun):
     """What distrun answers a shell's completion function, by the shell's own variables."""
 
     def ask(shell: str, words: str, current: str) -> str:
@@ -59,7 +62,9 @@ def asked_by(distrun):
     return ask
 
 
-def test_bash_completes_commands_jobs_and_tasks(in_bash, detached, distrun):
+def test_bash_completes_commands_jobs_and_tasks(
+    in_bash, detached: Detach, distrun: Distrun
+) -> None:
     ended = detached("exit 0", name="day")
     distrun("wait")
     running = detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})
@@ -89,7 +94,7 @@ def test_bash_completes_commands_jobs_and_tasks(in_bash, detached, distrun):
     distrun("kill")
 
 
-def test_zsh_and_fish_are_answered(asked_by, detached, distrun):
+def test_zsh_and_fish_are_answered(asked_by, detached: Detach, distrun: Distrun) -> None:
     job_id = detached("exit 0")
     distrun("wait")
     zsh = asked_by("zsh", "distrun logs -t worker:", "3").splitlines()
@@ -100,7 +105,9 @@ def test_zsh_and_fish_are_answered(asked_by, detached, distrun):
     assert asked_by("fish", "distrun logs -t worker:", "worker:").count("plain,worker:") == 2
 
 
-def test_where_there_are_no_jobs_none_is_offered(asked_by, tmp_path, monkeypatch):
+def test_where_there_are_no_jobs_none_is_offered(
+    asked_by, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert asked_by("fish", "distrun logs -t ", "").strip() == ""
     monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "file" / "home"))
     (tmp_path / "file").touch()
@@ -108,7 +115,7 @@ def test_where_there_are_no_jobs_none_is_offered(asked_by, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(distrun, shell):
+def test_each_shell_has_a_script(distrun: Distrun, shell) -> None:
     done = distrun("completion", shell)
     assert done.returncode == 0
     assert "_DISTRUN_COMPLETE" in done.stdout

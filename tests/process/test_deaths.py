@@ -13,6 +13,10 @@ import subprocess
 import psutil
 import pytest
 
+from harness.command import Distrun, FindVictim, Status, WriteSpec
+from harness.processes import alive
+from harness.waiting import wait_until
+
 GONE_WITHIN = 30.0
 """Seconds; what is left behind would run for ten minutes."""
 
@@ -30,15 +34,15 @@ def family_of(pid: int) -> set[psutil.Process]:
     return {root, *root.children(recursive=True)}
 
 
-def all_gone(processes, alive):
+def all_gone(processes):
     return lambda: not [process for process in processes if alive(process)]
 
 
 @pytest.mark.parametrize("hider", HIDERS, ids=lambda name: name.replace(" ", "-"))
 @pytest.mark.parametrize("who", ["launch", "supervisor", "agent", "guard"])
 def test_one_death_leaves_nothing(
-    distrun, write_spec, status, wait_until, alive, victim_of, who, hider
-):
+    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, who: str, hider
+) -> None:
     script = f"touch up-$DISTRUN_TASK; {HIDERS[hider]}"
     launch = distrun.start(
         "launch", write_spec(script), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -48,15 +52,15 @@ def test_one_death_leaves_nothing(
     wait_until(lambda: len(family_of(launch.pid)) >= 8, timeout=30, what="their children are up")
     processes = family_of(launch.pid)
     os.kill(victim_of(who, launch), signal.SIGKILL)
-    wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
+    wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
     if who != "launch":
         assert launch.wait(30) in (69, 70)
 
 
 @pytest.mark.parametrize("order", ["supervisor agent", "agent supervisor", "guard supervisor"])
 def test_two_deaths_at_once_leave_nothing(
-    distrun, write_spec, status, wait_until, alive, victim_of, order
-):
+    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, order
+) -> None:
     script = f"touch up-$DISTRUN_TASK; {HIDERS['ignores SIGTERM']}"
     distrun("launch", "-d", write_spec(script))
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
@@ -64,14 +68,14 @@ def test_two_deaths_at_once_leave_nothing(
     victims = [victim_of(who, None) for who in order.split()]
     for victim in victims:
         os.kill(victim, signal.SIGKILL)
-    wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
+    wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
 
 
 @pytest.mark.parametrize("by", ["kill", "SIGINT"])
 @pytest.mark.parametrize("who", ["supervisor", "agent", "guard"])
 def test_what_stands_still_is_ended_when_asked_for(
-    distrun, write_spec, wait_until, alive, victim_of, who, by
-):
+    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim, who: str, by
+) -> None:
     launch = distrun.start(
         "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -84,10 +88,12 @@ def test_what_stands_still_is_ended_when_asked_for(
     else:
         launch.send_signal(signal.SIGINT)
     assert launch.wait(60) == (137 if by == "kill" else 130)
-    wait_until(all_gone(processes, alive), timeout=GONE_WITHIN, what="nothing is left")
+    wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
 
 
-def test_a_lost_supervisor_is_told_by_ps_and_status(distrun, write_spec, status, wait_until):
+def test_a_lost_supervisor_is_told_by_ps_and_status(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     job_id = distrun("launch", "-d", write_spec("exec sleep 600")).stdout.strip()
     pid = status()["supervisor_pid"]
     os.kill(pid, signal.SIGKILL)
@@ -101,8 +107,8 @@ def test_a_lost_supervisor_is_told_by_ps_and_status(distrun, write_spec, status,
 
 
 def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
-    distrun, write_spec, status, wait_until
-):
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     """What the agent had nobody to tell to; also of a task that was to start again."""
     script = (
         "test $DISTRUN_TASK = worker:1 && trap 'exit 7' TERM; touch up-$DISTRUN_TASK; "
@@ -125,7 +131,9 @@ def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
     assert '"lost"' in distrun("ps", "-a", "--json").stdout
 
 
-def test_a_dead_agent_is_the_stated_cause(distrun, write_spec, victim_of, wait_until):
+def test_a_dead_agent_is_the_stated_cause(
+    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim
+) -> None:
     launch = distrun.start(
         "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -138,7 +146,9 @@ def test_a_dead_agent_is_the_stated_cause(distrun, write_spec, victim_of, wait_u
     assert "distrun's" in said.splitlines()[-1]
 
 
-def test_launch_alone_says_that_its_supervisor_died(distrun, write_spec, victim_of, wait_until):
+def test_launch_alone_says_that_its_supervisor_died(
+    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim
+) -> None:
     launch = distrun.start(
         "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

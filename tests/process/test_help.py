@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.command import Distrun
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
     *("launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait"),
@@ -27,7 +29,7 @@ program: {command: [sh, -c, 'echo "loss of $DISTRUN_TASK"']}
 
 
 @pytest.fixture
-def bash(distrun, tmp_path):
+def bash(distrun: Distrun, tmp_path: Path):
     """Run a line as a person would type it, in a folder with job.yaml."""
     (tmp_path / "job.yaml").write_text(JOB)
     tool = tmp_path / "bin" / "distrun"
@@ -59,7 +61,7 @@ def in_its_shell(line: str) -> tuple[str, str]:
     return re.search(r"distrun completion \w+", line)[0], "bash"
 
 
-def test_every_command_is_here(distrun):
+def test_every_command_is_here(distrun: Distrun) -> None:
     text = distrun("--help").stdout
     listing = text.partition("\nCommands:\n")[2]
     assert re.findall(r"^  ([a-z]+)", listing, re.MULTILINE) == list(COMMANDS)
@@ -67,7 +69,7 @@ def test_every_command_is_here(distrun):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_work(distrun, bash, command):
+def test_the_examples_work(distrun: Distrun, bash, command) -> None:
     asked = distrun(command, "--help")
     assert asked.returncode == 0
     assert max(map(len, asked.stdout.splitlines())) <= 80
@@ -92,7 +94,7 @@ def test_the_examples_work(distrun, bash, command):
     bash("distrun kill --all")
 
 
-def test_the_documents_are_those_of_the_code():
+def test_the_documents_are_those_of_the_code() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "docs.py", "--check"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "launcher")},
@@ -113,7 +115,7 @@ def test_the_documents_are_those_of_the_code():
         (["ps", "--jsn"], "--json"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant(distrun, args, meant):
+def test_a_slip_is_answered_with_what_was_meant(distrun: Distrun, args, meant) -> None:
     done = distrun(*args)
     assert done.returncode == 2
     assert re.search(rf"[Dd]id you mean:? '?{meant}", done.stderr)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 import yaml
+
+from harness.command import Distrun, WriteSpec
 
 HOSTILE = "a'b\"c\n$(touch owned) ../../x; touch owned\x1b[31m\x1b]0;title\x07\u202e`touch owned`"
 
 
 @pytest.fixture
-def hostile_folder(tmp_path):
+def hostile_folder(tmp_path: Path):
     folder = tmp_path / "we'ird \"$(touch owned)\n\x1b[31m;touch owned"
     folder.mkdir()
     return folder
 
 
-def test_a_hostile_job_is_shown_by_every_command(distrun, hostile_folder):
+def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folder) -> None:
     document = {
         "name": HOSTILE,
         "strategy": "multi_worker_mirrored",
@@ -53,7 +56,7 @@ def test_a_hostile_job_is_shown_by_every_command(distrun, hostile_folder):
 
 
 @pytest.mark.parametrize("output", ["../up.yaml", "$(touch owned).yaml", "new\nline.yaml"])
-def test_init_writes_what_it_is_told_and_no_more(distrun, tmp_path, output):
+def test_init_writes_what_it_is_told_and_no_more(distrun: Distrun, tmp_path: Path, output) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     done = distrun("init", "script", "-o", output, cwd=folder)
@@ -65,7 +68,7 @@ def test_init_writes_what_it_is_told_and_no_more(distrun, tmp_path, output):
     assert not (folder / "owned").exists()
 
 
-def test_a_template_is_no_path(distrun, tmp_path):
+def test_a_template_is_no_path(distrun: Distrun, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("# mine\n")
     for name in (str(tmp_path / "mine"), "../mine", "mine", "scirpt"):
         done = distrun("init", name)
@@ -74,7 +77,7 @@ def test_a_template_is_no_path(distrun, tmp_path):
     assert "did you mean 'script'?" in done.stderr
 
 
-def test_init_lists_templates_in_a_line_each(distrun):
+def test_init_lists_templates_in_a_line_each(distrun: Distrun) -> None:
     lines = distrun("init").stdout.splitlines()
     assert len(lines) >= 3
     assert max(map(len, lines)) <= 80
@@ -90,7 +93,9 @@ NOT_YET = {
 }
 
 
-def test_what_does_not_work_yet_is_said_all_at_once(distrun, write_spec):
+def test_what_does_not_work_yet_is_said_all_at_once(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     spec = write_spec("exit 0", **NOT_YET)
     for command in ("validate", "plan", "launch"):
         done = distrun(command, spec)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from harness.waiting import wait_until
+
 JOB = Path(__file__).parents[2] / "jobs" / "mnist"
 SCRIPT = """
 import sys
@@ -23,7 +25,7 @@ guard.end()
 LONGER_THAN_A_LOOK = 0.3
 
 
-def test_a_stop_and_a_continue_are_no_sigterm(wait_until):
+def test_a_stop_and_a_continue_are_no_sigterm() -> None:
     job = subprocess.Popen(
         [sys.executable, "-c", SCRIPT], cwd=JOB, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.command import Distrun, Status, WriteSpec
+from harness.processes import alive, survivors
+from harness.waiting import wait_until
 
-def test_output_has_a_prefix_and_the_exit_code_is_0(distrun, write_spec):
+
+def test_output_has_a_prefix_and_the_exit_code_is_0(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     done = distrun("launch", write_spec("echo out $DISTRUN_TASK; echo err >&2"))
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
@@ -24,7 +30,7 @@ def test_output_has_a_prefix_and_the_exit_code_is_0(distrun, write_spec):
     ]
 
 
-def test_tf_config_is_what_tensorflow_reads(distrun, write_spec):
+def test_tf_config_is_what_tensorflow_reads(distrun: Distrun, write_spec: WriteSpec) -> None:
     addresses = ["localhost:12345", "localhost:23456"]
     spec = write_spec('echo "$TF_CONFIG"', cluster={"worker": addresses})
     plan = distrun("plan", "--json", spec)
@@ -37,7 +43,7 @@ def test_tf_config_is_what_tensorflow_reads(distrun, write_spec):
     ]
 
 
-def test_tasks_get_the_plan(distrun, write_spec):
+def test_tasks_get_the_plan(distrun: Distrun, write_spec: WriteSpec) -> None:
     done = distrun("launch", write_spec('echo "$TF_CONFIG $DISTRUN_ATTEMPT $DISTRUN_STRATEGY"', 3))
     configs = {}
     for line in done.stdout.splitlines():
@@ -52,7 +58,9 @@ def test_tasks_get_the_plan(distrun, write_spec):
     assert configs["worker:2"]["task"] == {"type": "worker", "index": 2}
 
 
-def test_a_failure_is_the_exit_code_and_the_report_names_it(distrun, write_spec, status):
+def test_a_failure_is_the_exit_code_and_the_report_names_it(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     spec = write_spec(
         "touch up-$DISTRUN_TASK; test $DISTRUN_TASK = worker:1 || exec sleep 600; "
         "until test -e up-worker:0 && test -e up-worker:2; do sleep 0.02; done; "
@@ -71,13 +79,15 @@ def test_a_failure_is_the_exit_code_and_the_report_names_it(distrun, write_spec,
     assert (job["state"], job["exit_code"], job["origin"]) == ("failed", 3, "task")
 
 
-def test_a_signal_is_128_more_and_named(distrun, write_spec):
+def test_a_signal_is_128_more_and_named(distrun: Distrun, write_spec: WriteSpec) -> None:
     done = distrun("launch", write_spec("[ $DISTRUN_TASK = worker:1 ] && kill -9 $$; sleep 600"))
     assert done.returncode == 137
     assert "worker:1 was killed by SIGKILL" in done.stderr
 
 
-def test_a_program_that_is_not_there(distrun, write_spec, status):
+def test_a_program_that_is_not_there(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     spec = write_spec("", program={"command": ["no-such-program"]})
     for options in ((), ("--detach",)):
         done = distrun("launch", spec, *options)
@@ -87,7 +97,9 @@ def test_a_program_that_is_not_there(distrun, write_spec, status):
     assert status()["origin"] == "distrun"
 
 
-def test_a_taken_port_is_named_before_anything_starts(distrun, write_spec, tmp_path):
+def test_a_taken_port_is_named_before_anything_starts(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -102,7 +114,9 @@ def test_a_taken_port_is_named_before_anything_starts(distrun, write_spec, tmp_p
     assert not (tmp_path / "started").exists()
 
 
-def test_eight_sleepers_are_gone_once_a_failure_is_told(distrun, write_spec, survivors):
+def test_eight_sleepers_are_gone_once_a_failure_is_told(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     spec = write_spec(
         "touch up-$DISTRUN_TASK; test $DISTRUN_TASK = worker:8 || exec sleep 600; "
         "until test $(ls | grep -c up-) = 9; do sleep 0.02; done; exit 1",
@@ -114,29 +128,31 @@ def test_eight_sleepers_are_gone_once_a_failure_is_told(distrun, write_spec, sur
     assert survivors(job_id) == []
 
 
-def test_success_needs_all_workers(distrun, write_spec):
+def test_success_needs_all_workers(distrun: Distrun, write_spec: WriteSpec) -> None:
     spec = write_spec("[ $DISTRUN_TASK = worker:0 ] && exit 0; sleep 0.3; exit 5")
     assert distrun("launch", spec).returncode == 5
 
 
-def test_what_a_task_leaves_behind_does_not_keep_the_job(distrun, write_spec):
+def test_what_a_task_leaves_behind_does_not_keep_the_job(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     done = distrun("launch", write_spec("setsid sleep 600 & sleep 600 & exit 0"))
     assert done.returncode == 0
 
 
-def test_cat_sees_the_end_of_its_input(distrun, write_spec):
+def test_cat_sees_the_end_of_its_input(distrun: Distrun, write_spec: WriteSpec) -> None:
     done = distrun("launch", write_spec("cat; echo over"), stdin=subprocess.PIPE)
     assert sorted(done.stdout.splitlines()) == ["worker:0 | over", "worker:1 | over"]
 
 
-def test_bytes_survive(distrun, write_spec):
+def test_bytes_survive(distrun: Distrun, write_spec: WriteSpec) -> None:
     spec = write_spec(r"printf '\377\000x\303\n'; printf 'no end'", 1)
     done = distrun("launch", spec, text=False)
     assert done.stdout == b"worker:0 | \xff\x00x\xc3\nworker:0 | no end\n"
     assert distrun("logs", "--raw", text=False).stdout == b"\xff\x00x\xc3\nno end"
 
 
-def test_no_reader_ends_the_job(distrun, write_spec, status, wait_until):
+def test_no_reader_ends_the_job(distrun: Distrun, write_spec: WriteSpec, status: Status) -> None:
     launch = distrun.start(
         "launch", write_spec("while echo line; do sleep 0.01; done"),
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -148,8 +164,8 @@ def test_no_reader_ends_the_job(distrun, write_spec, status, wait_until):
 
 
 def test_a_launch_that_stood_still_to_the_end_tells_how_the_job_ended(
-    distrun, write_spec, status, wait_until, alive
-):
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     """Its supervisor had more to tell than it would wait for; the record has it all."""
     flood = (
         "import os, socket, time\n"
@@ -172,7 +188,7 @@ def test_a_launch_that_stood_still_to_the_end_tells_how_the_job_ended(
     assert launch.wait(30) == 0
 
 
-def test_dry_run_starts_nothing(distrun, write_spec, tmp_path):
+def test_dry_run_starts_nothing(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None:
     done = distrun("launch", "--dry-run", write_spec("touch started"))
     assert done.returncode == 0, done.stderr
     assert "worker:1" in done.stdout
@@ -180,14 +196,16 @@ def test_dry_run_starts_nothing(distrun, write_spec, tmp_path):
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
 
 
-def test_arguments_after_two_dashes_reach_the_program(distrun, write_spec):
+def test_arguments_after_two_dashes_reach_the_program(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     spec = write_spec("", program={"command": ["echo"], "args": ["a"]})
     done = distrun("launch", spec, "--", "--epochs", "3", "two words")
     assert done.stdout.splitlines()[0] == "worker:0 | a --epochs 3 two words"
 
 
 @pytest.mark.parametrize("folder", ['it\'s "here" $(touch x)', "new\nline", "déjà vu"])
-def test_hostile_paths_only_name(distrun, tmp_path, folder):
+def test_hostile_paths_only_name(distrun: Distrun, tmp_path: Path, folder: Path) -> None:
     place = tmp_path / folder
     place.mkdir()
     (place / "job.py").write_text(
@@ -208,7 +226,7 @@ def test_hostile_paths_only_name(distrun, tmp_path, folder):
 SERVE_AND_CHECK = Path(__file__).parent / "programs" / "meet_peers.py"
 
 
-def test_twenty_jobs_in_parallel_meet_no_stranger(distrun, tmp_path):
+def test_twenty_jobs_in_parallel_meet_no_stranger(distrun: Distrun, tmp_path: Path) -> None:
     spec = tmp_path / "meet.yaml"
     spec.write_text(
         "strategy: multi_worker_mirrored\ncluster: {worker: 2}\n"

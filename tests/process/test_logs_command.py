@@ -11,13 +11,15 @@ from pathlib import Path
 import psutil
 
 from distrun.agent.logs.index import RECORD
+from harness.command import Detach, Distrun, WriteSpec
+from harness.waiting import wait_until
 
 A_PART = 30_000_000
 LINES = 900_000  # of 56 bytes, twice: 100 MB
 MUCH = f'yes "a line of ordinary length, written again and again ......" | head -n {LINES}'
 
 
-def test_grep_since_and_timestamps(distrun, detached, tmp_path, wait_until):
+def test_grep_since_and_timestamps(distrun: Distrun, detached: Detach, tmp_path: Path) -> None:
     began = time.time()
     script = (
         'echo "loss 0.5 of $DISTRUN_TASK"; echo other; printf "\\033[31mloss\\033[0m 0.4\\n"; '
@@ -58,7 +60,7 @@ def is_known(log: Path) -> bool:
     return bool(records) and RECORD.unpack(records[-RECORD.size :])[1] == log.stat().st_size
 
 
-def test_a_progress_bar_does_not_wreck_the_view(distrun, write_spec):
+def test_a_progress_bar_does_not_wreck_the_view(distrun: Distrun, write_spec: WriteSpec) -> None:
     bar = (
         "for i in 1 2 3; do printf 'epoch %s\\r' $i; done; printf 'epoch 3 done\\n'; "
         "printf '\\033[2K\\033[1A10%%\\b\\b\\b20%%\\r\\n'; printf '50%%\\r60%%\\r'"
@@ -73,7 +75,9 @@ def test_a_progress_bar_does_not_wreck_the_view(distrun, write_spec):
     assert "epoch 1\repoch 2\r" in distrun("logs", "--raw", text=False).stdout.decode()
 
 
-def test_of_100_mb_only_a_part_is_read_for_the_first_page_and_the_last(distrun, write_spec):
+def test_of_100_mb_only_a_part_is_read_for_the_first_page_and_the_last(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     spec = write_spec(MUCH)
     done = distrun("launch", spec, stdout=subprocess.DEVNULL, timeout=250)
     assert done.returncode == 0
@@ -97,7 +101,9 @@ def read_so_far(process: subprocess.Popen[bytes]) -> int:
     return psutil.Process(process.pid).io_counters().read_chars
 
 
-def test_follow_from_the_last_lines_to_the_end_of_the_job(distrun, detached, tmp_path, wait_until):
+def test_follow_from_the_last_lines_to_the_end_of_the_job(
+    distrun: Distrun, detached: Detach, tmp_path: Path
+) -> None:
     detached("seq 1 5; touch up; until test -e go; do sleep 0.05; done; echo the end", workers=1)
     wait_until((tmp_path / "up").exists, timeout=30)
     follower = distrun.start("logs", "-f", "-n", "2", stdout=subprocess.PIPE, text=True)

@@ -67,7 +67,7 @@ def exited(writers: list[subprocess.Popen[bytes]]) -> bool:
     return all([writer.poll() is not None for writer in writers])  # noqa: C419 - reap each
 
 
-def test_no_line_of_four_writers_is_damaged(tmp_path):
+def test_no_line_of_four_writers_is_damaged(tmp_path: Path) -> None:
     logs = task_logs(tmp_path, 4)
     with contextlib.closing(Follower(logs, view_of(logs))) as follower:
         writers = start_writers(logs, LINES)
@@ -75,7 +75,7 @@ def test_no_line_of_four_writers_is_damaged(tmp_path):
     check(shown, 4, LINES)
 
 
-def test_a_tail_of_running_writers_and_its_continuation_are_the_whole(tmp_path):
+def test_a_tail_of_running_writers_and_its_continuation_are_the_whole(tmp_path: Path) -> None:
     logs = task_logs(tmp_path, 4)
     writers = start_writers(logs, LINES)
     with contextlib.closing(Follower(logs, view_of(logs))) as begun:
@@ -89,7 +89,7 @@ def test_a_tail_of_running_writers_and_its_continuation_are_the_whole(tmp_path):
     check(shown, 4, LINES)
 
 
-def test_each_line_is_seen_without_looking_now_and_then(tmp_path):
+def test_each_line_is_seen_without_looking_now_and_then(tmp_path: Path) -> None:
     """A writer prints each line when the one before has been seen."""
     logs = task_logs(tmp_path, 16)
     writer = "import sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)\n"
@@ -112,7 +112,7 @@ def test_each_line_is_seen_without_looking_now_and_then(tmp_path):
         assert process.wait(30) == 0
 
 
-def test_idle_tasks_cost_nothing(tmp_path):
+def test_idle_tasks_cost_nothing(tmp_path: Path) -> None:
     logs = task_logs(tmp_path, 16)
     for log in logs:
         Path(log.path).write_bytes(b"started\n")
@@ -127,7 +127,7 @@ def test_idle_tasks_cost_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("signal_from", ["pipe", "time"])
-def test_until_ends_although_nothing_is_written(tmp_path, signal_from):
+def test_until_ends_although_nothing_is_written(tmp_path: Path, signal_from) -> None:
     logs = task_logs(tmp_path, 1)
     reading, writing = os.pipe()
     ended = threading.Event()

@@ -15,12 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.command import Distrun, FindVictim, Status, WriteSpec
+from harness.waiting import wait_until
+
 SOON = {"max": 3, "backoff": "50ms"}
 
 
 def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
-    distrun, write_spec, status, victim_of, wait_until
-):
+    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim
+) -> None:
     """SIGSTOP to supervisor and agent while a task fails, and for longer than the backoff."""
     script = (
         "touch up-$DISTRUN_ATTEMPT; test $DISTRUN_ATTEMPT = 1 && exit 0; "
@@ -45,7 +48,9 @@ def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
     assert launch.wait(60) == 0, launch.stderr.read()
 
 
-def test_a_home_that_vanishes_fails_no_job(distrun, write_spec, distrun_home, wait_until, alive):
+def test_a_home_that_vanishes_fails_no_job(
+    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+) -> None:
     """The job runs on and ends as it would; the launch says that its record is gone."""
     script = "echo $$ > pid-$DISTRUN_TASK; while ! test -e go; do sleep 0.02; done"
     launch = distrun.start(
@@ -61,8 +66,8 @@ def test_a_home_that_vanishes_fails_no_job(distrun, write_spec, distrun_home, wa
 
 
 def test_a_home_that_vanishes_before_a_restart_is_the_stated_cause(
-    distrun, write_spec, distrun_home, wait_until
-):
+    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+) -> None:
     script = "touch up-$DISTRUN_TASK; while ! test -e go; do sleep 0.02; done; exit 1"
     launch = distrun.start(
         "launch", write_spec(script, restart=SOON),
@@ -78,7 +83,7 @@ def test_a_home_that_vanishes_before_a_restart_is_the_stated_cause(
 
 
 @pytest.fixture
-def small_home(distrun_home, tmp_path) -> Iterator[Path]:
+def small_home(distrun_home: Path, tmp_path: Path) -> Iterator[Path]:
     """A home on a disk of 4 MB, so that a task fills it at once."""
     folder = tmp_path / "small"
     folder.mkdir()
@@ -100,8 +105,8 @@ FULL = {
 
 @pytest.mark.parametrize("script", FULL.values(), ids=FULL)
 def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
-    distrun, write_spec, small_home, script
-):
+    distrun: Distrun, write_spec: WriteSpec, small_home, script
+) -> None:
     env = {**os.environ, "DISTRUN_HOME": str(small_home)}
     done = distrun("launch", write_spec(script, restart=SOON), env=env, timeout=60,
                    stdout=subprocess.DEVNULL)  # fmt: skip
@@ -115,7 +120,9 @@ def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
     assert distrun("wait", env=env).returncode == 69
 
 
-def test_a_launch_on_a_full_disk_is_refused(distrun, write_spec, small_home):
+def test_a_launch_on_a_full_disk_is_refused(
+    distrun: Distrun, write_spec: WriteSpec, small_home
+) -> None:
     with contextlib.suppress(OSError), open(small_home / "filler", "wb") as filler:
         while True:
             filler.write(b"x" * 4096)

@@ -6,8 +6,13 @@ import json
 import re
 import shlex
 import sys
+from pathlib import Path
 
 import yaml
+
+from harness.command import Distrun, Status, WriteSpec
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
 
 SECRETS = {
     "HF_TOKEN": "hunter2-a",
@@ -17,7 +22,7 @@ SECRETS = {
 }
 
 
-def plan_of(distrun, *args, **options) -> dict:
+def plan_of(distrun: Distrun, *args, **options) -> dict:
     done = distrun("plan", *args, "--json", **options)
     assert done.returncode == 0, done.stderr
     envelope = json.loads(done.stdout)
@@ -25,7 +30,7 @@ def plan_of(distrun, *args, **options) -> dict:
     return envelope["plan"]
 
 
-def write(tmp_path, **keys):
+def write(tmp_path: Path, **keys):
     document = {
         "name": "train",
         "strategy": "parameter_server",
@@ -63,7 +68,7 @@ def tf_configs(text: str) -> dict[str, dict]:
     return ends
 
 
-def test_a_person_finds_everything_that_json_has(distrun, tmp_path):
+def test_a_person_finds_everything_that_json_has(distrun: Distrun, tmp_path: Path) -> None:
     spec = write(tmp_path, ports={"range": "20000-29999"})
     plan = plan_of(distrun, spec)
     done = distrun("plan", spec)
@@ -96,7 +101,7 @@ def test_a_person_finds_everything_that_json_has(distrun, tmp_path):
     assert max(map(len, short)) <= 80
 
 
-def test_two_plans_differ_in_provisional_ports_alone(distrun, tmp_path):
+def test_two_plans_differ_in_provisional_ports_alone(distrun: Distrun, tmp_path: Path) -> None:
     spec = write(tmp_path, tensorboard={"logdir": "logs"})
 
     def without_ports(text: str) -> str:
@@ -113,7 +118,9 @@ def test_two_plans_differ_in_provisional_ports_alone(distrun, tmp_path):
         assert not any(task["port_is_provisional"] for task in plan_of(distrun, spec)["tasks"])
 
 
-def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun, tmp_path):
+def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(
+    distrun: Distrun, tmp_path: Path
+) -> None:
     spec = write(tmp_path, cluster={"worker": 1}, strategy="mirrored")
     planned, dry = distrun("plan", spec), distrun("launch", "--dry-run", spec)
     assert planned.stdout == dry.stdout != ""
@@ -123,7 +130,7 @@ def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun, tmp_path):
     assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None
 
 
-def test_nothing_is_cut_off_on_a_narrow_terminal(terminal, tmp_path, wait_until):
+def test_nothing_is_cut_off_on_a_narrow_terminal(terminal: OpenTerminal, tmp_path: Path) -> None:
     spec = write(tmp_path)
     window = terminal("plan", spec, columns=50)
     wait_until(window.ended, timeout=30)
@@ -135,8 +142,8 @@ def test_nothing_is_cut_off_on_a_narrow_terminal(terminal, tmp_path, wait_until)
 
 
 def test_secrets_are_masked_where_we_print_and_real_in_the_task(
-    distrun, write_spec, tmp_path, status
-):
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, status: Status
+) -> None:
     script = "; ".join(f'printf "%s\\n" "${name}" >> got' for name in SECRETS)
     spec = write_spec(script, workers=1, program=None)
     document = yaml.safe_load(spec.read_text())
@@ -155,7 +162,7 @@ def test_secrets_are_masked_where_we_print_and_real_in_the_task(
     assert plan_of(distrun, spec)["tasks"][0]["env"]["DB_PASSWORD_2"] == "***"
 
 
-def test_gpus_and_threads_are_in_the_table(distrun, tmp_path):
+def test_gpus_and_threads_are_in_the_table(distrun: Distrun, tmp_path: Path) -> None:
     hosts = [{"name": "localhost", "gpus": [0, 2, 5]}]
     cluster = {"chief": 1, "worker": {"count": 2, "cpus": 7}, "ps": 1}
     spec = write(tmp_path, hosts=hosts, cluster=cluster)
@@ -169,7 +176,7 @@ def test_gpus_and_threads_are_in_the_table(distrun, tmp_path):
     assert rows["ps:0"][3] == "none"
 
 
-def test_a_tf_config_of_ones_own_is_shown_as_it_is(distrun, tmp_path):
+def test_a_tf_config_of_ones_own_is_shown_as_it_is(distrun: Distrun, tmp_path: Path) -> None:
     program = {"command": [sys.executable], "env": {"TF_CONFIG": "what I like"}}
     spec = write(tmp_path, program=program)
     assert "TF_CONFIG=what I like" in distrun("plan", spec).stdout

@@ -2,6 +2,8 @@
 
 import json
 
+from harness.command import Distrun
+
 SCRIPT = """\
 import os, socket
 speak = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -16,7 +18,7 @@ program: {script: speak.py}
 """
 
 
-def test_what_is_said_right_before_the_exit_is_kept(distrun):
+def test_what_is_said_right_before_the_exit_is_kept(distrun: Distrun) -> None:
     (distrun.cwd / "speak.py").write_text(SCRIPT)
     (distrun.cwd / "job.yaml").write_text(SPEC)
     assert distrun("launch", "job.yaml").returncode == 0

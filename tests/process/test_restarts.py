@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from harness.command import Distrun, FindVictim, Status, WriteSpec
+from harness.processes import alive
+from harness.waiting import wait_until
+
 MARKER = re.compile(r"--- attempt (\d+), \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after (.*) ---")
 SOON = {"max": 3, "backoff": "50ms"}
 # Each attempt leaves a file with what it was given, then does as it is told for its number.
@@ -21,7 +25,7 @@ PS_CLUSTER = {"chief": 1, "worker": 2, "ps": 1}
 
 
 @pytest.fixture
-def given(distrun) -> Callable[[], dict[str, str]]:
+def given(distrun: Distrun) -> Callable[[], dict[str, str]]:
     """What each attempt was given, by `worker:0-1`."""
 
     def read() -> dict[str, str]:
@@ -31,7 +35,7 @@ def given(distrun) -> Callable[[], dict[str, str]]:
     return read
 
 
-def told(distrun, *job: str) -> list[dict[str, Any]]:
+def told(distrun: Distrun, *job: str) -> list[dict[str, Any]]:
     lines = distrun("events", *job, "--json").stdout.splitlines()
     return [json.loads(line) for line in lines]
 
@@ -44,13 +48,15 @@ def states(job: dict[str, Any]) -> set[str]:
     return {task["state"] for task in job["task_states"]}
 
 
-def waits(distrun, *job: str) -> bool:
+def waits(distrun: Distrun, *job: str) -> bool:
     """Whether all tasks of a job wait to start again."""
     shown = distrun("status", *job, "--json")
     return shown.returncode == 0 and states(json.loads(shown.stdout)["job"]) == {"restarting"}
 
 
-def test_a_group_starts_again_together_at_the_same_addresses(distrun, write_spec, given, status):
+def test_a_group_starts_again_together_at_the_same_addresses(
+    distrun: Distrun, write_spec: WriteSpec, given, status: Status
+) -> None:
     fails_twice = (
         "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-[01]) "
         "while ! test -s given-worker:0-$DISTRUN_ATTEMPT; do sleep 0.02; done; exit 3;; esac; "
@@ -75,7 +81,9 @@ def test_a_group_starts_again_together_at_the_same_addresses(distrun, write_spec
         assert markers == [("1", "worker:1 exited 3"), ("2", "worker:1 exited 3")]
 
 
-def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(distrun, write_spec):
+def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     """Each attempt has a child in a session of its own that does not care about SIGTERM."""
     child = "trap '' TERM; echo $$ >> pids; touch up-$DISTRUN_TASK; while :; do sleep 0.1; done"
     script = (
@@ -96,7 +104,9 @@ def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(distrun, write_s
     assert max(first) <= min(second)
 
 
-def test_a_parameter_servers_worker_starts_again_alone(distrun, write_spec, given, status):
+def test_a_parameter_servers_worker_starts_again_alone(
+    distrun: Distrun, write_spec: WriteSpec, given, status: Status
+) -> None:
     script = (
         f"{TASK} case $DISTRUN_TASK in chief:0) "
         "while ! test -s given-worker:1-1; do sleep 0.02; done; exit 0;; esac; "
@@ -113,7 +123,9 @@ def test_a_parameter_servers_worker_starts_again_alone(distrun, write_spec, give
     assert not MARKER.search(distrun("logs", "-t", "chief").stdout)
 
 
-def test_a_ps_takes_its_group_along_and_not_the_evaluator(distrun, write_spec, status):
+def test_a_ps_takes_its_group_along_and_not_the_evaluator(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     script = (
         "test $DISTRUN_TASK-$DISTRUN_ATTEMPT = ps:0-0 && exit 4; "
         "test $DISTRUN_TASK-$DISTRUN_ATTEMPT = chief:0-1 && exit 0; exec sleep 600"
@@ -130,7 +142,9 @@ def test_a_ps_takes_its_group_along_and_not_the_evaluator(distrun, write_spec, s
     assert set(found.values()) == {1}
 
 
-def test_an_evaluator_starts_again_alone_and_fails_no_job(distrun, write_spec, status):
+def test_an_evaluator_starts_again_alone_and_fails_no_job(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     script = (
         "case $DISTRUN_TASK in evaluator:0) touch up-$DISTRUN_ATTEMPT; exit 5;; esac; "
         "while ! test -e up-2; do sleep 0.02; done"
@@ -143,7 +157,9 @@ def test_an_evaluator_starts_again_alone_and_fails_no_job(distrun, write_spec, s
     assert job["restarts"] == 0, "its restarts are its own"
 
 
-def test_when_the_restarts_are_used_up_the_report_says_so(distrun, write_spec, status):
+def test_when_the_restarts_are_used_up_the_report_says_so(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     spec = write_spec("echo trying; exit 3", workers=1, restart={**SOON, "max": 2})
     done = distrun("launch", spec)
     assert done.returncode == 3
@@ -154,14 +170,18 @@ def test_when_the_restarts_are_used_up_the_report_says_so(distrun, write_spec, s
     assert distrun("wait").returncode == 3
 
 
-def test_what_is_never_to_be_restarted_fails_at_once(distrun, write_spec):
+def test_what_is_never_to_be_restarted_fails_at_once(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     restart = {"max": 3, "never_on": [2], "backoff": "1h", "backoff_max": "1h"}
     done = distrun("launch", write_spec("exit 2", restart=restart), timeout=30)
     assert done.returncode == 2
     assert "restart.never_on" in distrun("events").stdout
 
 
-def test_a_program_that_is_not_there_is_not_tried_again(distrun, write_spec):
+def test_a_program_that_is_not_there_is_not_tried_again(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     spec = write_spec("", program={"command": ["no-such-program"]}, restart=SOON)
     done = distrun("launch", spec)
     assert done.returncode == 69
@@ -171,7 +191,9 @@ def test_a_program_that_is_not_there_is_not_tried_again(distrun, write_spec):
 WAITING = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
 
 
-def test_stopped_while_it_waits_it_ends_at_once(distrun, write_spec, status, wait_until):
+def test_stopped_while_it_waits_it_ends_at_once(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     """It shows that it waits and for how long, and nothing of it is left meanwhile."""
     launch = distrun.start(
         "launch", write_spec("exit 1", restart=WAITING),
@@ -188,7 +210,7 @@ def test_stopped_while_it_waits_it_ends_at_once(distrun, write_spec, status, wai
     assert states(status()) <= {"failed", "stopped"}
 
 
-def test_the_run_timeout_ends_a_job_that_waits(distrun, write_spec):
+def test_the_run_timeout_ends_a_job_that_waits(distrun: Distrun, write_spec: WriteSpec) -> None:
     # It is counted from when all tasks run: none fails before the record tells so of both.
     started = f"cat '{distrun.home}'/jobs/*/events.jsonl | grep -c TaskStarted"
     script = f'until test "$({started})" = 2; do sleep 0.02; done; exit 1'
@@ -198,7 +220,9 @@ def test_the_run_timeout_ends_a_job_that_waits(distrun, write_spec):
     assert "timeouts.run" in done.stderr
 
 
-def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun, write_spec, status):
+def test_a_preemption_gives_the_others_their_time_and_is_not_counted(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     """One is told to go by SIGTERM; the other needs longer than a second to save."""
     told_progress = (
         "import os, signal, socket, sys, time\n"
@@ -227,7 +251,9 @@ def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun, wr
     assert (job["restarts"], job["restarts_left"]) == (1, 1)
 
 
-def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(distrun, write_spec):
+def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     script = 'printf "begun $DISTRUN_ATTEMPT"; test $DISTRUN_ATTEMPT = 1 && exit 0; kill -KILL $$'
     done = distrun("launch", write_spec(script, workers=1, restart=SOON))
     assert done.returncode == 0, done.stderr
@@ -243,13 +269,15 @@ def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(distrun
     assert tail == "worker:0 | begun 1\n"
 
 
-def test_a_detached_launch_is_content_with_programs_that_were_executed(distrun, write_spec):
+def test_a_detached_launch_is_content_with_programs_that_were_executed(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     spec = write_spec("test $DISTRUN_ATTEMPT = 1 || exit 1", restart=SOON)
     job_id = distrun("launch", "-d", spec).stdout.strip()
     assert distrun("wait", job_id, timeout=30).returncode == 0
 
 
-def test_the_plan_tells_the_restarts(distrun, write_spec):
+def test_the_plan_tells_the_restarts(distrun: Distrun, write_spec: WriteSpec) -> None:
     spec = write_spec("exit 0", restart={"backoff": "2s", "never_on": [2, 3]})
     shown = distrun("plan", spec).stdout
     assert "at most 3 restarts" in shown
@@ -260,7 +288,9 @@ def test_the_plan_tells_the_restarts(distrun, write_spec):
     assert json.loads(distrun("plan", spec, "--json").stdout)["plan"]["restart"]["max"] == 0
 
 
-def test_ports_are_held_between_attempts(distrun, write_spec, status, wait_until):
+def test_ports_are_held_between_attempts(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     """Another job that wants the port cannot have it while the first waits to start again."""
     distrun("launch", "-d", write_spec("exit 1", workers=1, name="waits", restart=WAITING))
     wait_until(lambda: waits(distrun, "waits"), timeout=30)
@@ -274,8 +304,8 @@ def test_ports_are_held_between_attempts(distrun, write_spec, status, wait_until
 
 @pytest.mark.parametrize("who", ["agent", "guard", "supervisor", "launch"])
 def test_a_death_of_ours_while_it_waits_leaves_nothing(
-    distrun, write_spec, status, victim_of, wait_until, alive, who
-):
+    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, who: str
+) -> None:
     launch = distrun.start(
         "launch", write_spec("exit 1", restart=WAITING),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from harness.command import Detach, Distrun, WriteSpec
+from harness.waiting import wait_until
+
 CANARY = "canary-5e2c81f9d7"
 
 
@@ -19,8 +24,12 @@ def command_lines() -> bytes:
 
 
 def test_a_passed_value_is_in_no_file_and_no_output(
-    distrun, write_spec, detached, tmp_path, monkeypatch, wait_until
-):
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    detached: Detach,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CANARY_VALUE", CANARY)
     program = {
         "command": ["sh", "-c", 'printf %s "$CANARY_VALUE" > got; echo up; exec sleep 600'],
@@ -43,7 +52,9 @@ def test_a_passed_value_is_in_no_file_and_no_output(
     assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
 
 
-def test_a_failed_job_does_not_tell_it_either(distrun, write_spec, monkeypatch):
+def test_a_failed_job_does_not_tell_it_either(
+    distrun: Distrun, write_spec: WriteSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CANARY_VALUE", CANARY)
     program = {"command": ["no-such-program"], "pass_env": ["CANARY_VALUE"]}
     done = distrun("launch", write_spec("", program=program))

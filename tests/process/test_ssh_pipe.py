@@ -20,7 +20,7 @@ except BlockingIOError:
 
 # A pipe's room is pages, and small pieces may leave half of each empty.
 @pytest.mark.parametrize("size", [1, 1000, 2049, 2732, 4097, 6145, 32785])
-def test_the_window_fits_whatever_the_size_of_a_write(size: int):
+def test_the_window_fits_whatever_the_size_of_a_write(size: int) -> None:
     client = open_link([sys.executable, "-c", WRITER, str(size)], b"mark", "job-1")
     try:
         assert client.process.wait(20) == 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from harness.command import Distrun
+from harness.processes import alive
 
-def test_a_proxy_that_hangs_is_ended_with_the_job(distrun: Any, tmp_path: Path, alive: Any):
+
+def test_a_proxy_that_hangs_is_ended_with_the_job(distrun: Distrun, tmp_path: Path) -> None:
     # ssh tells its proxy's command by SIGHUP that it is not needed; this one does not care.
     proxy = tmp_path / "proxy"
     proxy.write_text(

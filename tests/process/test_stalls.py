@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.command import Distrun, Status, WriteSpec
+
 HANGS = """
     import os, socket, sys, threading, time
 
@@ -24,7 +26,7 @@ PATIENCE = (2, 10, 40)
 
 
 @pytest.fixture
-def launch_patiently(distrun, write_spec) -> Callable[..., Any]:
+def launch_patiently(distrun: Distrun, write_spec: WriteSpec) -> Callable[..., Any]:
     """Launch a program that is to stall, until `came_so_far()` says that it had time for more.
 
     Its argument is the seconds of timeouts.stall; more keys of the spec as keywords.
@@ -43,7 +45,9 @@ def launch_patiently(distrun, write_spec) -> Callable[..., Any]:
     return launch
 
 
-def test_a_job_that_hangs_ends_and_tells_where_each_task_stood(distrun, launch_patiently, status):
+def test_a_job_that_hangs_ends_and_tells_where_each_task_stood(
+    distrun: Distrun, launch_patiently, status: Status
+) -> None:
     def both_began() -> bool:
         return distrun("logs", "--grep", "it begins").stdout.count("\n") == 2
 
@@ -68,7 +72,7 @@ def test_a_job_that_hangs_ends_and_tells_where_each_task_stood(distrun, launch_p
     assert "in wait_for_ever" in distrun("logs", "-t", "worker:1").stdout
 
 
-def test_a_job_that_hangs_starts_again(distrun, launch_patiently, status):
+def test_a_job_that_hangs_starts_again(distrun: Distrun, launch_patiently, status: Status) -> None:
     def both_began_twice() -> bool:
         return distrun("logs", "--grep", "it begins").stdout.count("\n") == 4
 
@@ -89,8 +93,8 @@ def test_a_job_that_hangs_starts_again(distrun, launch_patiently, status):
 
 
 def test_steps_keep_a_silent_job_alive_and_lines_do_not_one_that_had_steps(
-    launch_patiently, status
-):
+    launch_patiently, status: Status
+) -> None:
     def steps() -> set[str]:
         return {task["progress"].get("STEP", "") for task in status()["task_states"]}
 

@@ -6,16 +6,21 @@ import json
 
 import pytest
 
+from harness.command import Distrun, Status, WriteSpec
+from harness.waiting import wait_until
+
 ONE_PROCESS = ("default", "one_device", "mirrored", "central_storage", "tpu")
 PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
 
 
-def states(status) -> dict[str, str]:
+def states(status: Status) -> dict[str, str]:
     return {task["task"]: task["state"] for task in status()["task_states"]}
 
 
 @pytest.mark.parametrize("strategy", ONE_PROCESS)
-def test_a_strategy_of_one_process_gets_no_tf_config(distrun, write_spec, strategy, monkeypatch):
+def test_a_strategy_of_one_process_gets_no_tf_config(
+    distrun: Distrun, write_spec: WriteSpec, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["elsewhere:1"]}}))
     spec = write_spec(
         "echo ${TF_CONFIG-none} $DISTRUN_STRATEGY $DISTRUN_TASK",
@@ -28,14 +33,16 @@ def test_a_strategy_of_one_process_gets_no_tf_config(distrun, write_spec, strate
 
 
 @pytest.mark.parametrize("strategy", ONE_PROCESS)
-def test_a_strategy_of_one_process_takes_one_task(distrun, write_spec, strategy):
+def test_a_strategy_of_one_process_takes_one_task(
+    distrun: Distrun, write_spec: WriteSpec, strategy: str
+) -> None:
     done = distrun("launch", write_spec("true", strategy=strategy, cluster={"worker": 2}))
     assert done.returncode == 65
     assert "exactly 1" in done.stderr
     assert done.stdout == ""
 
 
-def test_ps_and_evaluator_get_no_gpu(distrun, write_spec):
+def test_ps_and_evaluator_get_no_gpu(distrun: Distrun, write_spec: WriteSpec) -> None:
     cluster = {**PARAMETER_SERVER, "evaluator": 1}
     spec = write_spec(
         "echo gpus=$CUDA_VISIBLE_DEVICES; touch up-$DISTRUN_TASK; "
@@ -54,7 +61,9 @@ def test_ps_and_evaluator_get_no_gpu(distrun, write_spec):
     assert sorted(given) == ["3", "5", "6"]
 
 
-def test_the_chiefs_success_is_the_jobs_and_stops_its_servers(distrun, write_spec, status):
+def test_the_chiefs_success_is_the_jobs_and_stops_its_servers(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     spec = write_spec(
         "[ ${DISTRUN_TASK%:*} = chief ] && exit 0; exec sleep 600",
         strategy="parameter_server",
@@ -70,7 +79,9 @@ def test_the_chiefs_success_is_the_jobs_and_stops_its_servers(distrun, write_spe
     }
 
 
-def test_a_server_that_ends_before_the_chief_has_failed(distrun, write_spec):
+def test_a_server_that_ends_before_the_chief_has_failed(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     spec = write_spec(
         "[ $DISTRUN_TASK = ps:0 ] && exit 0; exec sleep 600",
         strategy="parameter_server",
@@ -98,8 +109,8 @@ esac
     ],
 )
 def test_success_of_one_is_enough_where_the_spec_says_so(
-    distrun, write_spec, status, success, ends, cluster
-):
+    distrun: Distrun, write_spec: WriteSpec, status: Status, success, ends, cluster
+) -> None:
     spec = write_spec(FIRST_ENDS.format(ends=ends), cluster=cluster, success=success)
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
@@ -108,7 +119,9 @@ def test_success_of_one_is_enough_where_the_spec_says_so(
     assert set(found.values()) == {"stopped"}  # their errors are no failures any more
 
 
-def test_success_of_all_waits_for_servers_and_evaluator(distrun, write_spec, status):
+def test_success_of_all_waits_for_servers_and_evaluator(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     spec = write_spec(
         "case $DISTRUN_TASK in chief:0) exit 0;; *) sleep 0.3; echo done;; esac",
         strategy="parameter_server",
@@ -121,7 +134,9 @@ def test_success_of_all_waits_for_servers_and_evaluator(distrun, write_spec, sta
     assert set(states(status).values()) == {"succeeded"}
 
 
-def test_an_evaluators_failure_fails_only_a_job_that_needs_all(distrun, write_spec):
+def test_an_evaluators_failure_fails_only_a_job_that_needs_all(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     script = "[ $DISTRUN_TASK = evaluator:0 ] && exit 7; sleep 0.5"
     cluster = {"worker": 2, "evaluator": 1}
     assert distrun("launch", write_spec(script, cluster=cluster)).returncode == 0
@@ -129,7 +144,9 @@ def test_an_evaluators_failure_fails_only_a_job_that_needs_all(distrun, write_sp
     assert distrun("launch", needs_all).returncode == 7
 
 
-def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(distrun, write_spec, wait_until):
+def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
     script = "[ $DISTRUN_TASK = evaluator:0 ] && exit 7; while ! test -e go; do sleep 0.02; done"
     spec = write_spec(script, cluster={"worker": 1, "evaluator": 1})
     launched = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)

@@ -115,7 +115,7 @@ def spec(tmp_path: Path) -> Spec:
     )
 
 
-def test_it_runs_a_job_to_its_end_and_records_what_it_tells(launch: Launch, spec: Spec):
+def test_it_runs_a_job_to_its_end_and_records_what_it_tells(launch: Launch, spec: Spec) -> None:
     launch.open(replace(spec, program=replace(spec.program, argv=("sh", "-c", "exit 3"))))
     state = launch.until_end()
     assert state.outcome is not None
@@ -124,14 +124,14 @@ def test_it_runs_a_job_to_its_end_and_records_what_it_tells(launch: Launch, spec
     assert launch.history == list(events.read(str(launch.folder.events_file)))
 
 
-def test_a_stop_on_the_heels_of_the_job_is_not_lost(launch: Launch, spec: Spec):
+def test_a_stop_on_the_heels_of_the_job_is_not_lost(launch: Launch, spec: Spec) -> None:
     launch.open(spec, STOP)
     state = launch.until_end()
     assert state.phase is lifecycle.JobPhase.STOPPED
     assert state.outcome.exit_code == 130
 
 
-def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec):
+def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec) -> None:
     launch.open(replace(spec, hosts=(HostSpec(slots=1),)))
     state = launch.until_end()
     assert state.outcome.exit_code == 65
@@ -140,7 +140,7 @@ def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec):
 
 def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
     launches: list[Launch], spec: Spec, distrun_home: Path
-):
+) -> None:
     command = local.isolated_python("distrun.supervisor.main")
     launches.append(Launch(distrun_home, ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command]))
     launches[0].open(spec)
@@ -184,7 +184,7 @@ WITH_FAKE_AGENT = """
 
 def test_an_agent_that_sends_noise_is_let_go(
     launches: list[Launch], spec: Spec, distrun_home: Path, tmp_path: Path
-):
+) -> None:
     fake = tmp_path / "agent.py"
     fake.write_text(textwrap.dedent(FAKE_AGENT))
     sources = local.isolated_python("x")[-1]
@@ -209,7 +209,7 @@ WITH_JUMPING_CLOCK = """
 
 def test_a_clock_that_jumps_moves_no_deadline(
     launches: list[Launch], spec: Spec, distrun_home: Path
-):
+) -> None:
     """By a day with every look at it; backoff and timeouts go by another clock."""
     sources = local.isolated_python("x")[-1]
     code = textwrap.dedent(WITH_JUMPING_CLOCK)

@@ -8,9 +8,14 @@ import signal
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
+from pathlib import Path
 
 import psutil
 import pytest
+
+from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.processes import alive
+from harness.waiting import wait_until
 
 installed = pytest.mark.skipif(
     find_spec("tensorboard") is None, reason="TensorBoard is not installed (an extra)"
@@ -40,8 +45,8 @@ def answers(address: str) -> bool:
 
 @installed
 def test_it_serves_while_the_job_runs_and_ends_with_it(
-    distrun, detached, status, alive, wait_until, tmp_path
-):
+    distrun: Distrun, detached: Detach, status: Status, tmp_path: Path
+) -> None:
     (tmp_path / "logs").mkdir()
     detached(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
     address = status()["tensorboard"]
@@ -59,8 +64,8 @@ def test_it_serves_while_the_job_runs_and_ends_with_it(
 
 @installed
 def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(
-    distrun, write_spec, wait_until, tmp_path, status
-):
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, status: Status
+) -> None:
     spec = write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
     with open(tmp_path / "said", "wb") as said:
         launch = distrun.start("launch", spec, stderr=said)
@@ -76,7 +81,9 @@ def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(
     assert "SIGKILL" in distrun("events").stdout
 
 
-def test_without_it_the_job_runs_all_the_same(distrun, write_spec, tmp_path):
+def test_without_it_the_job_runs_all_the_same(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
     # A finder before all others that knows of no tensorboard: as on a machine without it.
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(

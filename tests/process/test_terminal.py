@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
+
+from harness.command import Distrun, Status, WriteSpec
+from harness.processes import survivors
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
 
 CTRL_C = "\x03"
 CLEANS_UP = (
@@ -16,8 +22,8 @@ CLEANS_UP = (
 
 
 def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
-    terminal, write_spec, wait_until, status, tmp_path
-):
+    terminal: OpenTerminal, write_spec: WriteSpec, status: Status, tmp_path: Path
+) -> None:
     window = terminal("launch", write_spec(CLEANS_UP, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
@@ -29,7 +35,7 @@ def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
     assert "exit code 130, distrun's: stopped by SIGINT" in window.seen.splitlines()[-1]
 
 
-def test_a_second_ctrl_c_ends_it_at_once(terminal, write_spec, wait_until):
+def test_a_second_ctrl_c_ends_it_at_once(terminal: OpenTerminal, write_spec: WriteSpec) -> None:
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
     window = terminal("launch", write_spec(stubborn, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
@@ -40,7 +46,9 @@ def test_a_second_ctrl_c_ends_it_at_once(terminal, write_spec, wait_until):
     assert window.process.returncode == 130
 
 
-def test_grace_ends_in_sigkill(terminal, write_spec, wait_until, status):
+def test_grace_ends_in_sigkill(
+    terminal: OpenTerminal, write_spec: WriteSpec, status: Status
+) -> None:
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
     window = terminal("launch", write_spec(stubborn, timeouts={"grace": "500ms"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
@@ -50,8 +58,8 @@ def test_grace_ends_in_sigkill(terminal, write_spec, wait_until, status):
 
 
 def test_closing_the_window_ends_a_foreground_job(
-    terminal, write_spec, wait_until, status, survivors
-):
+    terminal: OpenTerminal, write_spec: WriteSpec, status: Status
+) -> None:
     window = terminal("launch", write_spec("echo ready; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     job_id = status()["job_id"]
@@ -62,8 +70,8 @@ def test_closing_the_window_ends_a_foreground_job(
 
 
 def test_closing_the_window_leaves_a_detached_job(
-    terminal, write_spec, wait_until, distrun, status
-):
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, status: Status
+) -> None:
     window = terminal("launch", "-d", write_spec("echo ready; exec sleep 600"))
     wait_until(window.ended, timeout=30)
     assert window.process.returncode == 0
@@ -75,7 +83,7 @@ def test_closing_the_window_leaves_a_detached_job(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_launch(terminal, write_spec, wait_until, number):
+def test_signals_to_launch(terminal: OpenTerminal, write_spec: WriteSpec, number) -> None:
     window = terminal("launch", write_spec("echo ready; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.process.send_signal(number)
@@ -83,7 +91,9 @@ def test_signals_to_launch(terminal, write_spec, wait_until, number):
     assert window.process.returncode == 128 + number
 
 
-def test_prefixes_are_coloured_on_a_terminal_only(terminal, write_spec, wait_until, distrun):
+def test_prefixes_are_coloured_on_a_terminal_only(
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun
+) -> None:
     spec = write_spec("echo text")
     window = terminal("launch", spec)
     wait_until(window.ended, timeout=30)
@@ -92,7 +102,9 @@ def test_prefixes_are_coloured_on_a_terminal_only(terminal, write_spec, wait_unt
 
 
 @pytest.mark.parametrize("files", ["jobs", "jobs/*", "jobs/*/plan.json", "jobs/*/logs/*.log"])
-def test_ctrl_c_while_it_starts_is_not_lost(terminal, write_spec, wait_until, distrun, files):
+def test_ctrl_c_while_it_starts_is_not_lost(
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, files
+) -> None:
     window = terminal("launch", write_spec("exec sleep 600"))
     wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")
     window.type(CTRL_C)
@@ -101,7 +113,7 @@ def test_ctrl_c_while_it_starts_is_not_lost(terminal, write_spec, wait_until, di
     assert "Traceback" not in window.seen
 
 
-def test_an_interrupt_while_the_command_is_being_read_shows_no_traceback(distrun, wait_until):
+def test_an_interrupt_while_the_command_is_being_read_shows_no_traceback(distrun: Distrun) -> None:
     # The signal comes as soon as the interpreter runs: in the middle of importing.
     code = (
         "import os, signal, sys; from distrun.__main__ import main; "

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from distrun.verdict.model import Kind
+from harness.command import Distrun, Status, WriteSpec
 
 TRACEBACK = (
     "cat <<'E'\n"
@@ -18,11 +21,13 @@ TRACEBACK = (
 ECHO = "echo 'UnavailableError: /job:worker/replica:0/task:1 stopped sending heartbeats'"
 
 
-def told(distrun) -> list[dict]:
+def told(distrun: Distrun) -> list[dict]:
     return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
 
 
-def test_report_status_json_and_events_tell_the_same(distrun, write_spec, status):
+def test_report_status_json_and_events_tell_the_same(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     script = f"test $DISTRUN_TASK = worker:0 && exec sleep 600\n{TRACEBACK}exit 1"
     done = distrun("launch", write_spec(script))
     assert done.returncode == 1
@@ -46,7 +51,9 @@ def test_report_status_json_and_events_tell_the_same(distrun, write_spec, status
     assert f"  do     {verdict['advice']}\n" in story
 
 
-def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(distrun, write_spec, status):
+def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     script = (
         "test $DISTRUN_TASK = worker:1 && { echo $$ > stopped; kill -STOP $$; }; "
         "while ! test -s stopped || ! grep -q '^State:.T' /proc/$(cat stopped)/status; do "
@@ -61,7 +68,9 @@ def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(distrun, w
     assert "  then   worker:0 exited 5, which followed from that\n" in done.stderr
 
 
-def test_each_restart_has_its_verdict(distrun, write_spec, status):
+def test_each_restart_has_its_verdict(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     script = (
         "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-0) kill -KILL $$;; "
         "worker:1-1) echo 'main.py: error: unrecognized arguments: --epoch'; exit 2;; "
@@ -83,8 +92,8 @@ def test_each_restart_has_its_verdict(distrun, write_spec, status):
 
 
 def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(
-    distrun, write_spec, status
-):
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     script = (
         "test $DISTRUN_TASK = worker:0 && exec sleep 600; "
         "test $DISTRUN_ATTEMPT = 0 && exit 3; echo 'OSError: [Errno 28] No space left on device'; "
@@ -98,7 +107,9 @@ def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(
     assert done.stderr.splitlines()[-1] == "distrun: exit code 4, worker:1's own"
 
 
-def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun, write_spec, status):
+def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
     def verdict_of(script: str, **keys) -> tuple[str | None, str]:
         distrun("launch", write_spec(script, **keys))
         verdict = status()["outcome"]["verdict"]
@@ -114,7 +125,7 @@ def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun, wri
     assert verdict_of("", workers=1, program=nowhere) == ("worker:0", "script_not_found")
 
 
-def test_every_kind_is_in_the_documentation(request):
+def test_every_kind_is_in_the_documentation(request: pytest.FixtureRequest) -> None:
     text = (request.config.rootpath / "docs" / "failures.md").read_text()
     listed = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     assert sorted(set(listed) & {kind.value for kind in Kind}) == sorted(k.value for k in Kind)

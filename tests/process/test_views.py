@@ -6,8 +6,13 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
+
+from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
 
 REPORTS = """\
 import os, socket, sys, time
@@ -25,7 +30,7 @@ LONG = "a job with a name that is rather longer than any that one would give it 
 
 
 @pytest.fixture
-def reporting(write_spec):
+def reporting(write_spec: WriteSpec):
     """Write a spec whose tasks report their progress and go on until there is a file `go`."""
 
     def write(*args: str, workers: int = 2, **keys):
@@ -40,8 +45,8 @@ def columns_of(line: str) -> list[str]:
 
 
 def test_status_shows_progress_and_fits_80_columns(
-    distrun, reporting, terminal, tmp_path, wait_until, status
-):
+    distrun: Distrun, reporting, terminal: OpenTerminal, tmp_path: Path, status: Status
+) -> None:
     distrun("launch", "-d", reporting())
     wait_until(lambda: all(task["progress"] for task in status()["task_states"]), timeout=30)
     windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
@@ -60,7 +65,9 @@ def test_status_shows_progress_and_fits_80_columns(
     assert "had come to epoch 1, step 120" in distrun("events").stdout
 
 
-def test_a_task_can_send_what_it_likes(distrun, reporting, tmp_path, wait_until, status):
+def test_a_task_can_send_what_it_likes(
+    distrun: Distrun, reporting, tmp_path: Path, status: Status
+) -> None:
     distrun("launch", "-d", reporting(f"STEP=\x1b[31m{'9' * 500} LOSS=\x07x EPOCH", workers=1))
     wait_until(lambda: status()["task_states"][0]["progress"], timeout=30)
     shown = distrun("status").stdout
@@ -72,7 +79,9 @@ def test_a_task_can_send_what_it_likes(distrun, reporting, tmp_path, wait_until,
     assert "\x1b" not in distrun("events").stdout
 
 
-def test_64_tasks_and_a_long_name(distrun, detached, terminal, wait_until):
+def test_64_tasks_and_a_long_name(
+    distrun: Distrun, detached: Detach, terminal: OpenTerminal
+) -> None:
     job_id = detached("exec sleep 600", workers=64, name=LONG[:20], cluster={"worker": 64})
     shown = {args: terminal(*args, columns=80, rows=24) for args in (("ps",), ("status",))}
     watch = terminal("status", "--watch", columns=80, rows=20)
@@ -91,7 +100,9 @@ def test_64_tasks_and_a_long_name(distrun, detached, terminal, wait_until):
     assert "worker:63" in watch.text().rpartition("\x1b[?1049l")[2]
 
 
-def test_names_are_folded_and_never_cut(distrun, write_spec, terminal, wait_until):
+def test_names_are_folded_and_never_cut(
+    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
+) -> None:
     distrun("launch", write_spec("exit 0"), "--name", LONG)
     job_id = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"][0]["job_id"]
     window = terminal("ps", "-a", columns=40)
@@ -105,8 +116,8 @@ def test_names_are_folded_and_never_cut(distrun, write_spec, terminal, wait_unti
 
 
 def test_watch_redraws_in_place_and_ends_with_the_job(
-    distrun, reporting, terminal, tmp_path, wait_until
-):
+    distrun: Distrun, reporting, terminal: OpenTerminal, tmp_path: Path
+) -> None:
     distrun("launch", "-d", reporting())
     window = terminal("status", "-w")
     wait_until(lambda: "running" in window.text(), timeout=30)
@@ -125,8 +136,8 @@ def test_watch_redraws_in_place_and_ends_with_the_job(
 
 
 def test_the_live_line_tells_how_it_goes_and_harms_no_output(
-    reporting, terminal, tmp_path, wait_until, distrun
-):
+    reporting, terminal: OpenTerminal, tmp_path: Path, distrun: Distrun
+) -> None:
     spec = reporting()
     window = terminal("launch", spec, columns=100)
     said = "2/2 tasks up  epoch 1  step 120  loss 0.1235  1,800 examples/s  "
@@ -146,14 +157,14 @@ def test_the_live_line_tells_how_it_goes_and_harms_no_output(
     assert "tasks up" not in piped.stdout + piped.stderr
 
 
-def test_a_pipe_is_never_coloured(distrun, write_spec):
+def test_a_pipe_is_never_coloured(distrun: Distrun, write_spec: WriteSpec) -> None:
     distrun("launch", write_spec("exit 0"))
     forced = {**os.environ, "FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}
     for args in (("ps", "-a"), ("status",), ("logs",), ("events",)):
         assert "\x1b" not in distrun(*args, env=forced).stdout
 
 
-def test_every_json_is_one_versioned_envelope(distrun, write_spec):
+def test_every_json_is_one_versioned_envelope(distrun: Distrun, write_spec: WriteSpec) -> None:
     spec = write_spec("echo out; exit 3")
     distrun("launch", spec)
     for args in (("plan", spec), ("ps",), ("ps", "-a"), ("status",)):
@@ -166,7 +177,7 @@ def test_every_json_is_one_versioned_envelope(distrun, write_spec):
     assert [told[0]["event"], told[-1]["event"]] == ["JobCreated", "JobEnded"]
 
 
-def test_events_read_as_a_story(distrun, write_spec):
+def test_events_read_as_a_story(distrun: Distrun, write_spec: WriteSpec) -> None:
     distrun("launch", write_spec("exit 3", workers=1))
     lines = distrun("events").stdout.splitlines()
     whats = [re.split(r"  +", line, maxsplit=2)[2] for line in lines if line[0].isdigit()]
@@ -185,7 +196,9 @@ def test_events_read_as_a_story(distrun, write_spec):
 
 
 @pytest.mark.parametrize("command", [["ps", "-a"], ["status"], ["logs"], ["schema"], ["events"]])
-def test_a_reader_that_goes_away_is_no_defect(distrun, write_spec, command):
+def test_a_reader_that_goes_away_is_no_defect(
+    distrun: Distrun, write_spec: WriteSpec, command
+) -> None:
     distrun("launch", write_spec("seq 200000", workers=1))
     read, write = os.pipe()
     os.close(read)
@@ -201,7 +214,9 @@ def test_a_reader_that_goes_away_is_no_defect(distrun, write_spec, command):
     assert done.stderr == "distrun: No space left on device\n"
 
 
-def test_the_usage_is_that_of_the_whole_tree(distrun, detached, status, tmp_path, wait_until):
+def test_the_usage_is_that_of_the_whole_tree(
+    distrun: Distrun, detached: Detach, status: Status, tmp_path: Path
+) -> None:
     """nvidia-smi is a script here: it tells of the GPU memory of a task's child."""
     hungry = "x = b'x' * 80_000_000; import os, time; open('pid', 'w').write(str(os.getpid()))"
     child = f'"{sys.executable}" -c "{hungry}; time.sleep(600)" & wait'
@@ -223,8 +238,8 @@ def test_the_usage_is_that_of_the_whole_tree(distrun, detached, status, tmp_path
 
 
 def test_a_story_is_folded_between_words_on_a_narrow_terminal(
-    distrun, write_spec, terminal, wait_until
-):
+    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
+) -> None:
     distrun("launch", write_spec("true", name="a-name-that-makes-the-line-long"))
     windows = {columns: terminal("events", columns=columns) for columns in (60, 160)}
     for window in windows.values():
@@ -239,14 +254,18 @@ def test_a_story_is_folded_between_words_on_a_narrow_terminal(
     assert " ".join(windows[60].text().split()) == " ".join(windows[160].text().split())
 
 
-def test_the_report_begins_with_what_is_to_be_seen_first(distrun, write_spec, terminal, wait_until):
+def test_the_report_begins_with_what_is_to_be_seen_first(
+    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
+) -> None:
     window = terminal("launch", write_spec("exit 3"))
     wait_until(window.ended, timeout=30)
     assert re.search("\x1b\\[1mjob job-\\w+ failed\x1b\\[0m", window.seen)
     assert "\x1b" not in distrun("launch", write_spec("exit 3")).stderr
 
 
-def test_the_headline_of_status_is_one_row(distrun, write_spec, terminal, wait_until):
+def test_the_headline_of_status_is_one_row(
+    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
+) -> None:
     distrun("launch", write_spec("true", name="a-name-of-thirty-two-characters-"))
     windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
     for columns, window in windows.items():

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import network as networks
 import psutil
 import pytest
 import yaml
 
-Launch = Callable[..., Path]
+from harness import network as networks
+from harness.command import Distrun, Status
+from harness.network import CutOff, HasEnded, Hosts, ProcessesOf, RemoteSpec
 
 
 @pytest.fixture(scope="session")
@@ -29,14 +30,14 @@ def network(kept_processes: set[int]) -> Iterator[networks.Network]:
 
 
 @pytest.fixture
-def hosts(network: networks.Network) -> Iterator[Callable[[int], list[networks.Host]]]:
+def hosts(network: networks.Network) -> Iterator[Hosts]:
     """So many hosts, as new; a test may cut, change or switch them off."""
     yield network.hosts
     network.mend()
 
 
 @pytest.fixture
-def remote_spec(network: networks.Network, tmp_path: Path) -> Launch:
+def remote_spec(network: networks.Network, tmp_path: Path) -> RemoteSpec:
     """Write a spec whose workers, one a host, run a shell script; more keys as keywords."""
 
     def write(script: str, on: list[networks.Host], name: str = "job", **keys: Any) -> Path:
@@ -57,19 +58,7 @@ def remote_spec(network: networks.Network, tmp_path: Path) -> Launch:
 
 
 @pytest.fixture
-def status(distrun: Any) -> Callable[..., dict[str, Any]]:
-    """What `status --json` says of a job, the newest by default."""
-
-    def ask(*job: str) -> dict[str, Any]:
-        done = distrun("status", "--json", *job)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)["job"]
-
-    return ask
-
-
-@pytest.fixture
-def processes_of() -> Callable[..., list[psutil.Process]]:
+def processes_of() -> ProcessesOf:
     """What runs on a host beside its sshd's listener, sshd's own sessions left out.
 
     Where a name is given: of that name.
@@ -86,7 +75,7 @@ def processes_of() -> Callable[..., list[psutil.Process]]:
 
 
 @pytest.fixture
-def has_ended(distrun: Any) -> Callable[[str], bool]:
+def has_ended(distrun: Distrun) -> HasEnded:
     """Whether the record of the newest job has the end of a task's attempt."""
 
     def ended(task: str) -> bool:
@@ -97,7 +86,7 @@ def has_ended(distrun: Any) -> Callable[[str], bool]:
 
 
 @pytest.fixture
-def cut_off(status: Any) -> Callable[[networks.Host], None]:
+def cut_off(status: Status) -> CutOff:
     """Pull the cable of a host, and have the newest job notice that at once.
 
     Its silence it would notice after a part of the lease, and what a test does then would have to

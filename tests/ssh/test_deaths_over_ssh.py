@@ -6,10 +6,16 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from harness.command import Distrun
+from harness.network import Hosts, ProcessesOf, RemoteSpec
+from harness.processes import alive
+from harness.waiting import wait_until
 
 # Prints without end, and has a child that has left its session.
 BUSY = "setsid sleep 1000 & while :; do echo 0123456789012345678901234567890123456789; done"
@@ -18,7 +24,7 @@ IDLE = "setsid sleep 1000 & sleep 1000"
 
 @pytest.fixture
 def running(
-    distrun: Any, remote_spec: Any, hosts: Any, wait_until: Any, processes_of: Any
+    distrun: Distrun, remote_spec: RemoteSpec, hosts: Hosts, processes_of: ProcessesOf
 ) -> Callable[..., Any]:
     """Launch a job on two hosts; the launch command, once tasks run on both."""
 
@@ -28,9 +34,10 @@ def running(
         process = distrun.start(
             "launch", *args, remote_spec(script, two, **keys), stdout=-3, stderr=-3
         )
-        for host in two:
-            # Both of the script's: the task itself may not have come so far yet.
-            wait_until(lambda host=host: len(processes_of(host, "sleep")) == count, what="tasks")
+        # Both of the script's: the task itself may not have come so far yet.
+        wait_until(
+            lambda: all(len(processes_of(host, "sleep")) == count for host in two), what="tasks"
+        )
         return process
 
     return start
@@ -43,36 +50,35 @@ def supervisor_of(launch: Any) -> psutil.Process:
 @pytest.mark.parametrize("script", [IDLE, BUSY], ids=["idle", "busy"])
 @pytest.mark.parametrize("who", ["launch", "supervisor", "both"])
 def test_a_death_of_the_launching_side_leaves_nothing_on_any_host(
-    who: str, script: str, running: Any, hosts: Any, processes_of: Any, wait_until: Any, alive: Any
-):
+    who: str, script: str, running: Any, hosts: Hosts, processes_of: ProcessesOf
+) -> None:
     launch = running(script)
     supervisor = supervisor_of(launch)
     # Both at once: neither is there to clean up after the other.
     victims = {"launch": [launch.pid], "supervisor": [supervisor.pid]}
     for pid in victims.get(who, [launch.pid, supervisor.pid]):
         os.kill(pid, signal.SIGKILL)
-    for host in hosts(2):
-        # Far sooner than the lease of 5 min.
-        wait_until(lambda host=host: not processes_of(host), what=f"{host.name} is clean")
+    # Far sooner than the lease of 5 min.
+    wait_until(lambda: not any(map(processes_of, hosts(2))), what="every host is clean")
     launch.wait(60)
     wait_until(lambda: not alive(supervisor))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_launch_ends_the_tasks_on_all_hosts(
-    number: int, running: Any, hosts: Any, processes_of: Any, wait_until: Any
-):
+    number: int, running: Any, hosts: Hosts, processes_of: ProcessesOf
+) -> None:
     launch = running(IDLE)
     launch.send_signal(number)
     assert launch.wait(60) == 128 + number
     for host in hosts(2):
         assert not processes_of(host, "sleep")
-        wait_until(lambda host=host: not processes_of(host))
+    wait_until(lambda: not any(map(processes_of, hosts(2))))
 
 
 def test_kill_returns_when_nothing_is_left_on_any_host(
-    running: Any, hosts: Any, processes_of: Any, distrun: Any
-):
+    running: Any, hosts: Hosts, processes_of: ProcessesOf, distrun: Distrun
+) -> None:
     launch = running(IDLE)
     killed = distrun("kill")
     assert killed.returncode == 0, killed.stderr
@@ -81,38 +87,38 @@ def test_kill_returns_when_nothing_is_left_on_any_host(
     assert launch.wait(60) == 137
 
 
+def has_all(text: str, parts: list[str]) -> bool:
+    return all(part in text for part in parts)
+
+
 def test_a_killed_ssh_is_replaced_and_the_job_goes_on(
-    running: Any, hosts: Any, processes_of: Any, distrun: Any, wait_until: Any
-):
+    running: Any, hosts: Hosts, processes_of: ProcessesOf, distrun: Distrun
+) -> None:
     launch = running(IDLE)
     clients = [each for each in supervisor_of(launch).children() if each.name() == "ssh"]
     assert len(clients) == 2
     for each in clients:
         each.kill()
-    for host in hosts(2):
-        back = f"the link to {host.name} is restored"
-        wait_until(lambda back=back: back in distrun("events").stdout, what=back)
+    back = [f"the link to {host.name} is restored" for host in hosts(2)]
+    wait_until(lambda: has_all(distrun("events").stdout, back), what=" and ".join(back))
     for host in hosts(2):
         assert len(processes_of(host, "sleep")) == 2
     assert distrun("kill").returncode == 0
-    for host in hosts(2):
-        wait_until(lambda host=host: not processes_of(host))
+    wait_until(lambda: not any(map(processes_of, hosts(2))))
 
 
 @pytest.mark.parametrize("who", ["agent", "guard", "front"])
 def test_a_death_on_a_host_ends_the_job_and_leaves_nothing(
-    who: str, running: Any, hosts: Any, processes_of: Any, wait_until: Any, distrun: Any
-):
+    who: str, running: Any, hosts: Hosts, processes_of: ProcessesOf, distrun: Distrun
+) -> None:
     launch = running(IDLE)
     h1, h2 = hosts(2)
     # sshd -> front -> guard -> agent -> tasks
     task = processes_of(h2, "sh")[0]
-    agent = task.parent()
-    guard = agent.parent()
-    {"agent": agent, "guard": guard, "front": guard.parent()}[who].kill()
+    agent, guard, front = task.parents()[:3]
+    {"agent": agent, "guard": guard, "front": front}[who].kill()
     assert launch.wait(60) == 69
-    for host in (h1, h2):
-        wait_until(lambda host=host: not processes_of(host))
+    wait_until(lambda: not any(map(processes_of, (h1, h2))))
     outcome = json.loads(distrun("status", "--json").stdout)["job"]["outcome"]
     assert "h2" in outcome["cause"]
 
@@ -124,8 +130,8 @@ def leaves_a_process(host: Any) -> None:
 
 
 def test_a_job_ends_where_a_profile_leaves_a_process_that_holds_ssh(
-    hosts: Any, remote_spec: Any, distrun: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     leaves_a_process(h1)
     # Without a lease nothing else would end it.
@@ -136,8 +142,12 @@ def test_a_job_ends_where_a_profile_leaves_a_process_that_holds_ssh(
 
 
 def test_a_dead_agent_is_noticed_where_a_profile_leaves_a_process_that_holds_ssh(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any, tmp_path: Any
-):
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
     (h1,) = hosts(1)
     leaves_a_process(h1)
     fifo = tmp_path / "fifo"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
+
+from harness.command import Distrun, Status
+from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
+from harness.waiting import wait_until
 
 
 def test_a_job_runs_on_two_hosts_and_leaves_nothing_there(
-    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+) -> None:
     h1, h2 = hosts(2)
     done = distrun("launch", remote_spec("echo I am $DISTRUN_TASK on $(hostname)", [h1, h2]))
     assert done.returncode == 0, done.stderr
@@ -20,15 +23,15 @@ def test_a_job_runs_on_two_hosts_and_leaves_nothing_there(
     ]
     again = distrun("logs")
     assert sorted(again.stdout.splitlines()) == sorted(done.stdout.splitlines())
+    wait_until(lambda: not any(map(processes_of, (h1, h2))))
     for host in (h1, h2):
-        wait_until(lambda host=host: not processes_of(host))
         left = [path for path in host.home.rglob("*") if not path.is_dir()]
         assert left == []
 
 
 def test_each_task_gets_addresses_that_the_others_can_dial(
-    hosts: Any, remote_spec: Any, distrun: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
     h1, h2 = hosts(2)
     spec = remote_spec(
         'printf "%s\\n" "$TF_CONFIG" "$no_proxy"',
@@ -46,21 +49,20 @@ def test_each_task_gets_addresses_that_the_others_can_dial(
 
 
 def test_sixteen_hosts_at_once(
-    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+) -> None:
     sixteen = hosts(16)
     spec = remote_spec("hostname", sixteen, hosts=["h[1-16]"], timeouts={"link": "30s"})
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
     shown = {line.partition(" | ")[2] for line in done.stdout.splitlines()}
     assert shown == {host.name for host in sixteen}
-    for host in sixteen:
-        wait_until(lambda host=host: not processes_of(host))
+    wait_until(lambda: not any(map(processes_of, sixteen)))
 
 
 def test_hosts_of_a_hostfile_with_slots_users_and_a_jump(
-    hosts: Any, remote_spec: Any, distrun: Any, network: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, network: Network, tmp_path: Path
+) -> None:
     h1, h2 = hosts(2)
     config = tmp_path / "config"
     config.write_text(f"Host h2\n  ProxyJump h1\n{network.ssh_config.read_text()}")
@@ -81,8 +83,8 @@ def test_hosts_of_a_hostfile_with_slots_users_and_a_jump(
 
 
 def test_a_jump_that_the_user_shares_with_other_logins_outlives_the_job(
-    hosts: Any, remote_spec: Any, distrun: Any, network: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, network: Network, tmp_path: Path
+) -> None:
     _, h2 = hosts(2)
     config = tmp_path / "config"
     config.write_text(
@@ -99,7 +101,9 @@ def test_a_jump_that_the_user_shares_with_other_logins_outlives_the_job(
         subprocess.run([*ask, "exit", "h1"], capture_output=True, check=False)
 
 
-def test_a_held_port_is_held_on_the_host_it_is_for(hosts: Any, remote_spec: Any, distrun: Any):
+def test_a_held_port_is_held_on_the_host_it_is_for(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     h1, h2 = hosts(2)
     script = (
         "python3 -c \"import json, os, socket; c = json.loads(os.environ['TF_CONFIG']);"
@@ -111,7 +115,9 @@ def test_a_held_port_is_held_on_the_host_it_is_for(hosts: Any, remote_spec: Any,
     assert sorted(done.stdout.splitlines()) == ["worker:0 | 1", "worker:1 | 1"]
 
 
-def test_addresses_of_the_spec_are_used_as_they_are(hosts: Any, remote_spec: Any, distrun: Any):
+def test_addresses_of_the_spec_are_used_as_they_are(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     h1, h2, h3 = hosts(3)
     # Known by what the spec says, by its name, and by what ssh's configuration says.
     workers = [f"{h1.address}:20001", "H2:20002", f"{h3.address}:20003"]
@@ -127,8 +133,8 @@ def test_addresses_of_the_spec_are_used_as_they_are(hosts: Any, remote_spec: Any
 
 
 def test_status_shows_where_tasks_are_and_no_strangers_usage(
-    hosts: Any, remote_spec: Any, distrun: Any, status: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status
+) -> None:
     h1, _ = hosts(2)
     launched = distrun("launch", "-d", remote_spec("sleep 1000", [h1]))
     assert launched.returncode == 0, launched.stderr

@@ -9,12 +9,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from distrun.agent.logs.index import RECORD
+from harness.command import Distrun, Status
+from harness.network import Hosts, Network, RemoteSpec
+from harness.waiting import wait_until
 
 
 def test_much_output_comes_whole_and_starves_no_other_host(
-    hosts: Any, remote_spec: Any, distrun: Any, status: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status
+) -> None:
     h1, h2 = hosts(2)
     noisy = "seq -f 'line %.0f of the many that this task prints' 300000"
     script = f"if [ $DISTRUN_TASK = worker:0 ]; then {noisy}; else echo one; fi"
@@ -32,7 +37,9 @@ def no_large_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
 
-def test_logs_that_cannot_be_copied_stay_on_their_host(hosts: Any, remote_spec: Any, distrun: Any):
+def test_logs_that_cannot_be_copied_stay_on_their_host(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     spec = remote_spec("head -c 4000000 /dev/zero | tr '\\0' x; echo", [h1])
     launched = distrun("launch", spec, preexec_fn=no_large_files)
@@ -47,8 +54,8 @@ def test_logs_that_cannot_be_copied_stay_on_their_host(hosts: Any, remote_spec: 
 
 
 def test_times_are_those_of_the_writing_and_follow_and_since_work(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
     h1, h2 = hosts(2)
     go = tmp_path / "go"
     script = f"echo early; while [ ! -e {go} ]; do sleep 0.05; done; echo late"
@@ -87,8 +94,13 @@ def is_indexed(host: Any, log: str) -> bool:
 
 
 def test_secrets_travel_over_the_link_alone(
-    hosts: Any, remote_spec: Any, distrun: Any, network: Any, monkeypatch: Any, tmp_path: Path
-):
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    network: Network,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     h1, h2 = hosts(2)
     secret = "geheim" + "0123456789" * 3
     monkeypatch.setenv("A_TOKEN", secret)
@@ -129,8 +141,8 @@ def command_lines() -> set[str]:
 
 
 def test_the_environment_is_that_of_the_remote_login(
-    hosts: Any, remote_spec: Any, distrun: Any, monkeypatch: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (h1,) = hosts(1)
     h1.change(sshd="SetEnv LANG=de_DE.UTF-8 http_proxy=http://p:1 no_proxy=inner DISTRUN_X=1\n")
     monkeypatch.setenv("ONLY_HERE", "x")
@@ -144,8 +156,8 @@ def test_the_environment_is_that_of_the_remote_login(
 
 
 def test_hostile_names_of_folders_are_names(
-    hosts: Any, remote_spec: Any, distrun: Any, tmp_path: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
     (h1,) = hosts(1)
     folder = tmp_path / "a $(touch x) 'b\"\n;`id`\\ &é"
     folder.mkdir()

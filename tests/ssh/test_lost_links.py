@@ -12,6 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.command import Distrun, Status
+from harness.network import HasEnded, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.waiting import wait_until
+
 # Counts until it is told to end, and leaves in a file how far it came.
 COUNTING = """\
 exec 9>{folder}/lock-$DISTRUN_TASK
@@ -34,7 +38,7 @@ table inet forgotten {{
 
 
 @pytest.fixture
-def link_of(status: Any) -> Callable[[str, str], Any]:
+def link_of(status: Status) -> Callable[[str, str], Any]:
     """Why there is no link to a host of a job, None where there is one."""
 
     def ask(job: str, host: str) -> Any:
@@ -50,8 +54,8 @@ def counted(text: str, task: str) -> list[int]:
 
 
 def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, link_of: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, link_of: Any, tmp_path: Path
+) -> None:
     h1, h2 = hosts(2)
     # The link is given up after 8 s of silence; what is left has to do for getting it back.
     spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": "24s"})
@@ -77,8 +81,8 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
 
 
 def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
-    hosts: Any, network: Any, remote_spec: Any, distrun: Any, wait_until: Any, tmp_path: Path
-):
+    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
     (h1,) = hosts(1)
     shared = tmp_path / "shared"
     ssh = {"config_file": str(network.ssh_config), "options": {"ControlPath": str(shared)}}
@@ -107,8 +111,12 @@ def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
 
 
 def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any, tmp_path: Path
-):
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
     h1, h2 = hosts(2)
     spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": LEASE})
     job = distrun("launch", "-d", spec)
@@ -125,8 +133,8 @@ def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
 
 
 def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, has_ended: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, has_ended: HasEnded, tmp_path: Path
+) -> None:
     on = hosts(3)
     script = f"""\
     case $DISTRUN_TASK in
@@ -146,9 +154,8 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
     wait_until(lambda: "evaluating" in distrun("logs").stdout)
     on[1].cut()
     on[2].cut()
-    for host in ("h2", "h3"):
-        lost = re.compile(rf"(?<!the link to ){host} is lost: ")
-        wait_until(lambda lost=lost: lost.search(distrun("events").stdout), what=f"{host} is lost")
+    lost = re.compile(r"(?<!the link to )(h2|h3) is lost: ")
+    wait_until(lambda: set(lost.findall(distrun("events").stdout)) == {"h2", "h3"})
     shown = distrun("status").stdout
     assert "h2 is lost: " in shown
     assert "h3 is lost: " in shown
@@ -164,7 +171,9 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
 
 
 @pytest.fixture
-def without_a_lease(hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any):
+def without_a_lease(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+):
     """A host, a launch whose task there would go on for ever, and the ssh that leads to it.
 
     With no lease silence is noticed late; the end of ssh at once.
@@ -187,8 +196,8 @@ def without_a_lease(hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any,
 
 
 def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
-    without_a_lease: Any, distrun: Any, wait_until: Any
-):
+    without_a_lease: Any, distrun: Distrun
+) -> None:
     _, process, client = without_a_lease
     client.kill()
     assert "the link to h1 is lost" in process.stderr.readline()
@@ -208,8 +217,8 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
 
 
 def test_without_a_lease_nobody_waits_for_a_link_whose_loss_is_noticed_after_the_second_ctrl_c(
-    without_a_lease: Any, distrun: Any, wait_until: Any
-):
+    without_a_lease: Any, distrun: Distrun
+) -> None:
     _, process, client = without_a_lease
     process.send_signal(signal.SIGINT)
     assert "stopping" in process.stderr.readline()

@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from harness.command import Distrun
+from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
+from harness.waiting import wait_until
+
 PORTS = "21000-21999"
 OTHER_VERSION = """\
 #!{python} {options}
@@ -78,16 +82,16 @@ def site(tmp_path: Path, version: str) -> str:
     return str(folder)
 
 
-def assert_nothing_left(hosts: list[Any], processes_of: Any, wait_until: Any) -> None:
+def assert_nothing_left(hosts: list[Any], processes_of: ProcessesOf) -> None:
+    # Longer than the lease of an agent that was too slow to be waited for.
+    wait_until(lambda: not any(map(processes_of, hosts)), 90, "every host is clean")
     for host in hosts:
-        # Longer than the lease of an agent that was too slow to be waited for.
-        wait_until(lambda host=host: not processes_of(host), 90, f"{host.name} is clean")
         assert [path for path in host.home.rglob("*") if not path.is_dir()] == []
 
 
 def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
-    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+) -> None:
     h1, h2, h3 = hosts(3)
     h2.block("reject", PORTS, h1.address)
     h3.block("drop", PORTS, h1.address, h2.address)
@@ -105,7 +109,7 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
     told = distrun("events").stdout
     assert "h1 cannot reach h2" in told
     assert "started" not in told
-    assert_nothing_left([h1, h2, h3], processes_of, wait_until)
+    assert_nothing_left([h1, h2, h3], processes_of)
 
     skipped = distrun("launch", "--no-preflight", spec)
     assert skipped.returncode == 0, skipped.stderr
@@ -116,8 +120,8 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
 
 
 def test_all_that_is_wrong_on_any_host_is_said_at_once(
-    hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, script: Path, tmp_path: Path
+) -> None:
     h1, h2, h3, h4 = hosts(4)
     old = program(tmp_path / "python3.8", other_version("-u", 1))
     site_of = [site(tmp_path, version) for version in ("2.21.0", "2.15.1")]
@@ -176,8 +180,8 @@ def test_all_that_is_wrong_on_any_host_is_said_at_once(
 
 
 def test_warnings_are_said_and_the_job_runs(
-    hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, script: Path, tmp_path: Path
+) -> None:
     two = hosts(2)
     # Without site-packages, whatever this machine has in them.
     pythons = [program(tmp_path / f"p{n}", other_version("-IS", n)) for n in (1, 2)]
@@ -191,9 +195,13 @@ def test_warnings_are_said_and_the_job_runs(
 
 
 def test_doctor_looks_at_hosts_and_leaves_nothing_there(
-    hosts: Any, network: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any,
+    hosts: Hosts,
+    network: Network,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
     script: Path,
-):  # fmt: skip
+) -> None:
     h1, h2, h3 = hosts(3)
     spec = remote_spec("", [h1, h2, h3], program=running(script))
     well = distrun("doctor", spec)
@@ -215,12 +223,12 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     assert f"h1 cannot reach h2 at {h2.address}:" in ill.stdout
     assert "what to do:" in ill.stdout
     assert "hosts that cannot be used were left out of the rest" in ill.stderr
-    assert_nothing_left([h1, h2], processes_of, wait_until)
+    assert_nothing_left([h1, h2], processes_of)
 
 
 def test_doctor_names_what_it_did_not_look_at(
-    hosts: Any, remote_spec: Any, distrun: Any, script: Path, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, script: Path, tmp_path: Path
+) -> None:
     (h1,) = hosts(1)
     there = {"name": "h1", "python": sys.executable}
     spec = remote_spec("", [h1], hosts=[there], program={"script": str(script)})
@@ -243,14 +251,13 @@ def unlooked(doctor: Any) -> dict[str, str]:
 @pytest.mark.parametrize("told", [("launch", "INT"), ("doctor", "INT"), ("doctor", "TERM")])
 def test_a_signal_ends_a_preflight_though_hosts_hang(
     told: tuple[str, str],
-    hosts: Any,
-    remote_spec: Any,
-    distrun: Any,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
     hanging: tuple[Path, Path],
-    processes_of: Any,
-    wait_until: Any,
+    processes_of: ProcessesOf,
     script: Path,
-):
+) -> None:
     command, number = told[0], signal.Signals[f"SIG{told[1]}"]
     h1, h2, h3 = hosts(3)
     python, marks = hanging
@@ -266,21 +273,20 @@ def test_a_signal_ends_a_preflight_though_hosts_hang(
     # The hanging programs themselves would be waited for for 20 s from their start on.
     assert process.wait(15) == 128 + number
     assert not list(temporary.iterdir())
-    assert_nothing_left([h1, h2], processes_of, wait_until)
+    assert_nothing_left([h1, h2], processes_of)
 
 
 def test_a_preflight_counts_as_time_in_which_a_job_has_not_started(
-    hosts: Any,
-    remote_spec: Any,
-    distrun: Any,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
     hanging: tuple[Path, Path],
-    processes_of: Any,
-    wait_until: Any,
+    processes_of: ProcessesOf,
     script: Path,
-):
+) -> None:
     two = hosts(2)
     keys = {"program": running(script, python=str(hanging[0])), "timeouts": {"start": "1500ms"}}
     done = distrun("launch", remote_spec("", two, **keys))
     assert done.returncode == 75
     assert "Traceback" not in done.stderr
-    assert_nothing_left(two, processes_of, wait_until)
+    assert_nothing_left(two, processes_of)

@@ -7,6 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from harness.command import Distrun, Status
+from harness.network import CutOff, HasEnded, Hosts, RemoteSpec
+from harness.waiting import wait_until
+
 SOON = {"max": 3, "backoff": "50ms"}
 # The first attempt counts until it is stopped; worker:0's fails once it is told to.
 LOCKED = """\
@@ -21,14 +25,18 @@ done
 """
 
 
-def told(distrun: Any) -> list[dict[str, Any]]:
+def told(distrun: Distrun) -> list[dict[str, Any]]:
     return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
 
 
 def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, cut_off: Any, has_ended: Any,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    cut_off: CutOff,
+    has_ended: HasEnded,
     tmp_path: Path,
-):  # fmt: skip
+) -> None:
     h1, h2 = hosts(2)
     script = LOCKED.format(folder=tmp_path)
     spec = remote_spec(script, [h1, h2], timeouts={"link": "60s"}, restart=SOON)
@@ -61,8 +69,8 @@ def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
 
 
 def test_a_parameter_servers_worker_starts_again_alone_at_the_same_address(
-    hosts: Any, remote_spec: Any, distrun: Any, status: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
     script = (
         f"cd {tmp_path}; echo $TF_CONFIG > given-$DISTRUN_TASK-$DISTRUN_ATTEMPT; "
         "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in "

@@ -15,6 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.command import Distrun
+from harness.network import CutOff, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.waiting import wait_until
+
 TRAIN = """\
 import os, pathlib, subprocess
 from pkg.deep import word
@@ -33,7 +37,7 @@ FILES = [".gitignore", "empty", "kept.log", "link", "a'b\n$(x)", "pkg/__init__.p
 
 
 @pytest.fixture
-def hide(network: Any) -> Callable[[Any, Path], None]:
+def hide(network: Network) -> Callable[[Any, Path], None]:
     """Have a host see an empty folder where this machine has one."""
 
     def cover(host: Any, folder: Path) -> None:
@@ -65,9 +69,13 @@ def write_job(folder: Path) -> None:
 
 
 def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
-    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, processes_of: Any, wait_until: Any,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    hide: Any,
+    processes_of: ProcessesOf,
     tmp_path: Path,
-):  # fmt: skip
+) -> None:
     h1, h2 = hosts(2)
     write_job(tmp_path / "job")
     for host in (h1, h2):
@@ -91,7 +99,7 @@ def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
         left = [path for path in Path(told[1]).rglob("*") if path.is_file()]
         assert [path.read_text() for path in left] == [f"worker:{index}"]
         assert not (state_of(host) / "agents").exists()
-        wait_until(lambda host=host: not processes_of(host))
+    wait_until(lambda: not any(map(processes_of, (h1, h2))))
     happened = distrun("events").stdout
     assert "h1 is sent 6 of 8 files" in happened  # two are empty, two the same
     assert "h2 is sent 6 of 8 files" in happened
@@ -108,8 +116,8 @@ def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
 
 
 def test_other_things_are_sent_as_the_spec_says(
-    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, hide: Any, tmp_path: Path
+) -> None:
     (h1,) = hosts(1)
     hide(h1, tmp_path)
     for name in ("job/src/train.py", "job/src/other.py", "data/d.txt", "job/run.sh"):
@@ -135,8 +143,12 @@ def test_other_things_are_sent_as_the_spec_says(
 
 
 def test_a_host_without_room_is_told_and_left_as_it_was(
-    hosts: Any, remote_spec: Any, distrun: Any, processes_of: Any, wait_until: Any, tmp_path: Path
-):
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
     h1, h2 = hosts(2)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "train.py").write_text("print('never')")
@@ -150,16 +162,15 @@ def test_a_host_without_room_is_told_and_left_as_it_was(
     assert "h2 cannot have the program's files: " in done.stderr
     assert "No space left on device" in done.stderr
     assert "make room there" in done.stderr
-    for host in (h1, h2):
-        wait_until(lambda host=host: not processes_of(host))
+    wait_until(lambda: not any(map(processes_of, (h1, h2))))
     left = h2.run("find", str(h2.home / ".local"), "-type", "f").split()
     assert all("weights" not in path for path in left)
     assert sum(int(h2.run("stat", "-c", "%s", path)) for path in left) < 1000
 
 
 def test_a_script_that_is_a_link_finds_what_is_beside_it_and_beside_its_file(
-    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, hide: Any, tmp_path: Path
+) -> None:
     (h1,) = hosts(1)
     for name in ("link", "real", "other"):
         (tmp_path / "job" / name).mkdir(parents=True)
@@ -200,9 +211,14 @@ $4"
 
 
 def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where_it_was(
-    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, processes_of: Any, wait_until: Any,
-    cut_off: Any, tmp_path: Path,
-):  # fmt: skip
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    hide: Any,
+    processes_of: ProcessesOf,
+    cut_off: CutOff,
+    tmp_path: Path,
+) -> None:
     (h1,) = hosts(1)
     h1.provide("python3", STOPPING.format(python=sys.executable))
     hide(h1, tmp_path)
@@ -270,8 +286,8 @@ def last_loss(events: str) -> str:
 
 @pytest.mark.e2e
 def test_the_bundled_job_learns_across_two_hosts_what_it_learns_here(
-    hosts: Any, remote_spec: Any, distrun: Any, hide: Any, small_mnist: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, hide: Any, small_mnist: Path
+) -> None:
     h1, h2 = hosts(2)
     for host in (h1, h2):
         hide(host, ROOT / "jobs")

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from harness.command import Distrun
+from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
+from harness.waiting import wait_until
+
 # So often an sshd is asked that has too many at its door.
 TRIES = 4
 # Disks without room at $2, /var/tmp and /tmp; what the network's folder $1 holds stays.
@@ -23,7 +27,7 @@ done
 """
 
 
-def refused(distrun: Any, spec: Path, **options: Any) -> str:
+def refused(distrun: Distrun, spec: Path, **options: Any) -> str:
     """What a launch says that ends for a host's sake."""
     done = distrun("launch", spec, **options)
     assert done.returncode == 69, done.stderr
@@ -32,7 +36,9 @@ def refused(distrun: Any, spec: Path, **options: Any) -> str:
     return done.stderr
 
 
-def test_a_wrong_host_key_is_refused(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+def test_a_wrong_host_key_is_refused(
+    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     h1, h2 = hosts(2)
     known = network.folder / "known_hosts"
     keys = known.read_text()
@@ -48,7 +54,9 @@ def test_a_wrong_host_key_is_refused(hosts: Any, network: Any, remote_spec: Any,
     assert "exit code 255" in said
 
 
-def test_an_unknown_host_key_is_refused(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+def test_an_unknown_host_key_is_refused(
+    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     known = network.folder / "known_hosts"
     keys = known.read_text()
@@ -60,7 +68,9 @@ def test_an_unknown_host_key_is_refused(hosts: Any, network: Any, remote_spec: A
     assert "h1 cannot be used: its host key is not known" in said
 
 
-def test_a_password_is_never_waited_for(hosts: Any, remote_spec: Any, distrun: Any):
+def test_a_password_is_never_waited_for(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     h1.change(sshd="PasswordAuthentication yes\nPubkeyAuthentication no\n")
     # Were it waited for, the login would not come to an end, and that would be said.
@@ -71,8 +81,12 @@ def test_a_password_is_never_waited_for(hosts: Any, remote_spec: Any, distrun: A
 
 
 def test_all_hosts_that_cannot_be_reached_are_named_at_once(
-    hosts: Any, network: Any, remote_spec: Any, distrun: Any, monkeypatch: pytest.MonkeyPatch
-):
+    hosts: Hosts,
+    network: Network,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (h1,) = hosts(1)
     # Where there is no name server, that is known before ssh is given up.
     monkeypatch.setenv("RES_OPTIONS", "timeout:2 attempts:1")
@@ -89,7 +103,7 @@ def test_all_hosts_that_cannot_be_reached_are_named_at_once(
     assert said.count("its name cannot be resolved") == 1
 
 
-def test_sshd_that_refuses_is_told(hosts: Any, remote_spec: Any, distrun: Any):
+def test_sshd_that_refuses_is_told(hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun) -> None:
     h1, h2 = hosts(2)
     h2.change(sshd="AllowUsers nobody\n")
     said = refused(distrun, remote_spec("true", [h1, h2]))
@@ -97,8 +111,8 @@ def test_sshd_that_refuses_is_told(hosts: Any, remote_spec: Any, distrun: Any):
 
 
 def test_an_sshd_with_too_many_at_its_door_is_asked_again(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     spec = remote_spec("echo fine", [h1])
     for _ in range(5):
@@ -114,7 +128,9 @@ def test_an_sshd_with_too_many_at_its_door_is_asked_again(
     assert out == "worker:0 | fine\n"
 
 
-def test_nothing_at_the_port_is_told(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+def test_nothing_at_the_port_is_told(
+    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     ssh = {"config_file": str(network.ssh_config), "port": 2222}
     said = refused(distrun, remote_spec("true", [h1], ssh=ssh))
@@ -123,15 +139,17 @@ def test_nothing_at_the_port_is_told(hosts: Any, network: Any, remote_spec: Any,
 
 
 def test_a_jump_host_is_named_where_it_is_at_fault(
-    hosts: Any, network: Any, remote_spec: Any, distrun: Any
-):
+    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     h1, h2 = hosts(2)
     ssh = {"config_file": str(network.ssh_config), "options": {"ProxyJump": "h2:2222"}}
     said = refused(distrun, remote_spec("true", [h1], ssh=ssh))
     assert f"h1 cannot be used: its jump host {h2.address}: nothing listens" in said
 
 
-def test_an_account_that_runs_no_commands_is_told(hosts: Any, remote_spec: Any, distrun: Any):
+def test_an_account_that_runs_no_commands_is_told(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     h1.change(shell="/usr/sbin/nologin")
     said = refused(distrun, remote_spec("true", [h1]))
@@ -139,7 +157,9 @@ def test_an_account_that_runs_no_commands_is_told(hosts: Any, remote_spec: Any, 
     assert "This account is currently not available" in said
 
 
-def test_a_host_without_python3_is_told(hosts: Any, remote_spec: Any, distrun: Any, tmp_path: Path):
+def test_a_host_without_python3_is_told(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
     (h1,) = hosts(1)
     empty = tmp_path / "bin"
     empty.mkdir()
@@ -149,7 +169,9 @@ def test_a_host_without_python3_is_told(hosts: Any, remote_spec: Any, distrun: A
     assert "install Python 3.8 or newer" in said
 
 
-def test_a_python3_that_is_too_old_is_told(hosts: Any, remote_spec: Any, distrun: Any):
+def test_a_python3_that_is_too_old_is_told(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     h1.provide(
         "python3",
@@ -163,8 +185,8 @@ def test_a_python3_that_is_too_old_is_told(hosts: Any, remote_spec: Any, distrun
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "tcsh"])
 def test_a_profile_that_prints_disturbs_nothing(
-    shell: str, hosts: Any, remote_spec: Any, distrun: Any
-):
+    shell: str, hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     path = shutil.which(shell)
     if path is None:
         pytest.skip(f"{shell} is not installed")
@@ -182,8 +204,8 @@ def test_a_profile_that_prints_disturbs_nothing(
 
 
 def test_what_a_profile_that_gives_up_has_printed_is_told(
-    hosts: Any, remote_spec: Any, distrun: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     h1.change(shell="/bin/bash")
     h1.home.joinpath(".bashrc").write_text("echo asking for the way; exit 3\n")
@@ -193,7 +215,9 @@ def test_what_a_profile_that_gives_up_has_printed_is_told(
     assert "exit code 3" in said
 
 
-def test_a_profile_that_takes_what_is_sent_is_asked_for(hosts: Any, remote_spec: Any, distrun: Any):
+def test_a_profile_that_takes_what_is_sent_is_asked_for(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     h1.change(shell="/bin/bash")
     for profile in ("read line", "exec bash", "exec </dev/null"):
@@ -203,7 +227,7 @@ def test_a_profile_that_takes_what_is_sent_is_asked_for(hosts: Any, remote_spec:
         assert "does a shell profile there read standard input" in said
 
 
-def test_a_read_only_home_will_do(hosts: Any, remote_spec: Any, distrun: Any):
+def test_a_read_only_home_will_do(hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun) -> None:
     (h1,) = hosts(1)
     h1.run("mount", "-o", "remount,bind,ro", str(h1.home))
     try:
@@ -214,7 +238,9 @@ def test_a_read_only_home_will_do(hosts: Any, remote_spec: Any, distrun: Any):
     assert "worker:0 | ro" in done.stdout.splitlines()
 
 
-def test_a_host_without_a_disk_is_told(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+def test_a_host_without_a_disk_is_told(
+    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     (h1,) = hosts(1)
     h1.run("sh", "-c", FULL, "-", str(network.folder), str(h1.home))
     h1.is_changed = True
@@ -223,7 +249,9 @@ def test_a_host_without_a_disk_is_told(hosts: Any, network: Any, remote_spec: An
     assert "No space left on device" in said
 
 
-def test_a_dry_run_asks_the_hosts_too(hosts: Any, network: Any, remote_spec: Any, distrun: Any):
+def test_a_dry_run_asks_the_hosts_too(
+    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
     h1, h2 = hosts(2)
     spec = remote_spec("true", [h1, h2])
     done = distrun("launch", "--dry-run", spec)
@@ -238,8 +266,8 @@ def test_a_dry_run_asks_the_hosts_too(hosts: Any, network: Any, remote_spec: Any
 
 
 def test_what_a_login_leaves_printing_disturbs_nothing(
-    hosts: Any, remote_spec: Any, distrun: Any, wait_until: Any, processes_of: Any
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+) -> None:
     (h1,) = hosts(1)
     h1.change(shell="/bin/bash")
     # Beside a task that prints more than the link takes at once, some of it comes amid messages.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+from harness.command import Distrun, Status
+from harness.network import Hosts, RemoteSpec
+from harness.waiting import wait_until
 
 ECHO = "echo 'UnavailableError: Collective ops is aborted by: Socket closed'"
 TRACEBACK = """\
@@ -17,8 +20,8 @@ E
 
 
 def test_the_lines_it_rests_on_come_from_the_other_host(
-    hosts: Any, remote_spec: Any, distrun: Any, status: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
     up = tmp_path / "up"
     script = (
         "if test $DISTRUN_TASK = worker:1; then\n"
@@ -39,8 +42,8 @@ def test_the_lines_it_rests_on_come_from_the_other_host(
 
 
 def test_a_lost_host_is_the_cause_of_what_its_peers_say(
-    hosts: Any, remote_spec: Any, distrun: Any, status: Any, wait_until: Any, tmp_path: Path
-):
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
     up, cut = tmp_path / "up", tmp_path / "cut"
     script = (
         f"test $DISTRUN_TASK = worker:1 && {{ touch {up}; exec sleep 1000; }}; "

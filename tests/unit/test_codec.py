@@ -34,20 +34,20 @@ def through_json(value: Any) -> Any:
 
 
 @given(event=ANY_EVENT)
-def test_every_event_comes_back(event: events.Event):
+def test_every_event_comes_back(event: events.Event) -> None:
     assert events.decode(json.loads(json.dumps(events.encode(event)))) == event
 
 
 @given(value=st.from_type(Spec) | st.from_type(Plan))
-def test_specs_and_plans_come_back(value: Spec | Plan):
+def test_specs_and_plans_come_back(value: Spec | Plan) -> None:
     assert from_json(type(value), through_json(value)) == value
 
 
-def test_later_fields_are_ignored_and_missing_ones_have_defaults():
+def test_later_fields_are_ignored_and_missing_ones_have_defaults() -> None:
     assert from_json(HostSpec, {"name": "a", "later": 1}) == HostSpec(name="a")
 
 
-def test_unions_tuples_and_enums_are_what_they_were():
+def test_unions_tuples_and_enums_are_what_they_were() -> None:
     role = RoleSpec(role=Role.PS, count=1, args=("a", "b"), gpus=None, env={"A": "1"})
     back = from_json(RoleSpec, through_json(role))
     assert back == role
@@ -58,12 +58,12 @@ def test_unions_tuples_and_enums_are_what_they_were():
 @pytest.mark.parametrize(
     "value", [None, [], 1, "x", {}, {"role": "nobody", "count": 1}, {"role": None, "count": 1}]
 )
-def test_what_does_not_fit_is_an_error(value: Any):
+def test_what_does_not_fit_is_an_error(value: Any) -> None:
     with pytest.raises((TypeError, ValueError, KeyError)):
         from_json(RoleSpec, value)
 
 
-def test_every_event_can_be_recorded():
+def test_every_event_can_be_recorded() -> None:
     def below(kind: type) -> set[type]:
         return {kind}.union(*(below(each) for each in kind.__subclasses__()))
 

@@ -28,7 +28,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_supervisor_that_is_slow_to_end_is_waited_for_and_one_that_hangs_is_not(
     ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     folder = JobFolder(tmp_path / "jobs" / "job-1")
     supervisor = subprocess.Popen(
         [sys.executable, "-c", ENDING, os.fspath(folder.path)],

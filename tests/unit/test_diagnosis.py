@@ -54,11 +54,13 @@ def of(said: str, status: int | None = 255, ssh: SshSpec = PLAIN, **about: Any) 
         ("python3: Permission denied", 126, f"try `{LOGIN} python3 --version`"),
     ],
 )
-def test_a_hint_has_the_command_as_the_spec_has_it(said: str, status: int | None, hint: str):
+def test_a_hint_has_the_command_as_the_spec_has_it(
+    said: str, status: int | None, hint: str
+) -> None:
     assert hint in of(said, status, FULL).hint
 
 
-def test_a_user_in_the_name_is_the_one_who_logs_in():
+def test_a_user_in_the_name_is_the_one_who_logs_in() -> None:
     assert "`ssh v@h1 true`" in of(NOBODY, ssh=SshSpec(user="u"), name="v@h1").hint
 
 
@@ -70,7 +72,9 @@ def test_a_user_in_the_name_is_the_one_who_logs_in():
         ("REMOTE HOST IDENTIFICATION HAS CHANGED", "ssh-keygen -R h1"),
     ],
 )
-def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(said: str, command: str):
+def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(
+    said: str, command: str
+) -> None:
     found = of(said, name="u@h1")
     assert found.reason.startswith("its host key is not the one in known_hosts")
     assert f"`{command}` and `ssh u@h1` take the new key" in found.hint
@@ -84,7 +88,7 @@ def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(said: str,
         ("/c: line 3: Bad configuration option: foo", "ssh.config_file"),
     ],
 )
-def test_an_option_that_ssh_does_not_take_is_sought_where_it_stands(said: str, names: str):
+def test_an_option_that_ssh_does_not_take_is_sought_where_it_stands(said: str, names: str) -> None:
     assert names in of(said).hint
 
 
@@ -100,7 +104,7 @@ def test_an_option_that_ssh_does_not_take_is_sought_where_it_stands(said: str, n
         (f"{BLOCKED}{JUMPED}\n{NAMELESS}\n{JUMPED}", ": nothing li"),
     ],
 )
-def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str):
+def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str) -> None:
     found = of(said, ssh=SshSpec(config_file="/c", port=2222))
     assert found.reason.startswith(f"its jump host{jump}")
     assert "h1" not in found.hint
@@ -117,7 +121,9 @@ def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str):
         (f"{SLOW}\nConnection to UNKNOWN port 65535 timed out", "its sshd, or the jump host"),
     ],
 )
-def test_behind_a_jump_host_that_lets_through_the_host_itself_is_at_fault(said: str, reason: str):
+def test_behind_a_jump_host_that_lets_through_the_host_itself_is_at_fault(
+    said: str, reason: str
+) -> None:
     assert of(said).reason.startswith(reason)
 
 
@@ -131,7 +137,7 @@ def test_behind_a_jump_host_that_lets_through_the_host_itself_is_at_fault(said: 
         ("", 0),
     ],
 )
-def test_a_profile_that_takes_what_is_sent_is_asked_for(said: str, status: int):
+def test_a_profile_that_takes_what_is_sent_is_asked_for(said: str, status: int) -> None:
     found = of(said, status, FULL)
     assert found.reason.startswith("what is sent to it does not reach Python there")
     assert "does a shell profile there read standard input or start another shell" in found.hint
@@ -148,14 +154,14 @@ def test_a_profile_that_takes_what_is_sent_is_asked_for(said: str, status: int):
 )
 def test_an_account_that_runs_no_commands_is_said_in_its_own_words(
     said: str, noise: bytes, status: int
-):
+) -> None:
     found = of(said, status, noise=noise)
     assert found.reason.startswith("its account runs no commands (ssh: ")
     assert (said or noise.decode().strip()) in found.reason
     assert "python3" not in found.hint
 
 
-def test_a_missing_python3_is_said_although_the_login_does_not_end():
+def test_a_missing_python3_is_said_although_the_login_does_not_end() -> None:
     found = of("bash: line 1: exec: python3: not found", None)
     assert found.reason.startswith("there is no python3 on it")
 
@@ -184,11 +190,13 @@ def test_a_missing_python3_is_said_although_the_login_does_not_end():
         (NEGOTIATED, 255, "it and the ssh of this machine have no algorithm in common"),
     ],
 )
-def test_the_cause_is_told_and_no_word_that_stands_beside_it(said: str, status: int, reason: str):
+def test_the_cause_is_told_and_no_word_that_stands_beside_it(
+    said: str, status: int, reason: str
+) -> None:
     assert of(said, status).reason.startswith(reason)
 
 
-def test_only_who_is_turned_away_at_the_door_comes_again():
+def test_only_who_is_turned_away_at_the_door_comes_again() -> None:
     closed = "Connection closed by 10.0.0.7 port 22"
     assert may_pass(255, f"kex_exchange_identification: read: Connection reset by peer\n{closed}")
     assert not may_pass(255, closed)

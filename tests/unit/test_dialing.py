@@ -46,7 +46,7 @@ def kinds(port: int, seconds: float) -> list[str]:
     ("said", "missed"),
     [(GREETING, []), ("SSH-2.0-\n", ["stranger"]), (GREETING[:5], ["silent"]), ("", ["silent"])],
 )
-def test_who_answers_is_known_by_the_greeting(said: str, missed: list[str]):
+def test_who_answers_is_known_by_the_greeting(said: str, missed: list[str]) -> None:
     with answering(said) as port:
         assert kinds(port, 0.1 if missed == ["silent"] else 60.0) == missed
 
@@ -61,7 +61,7 @@ def test_who_answers_is_known_by_the_greeting(said: str, missed: list[str]):
 )
 def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
     pauses: list[float], missed: list[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     now = 0.0
 
     class Slow(selectors.DefaultSelector):

@@ -30,12 +30,12 @@ def read(path: Path) -> list[events.Event]:
     return list(events.read(str(path)))
 
 
-def test_what_is_appended_is_read_in_order(record: Path):
+def test_what_is_appended_is_read_in_order(record: Path) -> None:
     assert read(record) == STARTED
     assert record.stat().st_mode & 0o777 == 0o600
 
 
-def test_one_event_is_one_line_of_ascii(tmp_path: Path):
+def test_one_event_is_one_line_of_ascii(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     event = events.HostFault(at=0.0, host="a\nb\u2028", reason="caf\udce9 \x00")
     log = events.EventLog(str(path))
@@ -48,14 +48,14 @@ def test_one_event_is_one_line_of_ascii(tmp_path: Path):
     assert read(path) == [event]
 
 
-def test_a_record_is_gone_on_with(record: Path):
+def test_a_record_is_gone_on_with(record: Path) -> None:
     log = events.EventLog(str(record))
     log.append(STARTED[0])
     log.close()
     assert read(record) == [*STARTED, STARTED[0]]
 
 
-def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path):
+def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path) -> None:
     whole = record.read_bytes()
     start = whole.rindex(b"\n", 0, -1) + 1
     for size in range(start, len(whole)):
@@ -79,13 +79,15 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path):
     ],
     ids=range(10),
 )
-def test_a_line_that_cannot_be_understood_takes_no_other_with_it(record: Path, damage: bytes):
+def test_a_line_that_cannot_be_understood_takes_no_other_with_it(
+    record: Path, damage: bytes
+) -> None:
     lines = record.read_bytes().splitlines(keepends=True)
     record.write_bytes(b"".join([*lines[:2], damage, *lines[2:]]))
     assert read(record) == STARTED
 
 
-def test_what_a_later_version_adds_to_an_event_is_left_out(record: Path):
+def test_what_a_later_version_adds_to_an_event_is_left_out(record: Path) -> None:
     known = {**events.encode(STARTED[0]), "later": {"a": 1}}
     record.write_text(json.dumps(known) + "\n")
     assert read(record) == STARTED[:1]
@@ -124,7 +126,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path):
+def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path) -> None:
     path = small_disk / "events.jsonl"
     (full, why), (end, why_then) = fill(path)
     assert why == why_then == 28
@@ -133,7 +135,7 @@ def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path)
     assert (end - full) * 100 > 200_000, "bytes that were kept, at 100 or more an event"
 
 
-def test_the_room_is_given_back_at_the_end(small_disk: Path):
+def test_the_room_is_given_back_at_the_end(small_disk: Path) -> None:
     path = small_disk / "events.jsonl"
     log = events.EventLog(str(path))
     for event in STARTED:
@@ -144,7 +146,7 @@ def test_the_room_is_given_back_at_the_end(small_disk: Path):
     assert read(path) == STARTED
 
 
-def test_a_limit_on_files_is_an_error_and_the_record_stays_whole(tmp_path: Path):
+def test_a_limit_on_files_is_an_error_and_the_record_stays_whole(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     (count, _), (again, _) = fill(path, "prlimit", "--fsize=10000")
     assert count == again > 10

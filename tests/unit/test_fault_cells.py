@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import pytest
+
 from cells import ALL, MWM, PS, Cell, drawn, promise
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_every_two_values_that_can_meet_do(seed):
+def test_every_two_values_that_can_meet_do(seed: int) -> None:
     cells = drawn(seed)
     assert 60 <= len(cells) == len(set(cells)) <= 70
     met = set().union(*(cell.pairs for cell in cells))
     assert met == set().union(*(cell.pairs for cell in ALL))
 
 
-def test_a_seed_draws_the_same_again_and_another_others():
+def test_a_seed_draws_the_same_again_and_another_others() -> None:
     assert drawn(7) == drawn(7)
     assert set(drawn(7)) != set(drawn(8))
 
 
-def test_no_cell_promises_nothing():
+def test_no_cell_promises_nothing() -> None:
     for cell in ALL:
         wanted = promise(cell)
         assert wanted.results

@@ -45,7 +45,7 @@ def write_idx(folder: Path, arrays: dict[str, np.ndarray], suffix: str = "") -> 
         (folder / (name + suffix)).write_bytes(gzip.compress(content) if suffix else content)
 
 
-def test_reads_an_archive(tmp_path, arrays):
+def test_reads_an_archive(tmp_path: Path, arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     digits = archive.read_folder(tmp_path)
     assert np.array_equal(digits.train_images, arrays["x_train"])
@@ -54,7 +54,7 @@ def test_reads_an_archive(tmp_path, arrays):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_reads_idx_files(tmp_path, arrays, suffix):
+def test_reads_idx_files(tmp_path: Path, arrays, suffix) -> None:
     write_idx(tmp_path, arrays, suffix)
     digits = archive.read_folder(tmp_path)
     assert np.array_equal(digits.train_images, arrays["x_train"])
@@ -62,7 +62,7 @@ def test_reads_idx_files(tmp_path, arrays, suffix):
     assert np.array_equal(digits.test_images, arrays["x_test"])
 
 
-def test_other_labels_have_another_fingerprint(tmp_path, arrays):
+def test_other_labels_have_another_fingerprint(tmp_path: Path, arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     before = archive.read_folder(tmp_path).fingerprint
     arrays["y_test"][0] = (arrays["y_test"][0] + 1) % 10
@@ -70,17 +70,17 @@ def test_other_labels_have_another_fingerprint(tmp_path, arrays):
     assert archive.read_folder(tmp_path).fingerprint != before
 
 
-def test_an_empty_folder_says_what_belongs_there(tmp_path):
+def test_an_empty_folder_says_what_belongs_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no MNIST in .*put mnist\.npz there"):
         archive.read_folder(tmp_path)
 
 
-def test_a_missing_folder(tmp_path):
+def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder"):
         archive.read_folder(tmp_path / "nowhere")
 
 
-def test_one_idx_file_missing(tmp_path, arrays):
+def test_one_idx_file_missing(tmp_path: Path, arrays) -> None:
     write_idx(tmp_path, arrays)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(DataError, match="lacks t10k-labels-idx1-ubyte"):
@@ -88,7 +88,7 @@ def test_one_idx_file_missing(tmp_path, arrays):
 
 
 @pytest.mark.parametrize("keep", [0, 3, 10, 500])
-def test_a_truncated_idx_file(tmp_path, arrays, keep):
+def test_a_truncated_idx_file(tmp_path: Path, arrays, keep) -> None:
     write_idx(tmp_path, arrays)
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:keep])
@@ -96,7 +96,7 @@ def test_a_truncated_idx_file(tmp_path, arrays, keep):
         archive.read_folder(tmp_path)
 
 
-def test_a_truncated_gzip_file(tmp_path, arrays):
+def test_a_truncated_gzip_file(tmp_path: Path, arrays) -> None:
     write_idx(tmp_path, arrays, ".gz")
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-100])
@@ -105,7 +105,7 @@ def test_a_truncated_gzip_file(tmp_path, arrays):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
-def test_a_truncated_archive(tmp_path, arrays, share):
+def test_a_truncated_archive(tmp_path: Path, arrays, share) -> None:
     path = tmp_path / "mnist.npz"
     np.savez(path, **arrays)
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
@@ -113,7 +113,7 @@ def test_a_truncated_archive(tmp_path, arrays, share):
         archive.read_folder(tmp_path)
 
 
-def test_a_changed_byte_in_an_archive(tmp_path, arrays):
+def test_a_changed_byte_in_an_archive(tmp_path: Path, arrays) -> None:
     path = tmp_path / "mnist.npz"
     np.savez(path, **arrays)
     content = bytearray(path.read_bytes())
@@ -123,13 +123,13 @@ def test_a_changed_byte_in_an_archive(tmp_path, arrays):
         archive.read_folder(tmp_path)
 
 
-def test_another_archive(tmp_path):
+def test_another_archive(tmp_path: Path) -> None:
     np.savez(tmp_path / "mnist.npz", a=np.zeros(3))
     with pytest.raises(DataError, match=r"no x_train, y_train, x_test, y_test \(it has a\)"):
         archive.read_folder(tmp_path)
 
 
-def test_a_pickle_is_not_run(tmp_path):
+def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object))
     (tmp_path / "x.npy").rename(tmp_path / "mnist.npz")
     with pytest.raises(DataError, match="cannot be read"):
@@ -151,7 +151,7 @@ def test_a_pickle_is_not_run(tmp_path):
         ),
     ],
 )
-def test_something_else_than_digits(tmp_path, arrays, change, says):
+def test_something_else_than_digits(tmp_path: Path, arrays, change, says: str) -> None:
     np.savez(tmp_path / "mnist.npz", **{**arrays, **change})
     with pytest.raises(DataError, match=says):
         archive.read_folder(tmp_path)
@@ -173,8 +173,8 @@ def write_either(folder: Path, arrays: dict[str, np.ndarray], form: str, dataset
     ],
 )
 def test_one_data_set_is_not_taken_for_the_other(
-    tmp_path, arrays, form, asked, found, first_labels
-):
+    tmp_path: Path, arrays, form, asked, found, first_labels
+) -> None:
     arrays["y_train"][:10] = first_labels
     write_either(tmp_path, arrays, form, asked)
     with pytest.raises(DataError, match=f"ask for it with --dataset {found}"):
@@ -186,7 +186,7 @@ def test_one_data_set_is_not_taken_for_the_other(
     )
 
 
-def test_the_archive_of_one_data_set_does_not_serve_the_other(tmp_path, arrays):
+def test_the_archive_of_one_data_set_does_not_serve_the_other(tmp_path: Path, arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     with pytest.raises(DataError, match=r"no Fashion-MNIST in .*put fashion_mnist\.npz there"):
         archive.read_folder(tmp_path, "fashion_mnist")
@@ -205,7 +205,7 @@ class Origin:
 
 
 @pytest.mark.parametrize(("dataset", "form"), [("mnist", "npz"), ("fashion_mnist", "idx")])
-def test_a_download_is_checked_and_kept(tmp_path, arrays, dataset, form):
+def test_a_download_is_checked_and_kept(tmp_path: Path, arrays, dataset, form) -> None:
     folder, cache = tmp_path / "origin", tmp_path / "cache"
     folder.mkdir()
     write_either(folder, arrays, form, dataset)
@@ -219,7 +219,7 @@ def test_a_download_is_checked_and_kept(tmp_path, arrays, dataset, form):
     assert origin.read(cache, dataset).fingerprint == digits.fingerprint
 
 
-def test_a_wrong_download_is_not_kept(tmp_path, arrays):
+def test_a_wrong_download_is_not_kept(tmp_path: Path, arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     cache = tmp_path / "cache"
     with pytest.raises(DataError, match="its hash differs"):
@@ -230,14 +230,14 @@ def test_a_wrong_download_is_not_kept(tmp_path, arrays):
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
-def test_a_damaged_cache_is_not_used(tmp_path, arrays, dataset):
+def test_a_damaged_cache_is_not_used(tmp_path: Path, arrays, dataset) -> None:
     for form in ("npz", "idx"):  # fine files, but not Keras's
         write_either(tmp_path, arrays, form, dataset)
     with pytest.raises(DataError, match="cannot be downloaded"):
         keras_cache.read_or_download(tmp_path, dataset, (tmp_path / "none").as_uri() + "/")
 
 
-def test_a_silent_server_does_not_hang(tmp_path, monkeypatch):
+def test_a_silent_server_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("no_proxy", "*")

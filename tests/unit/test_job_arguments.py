@@ -33,13 +33,13 @@ def refused(code, *argv, **options):
     return done.stderr
 
 
-def test_defaults():
+def test_defaults() -> None:
     chosen = arguments.parse([], {}, Task())
     assert (chosen.epochs, chosen.steps_per_epoch, chosen.batch_size) == (3, 70, 64)
     assert (chosen.strategy, chosen.data, chosen.checkpoint_dir) == ("default", "auto", None)
 
 
-def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument():
+def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument() -> None:
     task = read_task(environ())
     assert arguments.parse([], {}, task).strategy == "multi_worker_mirrored"
     launched = {"DISTRUN_STRATEGY": "mirrored"}
@@ -48,13 +48,13 @@ def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument():
     assert chosen.strategy == "one_device"
 
 
-def test_a_cluster_with_a_ps_is_for_parameter_server():
+def test_a_cluster_with_a_ps_is_for_parameter_server() -> None:
     cluster = {"chief": ["a:1"], "worker": ["a:2"], "ps": ["a:3"]}
     task = read_task(environ(cluster=cluster, task={"type": "chief", "index": 0}))
     assert arguments.parse([], {}, task).strategy == "parameter_server"
 
 
-def test_what_is_said_of_the_distribution():
+def test_what_is_said_of_the_distribution() -> None:
     argv = ["--strategy", "mirrored", "--devices", "GPU:0, GPU:1", "--cross-device-ops", "nccl"]
     chosen = arguments.parse(argv, {}, Task()).distribution
     assert chosen.devices == ("GPU:0", "GPU:1")
@@ -62,7 +62,7 @@ def test_what_is_said_of_the_distribution():
     assert chosen.replicas is None
 
 
-def test_how_often_it_saves_and_how_long_an_epoch_is():
+def test_how_often_it_saves_and_how_long_an_epoch_is() -> None:
     def parsed(*argv: str):
         return arguments.parse(["--checkpoint-dir", "x", *argv], {}, Task())
 
@@ -72,7 +72,7 @@ def test_how_often_it_saves_and_how_long_an_epoch_is():
     assert parsed("--steps-per-epoch", "all").steps_per_epoch == WHOLE_PASS
 
 
-def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with():
+def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with() -> None:
     argv = ["--replicas", "2", "--evaluate", "x"]
     chosen = arguments.parse(argv, {"DISTRUN_STRATEGY": "mirrored"}, Task())
     assert (chosen.strategy, chosen.distribution.replicas) == ("default", None)
@@ -81,7 +81,7 @@ def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with():
 
 
 @pytest.mark.parametrize("there", ["file", "other"])
-def test_an_export_replaces_nothing_but_a_model(there, tmp_path):
+def test_an_export_replaces_nothing_but_a_model(there, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     if there == "file":
         folder.write_text("mine")
@@ -102,12 +102,14 @@ def test_an_export_replaces_nothing_but_a_model(there, tmp_path):
         (["--export-dir", "/proc"], "--export-dir /proc cannot be replaced by a new folder"),
     ],
 )
-def test_a_folder_that_cannot_be_written_to_is_told_before_training(argv, says, tmp_path):
+def test_a_folder_that_cannot_be_written_to_is_told_before_training(
+    argv, says: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     assert says in refused(2, *argv, cwd=tmp_path)
 
 
-def test_only_who_writes_to_a_folder_tries_it(tmp_path):
+def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
     chosen = arguments.parse(
         ["--checkpoint-dir", str(tmp_path / "saved"), "--summary-dir", str(tmp_path / "logs")],
         {}, read_task(environ()),
@@ -142,7 +144,7 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path):
         ),
     ],
 )
-def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy, says):
+def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy: str, says: str) -> None:
     env = environ(**config)
     if config.get("task", {}).get("type") == "ps":
         env = environ(cluster={"worker": ["a:1"], "ps": ["b:1"]}, **config)
@@ -214,7 +216,9 @@ def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy, says):
         (["--evaluate", "x", "--strategy", "mirrored"], "needs no strategy, and one process"),
     ],
 )
-def test_wrong_arguments_are_one_line_and_exit_2(argv, says, capsys):
+def test_wrong_arguments_are_one_line_and_exit_2(
+    argv, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
         arguments.parse(argv, {}, Task())
     said = capsys.readouterr().err
@@ -223,7 +227,9 @@ def test_wrong_arguments_are_one_line_and_exit_2(argv, says, capsys):
     assert said.count("\n") == 1
 
 
-def test_a_name_that_tensorflow_takes_for_itself(tmp_path, monkeypatch, capsys):
+def test_a_name_that_tensorflow_takes_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "run[1]"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -235,7 +241,7 @@ def test_a_name_that_tensorflow_takes_for_itself(tmp_path, monkeypatch, capsys):
     assert f"--export-dir {folder}/model: TensorFlow would take [1]" in capsys.readouterr().err
 
 
-def test_an_evaluation_falls_back_on_no_other_data():
+def test_an_evaluation_falls_back_on_no_other_data() -> None:
     def data(*argv: str) -> str:
         return arguments.parse(["--evaluate", "x", *argv], {}, Task()).data
 
@@ -245,14 +251,14 @@ def test_an_evaluation_falls_back_on_no_other_data():
     assert arguments.parse([], {}, Task()).data == "auto"
 
 
-def test_a_wrong_strategy_of_the_launcher(capsys):
+def test_a_wrong_strategy_of_the_launcher(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         arguments.parse([], {"DISTRUN_STRATEGY": "magic"}, Task())
     assert left.value.code == 2
     assert "DISTRUN_STRATEGY='magic'" in capsys.readouterr().err
 
 
-def test_help_and_wrong_usage_import_nothing_slow():
+def test_help_and_wrong_usage_import_nothing_slow() -> None:
     code = """
 import runpy, sys
 sys.path.insert(0, ".")
@@ -273,19 +279,19 @@ print(sorted({"numpy", "tensorflow", "tf_keras"} & set(sys.modules)))
 @pytest.mark.parametrize(
     "argv", [["--data-dir", "{folder}"], ["--data", "mnist", "--data-dir", "{folder}"]]
 )
-def test_a_folder_without_mnist_ends_in_one_line(argv, tmp_path):
+def test_a_folder_without_mnist_ends_in_one_line(argv, tmp_path: Path) -> None:
     said = refused(65, *(part.format(folder=tmp_path) for part in argv))
     assert said.startswith(f"error: no MNIST in {tmp_path}")
 
 
-def test_no_cluster():
+def test_no_cluster() -> None:
     assert read_task({}) == Task()
     assert read_task({"TF_CONFIG": "{}"}) == Task()
     assert read_task({}).is_chief
     assert read_task({}).trainers == 1
 
 
-def test_worker_0_is_chief_only_without_a_chief():
+def test_worker_0_is_chief_only_without_a_chief() -> None:
     assert not read_task(environ()).is_chief
     assert read_task(environ(task={"type": "worker", "index": 0})).is_chief
     with_chief = {"chief": ["c:1"], "worker": ["a:1"]}
@@ -305,6 +311,6 @@ def test_worker_0_is_chief_only_without_a_chief():
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
     ],
 )
-def test_a_wrong_cluster(text):
+def test_a_wrong_cluster(text: str) -> None:
     with pytest.raises(ClusterError, match="TF_CONFIG"):
         read_task({"TF_CONFIG": text})

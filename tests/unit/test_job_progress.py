@@ -2,6 +2,7 @@
 
 import socket
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ class Clock:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def receiver(request, tmp_path, monkeypatch):
+def receiver(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if request.param == "abstract":
         name = f"@distrun-test-{uuid.uuid4().hex}"
         bound = "\0" + name[1:]
@@ -29,7 +30,7 @@ def receiver(request, tmp_path, monkeypatch):
         yield sock, {"DISTRUN_NOTIFY": name}
 
 
-def test_one_datagram(receiver):
+def test_one_datagram(receiver) -> None:
     sock, environ = receiver
     progress = Progress(environ)
     progress.send(step=120, epoch=1, loss=0.12, examples_per_sec=1800.4)
@@ -37,7 +38,7 @@ def test_one_datagram(receiver):
     assert sock.recv(4096) == b"STEP=120 EPOCH=1 LOSS=0.12 EXAMPLES_PER_SEC=1800.4"
 
 
-def test_due_twice_a_second(receiver):
+def test_due_twice_a_second(receiver) -> None:
     _, environ = receiver
     clock = Clock()
     progress = Progress(environ, clock)
@@ -50,7 +51,7 @@ def test_due_twice_a_second(receiver):
     progress.close()
 
 
-def test_what_is_no_number_is_left_out(receiver):
+def test_what_is_no_number_is_left_out(receiver) -> None:
     sock, environ = receiver
     progress = Progress(environ)
     progress.send(step=1, epoch=1, loss=float("nan"), examples_per_sec=float("inf"))
@@ -58,7 +59,7 @@ def test_what_is_no_number_is_left_out(receiver):
     assert sock.recv(4096) == b"STEP=1 EPOCH=1"
 
 
-def test_a_full_socket_neither_blocks_nor_fails(receiver):
+def test_a_full_socket_neither_blocks_nor_fails(receiver) -> None:
     _, environ = receiver
     progress = Progress(environ)
     for step in range(5000):  # far more than a socket queues; blocking would run into the timeout
@@ -67,7 +68,7 @@ def test_a_full_socket_neither_blocks_nor_fails(receiver):
 
 
 @pytest.mark.parametrize("name", ["", "/nowhere/at/all", "@nobody-{}", "x" * 300])
-def test_without_a_receiver(name):
+def test_without_a_receiver(name: str) -> None:
     name = name.format(uuid.uuid4().hex)
     progress = Progress({"DISTRUN_NOTIFY": name} if name else {})
     progress.send(step=1, epoch=1, loss=1.0, examples_per_sec=1.0)

@@ -14,7 +14,7 @@ JOB = str(Path(synthetic.__file__).parent)
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path):
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(synthetic, "TRAINING", 600)
     monkeypatch.setattr(synthetic, "TEST", 100)
     monkeypatch.setattr(synthetic, "_VARIANTS", 4)
@@ -22,13 +22,13 @@ def small(monkeypatch, tmp_path):
     return tmp_path / "distrun"
 
 
-def test_the_same_every_time(small):
+def test_the_same_every_time(small) -> None:
     first, second = synthetic.draw(300, 50), synthetic.draw(300, 50)
     assert np.array_equal(first.train_images, second.train_images)
     assert np.array_equal(first.test_labels, second.test_labels)
 
 
-def test_shapes_and_all_classes(small):
+def test_shapes_and_all_classes(small) -> None:
     digits = synthetic.draw(600, 100)
     assert digits.train_images.shape == (600, 28, 28)
     assert digits.test_images.shape == (100, 28, 28)
@@ -36,7 +36,9 @@ def test_shapes_and_all_classes(small):
     assert set(digits.train_labels) == set(digits.test_labels) == set(range(10))
 
 
-def test_classes_can_be_told_apart_but_not_at_a_glance(small, monkeypatch):
+def test_classes_can_be_told_apart_but_not_at_a_glance(
+    small, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(synthetic, "_VARIANTS", 20)
     digits = synthetic.draw(4000, 500)
     means = np.stack(
@@ -48,14 +50,14 @@ def test_classes_can_be_told_apart_but_not_at_a_glance(small, monkeypatch):
     assert 0.4 < (guesses == digits.test_labels).mean() < 0.9
 
 
-def test_kept_in_the_cache(small, monkeypatch):
+def test_kept_in_the_cache(small, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = synthetic.load()
     monkeypatch.setattr(synthetic, "draw", lambda *_: pytest.fail("drawn twice"))
     assert np.array_equal(synthetic.load().train_images, drawn.train_images)
     assert sorted(path.suffix for path in small.iterdir()) == [".lock", ".npz"]
 
 
-def test_a_broken_cache_is_replaced(small):
+def test_a_broken_cache_is_replaced(small) -> None:
     drawn = synthetic.load()
     (path,) = small.glob("*.npz")
     path.write_bytes(path.read_bytes()[:1000])
@@ -63,7 +65,7 @@ def test_a_broken_cache_is_replaced(small):
     assert len(path.read_bytes()) > 1000
 
 
-def test_a_cache_that_cannot_be_written(small, monkeypatch):
+def test_a_cache_that_cannot_be_written(small, monkeypatch: pytest.MonkeyPatch) -> None:
     small.write_text("a file where the folder should be")
     assert len(synthetic.load().train_images) == 600
 
@@ -83,7 +85,7 @@ def _draw_in_a_child(marks: str, job: str) -> None:
     assert len(module.load().train_images) == 600
 
 
-def test_of_several_at_once_one_draws(small, tmp_path):
+def test_of_several_at_once_one_draws(small, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     context = multiprocessing.get_context("spawn")

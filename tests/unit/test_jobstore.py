@@ -85,7 +85,7 @@ def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
 
 
 @given(name=st.text(max_size=300))
-def test_whatever_a_job_is_called_its_folder_is_one_plain_name(name: str):
+def test_whatever_a_job_is_called_its_folder_is_one_plain_name(name: str) -> None:
     store = JobStore(Path("/state"))
     folder = store.new_folder(name)
     assert folder.path.parent == store.jobs
@@ -94,12 +94,12 @@ def test_whatever_a_job_is_called_its_folder_is_one_plain_name(name: str):
     assert len(os.fsencode(folder.job_id)) < 64
 
 
-def test_ids_of_one_name_differ():
+def test_ids_of_one_name_differ() -> None:
     store = JobStore(Path("/state"))
     assert len({store.new_folder("mnist").job_id for _ in range(200)}) == 200
 
 
-def test_a_job_is_found_by_id_name_and_prefix(store: JobStore):
+def test_a_job_is_found_by_id_name_and_prefix(store: JobStore) -> None:
     old = add(store, "mnist", order=1)
     new = add(store, "mnist", order=2)
     other = add(store, "other job", order=3)
@@ -115,7 +115,7 @@ def test_a_job_is_found_by_id_name_and_prefix(store: JobStore):
     assert store.newest().path == other.path
 
 
-def test_what_cannot_be_found_names_what_is_there(store: JobStore):
+def test_what_cannot_be_found_names_what_is_there(store: JobStore) -> None:
     with pytest.raises(UsageError, match="no job 'x'") as error:
         store.find("x")
     assert error.value.hint == "there are no jobs yet"
@@ -130,7 +130,7 @@ def test_what_cannot_be_found_names_what_is_there(store: JobStore):
     assert all(job_id in str(error.value.hint) for job_id in ids)
 
 
-def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore):
+def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore) -> None:
     good = add(store, "good", order=5)
     jobstore.create(store.new_folder("no record yet"), b"x")
     broken = add(store, "broken", order=9)
@@ -145,7 +145,7 @@ def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore):
     assert ".new-half" not in [folder.job_id for folder in store.folders()]
 
 
-def test_the_lock_tells_whether_a_supervisor_lives(store: JobStore, holders: list[Holder]):
+def test_the_lock_tells_whether_a_supervisor_lives(store: JobStore, holders: list[Holder]) -> None:
     folder = store.new_folder("mnist")
     assert folder.supervisor_pid() is None
     holders.append(Holder(folder))
@@ -158,7 +158,7 @@ def test_the_lock_tells_whether_a_supervisor_lives(store: JobStore, holders: lis
     assert store.running() == []
 
 
-def test_its_socket_is_reached_whatever_its_path(store: JobStore, holders: list[Holder]):
+def test_its_socket_is_reached_whatever_its_path(store: JobStore, holders: list[Holder]) -> None:
     folder = store.new_folder("mnist")
     holders.append(Holder(folder))
     connection = folder.connect()
@@ -168,7 +168,7 @@ def test_its_socket_is_reached_whatever_its_path(store: JobStore, holders: list[
     assert folder.connect() is None
 
 
-def test_a_folder_appears_whole_or_not_at_all(store: JobStore):
+def test_a_folder_appears_whole_or_not_at_all(store: JobStore) -> None:
     folder = jobstore.create(store.new_folder("mnist"), b"name: mnist\n")
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert folder.logs.is_dir()
@@ -181,7 +181,7 @@ def test_a_folder_appears_whole_or_not_at_all(store: JobStore):
     assert os.listdir(store.jobs) == []
 
 
-def test_a_job_without_a_record_is_one_in_preparation(store: JobStore):
+def test_a_job_without_a_record_is_one_in_preparation(store: JobStore) -> None:
     """It is just being made or removed, which no `ps` of another terminal may stumble over."""
     folder = jobstore.create(store.new_folder("mnist"), b"x")
     assert folder.state().phase is JobPhase.PREPARING

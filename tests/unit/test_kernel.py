@@ -29,18 +29,20 @@ print(seen.count(signal.SIGCHLD), seen.count(signal.SIGTERM))
 """
 
 
-def test_a_signal_behind_very_many_others_is_not_lost():
+def test_a_signal_behind_very_many_others_is_not_lost() -> None:
     done = subprocess.run([sys.executable, "-c", BURST], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2000", "1"]
 
 
-def test_a_signal_has_a_name_or_keeps_its_number():
+def test_a_signal_has_a_name_or_keeps_its_number() -> None:
     assert signal_name(9) == "SIGKILL"
     assert signal_name(signal.SIGRTMIN + 2) == f"signal {signal.SIGRTMIN + 2}"
     assert signal_name(999) == "signal 999"
 
 
-def test_a_stranger_with_a_childs_id_is_not_taken_for_a_child(monkeypatch: pytest.MonkeyPatch):
+def test_a_stranger_with_a_childs_id_is_not_taken_for_a_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     me = os.getpid()
     child = subprocess.Popen(["sleep", "60"])
     try:
@@ -53,7 +55,7 @@ def test_a_stranger_with_a_childs_id_is_not_taken_for_a_child(monkeypatch: pytes
         child.wait()
 
 
-def test_only_the_process_that_was_seen_is_signalled():
+def test_only_the_process_that_was_seen_is_signalled() -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
         seen = processes.look(child.pid)

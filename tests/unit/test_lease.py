@@ -18,7 +18,7 @@ class Clock:
         return self.at
 
 
-def test_a_link_that_is_back_for_a_moment_renews_the_lease():
+def test_a_link_that_is_back_for_a_moment_renews_the_lease() -> None:
     clock = Clock()
     lease = Lease(LEASE, 1.0, clock)
     for _ in range(5):
@@ -39,7 +39,7 @@ def test_a_link_that_is_back_for_a_moment_renews_the_lease():
         assert clock.at + lease.remaining < sent_at + LEASE
 
 
-def test_beats_of_a_link_that_is_no_more_renew_nothing():
+def test_beats_of_a_link_that_is_no_more_renew_nothing() -> None:
     clock = Clock()
     lease = Lease(LEASE, 1.0, clock)
     clock.at += 5
@@ -50,7 +50,7 @@ def test_beats_of_a_link_that_is_no_more_renew_nothing():
     assert lease.remaining == before
 
 
-def test_beats_come_several_times_a_lease_and_only_when_due():
+def test_beats_come_several_times_a_lease_and_only_when_due() -> None:
     clock = Clock()
     lease = Lease(LEASE, 1.0, clock)
     assert lease.until_beat == heartbeat_interval(LEASE)

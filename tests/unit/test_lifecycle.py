@@ -36,7 +36,7 @@ CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
 # multi_worker_mirrored ----------------------------------------------------------------------
 
 
-def test_it_succeeds_once_all_workers_have_exited_0():
+def test_it_succeeds_once_all_workers_have_exited_0() -> None:
     job = running(MWM, *W)
     for name in W[:2]:
         assert job.gone(name) == []
@@ -49,7 +49,7 @@ def test_it_succeeds_once_all_workers_have_exited_0():
     assert set(job.phases().values()) == {"succeeded"}
 
 
-def test_a_chief_is_waited_for_as_well():
+def test_a_chief_is_waited_for_as_well() -> None:
     job = running(MWM, "chief:0", "worker:0")
     job.gone("worker:0")
     assert job.verdict is None
@@ -57,7 +57,7 @@ def test_a_chief_is_waited_for_as_well():
     assert job.verdict == ("succeeded", 0, "task")
 
 
-def test_the_first_failure_decides_and_the_rest_is_stopped_promptly():
+def test_the_first_failure_decides_and_the_rest_is_stopped_promptly() -> None:
     job = running(MWM, *W)
     assert job.exited("worker:1", 3) == told(*W)
     assert job.verdict == ("failed", 3, "task")
@@ -74,13 +74,13 @@ def test_the_first_failure_decides_and_the_rest_is_stopped_promptly():
 
 
 @pytest.mark.parametrize("number", [SIGKILL, 11, 6, SIGTERM])
-def test_a_death_by_signal_is_128_and_its_number(number: int):
+def test_a_death_by_signal_is_128_and_its_number(number: int) -> None:
     job = running(MWM, *W)
     job.exited("worker:0", signal=number)
     assert job.verdict == ("failed", 128 + number, "task")
 
 
-def test_a_failure_that_only_follows_after_others_have_succeeded_still_counts():
+def test_a_failure_that_only_follows_after_others_have_succeeded_still_counts() -> None:
     job = running(MWM, *W)
     job.gone("worker:0")
     job.exited("worker:1", 5)
@@ -91,7 +91,7 @@ def test_a_failure_that_only_follows_after_others_have_succeeded_still_counts():
 # parameter_server ---------------------------------------------------------------------------
 
 
-def test_the_chiefs_exit_0_is_success_and_servers_are_stopped():
+def test_the_chiefs_exit_0_is_success_and_servers_are_stopped() -> None:
     job = running(PS, *CLUSTER)
     assert job.exited("chief:0") == told(*CLUSTER)
     job.gone("worker:0", signal=SIGTERM)
@@ -109,7 +109,7 @@ def test_the_chiefs_exit_0_is_success_and_servers_are_stopped():
 
 
 @pytest.mark.parametrize("server", ["worker:1", "ps:0"])
-def test_a_server_that_exits_0_before_the_chief_has_failed(server: str):
+def test_a_server_that_exits_0_before_the_chief_has_failed(server: str) -> None:
     job = running(PS, *CLUSTER)
     job.exited(server, 0)
     result, code, origin = job.verdict
@@ -119,7 +119,7 @@ def test_a_server_that_exits_0_before_the_chief_has_failed(server: str):
 
 
 @pytest.mark.parametrize("name", CLUSTER)
-def test_any_failure_in_the_cluster_fails_the_job(name: str):
+def test_any_failure_in_the_cluster_fails_the_job(name: str) -> None:
     job = running(PS, *CLUSTER)
     assert job.exited(name, 7) == told(*CLUSTER)
     assert job.verdict == ("failed", 7, "task")
@@ -129,7 +129,7 @@ def test_any_failure_in_the_cluster_fails_the_job(name: str):
 
 
 @pytest.mark.parametrize("how", [{"code": 1}, {"signal": 11}, {"code": 0}])
-def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]):
+def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]) -> None:
     job = running(MWM, "worker:0", "evaluator:0")
     assert job.gone("evaluator:0", **how) == []
     assert job.verdict is None
@@ -138,7 +138,7 @@ def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]):
     assert isinstance(job.actions[-1], Finish)
 
 
-def test_after_success_an_evaluator_has_the_grace_to_end():
+def test_after_success_an_evaluator_has_the_grace_to_end() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
     assert job.exited("worker:0") == [*told("worker:0"), SetTimer("evaluator", GRACE)]
     assert job.ended("worker:0") == []
@@ -146,7 +146,7 @@ def test_after_success_an_evaluator_has_the_grace_to_end():
     assert job.phases()["evaluator:0"] == "succeeded"
 
 
-def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again():
+def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again() -> None:
     job = running(PS, *CLUSTER, "evaluator:0")
     job.exited("chief:0")
     assert job(events.TimedOut, timer="evaluator") == told("evaluator:0")
@@ -159,19 +159,19 @@ def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again():
     assert job.phases()["evaluator:0"] == "stopped"
 
 
-def test_an_evaluator_killed_meanwhile_is_not_told_again():
+def test_an_evaluator_killed_meanwhile_is_not_told_again() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
     job.exited("worker:0")
     assert job.stop() == told("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
     assert job(events.TimedOut, timer="evaluator") == []
 
 
-def test_after_a_failure_an_evaluator_is_stopped_with_the_rest():
+def test_after_a_failure_an_evaluator_is_stopped_with_the_rest() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
     assert job.exited("worker:0", 1) == told("worker:0", "evaluator:0")
 
 
-def test_an_evaluator_still_starting_at_success_is_not_taken_for_stopped():
+def test_an_evaluator_still_starting_at_success_is_not_taken_for_stopped() -> None:
     job = Job()
     job.created(MWM)
     job.planned("worker:0", "evaluator:0")
@@ -187,13 +187,13 @@ def test_an_evaluator_still_starting_at_success_is_not_taken_for_stopped():
 # `success:` ---------------------------------------------------------------------------------
 
 
-def test_success_chief_needs_nobody_else():
+def test_success_chief_needs_nobody_else() -> None:
     job = running(MWM, "chief:0", "worker:0", success=Success.CHIEF)
     assert job.exited("chief:0") == told("chief:0", "worker:0")
     assert job.verdict == ("succeeded", 0, "task")
 
 
-def test_success_worker0_needs_nobody_else():
+def test_success_worker0_needs_nobody_else() -> None:
     job = running(MWM, *W, success=Success.WORKER_0)
     job.gone("worker:1")
     assert job.verdict is None
@@ -201,13 +201,13 @@ def test_success_worker0_needs_nobody_else():
     assert job.verdict == ("succeeded", 0, "task")
 
 
-def test_success_worker0_of_a_parameter_server_makes_its_exit_0_no_failure():
+def test_success_worker0_of_a_parameter_server_makes_its_exit_0_no_failure() -> None:
     job = running(PS, *CLUSTER, success=Success.WORKER_0)
     job.exited("worker:0")
     assert job.verdict == ("succeeded", 0, "task")
 
 
-def test_success_all_waits_for_servers_and_evaluator():
+def test_success_all_waits_for_servers_and_evaluator() -> None:
     names = (*CLUSTER, "evaluator:0")
     job = running(PS, *names, success=Success.ALL)
     for name in names[:-1]:
@@ -217,7 +217,7 @@ def test_success_all_waits_for_servers_and_evaluator():
     assert job.verdict == ("succeeded", 0, "task")
 
 
-def test_success_all_cannot_be_once_an_evaluator_has_failed():
+def test_success_all_cannot_be_once_an_evaluator_has_failed() -> None:
     job = running(MWM, "worker:0", "evaluator:0", success=Success.ALL)
     job.exited("evaluator:0", 4)
     assert job.verdict == ("failed", 4, "task")
@@ -226,7 +226,7 @@ def test_success_all_cannot_be_once_an_evaluator_has_failed():
 # Stopping -----------------------------------------------------------------------------------
 
 
-def test_stopped_while_preparing():
+def test_stopped_while_preparing() -> None:
     job = Job()
     job.created(MWM)
     assert job.stop() == [Finish(job.state.outcome)]
@@ -236,7 +236,7 @@ def test_stopped_while_preparing():
     assert job.verdict == ("stopped", 137, "distrun")
 
 
-def test_stopped_while_starting():
+def test_stopped_while_starting() -> None:
     job = Job()
     job.created(MWM)
     job.planned(*W)
@@ -252,7 +252,7 @@ def test_stopped_while_starting():
     assert job.verdict == ("stopped", 137, "distrun")
 
 
-def test_stopped_while_running_its_tasks_may_exit_as_they_like():
+def test_stopped_while_running_its_tasks_may_exit_as_they_like() -> None:
     job = running(MWM, *W)
     assert job.stop() == told(*W, grace=GRACE)
     job.gone("worker:0", 0)
@@ -263,7 +263,7 @@ def test_stopped_while_running_its_tasks_may_exit_as_they_like():
     assert job.verdict == ("stopped", 137, "distrun")
 
 
-def test_asked_twice_it_stops_at_once_and_a_third_time_does_nothing():
+def test_asked_twice_it_stops_at_once_and_a_third_time_does_nothing() -> None:
     job = running(MWM, *W)
     job.stop()
     job.gone("worker:0")
@@ -271,14 +271,14 @@ def test_asked_twice_it_stops_at_once_and_a_third_time_does_nothing():
     assert job.stop() == []
 
 
-def test_asked_while_it_fails_it_stops_at_once_and_has_failed():
+def test_asked_while_it_fails_it_stops_at_once_and_has_failed() -> None:
     job = running(MWM, *W)
     job.gone("worker:0", 3)
     assert job.stop() == told("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
     assert job.verdict == ("failed", 3, "task")
 
 
-def test_it_is_stopped_by_the_signal_that_was_asked_for():
+def test_it_is_stopped_by_the_signal_that_was_asked_for() -> None:
     job = running(MWM, *W)
     assert job.stop(signal=2, grace=0.5) == told(*W, signal=2, grace=0.5)
 
@@ -286,7 +286,7 @@ def test_it_is_stopped_by_the_signal_that_was_asked_for():
 # Timers, hosts, faults ----------------------------------------------------------------------
 
 
-def test_timers_are_set_when_they_are_to_run():
+def test_timers_are_set_when_they_are_to_run() -> None:
     job = Job()
     assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer("start", 5.0)]
     job.planned(*W)
@@ -294,14 +294,14 @@ def test_timers_are_set_when_they_are_to_run():
     assert job.started("worker:2") == [CancelTimer("start"), SetTimer("run", 60.0)]
 
 
-def test_hosts_that_do_not_answer_in_time():
+def test_hosts_that_do_not_answer_in_time() -> None:
     job = Job()
     job.created(MWM, start_timeout=5.0)
     assert job(events.TimedOut, timer="start") == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
-def test_tasks_that_do_not_start_in_time():
+def test_tasks_that_do_not_start_in_time() -> None:
     job = Job()
     job.created(MWM, start_timeout=5.0)
     job.planned(*W)
@@ -311,19 +311,19 @@ def test_tasks_that_do_not_start_in_time():
     assert "worker:1, worker:2" in job.state.outcome.cause
 
 
-def test_the_start_timer_means_nothing_once_all_run():
+def test_the_start_timer_means_nothing_once_all_run() -> None:
     job = running(MWM, *W)
     assert job(events.TimedOut, timer="start") == []
     assert job.verdict is None
 
 
-def test_a_job_that_runs_too_long_has_the_grace():
+def test_a_job_that_runs_too_long_has_the_grace() -> None:
     job = running(MWM, *W, run_timeout=60.0)
     assert job(events.TimedOut, timer="run") == told(*W, grace=GRACE)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
-def test_a_job_that_stalls_is_shown_where_and_ended():
+def test_a_job_that_stalls_is_shown_where_and_ended() -> None:
     job = Job()
     job.created(MWM, stall_timeout=60.0)
     job.planned(*W)
@@ -333,13 +333,13 @@ def test_a_job_that_stalls_is_shown_where_and_ended():
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
-def test_a_job_that_ends_otherwise_is_not_watched_for_stalls():
+def test_a_job_that_ends_otherwise_is_not_watched_for_stalls() -> None:
     job = running(MWM, *W, stall_timeout=60.0)
     assert CancelTimer("stall") in job.exited("worker:1", 3)
     assert job.timed_out("stall") == []
 
 
-def test_a_task_that_could_not_be_executed():
+def test_a_task_that_could_not_be_executed() -> None:
     job = Job()
     job.created(MWM)
     job.planned(*W)
@@ -351,13 +351,13 @@ def test_a_task_that_could_not_be_executed():
     assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
 
 
-def test_an_agents_fault_stops_all():
+def test_an_agents_fault_stops_all() -> None:
     job = running(MWM, *W)
     assert job(events.HostFault, host="localhost", reason="its disk is full") == told(*W)
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
-def test_an_aborted_preparation():
+def test_an_aborted_preparation() -> None:
     job = Job()
     job.created(MWM)
     actions = job(events.Aborted, reason="port 1 is taken", exit_code=69)
@@ -365,7 +365,7 @@ def test_an_aborted_preparation():
     assert job.verdict == ("failed", 69, "distrun")
 
 
-def test_events_after_the_end_change_nothing():
+def test_events_after_the_end_change_nothing() -> None:
     job = running(MWM, "worker:0")
     job.gone("worker:0", 3)
     job.finish()
@@ -452,7 +452,7 @@ EVALUATOR_KILLED = [
         EVALUATOR_KILLED,
     )
 )
-def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history):
+def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history) -> None:
     strategy, success, names, order = history
     job = Job()
     job.created(strategy, success, run_timeout=60.0)

@@ -22,7 +22,7 @@ CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
 OFF = {"evaluator:0": "h3", "worker:1": "h2"}
 
 
-def test_a_lost_host_takes_its_tasks_along():
+def test_a_lost_host_takes_its_tasks_along() -> None:
     job = running(MWM, *W)
     job.gone("worker:0")
     job.exited("worker:1")
@@ -34,7 +34,7 @@ def test_a_lost_host_takes_its_tasks_along():
     assert "lost with its host" in job.state.tasks["worker:2"].reason
 
 
-def test_a_host_with_nothing_but_the_evaluator_does_not_end_the_job():
+def test_a_host_with_nothing_but_the_evaluator_does_not_end_the_job() -> None:
     job = running(MWM, *W, "evaluator:0", places=OFF, restart=RestartSpec(max=2))
     assert job(events.HostLost, host="h3", reason="silent") == []
     assert job.verdict is None
@@ -47,7 +47,7 @@ def test_a_host_with_nothing_but_the_evaluator_does_not_end_the_job():
     assert job.actions[-1] == Finish(job.state.outcome)
 
 
-def test_an_evaluators_restart_is_no_more_once_its_host_is_lost():
+def test_an_evaluators_restart_is_no_more_once_its_host_is_lost() -> None:
     job = running(MWM, "worker:0", "evaluator:0", places=OFF, restart=RestartSpec(max=2))
     job.gone("evaluator:0", 1)
     assert job.phases()["evaluator:0"] == "restarting"
@@ -58,7 +58,7 @@ def test_an_evaluators_restart_is_no_more_once_its_host_is_lost():
     assert job.verdict is None
 
 
-def test_a_job_whose_evaluator_is_lost_while_it_starts_has_started_without_it():
+def test_a_job_whose_evaluator_is_lost_while_it_starts_has_started_without_it() -> None:
     job = Job()
     job.created(MWM)
     job.planned("worker:0", "evaluator:0", places=OFF)
@@ -68,14 +68,14 @@ def test_a_job_whose_evaluator_is_lost_while_it_starts_has_started_without_it():
     assert job.state.phase is JobPhase.RUNNING
 
 
-def test_where_success_needs_the_evaluator_its_host_ends_the_job():
+def test_where_success_needs_the_evaluator_its_host_ends_the_job() -> None:
     job = running(MWM, "worker:0", "evaluator:0", places=OFF, success=Success.ALL)
     job(events.HostLost, host="h3", reason="silent")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
 @pytest.mark.parametrize("how", ["exited", "gone"])
-def test_the_host_of_a_finished_task_is_not_needed(how: str):
+def test_the_host_of_a_finished_task_is_not_needed(how: str) -> None:
     job = running(MWM, "worker:0", "worker:1", places=OFF)
     getattr(job, how)("worker:1")
     job(events.HostLost, host="h2", reason="silent")
@@ -85,7 +85,7 @@ def test_the_host_of_a_finished_task_is_not_needed(how: str):
     assert job.verdict == ("succeeded", 0, "task")
 
 
-def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot():
+def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot() -> None:
     job = running(MWM, "worker:0", "worker:1", "evaluator:0", places=OFF)
     job.gone("worker:1")
     assert job(events.HostFault, host="h2", reason="its disk is full") == []
@@ -99,7 +99,9 @@ def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot():
 @pytest.mark.parametrize(
     ("kind", "words"), [(events.HostLost, "was lost"), (events.HostFault, "cannot go on")]
 )
-def test_a_restart_that_needs_a_lost_host_ends_the_job(kind: type[events.Event], words: str):
+def test_a_restart_that_needs_a_lost_host_ends_the_job(
+    kind: type[events.Event], words: str
+) -> None:
     job = running(MWM, *W, places=OFF, restart=RestartSpec(max=2))
     job.gone("worker:1")
     job(kind, host="h2", reason="silent")
@@ -112,7 +114,7 @@ def test_a_restart_that_needs_a_lost_host_ends_the_job(kind: type[events.Event],
     assert not any(isinstance(event, events.RestartPlanned) for event in job.history)
 
 
-def test_a_host_that_is_lost_before_its_tasks_start_again_ends_the_job():
+def test_a_host_that_is_lost_before_its_tasks_start_again_ends_the_job() -> None:
     job = running(MWM, "worker:0", "worker:1", places=OFF, restart=RestartSpec(max=2))
     job.gone("worker:1")
     job.gone("worker:0", 3)
@@ -121,7 +123,7 @@ def test_a_host_that_is_lost_before_its_tasks_start_again_ends_the_job():
     assert job.phases() == {"worker:0": "failed", "worker:1": "succeeded"}
 
 
-def test_a_restart_that_needs_no_lost_host_is_none_of_its_business():
+def test_a_restart_that_needs_no_lost_host_is_none_of_its_business() -> None:
     job = running(PS, *CLUSTER, "evaluator:0", places=OFF, restart=RestartSpec(max=2))
     job(events.HostLost, host="h3", reason="silent")
     job.exited("worker:0", 3)
@@ -129,7 +131,7 @@ def test_a_restart_that_needs_no_lost_host_is_none_of_its_business():
     assert job.phases()["worker:0"] == "exited"
 
 
-def test_an_evaluator_on_a_host_that_cannot_go_on_stays_down():
+def test_an_evaluator_on_a_host_that_cannot_go_on_stays_down() -> None:
     job = running(MWM, "worker:0", "evaluator:0", places=OFF, restart=RestartSpec(max=2))
     job(events.HostFault, host="h3", reason="its agent was told to end")
     assert job.gone("evaluator:0", signal=SIGTERM) == []
@@ -137,14 +139,14 @@ def test_an_evaluator_on_a_host_that_cannot_go_on_stays_down():
     assert not job.state.restarts
 
 
-def test_a_host_that_is_lost_before_anything_is_planned_ends_the_job():
+def test_a_host_that_is_lost_before_anything_is_planned_ends_the_job() -> None:
     job = Job()
     job.created(MWM)
     assert job(events.HostLost, host="h2", reason="silent") == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
-def test_a_lost_host_ends_a_job_that_waits_to_start_again():
+def test_a_lost_host_ends_a_job_that_waits_to_start_again() -> None:
     job = restartable(MWM, *W)
     job.gone("worker:1", 3)
     job.exited("worker:0", signal=SIGTERM)

@@ -57,7 +57,7 @@ def reports(count: int) -> list[tuple[int, Any]]:
 
 @settings(max_examples=60)
 @given(noises=st.lists(NOISE, min_size=5, max_size=5), cut=st.integers(1, 700))
-def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int):
+def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int) -> None:
     link = Link()
     try:
         sent = reports(4)
@@ -75,7 +75,7 @@ def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int):
 
 
 @given(noise=NOISE, place=st.floats(0, 1, exclude_min=True, exclude_max=True))
-def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: float):
+def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: float) -> None:
     link = Link()
     try:
         first, second, third = reports(3)
@@ -91,6 +91,6 @@ def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: f
         link.close()
 
 
-def test_damage_is_told_before_another_message_comes(link: Link):
+def test_damage_is_told_before_another_message_comes(link: Link) -> None:
     frame = link.sealed(protocol.LogData("log", 0, b"line\n" * 10))
     assert link.receive(BEGIN + frame[:50] + b"late 1\n" + frame[50:]) == [(0, Damage())]

@@ -5,7 +5,7 @@ import itertools
 from distrun.agent.tasks.notify import NotifySocket
 
 
-def test_a_task_that_never_stops_talking_is_not_listened_to_for_ever():
+def test_a_task_that_never_stops_talking_is_not_listened_to_for_ever() -> None:
     # A real sender cannot be relied upon to be always faster than the agent.
     class Endless:
         def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ def at_one_time() -> float:
 
 
 @pytest.fixture
-def kernel(tmp_path, monkeypatch):
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A kernel's log to write to, and a cgroup /job in which all processes are."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -38,7 +39,7 @@ def kernel(tmp_path, monkeypatch):
     os.close(writer)
 
 
-def test_the_kernels_log_names_the_process(kernel):
+def test_the_kernels_log_names_the_process(kernel) -> None:
     log, _ = kernel
     watch = oom.OomWatch(at_one_time)
     os.write(log, RECORD % 77)
@@ -47,7 +48,7 @@ def test_the_kernels_log_names_the_process(kernel):
     assert watch.evidence(77, of_child=False) == "", "told once"
 
 
-def test_a_shell_that_exits_as_its_killed_child_did(kernel):
+def test_a_shell_that_exits_as_its_killed_child_did(kernel) -> None:
     log, _ = kernel
     watch = oom.OomWatch(at_one_time)
     assert watch.evidence(70, of_child=True) == ""
@@ -56,7 +57,7 @@ def test_a_shell_that_exits_as_its_killed_child_did(kernel):
     assert watch.evidence(71, of_child=True) == ""
 
 
-def test_the_cgroups_count_accounts_for_one_task_each(kernel):
+def test_the_cgroups_count_accounts_for_one_task_each(kernel) -> None:
     _, counter = kernel
     watch = oom.OomWatch(at_one_time)
     assert watch.evidence(77, of_child=False) == "", "what it had counted before is nobody's"
@@ -66,7 +67,7 @@ def test_the_cgroups_count_accounts_for_one_task_each(kernel):
     assert watch.evidence(79, of_child=False) == ""
 
 
-def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel):
+def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel) -> None:
     log, counter = kernel
     now = [0.0]
     watch = oom.OomWatch(lambda: now[0])

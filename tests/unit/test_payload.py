@@ -47,13 +47,15 @@ def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def test_it_is_one_payload_of_less_than_100_kb():
+def test_it_is_one_payload_of_less_than_100_kb() -> None:
     assert len(bootstrap.agent(MARK)) < 100_000
     assert len(shlex.split(bootstrap.COMMAND)) == 6
 
 
 @pytest.mark.parametrize("python", pythons())
-def test_it_starts_where_python_is_new_enough_and_says_so_where_not(python: str, tmp_path: Path):
+def test_it_starts_where_python_is_new_enough_and_says_so_where_not(
+    python: str, tmp_path: Path
+) -> None:
     asked = [python, "-c", "import sys; print(sys.version_info >= (3, 8))"]
     is_new = subprocess.run(asked, capture_output=True, check=False).stdout == b"True\n"
     done = started(python, tmp_path)
@@ -68,7 +70,7 @@ def test_it_starts_where_python_is_new_enough_and_says_so_where_not(python: str,
     assert not [name for _, _, names in os.walk(tmp_path / "state") for name in names]
 
 
-def test_a_python_without_bzip2_takes_the_source(tmp_path: Path):
+def test_a_python_without_bzip2_takes_the_source(tmp_path: Path) -> None:
     python = tmp_path / "python3"
     python.write_text(WITHOUT_BZ2.format(sys.executable))
     python.chmod(0o755)

@@ -28,7 +28,7 @@ from .plans import FACTS, MWM, PS, SCRIPT, A, B, env, planned, role, spec_of, ta
 # TF_CONFIG ----------------------------------------------------------------------------------
 
 
-def test_tf_config_is_what_tensorflow_reads():
+def test_tf_config_is_what_tensorflow_reads() -> None:
     addresses = ("localhost:12345", "localhost:23456")
     made = planned(spec_of(role("worker", addresses=addresses)))
     for index in (0, 1):
@@ -44,7 +44,7 @@ def test_tf_config_is_what_tensorflow_reads():
         assert not task(made, f"worker:{index}").port_is_provisional
 
 
-def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it():
+def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it() -> None:
     made = planned(
         spec_of(role("ps", 2), role("evaluator"), role("worker", 2), role("chief"), strategy=PS)
     )
@@ -77,7 +77,7 @@ def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it():
 @pytest.mark.parametrize(
     "strategy", sorted(name for name, row in STRATEGIES.items() if not row.tf_config)
 )
-def test_a_job_of_one_process_has_no_tf_config_nor_inherits_one(strategy: str):
+def test_a_job_of_one_process_has_no_tf_config_nor_inherits_one(strategy: str) -> None:
     spec = spec_of(role("worker"), strategy=strategy)
     made = planned(spec, replace(FACTS, environ={"TF_CONFIG": "old"}))
     (only,) = made.tasks
@@ -88,7 +88,7 @@ def test_a_job_of_one_process_has_no_tf_config_nor_inherits_one(strategy: str):
     assert plan.ports_needed(spec, plan.place(spec)) == {}
 
 
-def test_a_tf_config_that_linux_cannot_pass_is_refused():
+def test_a_tf_config_that_linux_cannot_pass_is_refused() -> None:
     sizes = []
     for length in range(131072 - 120, 131072):
         spec = spec_of(role("worker", addresses=("x" * length + ":1",)))
@@ -109,14 +109,14 @@ def hosts_of(made: Plan) -> list[str]:
     return [each.host for each in made.tasks]
 
 
-def test_spread_goes_round_and_pack_fills_up():
+def test_spread_goes_round_and_pack_fills_up() -> None:
     workers = role("worker", 4)
     assert hosts_of(planned(spec_of(workers, hosts=(A, B)))) == ["a", "b", "a", "b"]
     packed = spec_of(workers, hosts=(A, B), placement=Placement.PACK)
     assert hosts_of(planned(packed)) == ["a", "a", "b", "b"]
 
 
-def test_slots_bound_both():
+def test_slots_bound_both() -> None:
     hosts = (replace(A, slots=3), replace(B, slots=1))
     assert hosts_of(planned(spec_of(role("worker", 4), hosts=hosts))) == ["a", "b", "a", "a"]
     packed = spec_of(role("worker", 4), hosts=hosts, placement=Placement.PACK)
@@ -125,7 +125,7 @@ def test_slots_bound_both():
         plan.place(spec_of(role("worker", 5), hosts=hosts))
 
 
-def test_an_explicit_address_is_placed_on_its_host():
+def test_an_explicit_address_is_placed_on_its_host() -> None:
     hosts = (HostSpec(address="10.0.0.4"), replace(A, address="10.0.0.5"), B)
     addresses = ("10.0.0.5:1", "b:2", "10.0.0.4:3", "this-machine:4")
     spec = spec_of(role("worker", addresses=addresses), hosts=hosts)
@@ -139,7 +139,7 @@ def test_an_explicit_address_is_placed_on_its_host():
     }
 
 
-def test_chosen_addresses_are_the_hosts_and_say_that_they_may_change():
+def test_chosen_addresses_are_the_hosts_and_say_that_they_may_change() -> None:
     hosts = (replace(A, address="10.0.0.5"), HostSpec(name="six", address="fd00::1"))
     made = planned(spec_of(role("worker", 3), hosts=hosts))
     assert [each.address for each in made.tasks] == [
@@ -152,7 +152,7 @@ def test_chosen_addresses_are_the_hosts_and_say_that_they_may_change():
 
 
 @pytest.mark.parametrize("one", ["10.0.2.15", "fd00::1"])
-def test_hosts_at_the_same_address_are_refused_where_their_ports_are_the_same(one: str):
+def test_hosts_at_the_same_address_are_refused_where_their_ports_are_the_same(one: str) -> None:
     machines = {"a": replace(FACTS, address=one), "b": replace(FACTS, address=one)}
     spec = spec_of(role("worker", 2), hosts=(A, B))
     with pytest.raises(InvalidSpecError, match="worker:0 on a and worker:1 on b would both be at "):
@@ -164,7 +164,7 @@ def test_hosts_at_the_same_address_are_refused_where_their_ports_are_the_same(on
 @pytest.mark.parametrize(
     "machine", ["localhost", "LOCALHOST", "127.0.0.1", "127.0.1.1", "[::1]", "[0:0::1]", "0.0.0.0"]
 )
-def test_no_task_is_at_localhost_in_a_cluster_that_spans_hosts(machine: str):
+def test_no_task_is_at_localhost_in_a_cluster_that_spans_hosts(machine: str) -> None:
     addresses = (f"{machine}:23000", "a:23000")
     spec = spec_of(role("worker", addresses=addresses), hosts=(HostSpec(), A))
     with pytest.raises(InvalidSpecError, match="worker:0 on localhost would be at"):
@@ -182,7 +182,7 @@ def test_no_task_is_at_localhost_in_a_cluster_that_spans_hosts(machine: str):
     ("address", "parts"),
     [("localhost:1", ("localhost", 1)), ("[::1]:2222", ("::1", 2222)), ("a.b:80", ("a.b", 80))],
 )
-def test_an_address_is_taken_apart(address: str, parts: tuple[str, int]):
+def test_an_address_is_taken_apart(address: str, parts: tuple[str, int]) -> None:
     assert plan.split_address(address) == parts
 
 
@@ -191,7 +191,7 @@ def test_an_address_is_taken_apart(address: str, parts: tuple[str, int]):
     slots=st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=5),
     placement=st.sampled_from(Placement),
 )
-def test_every_task_has_one_place_and_no_host_more_than_its_slots(counts, slots, placement):
+def test_every_task_has_one_place_and_no_host_more_than_its_slots(counts, slots, placement) -> None:
     names = ("chief", "worker", "ps", "evaluator")
     roles = [role(name, count) for name, count in zip(names, counts, strict=True) if count]
     hosts = tuple(HostSpec(name=f"h{n}", slots=each) for n, each in enumerate(slots))
@@ -215,7 +215,7 @@ def test_every_task_has_one_place_and_no_host_more_than_its_slots(counts, slots,
 # Variables ----------------------------------------------------------------------------------
 
 
-def test_what_every_task_is_told():
+def test_what_every_task_is_told() -> None:
     made = planned(spec_of(role("worker", 2)))
     told = env(made, "worker:1")
     assert told["DISTRUN_TASK"] == "worker:1"
@@ -229,12 +229,12 @@ def test_what_every_task_is_told():
     assert task(made, "worker:1").unset == ()
 
 
-def test_only_parameter_server_fails_fast():
+def test_only_parameter_server_fails_fast() -> None:
     made = planned(spec_of(role("chief"), role("worker"), role("ps"), strategy=PS))
     assert {each.env["GRPC_FAIL_FAST"] for each in made.tasks} == {"use_caller"}
 
 
-def test_cores_are_divided_unless_a_role_or_the_shell_says_otherwise():
+def test_cores_are_divided_unless_a_role_or_the_shell_says_otherwise() -> None:
     def threads(made: Plan) -> list[tuple[str | None, str | None]]:
         names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
         return [(each.env.get(names[0]), each.env.get(names[1])) for each in made.tasks]
@@ -251,7 +251,7 @@ def test_cores_are_divided_unless_a_role_or_the_shell_says_otherwise():
     assert threads(planned(spec_of(role("worker", 2)), inherited)) == [(None, "2")] * 2
 
 
-def test_what_the_spec_sets_wins_the_role_over_the_program_over_the_host():
+def test_what_the_spec_sets_wins_the_role_over_the_program_over_the_host() -> None:
     program = replace(SCRIPT, env={"A": "program", "B": "program", "no_proxy": "mine"})
     made = planned(
         spec_of(
@@ -277,13 +277,13 @@ def test_what_the_spec_sets_wins_the_role_over_the_program_over_the_host():
         ({"no_proxy": "x", "NO_PROXY": "y"}, "x,a,::1"),
     ],
 )
-def test_the_clusters_hosts_are_added_to_no_proxy(environ: dict[str, str], expected: str):
+def test_the_clusters_hosts_are_added_to_no_proxy(environ: dict[str, str], expected: str) -> None:
     spec = spec_of(role("worker", addresses=("a:1", "a:2", "[::1]:3")), hosts=(A,))
     made = planned(spec, replace(FACTS, environ=environ))
     assert {each.env["no_proxy"] for each in made.tasks} == {expected}
 
 
-def test_pass_env_is_named_but_never_written_down():
+def test_pass_env_is_named_but_never_written_down() -> None:
     program = replace(SCRIPT, pass_env=("WANDB_API_KEY",))
     spec = spec_of(role("worker", 2), program=program)
     made = planned(spec, replace(FACTS, environ={"WANDB_API_KEY": "secret"}))
@@ -300,21 +300,21 @@ def argv_of(program: ProgramSpec, **host: Any) -> tuple[str, ...]:
     return planned(spec).tasks[0].argv
 
 
-def test_a_script_runs_by_the_hosts_python_before_the_programs_before_the_default():
+def test_a_script_runs_by_the_hosts_python_before_the_programs_before_the_default() -> None:
     rest = ("/src/main.py", "--epochs", "3", "--role")
     assert argv_of(SCRIPT) == ("/usr/bin/python3", *rest)
     assert argv_of(replace(SCRIPT, python="py")) == ("py", *rest)
     assert argv_of(replace(SCRIPT, python="py"), python="/opt/py") == ("/opt/py", *rest)
 
 
-def test_a_module_and_a_command():
+def test_a_module_and_a_command() -> None:
     module = replace(SCRIPT, kind=ProgramKind.MODULE, target="pkg.train")
     assert argv_of(module) == ("/usr/bin/python3", "-m", "pkg.train", "--epochs", "3", "--role")
     command = replace(SCRIPT, kind=ProgramKind.COMMAND, target="", argv=("sh", "-c", "x $y"))
     assert argv_of(command) == ("sh", "-c", "x $y", "--epochs", "3", "--role")
 
 
-def test_a_hosts_working_folder_is_its_own():
+def test_a_hosts_working_folder_is_its_own() -> None:
     spec = spec_of(role("worker", 2), hosts=(A, replace(B, workdir="/data")))
     assert [each.workdir for each in planned(spec).tasks] == ["/src", "/data"]
 
@@ -340,7 +340,7 @@ SENT = replace(FACTS, files="/there/files")
 )
 def test_paths_that_are_sent_are_those_of_the_copy(
     program: dict[str, Any], argv: str, workdir: str
-):
+) -> None:
     given = replace(SCRIPT, **{"sync_base": "/src", **program})
     facts = SENT if given.sync_base else FACTS
     hosts = (HostSpec(name="far"),)
@@ -352,7 +352,7 @@ def test_paths_that_are_sent_are_those_of_the_copy(
     assert task(made, "worker:0").workdir == "/own"
 
 
-def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing():
+def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing() -> None:
     command = ProgramSpec(kind=ProgramKind.COMMAND, target="", argv=("true",), workdir="/here")
     chosen = replace(command, is_workdir_chosen=True)
 

@@ -30,11 +30,11 @@ def growing(spec: Spec, *gpus: str, **environ: str) -> list[str]:
     return [each.name for each in made.tasks if wanted in each.env.items()]
 
 
-def test_where_nothing_is_said_one_task_alone_keeps_all():
+def test_where_nothing_is_said_one_task_alone_keeps_all() -> None:
     assert visible(spec_of(role("worker")), "0", "1") == {"worker:0": None}
 
 
-def test_workers_share_the_gpus_evenly_and_servers_have_none():
+def test_workers_share_the_gpus_evenly_and_servers_have_none() -> None:
     assert visible(spec_of(*CLUSTER, strategy=PS), *"0123456") == {
         "chief:0": "0,1",
         "worker:0": "2,3",
@@ -44,13 +44,13 @@ def test_workers_share_the_gpus_evenly_and_servers_have_none():
     }
 
 
-def test_without_gpus_only_those_that_never_use_one_are_told():
+def test_without_gpus_only_those_that_never_use_one_are_told() -> None:
     seen = visible(spec_of(*CLUSTER, strategy=PS))
     assert seen["worker:0"] is None
     assert (seen["ps:0"], seen["evaluator:0"]) == ("-1", "-1")
 
 
-def test_more_tasks_than_gpus_share_them_and_leave_each_other_memory():
+def test_more_tasks_than_gpus_share_them_and_leave_each_other_memory() -> None:
     spec = spec_of(role("worker", 3), role("evaluator"))
     assert visible(spec, "0", "1") == {
         "worker:0": "0",
@@ -65,11 +65,11 @@ def test_more_tasks_than_gpus_share_them_and_leave_each_other_memory():
     assert growing(spec, "0", "1", "2") == []
 
 
-def test_a_gpu_of_the_same_number_on_another_host_is_another_gpu():
+def test_a_gpu_of_the_same_number_on_another_host_is_another_gpu() -> None:
     assert growing(spec_of(role("worker", 2), hosts=(A, B)), "0") == []
 
 
-def test_what_a_role_asks_for_it_gets_and_the_others_the_rest():
+def test_what_a_role_asks_for_it_gets_and_the_others_the_rest() -> None:
     spec = spec_of(role("chief", gpus=2), role("worker", 2), role("evaluator", gpus=1))
     assert visible(spec, *"01234") == {
         "chief:0": "0,1",
@@ -81,12 +81,12 @@ def test_what_a_role_asks_for_it_gets_and_the_others_the_rest():
     assert visible(spec_of(role("worker", gpus=0)), "0") == {"worker:0": "-1"}
 
 
-def test_asking_for_more_than_there_is_is_an_error():
+def test_asking_for_more_than_there_is_is_an_error() -> None:
     with pytest.raises(InvalidSpecError, match="ask for 4 GPUs, and it has 3"):
         visible(spec_of(role("worker", 2, gpus=2)), *"012")
 
 
-def test_a_host_may_name_its_gpus_and_cuda_may_have_names_for_them():
+def test_a_host_may_name_its_gpus_and_cuda_may_have_names_for_them() -> None:
     one = HostSpec(gpus=(2, 3))
     assert visible(spec_of(role("worker", 2), hosts=(one,)), *"0123") == {
         "worker:0": "2",
@@ -103,7 +103,7 @@ def test_a_host_may_name_its_gpus_and_cuda_may_have_names_for_them():
     asked=st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=4),
     gpus=st.integers(0, 9),
 )
-def test_no_gpu_is_given_to_one_that_asked_and_another(asked: list[int | None], gpus: int):
+def test_no_gpu_is_given_to_one_that_asked_and_another(asked: list[int | None], gpus: int) -> None:
     names = ("chief", "worker", "ps", "evaluator")
     roles = [role(name, gpus=each) for name, each in zip(names, asked, strict=False)]
     spec = spec_of(*roles, strategy=PS)

@@ -50,7 +50,7 @@ def bad(checks: tuple[Check, ...]) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_where_all_is_well_every_subject_is_good_on_every_host():
+def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
     checks = judged(host("a"), host("b"))
     assert bad(checks) == []
     assert {check.subject for check in checks if check.host == "b"} == {
@@ -81,7 +81,7 @@ def test_where_all_is_well_every_subject_is_good_on_every_host():
 )
 def test_what_one_host_differs_in_is_said_of_that_host(
     about: dict[str, Any], subject: str, grade: str, words: str
-):
+) -> None:
     checks = judged(host("a"), host("b"), host("c", **about))
     assert bad(checks) == [("c", subject, grade)]
     (check,) = (each for each in checks if each.grade is not Grade.OK)
@@ -90,21 +90,21 @@ def test_what_one_host_differs_in_is_said_of_that_host(
     assert check.subject in SUBJECTS
 
 
-def test_a_clock_that_may_be_right_is_not_complained_of():
+def test_a_clock_that_may_be_right_is_not_complained_of() -> None:
     assert bad(judged(host("a"), host("b", offset=3.0, tolerance=2.5))) == []
 
 
-def test_no_tensorflow_anywhere_is_only_noted():
+def test_no_tensorflow_anywhere_is_only_noted() -> None:
     checks = judged(host("a", tensorflow=""), host("b", tensorflow=""))
     assert bad(checks) == [("a", "tensorflow", "note"), ("b", "tensorflow", "note")]
 
 
-def test_this_machines_script_is_what_the_others_are_held_to():
+def test_this_machines_script_is_what_the_others_are_held_to() -> None:
     checks = judged(host("a"), host("b"), host("c", digest="bb"), digest="bb")
     assert bad(checks) == [("a", "script", "failed"), ("b", "script", "failed")]
 
 
-def test_who_fails_alike_is_named_together_with_every_port():
+def test_who_fails_alike_is_named_together_with_every_port() -> None:
     missed = [Unreachable("10.0.0.3", 20000, "timeout"), Unreachable("10.0.0.3", 20001, "timeout")]
     owners = {"10.0.0.3:20000": "c", "10.0.0.3:20001": "c", "10.0.0.1:20000": "a"}
     refused = Dialled([Unreachable("10.0.0.1", 20000, "refused")])
@@ -123,14 +123,14 @@ def test_who_fails_alike_is_named_together_with_every_port():
     assert second.dialled_from == ("a", "b")
 
 
-def test_an_evaluator_that_reaches_nobody_is_only_warned_of():
+def test_an_evaluator_that_reaches_nobody_is_only_warned_of() -> None:
     lonely = host(
         "b", ports=0, calls=1, dialled=Dialled([Unreachable("10.0.0.1", 20000, "refused")])
     )
     assert bad(judged(host("a"), lonely)) == [("a", "network", "warning")]
 
 
-def test_addresses_of_ipv6_are_told_as_cluster_addresses_are():
+def test_addresses_of_ipv6_are_told_as_cluster_addresses_are() -> None:
     caller = host(
         "b", calls=1, dialled=Dialled([Unreachable("fd00::1", 20000, "no route", "No route")])
     )
@@ -164,6 +164,6 @@ def test_addresses_of_ipv6_are_told_as_cluster_addresses_are():
         ({"HTTP_PROXY": "http://p:1"}, []),
     ],
 )  # fmt: skip
-def test_a_proxy_is_told_as_grpc_would_use_it(env: dict[str, str], proxied: list[str]):
+def test_a_proxy_is_told_as_grpc_would_use_it(env: dict[str, str], proxied: list[str]) -> None:
     use = proxy_use(env, ["10.0.0.1", "gpu-1.lab"])
     assert (list(use.machines) if use else []) == proxied

@@ -57,7 +57,7 @@ def restart_all(job: Job, *names: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ALONE)
-def test_a_task_that_is_alone_starts_again(strategy: str):
+def test_a_task_that_is_alone_starts_again(strategy: str) -> None:
     job = restartable(strategy, "worker:0")
     job.gone("worker:0", 1)
     assert starts(backoff_over(job)) == [("worker:0", 1)]
@@ -67,7 +67,7 @@ def test_a_task_that_is_alone_starts_again(strategy: str):
 
 
 @pytest.mark.parametrize("victim", ["chief:0", "worker:1"])
-def test_a_mirrored_group_starts_again_together(victim: str):
+def test_a_mirrored_group_starts_again_together(victim: str) -> None:
     names = ("chief:0", "worker:0", "worker:1", "evaluator:0")
     group = names[:3]
     job = restartable(MWM, *names)
@@ -87,7 +87,7 @@ def test_a_mirrored_group_starts_again_together(victim: str):
     assert job.attempts() == {**dict.fromkeys(group, 1), "evaluator:0": 0}
 
 
-def test_who_has_exited_0_already_starts_again_with_the_group():
+def test_who_has_exited_0_already_starts_again_with_the_group() -> None:
     job = restartable(MWM, *W)
     job.gone("worker:0")
     job.gone("worker:1", 1)
@@ -103,7 +103,7 @@ def test_who_has_exited_0_already_starts_again_with_the_group():
 
 
 @pytest.mark.parametrize("how", [{"code": 1}, {"signal": SIGKILL}, {"code": 0}])
-def test_a_parameter_servers_worker_starts_again_alone(how: dict[str, int]):
+def test_a_parameter_servers_worker_starts_again_alone(how: dict[str, int]) -> None:
     job = restartable(PS, *CLUSTER)
     assert job.exited("worker:1", **how)[:1] == told("worker:1")
     assert job.state.phase is JobPhase.RUNNING
@@ -117,14 +117,14 @@ def test_a_parameter_servers_worker_starts_again_alone(how: dict[str, int]):
 
 
 @pytest.mark.parametrize("victim", ["chief:0", "ps:0"])
-def test_a_chief_or_ps_takes_the_whole_group_along(victim: str):
+def test_a_chief_or_ps_takes_the_whole_group_along(victim: str) -> None:
     job = restartable(PS, *CLUSTER, "evaluator:0")
     job.exited(victim, 1)
     restart_all(job, *CLUSTER)
     assert job.attempts() == {**dict.fromkeys(CLUSTER, 1), "evaluator:0": 0}
 
 
-def test_a_group_restart_takes_in_a_workers_own():
+def test_a_group_restart_takes_in_a_workers_own() -> None:
     job = restartable(PS, *CLUSTER)
     job.gone("worker:1", 1)
     actions = job.exited("ps:0", 1)
@@ -135,7 +135,7 @@ def test_a_group_restart_takes_in_a_workers_own():
     assert set(job.attempts().values()) == {1}
 
 
-def test_the_addresses_stay():
+def test_the_addresses_stay() -> None:
     job = restartable(MWM, *W)
     before = {name: task.address for name, task in job.state.tasks.items()}
     job.gone("worker:0", 1)
@@ -146,7 +146,7 @@ def test_the_addresses_stay():
 # The evaluator ------------------------------------------------------------------------------
 
 
-def test_an_evaluator_starts_again_alone_and_disturbs_nobody():
+def test_an_evaluator_starts_again_alone_and_disturbs_nobody() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0", max=1)
     job.gone("evaluator:0", 1)
     assert job.state.phase is JobPhase.RUNNING
@@ -159,7 +159,7 @@ def test_an_evaluator_starts_again_alone_and_disturbs_nobody():
     assert job.verdict == ("succeeded", 0, "task")
 
 
-def test_an_evaluator_that_waits_to_start_again_does_not_hold_up_success():
+def test_an_evaluator_that_waits_to_start_again_does_not_hold_up_success() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0")
     job.gone("evaluator:0", 1)
     assert CancelTimer("restart:1") in job.exited("worker:0")
@@ -167,7 +167,7 @@ def test_an_evaluator_that_waits_to_start_again_does_not_hold_up_success():
     assert job.phases()["evaluator:0"] == "failed"
 
 
-def test_an_evaluator_that_cannot_be_executed_any_more_fails_no_job():
+def test_an_evaluator_that_cannot_be_executed_any_more_fails_no_job() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0")
     job.gone("evaluator:0", 1)
     backoff_over(job)
@@ -179,7 +179,7 @@ def test_an_evaluator_that_cannot_be_executed_any_more_fails_no_job():
 
 
 @pytest.mark.parametrize("by", ["success", "run"])
-def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(by: str):
+def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(by: str) -> None:
     job = restartable(MWM, "worker:0", "evaluator:0", max=1, run_timeout=60.0)
     job.gone("evaluator:0", 3)
     backoff_over(job)
@@ -191,7 +191,7 @@ def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(b
     assert [action for action in job.actions if isinstance(action, Finish)]
 
 
-def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restart_left():
+def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restart_left() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0", max=1, success=Success.ALL)
     job.gone("evaluator:0", 4)
     assert job.verdict is None
@@ -203,13 +203,13 @@ def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restar
 # How often ----------------------------------------------------------------------------------
 
 
-def test_without_a_restart_in_the_spec_nothing_starts_again():
+def test_without_a_restart_in_the_spec_nothing_starts_again() -> None:
     job = running(MWM, *W)
     assert job.exited("worker:0", 42, lived=3600.0) == told(*W, grace=GRACE)
     assert job.verdict == ("failed", 42, "task")
 
 
-def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried():
+def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried() -> None:
     job = restartable(MWM, *W, max=2)
     for code in (3, 4):
         job.exited("worker:1", code)
@@ -221,7 +221,7 @@ def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried():
     assert not job.state.restarts
 
 
-def test_what_the_spec_never_restarts_fails_at_once():
+def test_what_the_spec_never_restarts_fails_at_once() -> None:
     job = restartable(MWM, *W, never_on=(2, 137))
     job.exited("worker:1", 2)
     assert job.verdict == ("failed", 2, "task")
@@ -231,7 +231,7 @@ def test_what_the_spec_never_restarts_fails_at_once():
     assert job.verdict == ("failed", 137, "task"), "128 + the signal is its exit code"
 
 
-def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun():
+def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun() -> None:
     job = restartable(MWM, *W, never_on=(3,))
     job.exited("worker:0", 1)
     assert job.state.phase is JobPhase.RESTARTING
@@ -244,14 +244,14 @@ def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun():
     assert [action for action in job.actions if isinstance(action, Finish)]
 
 
-def test_what_is_stopped_for_a_restart_may_exit_as_it_likes():
+def test_what_is_stopped_for_a_restart_may_exit_as_it_likes() -> None:
     job = restartable(MWM, *W, never_on=(3, 143))
     job.exited("worker:0", 1)
     job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=True)
     assert job.verdict is None
 
 
-def test_a_program_that_cannot_be_executed_is_never_tried_again():
+def test_a_program_that_cannot_be_executed_is_never_tried_again() -> None:
     job = restartable(MWM, *W)
     job.exited("worker:1", 1)
     for name in W:
@@ -264,7 +264,7 @@ def test_a_program_that_cannot_be_executed_is_never_tried_again():
     assert job.verdict == ("failed", 69, "distrun")
 
 
-def test_after_a_spell_of_health_restarts_are_counted_from_0_again():
+def test_after_a_spell_of_health_restarts_are_counted_from_0_again() -> None:
     job = restartable(MWM, *W, max=1, reset_after=600.0)
     job.exited("worker:0", 1)
     assert not [each for each in job.actions if each == SetTimer("health:job", 600.0)]
@@ -280,7 +280,7 @@ def test_after_a_spell_of_health_restarts_are_counted_from_0_again():
     assert CancelTimer("health:job") not in actions, "the job is over"
 
 
-def test_a_failure_ends_a_spell_of_health_before_its_time():
+def test_a_failure_ends_a_spell_of_health_before_its_time() -> None:
     job = restartable(MWM, *W, max=2)
     job.exited("worker:0", 1)
     restart_all(job, *W)
@@ -289,7 +289,7 @@ def test_a_failure_ends_a_spell_of_health_before_its_time():
     assert job.actions[-1] == SetTimer("health:job", 600.0)
 
 
-def test_without_reset_after_they_are_never_forgotten():
+def test_without_reset_after_they_are_never_forgotten() -> None:
     job = restartable(MWM, *W, reset_after=None)
     job.exited("worker:0", 1)
     restart_all(job, *W)
@@ -302,7 +302,7 @@ def test_without_reset_after_they_are_never_forgotten():
 
 
 @pytest.mark.parametrize("how", [{"code": 42}, {"code": 143}, {"signal": SIGTERM}])
-def test_after_a_preemption_the_others_have_the_grace_and_it_is_free(how: dict[str, int]):
+def test_after_a_preemption_the_others_have_the_grace_and_it_is_free(how: dict[str, int]) -> None:
     job = restartable(MWM, *W, max=1)
     actions = job.exited("worker:1", **how, lived=60.0)
     assert actions[:3] == told(*W, grace=GRACE)
@@ -316,7 +316,7 @@ def test_after_a_preemption_the_others_have_the_grace_and_it_is_free(how: dict[s
     assert job.state.phase is JobPhase.RUNNING
 
 
-def test_an_attempt_that_came_to_a_step_was_worth_it_however_short():
+def test_an_attempt_that_came_to_a_step_was_worth_it_however_short() -> None:
     job = restartable(MWM, *W, max=1)
     job(events.TaskReported, task="worker:1", values={"STEP": "12"})
     job.exited("worker:1", 42, lived=4.0)
@@ -326,7 +326,7 @@ def test_an_attempt_that_came_to_a_step_was_worth_it_however_short():
     assert not restarts_planned(job)[1].is_free, "the new attempt has told of no step"
 
 
-def test_free_restarts_are_at_most_20_in_a_row():
+def test_free_restarts_are_at_most_20_in_a_row() -> None:
     job = restartable(MWM, "worker:0", max=1)
     for _ in range(MOST_FREE_IN_A_ROW):
         job.exited("worker:0", 143, lived=61.0)
@@ -339,7 +339,7 @@ def test_free_restarts_are_at_most_20_in_a_row():
     assert restarts_planned(job)[-1].is_free, "the row was broken"
 
 
-def test_where_there_are_no_restarts_a_preemption_gives_none():
+def test_where_there_are_no_restarts_a_preemption_gives_none() -> None:
     job = restartable(MWM, *W, max=0)
     job.exited("worker:1", 42, lived=3600.0)
     assert job.verdict == ("failed", 42, "task")
@@ -363,7 +363,7 @@ def delays(job_id: str, **policy: Any) -> list[float]:
     return [each.delay for each in restarts_planned(job)]
 
 
-def test_the_backoff_doubles_up_to_its_bound_less_a_little():
+def test_the_backoff_doubles_up_to_its_bound_less_a_little() -> None:
     found = delays("job-1", backoff=1.0, backoff_max=30.0)
     for delay, full in zip(found, (1, 2, 4, 8, 16, 30, 30, 30), strict=True):
         assert 0.75 * full <= delay <= full
@@ -372,14 +372,14 @@ def test_the_backoff_doubles_up_to_its_bound_less_a_little():
     assert len(set(found[5:])) == 3
 
 
-def test_a_backoff_of_0_is_none():
+def test_a_backoff_of_0_is_none() -> None:
     assert set(delays("job-1", backoff=0.0)) == {0.0}
 
 
 # Ends meanwhile -----------------------------------------------------------------------------
 
 
-def test_stopped_while_it_waits_to_start_again_it_ends_at_once():
+def test_stopped_while_it_waits_to_start_again_it_ends_at_once() -> None:
     job = restartable(MWM, *W)
     job.gone("worker:1", 1)
     for name in ("worker:0", "worker:2"):
@@ -391,7 +391,7 @@ def test_stopped_while_it_waits_to_start_again_it_ends_at_once():
     assert job.verdict == ("stopped", 137, "distrun")
 
 
-def test_stopped_while_it_stops_to_start_again():
+def test_stopped_while_it_stops_to_start_again() -> None:
     job = restartable(MWM, *W)
     job.gone("worker:1", 1)
     actions = job.stop()
@@ -401,7 +401,7 @@ def test_stopped_while_it_stops_to_start_again():
     assert isinstance(job.gone("worker:2", signal=SIGTERM)[-1], Finish)
 
 
-def test_the_run_timeout_counts_over_restarts():
+def test_the_run_timeout_counts_over_restarts() -> None:
     job = restartable(MWM, *W, run_timeout=60.0)
     job.exited("worker:1", 1)
     restart_all(job, *W)
@@ -411,7 +411,7 @@ def test_the_run_timeout_counts_over_restarts():
     assert job.verdict == ("failed", 75, "distrun")
 
 
-def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is():
+def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is() -> None:
     job = restartable(MWM, *W, start_timeout=5.0)
     job.gone("worker:1", 1)
     for name in ("worker:0", "worker:2"):
@@ -423,7 +423,7 @@ def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is():
     assert job.state.outcome.cause.endswith("worker:1, worker:2")
 
 
-def test_a_failure_before_all_have_started_restarts_too():
+def test_a_failure_before_all_have_started_restarts_too() -> None:
     job = Job()
     job.created(MWM, restart=RestartSpec(), start_timeout=None)
     job.planned(*W)
@@ -437,7 +437,7 @@ def test_a_failure_before_all_have_started_restarts_too():
     assert starts(job.gone("worker:2", signal=SIGTERM)) == [(name, 1) for name in W]
 
 
-def test_what_is_told_of_an_attempt_too_late_changes_nothing():
+def test_what_is_told_of_an_attempt_too_late_changes_nothing() -> None:
     job = restartable(MWM, "worker:0")
     job.gone("worker:0", 1)
     backoff_over(job)
@@ -451,7 +451,7 @@ def test_what_is_told_of_an_attempt_too_late_changes_nothing():
 # What is shown ------------------------------------------------------------------------------
 
 
-def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last():
+def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last() -> None:
     job = restartable(MWM, "worker:0")
     job(events.TaskReported, task="worker:0", values={"STEP": "12"})
     job.gone("worker:0", signal=SIGKILL)
@@ -466,7 +466,7 @@ def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last():
     assert (task.signal, task.pid, task.reported, task.started_at) == (None, None, {}, None)
 
 
-def test_the_record_alone_gives_the_same_state():
+def test_the_record_alone_gives_the_same_state() -> None:
     job = restartable(PS, *CLUSTER, "evaluator:0")
     job.gone("worker:1", 1)
     job.gone("evaluator:0", 1)

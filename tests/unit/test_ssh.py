@@ -16,14 +16,14 @@ def control_paths(*, is_apart: bool) -> list[str]:
     return [word for word in words if word.startswith("ControlPath=")]
 
 
-def test_a_connection_apart_is_not_the_shared_one():
+def test_a_connection_apart_is_not_the_shared_one() -> None:
     # Of an option that is given twice ssh takes the first.
     assert control_paths(is_apart=True)[0] == "ControlPath=none"
     assert control_paths(is_apart=False) == ["ControlPath=/run/shared-%C"]
 
 
 @pytest.mark.parametrize("was_silent", [True, False])
-def test_attempts_take_turns_with_the_shared_connection(was_silent: bool):
+def test_attempts_take_turns_with_the_shared_connection(was_silent: bool) -> None:
     attempts = Attempts(10.0, 60.0)
     attempts.on_loss(was_silent=was_silent)
     seen, pauses = [], []
@@ -38,7 +38,7 @@ def test_attempts_take_turns_with_the_shared_connection(was_silent: bool):
 
 
 @pytest.mark.parametrize("lease", [8.0, 20.0, 60.0])
-def test_a_dead_shared_connection_leaves_time_for_another(lease: float):
+def test_a_dead_shared_connection_leaves_time_for_another(lease: float) -> None:
     attempts = Attempts(10.0, lease)
     assert attempts.limit <= lease / 3
     attempts.on_failure()

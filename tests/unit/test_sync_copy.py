@@ -153,7 +153,7 @@ def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
     return found
 
 
-def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, job: Path):
+def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, job: Path) -> None:
     manifest = manifest_of(job)
     host.expect(manifest)
     host.go_on(at_most=1_000_000)
@@ -178,7 +178,7 @@ def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, j
     assert (host.sender.files, host.sender.size) == (1, len("import pkg.deep"))
 
 
-def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path):
+def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path) -> None:
     host.expect(manifest_of(job))
     host.go_on(at_most=600_000)
     host.go_on(losing=True)
@@ -191,7 +191,9 @@ def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path):
     assert host.sender.taken == host.sender.size
 
 
-def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(host: Host, tmp_path: Path):
+def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
+    host: Host, tmp_path: Path
+) -> None:
     (tmp_path / "job").mkdir()
     for number in range(600):
         (tmp_path / "job" / str(number)).write_text(str(number))
@@ -217,7 +219,7 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(host: Host,
     assert host.beats >= 300 + 900
 
 
-def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path):
+def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None:
     host.expect(manifest_of(job))
     host.go_on()
     host.taker.leave()
@@ -245,7 +247,7 @@ def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path):
 )
 def test_a_file_that_changes_on_the_way_spoils_no_job(
     host: Host, job: Path, change: Any, told: str
-):
+) -> None:
     host.expect(manifest_of(job))
     change(job / "big")
     host.go_on()
@@ -274,7 +276,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
         file_messages.FileList([], [], ["x/../../y"], last=True),
     ],
 )
-def test_nothing_is_written_outside_of_the_copy(host: Host, part: Message):
+def test_nothing_is_written_outside_of_the_copy(host: Host, part: Message) -> None:
     host.expect(Manifest(base="/", files=()))
     host.taker = host.new_taker()
     host.taker.obey(part, Wires(lambda _: None))  # type: ignore[arg-type]
@@ -283,7 +285,7 @@ def test_nothing_is_written_outside_of_the_copy(host: Host, part: Message):
     assert list(host.folder.iterdir()) == []
 
 
-def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Path):
+def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Path) -> None:
     host.expect(manifest_of(job))
     host.go_on()
     (host.copy / "pkg" / "__pycache__").mkdir()
@@ -304,7 +306,7 @@ def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Pa
 
 def test_the_store_keeps_what_was_used_last_and_no_more_than_so_much(
     host: Host, job: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(blob_cache, "_MOST_BYTES", 50)
     for number in range(4):
         (job / "train.py").write_text(f"{number}" * 20)
@@ -326,7 +328,7 @@ def test_the_store_keeps_what_was_used_last_and_no_more_than_so_much(
     assert not list((host.state / "files").glob(".part-*"))
 
 
-def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path):
+def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
     for name in ("running", "forgotten", "ending"):
         (agents / name / "files").mkdir(parents=True)
@@ -336,7 +338,7 @@ def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path):
     assert [path.name for path in agents.iterdir()] == ["running"]
 
 
-def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host):
+def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host) -> None:
     name, before = "n" * 300, set(os.listdir("/proc/self/fd"))
     host.expect(Manifest(base="/", files=()))
     host.taker = host.new_taker()
@@ -363,7 +365,7 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
         ("'big' became shorter while it was being sent", None),
     ],
 )
-def test_what_to_do_about_files_that_a_host_cannot_have(reason: str, hint: str | None):
+def test_what_to_do_about_files_that_a_host_cannot_have(reason: str, hint: str | None) -> None:
     delivery: Any = Delivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
     delivery.takes("h1", file_messages.FilesRefused(reason, 0.0))
     assert delivery.error.message == f"h1 cannot have the program's files: {reason}"

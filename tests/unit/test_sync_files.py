@@ -44,7 +44,7 @@ def names(manifest: Manifest) -> set[bytes]:
     return {file.path.encode("utf-8", "surrogateescape") for file in manifest.files}
 
 
-def test_files_of_every_kind_are_listed_with_what_identifies_them(tmp_path: Path):
+def test_files_of_every_kind_are_listed_with_what_identifies_them(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o755)
     (tmp_path / "none.py").touch(0o600)
@@ -70,7 +70,7 @@ def test_files_of_every_kind_are_listed_with_what_identifies_them(tmp_path: Path
     assert made.size == 3 + len("#!/bin/sh\n")
 
 
-def test_links_stay_links_where_they_lead_to_what_is_sent(tmp_path: Path):
+def test_links_stay_links_where_they_lead_to_what_is_sent(tmp_path: Path) -> None:
     top, outside = tmp_path / "top", tmp_path / "outside"
     for folder in (top / "src", outside / "lib"):
         folder.mkdir(parents=True)
@@ -101,7 +101,7 @@ def links_of(manifest: Manifest) -> dict[str, str]:
     return {link.path: link.target for link in manifest.links}
 
 
-def test_a_link_to_what_is_not_sent_is_replaced_by_it(tmp_path: Path):
+def test_a_link_to_what_is_not_sent_is_replaced_by_it(tmp_path: Path) -> None:
     top, home = tmp_path / "top", tmp_path / "top" / "home"
     for folder in (top / "ck" / "old", home):
         folder.mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_a_link_to_what_is_not_sent_is_replaced_by_it(tmp_path: Path):
     assert links_of(made) == {"also": "best.h5", "old/here": "."}
 
 
-def test_what_lies_below_a_link_comes_by_way_of_it(tmp_path: Path):
+def test_what_lies_below_a_link_comes_by_way_of_it(tmp_path: Path) -> None:
     (tmp_path / "releases" / "1").mkdir(parents=True)
     (tmp_path / "releases" / "1" / "train.py").write_text("x")
     (tmp_path / "current").symlink_to("releases/1")
@@ -142,7 +142,7 @@ def test_what_lies_below_a_link_comes_by_way_of_it(tmp_path: Path):
         assert not made.folders
 
 
-def test_a_link_that_goes_by_the_tops_own_name_stays_within_the_copy(tmp_path: Path):
+def test_a_link_that_goes_by_the_tops_own_name_stays_within_the_copy(tmp_path: Path) -> None:
     top = tmp_path / "top"
     (top / "src").mkdir(parents=True)
     (top / "y").touch()
@@ -153,7 +153,7 @@ def test_a_link_that_goes_by_the_tops_own_name_stays_within_the_copy(tmp_path: P
     assert links_of(made) == {"x": "y", "src/x": "../y", "gone": "z"}
 
 
-def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_path: Path):
+def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "big.bin").touch()
@@ -173,7 +173,7 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     assert survey(spec_of(tmp_path)).size < 100
 
 
-def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path):
+def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path) -> None:
     for name in ("job/train.py", "job/other.py", "job/ignored/x", "data/d.csv", "data/.git/c"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -189,14 +189,16 @@ def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path):
     assert names(made) == {b"job/train.py", b"data/d.csv", b"job/ignored/x"}
 
 
-def test_the_script_is_sent_whatever_the_rules_say_of_it(tmp_path: Path):
+def test_the_script_is_sent_whatever_the_rules_say_of_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("x")
     (tmp_path / "other.py").write_text("x")
     (tmp_path / ".gitignore").write_text("*.py\n")
     assert names(survey(spec_of(tmp_path)).manifest()) == {b".gitignore", b"train.py"}
 
 
-def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(tmp_path: Path):
+def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "train.py").write_text("x")
     (tmp_path / "swap").write_text("x")
     (tmp_path / "grows").write_text("12345")
@@ -214,7 +216,7 @@ def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(tm
 
 def test_folders_and_links_that_are_gone_again_are_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     (tmp_path / "kept").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("kept")
@@ -233,7 +235,7 @@ def test_folders_and_links_that_are_gone_again_are_no_error(
 
 def test_an_entry_that_cannot_be_looked_at_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "link").symlink_to("train.py")
 
@@ -245,7 +247,7 @@ def test_an_entry_that_cannot_be_looked_at_is_named(
         Survey(str(tmp_path), [str(tmp_path)])
 
 
-def test_the_records_of_jobs_are_never_sent(tmp_path: Path):
+def test_the_records_of_jobs_are_never_sent(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "home" / "jobs").mkdir(parents=True)
     (tmp_path / "home" / "jobs" / "log").touch()

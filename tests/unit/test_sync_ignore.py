@@ -76,18 +76,18 @@ def same_as_git(top: Path, ignoring: dict[str, str]) -> None:
             (top / folder / ".gitignore").unlink()
 
 
-def test_each_pattern_means_what_it_means_to_git(repository: Path):
+def test_each_pattern_means_what_it_means_to_git(repository: Path) -> None:
     for pattern in PATTERNS:
         same_as_git(repository, {"": pattern})
 
 
 @settings(max_examples=60)
 @given(top=LINES, doc=LINES)
-def test_so_do_patterns_of_several_files_together(repository: Path, top: str, doc: str):
+def test_so_do_patterns_of_several_files_together(repository: Path, top: str, doc: str) -> None:
     same_as_git(repository, {"": top, "doc": doc})
 
 
-def test_files_above_the_scripts_folder_count_within_a_repository(repository: Path):
+def test_files_above_the_scripts_folder_count_within_a_repository(repository: Path) -> None:
     repository.joinpath(".gitignore").write_text("*.py\n/doc/deep/build\nsrc/\n")
     try:
         assert sent(repository / "doc") == {b"a.log"}

@@ -24,7 +24,7 @@ def read_until(screen: int, wanted: str) -> str:
     return shown.decode()
 
 
-def test_a_terminal_shows_a_bar_that_disappears_at_the_end(monkeypatch: pytest.MonkeyPatch):
+def test_a_terminal_shows_a_bar_that_disappears_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer_bar, "_DELAY", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
@@ -44,7 +44,7 @@ def test_a_terminal_shows_a_bar_that_disappears_at_the_end(monkeypatch: pytest.M
 
 def test_without_a_terminal_one_line_is_printed_and_none_for_a_short_transfer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     monkeypatch.setattr(transfer_bar, "_DELAY", 1000.0)
     bar = TransferBar()
     for done in (0, 60_000_000, 120_000_000):

@@ -57,7 +57,7 @@ def on_two_hosts(behind: float = 0.0) -> Job:
     return job
 
 
-def test_a_full_disk_is_of_the_variable_that_its_host_goes_by():
+def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
     reason = "the disk of its tasks' logs, '/x', is full"
     for is_local, variable in ((True, "DISTRUN_HOME"), (False, "XDG_STATE_HOME for its login")):
         job = Job()
@@ -78,7 +78,7 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by():
         assert verdict.advice == f"make room there, or set {variable} to another disk"
 
 
-def test_a_lost_host_is_the_cause_of_what_its_peers_say():
+def test_a_lost_host_is_the_cause_of_what_its_peers_say() -> None:
     job = on_two_hosts()
     job.gone("worker:0", 1)
     job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
@@ -95,7 +95,7 @@ def test_a_lost_host_is_the_cause_of_what_its_peers_say():
     assert job.verdict == ("failed", 69, "distrun")
 
 
-def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause():
+def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause() -> None:
     job = on_two_hosts()
     job.gone("worker:0", 1)
     job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
@@ -103,7 +103,7 @@ def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause():
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
 
 
-def test_a_host_with_all_tasks_names_none_of_them():
+def test_a_host_with_all_tasks_names_none_of_them() -> None:
     job = running(MWM, "worker:0", "worker:1")
     job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
     (verdict,) = verdicts(job)
@@ -111,7 +111,7 @@ def test_a_host_with_all_tasks_names_none_of_them():
     assert "worker:0, worker:1 were lost with localhost: its agent was killed" in verdict.cause
 
 
-def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of():
+def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() -> None:
     """The link to `there` was down, and its clock is 100 s behind."""
     job = on_two_hosts(behind=100.0)
     for task, at in (("worker:0", 1001.0), ("worker:1", 900.0)):
@@ -122,7 +122,7 @@ def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of():
     assert "got 18" in verdict.cause
 
 
-def test_each_restart_has_its_verdict_and_the_end_has_its_own():
+def test_each_restart_has_its_verdict_and_the_end_has_its_own() -> None:
     policy = {"restart": on_two_hosts().state.policy.__class__(max=1, backoff=0.1)}
     job = running(MWM, "worker:0", "worker:1", **policy)
     job.gone("worker:1", signal=9)
@@ -136,7 +136,7 @@ def test_each_restart_has_its_verdict_and_the_end_has_its_own():
     assert (last.task, last.kind, last.attempt) == ("worker:0", Kind.EXCEPTION, 1)
 
 
-def test_the_exit_code_is_the_first_causes_own():
+def test_the_exit_code_is_the_first_causes_own() -> None:
     """The chief fails within milliseconds of the ps that it lost, and is heard of first."""
     job = running(PS, "chief:0", "worker:0", "ps:0")
     job.exited("chief:0", 1)
@@ -151,7 +151,7 @@ def test_the_exit_code_is_the_first_causes_own():
     assert job.phases() == {"chief:0": "failed", "worker:0": "stopped", "ps:0": "failed"}
 
 
-def test_a_crash_that_outlasted_the_stop_gives_its_own_exit_code():
+def test_a_crash_that_outlasted_the_stop_gives_its_own_exit_code() -> None:
     """It was dumping where it stood when its peer failed, and ignored the SIGTERM meanwhile."""
     job = running(MWM, "worker:0", "worker:1")
     job.exited("worker:0", 1)
@@ -163,7 +163,7 @@ def test_a_crash_that_outlasted_the_stop_gives_its_own_exit_code():
     assert job.verdict == ("failed", 139, "task")
 
 
-def test_out_of_memory_by_the_kernels_word():
+def test_out_of_memory_by_the_kernels_word() -> None:
     job = running(MWM, "worker:0", "worker:1")
     job(
         events.TaskExited,
@@ -180,7 +180,7 @@ def test_out_of_memory_by_the_kernels_word():
     assert "batch" in verdict.advice
 
 
-def test_what_is_logged_while_an_exception_takes_it_down_is_not_its_cause():
+def test_what_is_logged_while_an_exception_takes_it_down_is_not_its_cause() -> None:
     """The other had finished meanwhile, and TensorFlow misses it."""
     late = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
     job = running(MWM, "worker:0", "worker:1")

@@ -7,15 +7,17 @@ been changed because of it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
+
 from table import rows, shares
 
 ENOUGH = {"rules": 1.0, "second": 1.0, "held_out": 0.95}
 
 
 @pytest.mark.parametrize("part", ENOUGH)
-def test_the_first_cause_is_named(part, record_property):
+def test_the_first_cause_is_named(part, record_property: Callable[[str, object], None]) -> None:
     began = time.process_time()
     judged = rows(part)
     took = time.process_time() - began
@@ -27,7 +29,7 @@ def test_the_first_cause_is_named(part, record_property):
 
 
 @pytest.mark.parametrize("part", ENOUGH)
-def test_each_verdict_says_what_it_rests_on_and_what_to_do(part):
+def test_each_verdict_says_what_it_rests_on_and_what_to_do(part) -> None:
     for row in rows(part):
         assert row.verdict is not None
         assert row.verdict.evidence, row.name

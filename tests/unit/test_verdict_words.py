@@ -139,7 +139,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("what", SAID)
-def test_without_an_exception_only_the_last_words_count(what):
+def test_without_an_exception_only_the_last_words_count(what: str) -> None:
     log, code, signal, kind = SAID[what]
     assert alone(log, code, signal).kind is kind
 
@@ -183,16 +183,16 @@ RAISED = {
 
 
 @pytest.mark.parametrize("what", RAISED)
-def test_of_an_exception_its_own_words_count(what):
+def test_of_an_exception_its_own_words_count(what: str) -> None:
     assert alone(RAISED[what]).kind is Kind.EXCEPTION
 
 
-def test_a_direct_cause_counts_as_the_exception_does():
+def test_a_direct_cause_counts_as_the_exception_does() -> None:
     verdict = alone(raised("MemoryError") + CAUSED + raised("RuntimeError: no batch"))
     assert verdict.kind is Kind.HOST_MEMORY
 
 
-def test_the_final_exception_is_named():
+def test_the_final_exception_is_named() -> None:
     verdict = alone(raised("ImportError: no x") + HANDLING + raised("ValueError: 'abc'"))
     assert "ValueError: 'abc'" in verdict.cause
 
@@ -206,19 +206,19 @@ ASIDES = {
 
 
 @pytest.mark.parametrize("what", ASIDES)
-def test_an_exception_by_the_way_does_not_hide_the_one_before(what):
+def test_an_exception_by_the_way_does_not_hide_the_one_before(what: str) -> None:
     aside = ASIDES[what] + raised("AttributeError: 'NoneType' object has no attribute 'close'")
     assert "ValueError: bad" in alone(raised("ValueError: bad") + aside).cause
     assert "AttributeError" in alone(aside).cause
 
 
-def test_a_traceback_that_a_logger_set_in_is_seen():
+def test_a_traceback_that_a_logger_set_in_is_seen() -> None:
     log = "".join(f"    {line}\n" for line in raised("ValueError: bad").splitlines())
     verdict = alone(log)
     assert (verdict.kind, "ValueError: bad, at t.py:9" in verdict.cause) == (Kind.EXCEPTION, True)
 
 
-def test_a_word_of_a_message_does_not_make_an_error_an_echo():
+def test_a_word_of_a_message_does_not_make_an_error_an_echo() -> None:
     job = running(MWM, "worker:0", "worker:1")
     job.exited("worker:1", 1)
     job.exited("worker:0", 1)
@@ -233,7 +233,7 @@ def test_a_word_of_a_message_does_not_make_an_error_an_echo():
 
 @pytest.mark.parametrize("timer", ["run", "stall"])
 @pytest.mark.parametrize("log", [HANDLED + "training goes on\n", HANDLED])
-def test_a_job_that_took_too_long_did_not_fail_of_what_was_handled(timer, log):
+def test_a_job_that_took_too_long_did_not_fail_of_what_was_handled(timer, log) -> None:
     job = running(MWM, "worker:0", "worker:1", run_timeout=60.0, stall_timeout=9.0)
     job.timed_out(timer)
     job.gone("worker:0", signal=15)
@@ -242,7 +242,7 @@ def test_a_job_that_took_too_long_did_not_fail_of_what_was_handled(timer, log):
     assert verdict.kind is {"run": Kind.TIMEOUT, "stall": Kind.STALLED}[timer]
 
 
-def test_what_a_handler_raises_at_distruns_own_signal_is_no_cause():
+def test_what_a_handler_raises_at_distruns_own_signal_is_no_cause() -> None:
     job = running(MWM, "worker:0", "worker:1", run_timeout=60.0)
     job.timed_out("run")
     job.gone("worker:0", 1)
@@ -252,7 +252,7 @@ def test_what_a_handler_raises_at_distruns_own_signal_is_no_cause():
 
 
 @pytest.mark.parametrize("code", [None, 1])
-def test_an_evaluator_that_stays_down_with_its_host_has_its_verdict_at_once(code):
+def test_an_evaluator_that_stays_down_with_its_host_has_its_verdict_at_once(code: int) -> None:
     job = running(
         MWM, "worker:0", "evaluator:0", places={"evaluator:0": "h3"}, restart=RestartSpec(max=1)
     )
@@ -274,7 +274,7 @@ def one_beside(code: int | None, signal: int | None = None) -> Job:
     return job
 
 
-def test_a_crash_is_not_somebody_elses_handled_exception():
+def test_a_crash_is_not_somebody_elses_handled_exception() -> None:
     verdict = judged(
         one_beside(None, 11),
         worker0=HANDLED + "epoch 1 done\n",
@@ -283,7 +283,7 @@ def test_a_crash_is_not_somebody_elses_handled_exception():
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.CRASH)
 
 
-def test_a_bystander_that_had_got_over_an_exception_is_not_named():
+def test_a_bystander_that_had_got_over_an_exception_is_not_named() -> None:
     refused = raised("ConnectionRefusedError: [Errno 111] Connection refused")
     verdict = judged(one_beside(1), worker0=HANDLED + "epoch 1 done\n", worker1=refused)
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.CONNECTION_LOST)
@@ -301,12 +301,12 @@ CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-1
         "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send\n\nRPC: /tensorflow.X/Shutdown\n",
     ],
 )
-def test_an_exception_that_was_a_stopped_tasks_last_word_is_the_cause(after):
+def test_an_exception_that_was_a_stopped_tasks_last_word_is_the_cause(after) -> None:
     verdict = judged(one_beside(1), worker0=raised("ValueError: bad") + after, worker1=ECHO)
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
 
 
-def test_what_a_task_says_when_it_was_told_to_end_is_no_cause():
+def test_what_a_task_says_when_it_was_told_to_end_is_no_cause() -> None:
     late = CAUGHT + raised("RuntimeError: asked to end")
     verdict = judged(one_beside(1), worker0="epoch 1\n" + late, worker1=ECHO)
     assert verdict.task == "worker:1"
@@ -319,7 +319,7 @@ def test_what_a_task_says_when_it_was_told_to_end_is_no_cause():
     ("log", "code", "signal"),
     [(DUMP, None, 11), (DUMP, 139, None), (ABORTED, None, 6), ("epoch 1\n", None, 11)],
 )
-def test_a_crash_that_was_slower_than_its_echo_is_the_cause(log, code, signal):
+def test_a_crash_that_was_slower_than_its_echo_is_the_cause(log, code: int, signal) -> None:
     job = running(MWM, "worker:0", "worker:1")
     job.gone("worker:0", 1)
     job.gone("worker:1", code, signal)
@@ -328,7 +328,7 @@ def test_a_crash_that_was_slower_than_its_echo_is_the_cause(log, code, signal):
     assert verdict.echoes == ("worker:0",)
 
 
-def test_an_abort_that_distrun_asked_for_is_no_crash():
+def test_an_abort_that_distrun_asked_for_is_no_crash() -> None:
     job = running(MWM, "worker:0", "worker:1")
     job.exited("worker:0", 1)
     job.stop(signal=6)
@@ -339,7 +339,7 @@ def test_an_abort_that_distrun_asked_for_is_no_crash():
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.CONNECTION_LOST)
 
 
-def test_a_crash_at_distruns_own_signal_is_no_cause():
+def test_a_crash_at_distruns_own_signal_is_no_cause() -> None:
     job = running(MWM, "worker:0", "worker:1")
     job.gone("worker:0", 1)
     job.gone("worker:1", signal=6)
@@ -347,21 +347,21 @@ def test_a_crash_at_distruns_own_signal_is_no_cause():
     assert verdict.task == "worker:0"
 
 
-def test_only_distruns_own_line_begins_an_attempt():
+def test_only_distruns_own_line_begins_an_attempt() -> None:
     log = raised("ValueError: bad") + "--- attempt 3 failed, giving up\n"
     assert alone(log).kind is Kind.EXCEPTION
     marker = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:1 exited 1 ---\n"
     assert alone(raised("ValueError: bad") + marker + "epoch 1\n").kind is Kind.EXIT
 
 
-def test_a_message_that_is_longer_than_what_was_read_asks_for_more():
+def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
     long = Tail(b"n" * 1000 + b"\n", is_whole=False)
     assert not long.is_enough
     assert Tail(long.raw).is_enough
     assert Tail(b"cut\nwhole\n", is_whole=False).is_enough
 
 
-def test_the_advice_on_a_preemption_tells_when_it_is_free():
+def test_the_advice_on_a_preemption_tells_when_it_is_free() -> None:
     assert "after 60 s of life or a step" in alone("", 143).advice
 
 
@@ -373,7 +373,7 @@ UNABLE = {
 
 
 @pytest.mark.parametrize("reason", UNABLE)
-def test_what_could_not_be_started_has_the_advice_for_its_reason(reason):
+def test_what_could_not_be_started_has_the_advice_for_its_reason(reason) -> None:
     job = Job()
     job.created(MWM)
     job.planned("worker:0")
@@ -392,7 +392,7 @@ def test_what_could_not_be_started_has_the_advice_for_its_reason(reason):
         ("OSError: [Errno 98] Address already in use", True),
     ],
 )
-def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error, is_own):
+def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error, is_own) -> None:
     job = Job()
     job.created(MWM)
     job.planned()

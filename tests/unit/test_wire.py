@@ -86,7 +86,7 @@ def frame(body: bytes) -> bytes:
     messages=st.lists(st.tuples(MESSAGES, st.integers(0, 99)), max_size=5),
     cuts=st.lists(st.integers(0, 400), max_size=8),
 )
-def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts):
+def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts) -> None:
     pair = Pair()
     try:
         stream = b"".join(encode(message, seq) for message, seq in messages)
@@ -103,14 +103,14 @@ def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts):
         pair.close()
 
 
-def test_what_came_before_the_end_is_received_with_it(pair: Pair):
+def test_what_came_before_the_end_is_received_with_it(pair: Pair) -> None:
     pair.raw.sendall(encode(protocol.Detach()) + encode(protocol.Ack(7))[:-1])
     pair.raw.close()
     assert pair.channel.receive() == [(0, protocol.Detach())], "and a torn frame is not"
     assert pair.channel.ended
 
 
-def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pair: Pair):
+def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pair: Pair) -> None:
     pair.raw.sendall(frame(b'{"type":"HoldPorts","free":2,"wanted":[],"later":1}'))
     assert pair.channel.receive() == [(0, protocol.HoldPorts(2, [], 0, 0))]
 
@@ -133,19 +133,19 @@ def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pai
     ],
     ids=lambda noise: repr(noise[:30]),
 )
-def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes):
+def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes) -> None:
     pair.raw.sendall(noise)
     with pytest.raises(ProtocolError):
         pair.channel.receive()
 
 
-def test_a_message_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch):
+def test_a_message_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "MAX_FRAME", 100)
     with pytest.raises(ProtocolError, match="over the limit"):
         encode(protocol.Fault("x" * 100, 0.0))
 
 
-def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair):
+def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> None:
     sent = [protocol.Fault(f"{number} " + "x" * 10_000, 0.0) for number in range(200)]
     for message in sent:
         pair.channel.send(message)
@@ -165,7 +165,7 @@ def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair):
     assert received == sent
 
 
-def test_a_reader_that_is_gone_breaks_the_channel_quietly(pair: Pair):
+def test_a_reader_that_is_gone_breaks_the_channel_quietly(pair: Pair) -> None:
     pair.raw.close()
     pair.channel.send(protocol.Detach())
     pair.channel.send(protocol.Detach())
@@ -173,7 +173,7 @@ def test_a_reader_that_is_gone_breaks_the_channel_quietly(pair: Pair):
     assert not pair.channel.pending
 
 
-def test_the_outbox_keeps_what_is_not_acknowledged():
+def test_the_outbox_keeps_what_is_not_acknowledged() -> None:
     outbox = Outbox()
     assert [outbox.add(f"report {number}") for number in (1, 2, 3)] == [1, 2, 3]
     assert outbox.after(0) == [(1, "report 1"), (2, "report 2"), (3, "report 3")]

@@ -50,7 +50,7 @@ def right_gradients(model, indices, l2):
     return tape.gradient(loss, model.trainable_variables), float(loss)
 
 
-def check(replicas, l2, how):
+def check(replicas, l2, how) -> None:
     asked = arguments.parse(
         # So slow that nothing changes: the metrics are of the first weights.
         ["--model", "cnn", "--l2", str(l2), "--learning-rate", "1e-30"], {}, Task()
@@ -98,12 +98,12 @@ def check(replicas, l2, how):
 class Kept:
     """In an optimizer's place: keeps what it is given."""
 
-    def apply_gradients(self, pairs, *, skip_gradients_aggregation):
+    def apply_gradients(self, pairs, *, skip_gradients_aggregation) -> None:
         assert skip_gradients_aggregation, "they are summed already"
         self.gradients = [gradient for gradient, _ in pairs]
 
 
-def check_float16():
+def check_float16() -> None:
     asked = arguments.parse(
         ["--strategy", "multi_worker_mirrored", "--reduce-as", "float16"], {}, Task()
     )

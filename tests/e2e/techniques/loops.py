@@ -24,10 +24,9 @@ vectors of all weights). On one replica nothing differs. Sums over replicas diff
 bit: 1e-6 of the way was measured, and more where a ReLU or a pooling near a tie makes more of it.
 """
 
-from job_harness import notified  # noqa: E402
-
 import main  # noqa: E402
 import synthetic  # noqa: E402
+from job_harness import notified  # noqa: E402
 
 COMMON = ["--data-dir", DATA, "--steps-per-epoch", "8", "--model", "cnn"]
 COMMON += ["--l2", "0.001", "--learning-rate", "1e-4"]
@@ -39,12 +38,12 @@ KEPT = []
 """Every run's iterators: deleting those of several replicas takes seconds."""
 
 
-def keep_pipelines():
+def keep_pipelines() -> None:
     from synchronous import SynchronousTraining
 
     make = SynchronousTraining._make_test_pipeline
 
-    def make_and_keep(training):
+    def make_and_keep(training) -> None:
         make(training)
         KEPT.append(training)
 
@@ -221,7 +220,7 @@ shutil.copytree(f"{RESULTS}/two-for", growing, ignore=shutil.ignore_patterns("ch
 looks = []
 
 
-def whole_after_a_look(_):
+def whole_after_a_look(_) -> None:
     looks.append(len(looks))
     assert looks == [0], "it was not evaluated when it was whole"
     for name in ("ckpt-2.index", "checkpoint"):
@@ -240,7 +239,7 @@ assert len(said) == 2, said
 assert said[1].startswith(f"ckpt-2 (epoch 2): {wanted}  "), said
 
 
-def summaries(folder):
+def summaries(folder: Path):
     """(tag, step) -> number, of the one file of events in a folder."""
     (path,) = Path(folder).iterdir()
     return {

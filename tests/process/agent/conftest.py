@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_harness import (
+
+from distrun.supervisor.hosts import local
+from harness.agents import (
     Host,
     MakeHost,
     python38,
 )
-
-from distrun.supervisor.hosts import local
 
 
 @pytest.fixture

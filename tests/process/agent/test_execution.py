@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_harness import (
+
+from distrun.agent import protocol
+from harness.agents import (
     Host,
     MakeHost,
     script,
 )
-
-from distrun.agent import protocol
 
 
 def refusal(host: Host, *argv: str, **options: Any) -> str:
@@ -22,7 +22,7 @@ def refusal(host: Host, *argv: str, **options: Any) -> str:
     return str(host.expect(protocol.TaskNotStarted).reason)
 
 
-def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path):
+def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("echo hello\n")
     assert "there is no program 'no-such' in PATH" in refusal(any_host, "no-such")
@@ -41,7 +41,9 @@ def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path
     any_host.expect(protocol.TaskEnded)
 
 
-def test_a_script_whose_interpreter_is_missing_is_not_called_missing(host: Host, tmp_path: Path):
+def test_a_script_whose_interpreter_is_missing_is_not_called_missing(
+    host: Host, tmp_path: Path
+) -> None:
     path = tmp_path / "job.py"
     path.write_text("#!/opt/no/python\n")
     path.chmod(0o755)
@@ -49,13 +51,15 @@ def test_a_script_whose_interpreter_is_missing_is_not_called_missing(host: Host,
     assert "/opt/no/python" in refusal(host, "./job.py", workdir=str(tmp_path))
 
 
-def test_a_log_that_cannot_be_opened_is_said(host: Host, tmp_path: Path):
+def test_a_log_that_cannot_be_opened_is_said(host: Host, tmp_path: Path) -> None:
     (host.folder / "link.log").symlink_to(tmp_path / "elsewhere")
     assert "cannot be started" in refusal(host, "true", log="link.log")
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_tasks_environment(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_tasks_environment(
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(os.environb, b"RAW", b"caf\xe9")  # type: ignore[misc]
     monkeypatch.setenv("TF_CONFIG", "from the shell")
     monkeypatch.setenv("DISTRUN_HOME", "/nowhere")
@@ -93,7 +97,7 @@ print("descriptors", sorted(os.listdir("/proc/self/fd")))
 
 def test_a_task_starts_with_nothing_of_the_agents(
     make_host: MakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     # As a shell script with `trap '' ...` or nohup would leave them.
     ignored = [signal.SIGUSR1, signal.SIGTTOU, signal.SIGALRM, signal.SIGHUP, signal.SIGRTMIN]
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
@@ -123,7 +127,7 @@ def test_a_task_starts_with_nothing_of_the_agents(
     assert shown["descriptors"] == "['0', '1', '2', '3']", "3 is the listing's"
 
 
-def test_exits_are_told_apart(any_host: Host):
+def test_exits_are_told_apart(any_host: Host) -> None:
     for code in (0, 1, 3, 42, 255):
         any_host.run("worker:0", "sh", "-c", f"exit {code}")
         exited = any_host.expect(protocol.TaskExited)
@@ -136,7 +140,7 @@ def test_exits_are_told_apart(any_host: Host):
         any_host.expect(protocol.TaskEnded)
 
 
-def test_many_that_end_at_once_are_all_reported(host: Host):
+def test_many_that_end_at_once_are_all_reported(host: Host) -> None:
     names = [f"worker:{index}" for index in range(60)]
     for name in names:
         host.start(name, "sh", "-c", "exit 3")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from agent_harness import (
+
+from distrun.agent import protocol
+from harness.agents import (
     DAEMON,
     SLEEP,
     TIMEOUT,
@@ -16,18 +17,16 @@ from agent_harness import (
     pids_of,
     script,
 )
+from harness.processes import alive
+from harness.waiting import wait_until
 
-from distrun.agent import protocol
 
-
-def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(
-    patient_host: Host, wait_until: Any, alive: Any
-):
+def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(patient_host: Host) -> None:
     host = patient_host
     child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'
     leader = f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done"
     host.run("worker:0", "sh", "-c", leader)
-    (pid,) = pids_of(host, "worker:0", 1, wait_until)
+    (pid,) = pids_of(host, "worker:0", 1)
     assert host.expect(protocol.TaskExited).code is not None
     assert alive(pid)
     assert not host.all(protocol.TaskEnded)
@@ -36,12 +35,10 @@ def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(
     assert not alive(pid)
 
 
-def test_what_a_task_leaves_is_ended_although_it_ignores_sigterm(
-    any_host: Host, wait_until: Any, alive: Any
-):
+def test_what_a_task_leaves_is_ended_although_it_ignores_sigterm(any_host: Host) -> None:
     child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'
     any_host.run("worker:0", "sh", "-c", f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done")
-    (pid,) = pids_of(any_host, "worker:0", 1, wait_until)
+    (pid,) = pids_of(any_host, "worker:0", 1)
     any_host.expect(protocol.TaskEnded)
     assert not alive(pid)
 
@@ -59,9 +56,7 @@ def test_what_a_task_leaves_is_ended_although_it_ignores_sigterm(
     ],
 )
 @pytest.mark.parametrize("end", ["exit 0", "exec sleep 600"])
-def test_no_relative_of_a_task_outlives_it(
-    host: Host, wait_until: Any, alive: Any, daemon: str, end: str
-):
+def test_no_relative_of_a_task_outlives_it(host: Host, daemon: str, end: str) -> None:
     task = host.run("worker:0", "sh", "-c", f"{daemon} echo done; {end}")
     if end == "exit 0":
         host.expect(protocol.TaskExited)
@@ -79,8 +74,8 @@ def test_no_relative_of_a_task_outlives_it(
 
 @pytest.mark.parametrize("how", ["open", "closed"])
 def test_a_task_that_ends_leaves_anothers_daemons_alone(
-    host: Host, tmp_path: Path, wait_until: Any, alive: Any, how: str
-):
+    host: Host, tmp_path: Path, how: str
+) -> None:
     daemon = " ".join(f"'{word}'" for word in script(tmp_path, "daemon.py", DAEMON))
     host.run("worker:0", "sh", "-c", f"{daemon} {how} {SLEEP} 600; echo done; exec sleep 601")
     host.run("worker:1", "sleep", "602")
@@ -113,9 +108,7 @@ while time.monotonic() < until:
 """
 
 
-def test_a_task_has_not_ended_while_orphans_follow_one_another(
-    host: Host, tmp_path: Path, alive: Any
-):
+def test_a_task_has_not_ended_while_orphans_follow_one_another(host: Host, tmp_path: Path) -> None:
     relay = script(tmp_path, "relay.py", RELAY)
     for attempt in range(3):
         host.run("worker:0", *relay, attempt=attempt)

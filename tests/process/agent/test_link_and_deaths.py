@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any
 
 import psutil
-from agent_harness import (
+
+from distrun.agent import protocol
+from harness.agents import (
     TIMEOUT,
     Host,
     MakeHost,
     children_of,
     pids_of,
 )
-
-from distrun.agent import protocol
+from harness.processes import alive
+from harness.waiting import wait_until
 
 MIXED = (
     "setsid sleep 600 & timeout 600 sleep 600 & (env -i setsid sleep 600 &); "
@@ -24,24 +25,22 @@ MIXED = (
 )
 
 
-def mixed_family(host: Host, wait_until: Any) -> list[psutil.Process]:
+def mixed_family(host: Host) -> list[psutil.Process]:
     for name in ("worker:0", "worker:1"):
         host.run(name, "sh", "-c", MIXED)
-        pids_of(host, name, 1, wait_until)
+        pids_of(host, name, 1)
     wait_until(lambda: len(children_of(host.pid)) >= 14, timeout=TIMEOUT, what="all of them")
     return children_of(host.pid)
 
 
-def test_the_links_end_ends_all(any_host: Host, wait_until: Any, alive: Any):
-    family = mixed_family(any_host, wait_until)
+def test_the_links_end_ends_all(any_host: Host) -> None:
+    family = mixed_family(any_host)
     any_host.hang_up()
     assert any_host.link.process.wait(TIMEOUT) == 0
     assert not [each for each in family if alive(each)]
 
 
-def test_a_lease_lets_tasks_live_on_without_a_supervisor(
-    make_host: MakeHost, wait_until: Any, alive: Any
-):
+def test_a_lease_lets_tasks_live_on_without_a_supervisor(make_host: MakeHost) -> None:
     host = make_host(configured=False)
     host.configure(lease=1.0)
     task = host.run("worker:0", "sleep", "600")
@@ -52,16 +51,16 @@ def test_a_lease_lets_tasks_live_on_without_a_supervisor(
     assert host.link.process.wait(TIMEOUT) == 0
 
 
-def test_the_agents_death_ends_all_and_is_told(any_host: Host, wait_until: Any, alive: Any):
-    family = mixed_family(any_host, wait_until)
+def test_the_agents_death_ends_all_and_is_told(any_host: Host) -> None:
+    family = mixed_family(any_host)
     os.kill(any_host.pid, signal.SIGKILL)
     wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
     assert any_host.expect_end() == 128 + signal.SIGKILL
     assert any_host.link.death == "its agent was killed by SIGKILL"
 
 
-def test_the_guards_death_ends_all_and_the_agent(any_host: Host, wait_until: Any, alive: Any):
-    family = mixed_family(any_host, wait_until)
+def test_the_guards_death_ends_all_and_the_agent(any_host: Host) -> None:
+    family = mixed_family(any_host)
     os.kill(any_host.guard, signal.SIGKILL)
     wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
     any_host.expect(protocol.Fault)
@@ -69,8 +68,8 @@ def test_the_guards_death_ends_all_and_the_agent(any_host: Host, wait_until: Any
     wait_until(lambda: not alive(any_host.pid), timeout=TIMEOUT)
 
 
-def test_sigterm_to_the_agent_is_a_fault_and_ends_all(host: Host, wait_until: Any, alive: Any):
-    family = mixed_family(host, wait_until)
+def test_sigterm_to_the_agent_is_a_fault_and_ends_all(host: Host) -> None:
+    family = mixed_family(host)
     os.kill(host.pid, signal.SIGTERM)
     assert "SIGTERM" in host.expect(protocol.Fault).reason
     assert host.expect_end() == 0

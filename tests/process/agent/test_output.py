@@ -8,22 +8,23 @@ import struct
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from agent_harness import (
+
+from distrun.agent import protocol
+from distrun.supervisor.hosts import local
+from harness.agents import (
     TIMEOUT,
     Host,
     MakeHost,
     script,
 )
+from harness.processes import alive
+from harness.waiting import wait_until
 
-from distrun.agent import protocol
-from distrun.supervisor.hosts import local
 
-
-def test_a_log_is_appended_to_and_its_index_says_when(any_host: Host):
+def test_a_log_is_appended_to_and_its_index_says_when(any_host: Host) -> None:
     before = time.time()
     any_host.run("worker:0", "sh", "-c", "echo one; echo two >&2")
     any_host.expect(protocol.TaskEnded)
@@ -39,8 +40,8 @@ def test_a_log_is_appended_to_and_its_index_says_when(any_host: Host):
 
 @pytest.mark.parametrize("limit", ["max_inotify_instances", "max_inotify_watches"])
 def test_logs_are_indexed_without_inotify_too(
-    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, wait_until: Any, limit: str
-):
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
     if subprocess.run(["unshare", "-Ur", "true"], check=False).returncode:
         pytest.skip("user namespaces are not to be had here")
     isolated = local.isolated_python
@@ -55,12 +56,11 @@ def test_logs_are_indexed_without_inotify_too(
     host.expect(protocol.PortsHeld)
     for index in range(3):
         host.run(f"worker:{index}", "sh", "-c", "echo ready; exec sleep 60")
-    for index in range(3):
-        path = host.folder / f"worker-{index}.idx"
-        wait_until(lambda path=path: path.stat().st_size, timeout=TIMEOUT)
+    indexes = [host.folder / f"worker-{index}.idx" for index in range(3)]
+    wait_until(lambda: all(path.stat().st_size for path in indexes), timeout=TIMEOUT)
 
 
-def test_a_thousand_lines_of_four_tasks_are_all_in_their_logs(host: Host, tmp_path: Path):
+def test_a_thousand_lines_of_four_tasks_are_all_in_their_logs(host: Host, tmp_path: Path) -> None:
     write = script(
         tmp_path,
         "write.py",
@@ -85,7 +85,9 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
 """
 
 
-def test_progress_is_passed_on_and_the_last_of_it_never_lost(any_host: Host, tmp_path: Path):
+def test_progress_is_passed_on_and_the_last_of_it_never_lost(
+    any_host: Host, tmp_path: Path
+) -> None:
     any_host.run("worker:0", *script(tmp_path, "notify.py", NOTIFY), "50")
     any_host.expect(protocol.TaskEnded)
     told = any_host.all(protocol.Progress)
@@ -104,9 +106,7 @@ sender.sendto(b"STEP=9", address)
 """
 
 
-def test_a_last_word_that_comes_with_anothers_exit(
-    host: Host, tmp_path: Path, wait_until: Any, alive: Any
-):
+def test_a_last_word_that_comes_with_anothers_exit(host: Host, tmp_path: Path) -> None:
     first = host.run("worker:0", "sleep", "60")
     second = host.run("worker:1", *script(tmp_path, "talk.py", TALK_LAST))
     wait_until(lambda: host.lines("worker:1"), timeout=TIMEOUT)

@@ -8,13 +8,13 @@ import resource
 import socket
 
 import pytest
-from agent_harness import (
+
+from distrun.agent import protocol
+from harness.agents import (
     TIMEOUT,
     Host,
     MakeHost,
 )
-
-from distrun.agent import protocol
 
 
 def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.socket:
@@ -32,7 +32,7 @@ def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.
     return taker
 
 
-def test_a_held_port_cannot_be_taken(any_host: Host):
+def test_a_held_port_cannot_be_taken(any_host: Host) -> None:
     any_host.send(protocol.HoldPorts(2, []))
     ports = any_host.expect(protocol.PortsHeld).chosen
     assert len(set(ports)) == 2
@@ -48,7 +48,7 @@ def test_a_held_port_cannot_be_taken(any_host: Host):
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_task_that_shares_a_held_port_is_reached_on_it(host: Host, family: int):
+def test_a_task_that_shares_a_held_port_is_reached_on_it(host: Host, family: int) -> None:
     host.send(protocol.HoldPorts(1, []))
     (port,) = host.expect(protocol.PortsHeld).chosen
     with bind(port, family, socket.SO_REUSEPORT) as server:
@@ -65,7 +65,7 @@ def test_a_task_that_shares_a_held_port_is_reached_on_it(host: Host, family: int
 @pytest.mark.parametrize("option", [socket.SO_REUSEPORT, socket.SO_REUSEADDR])
 def test_a_wanted_port_with_a_stale_server_is_refused_and_named(
     host: Host, family: int, option: int
-):
+) -> None:
     with bind(0, family, option) as stale:
         port = stale.getsockname()[1]
         host.send(protocol.HoldPorts(0, [port]))
@@ -75,7 +75,7 @@ def test_a_wanted_port_with_a_stale_server_is_refused_and_named(
     assert host.expect(protocol.PortsHeld).wanted == [port], "it can be had once the server is gone"
 
 
-def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost):
+def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost) -> None:
     first, second = make_host(), make_host()
     first.send(protocol.HoldPorts(1, []))
     ports = first.expect(protocol.PortsHeld).chosen
@@ -87,7 +87,7 @@ def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost)
     assert second.expect(protocol.PortsHeld).wanted == ports
 
 
-def test_of_several_wanted_ports_none_is_held_if_one_is_taken(make_host: MakeHost):
+def test_of_several_wanted_ports_none_is_held_if_one_is_taken(make_host: MakeHost) -> None:
     host, other = make_host(), make_host()
     host.send(protocol.HoldPorts(1, []))
     (free,) = host.expect(protocol.PortsHeld).chosen
@@ -99,7 +99,7 @@ def test_of_several_wanted_ports_none_is_held_if_one_is_taken(make_host: MakeHos
     other.expect(protocol.PortsRefused)
 
 
-def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost):
+def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost) -> None:
     host, other = make_host(), make_host()
     host.send(protocol.HoldPorts(20, []))
     held = sorted(host.expect(protocol.PortsHeld).chosen)
@@ -113,7 +113,7 @@ def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost):
     assert f"from {first} to {first}" in other.expect(protocol.PortsRefused).reason
 
 
-def test_too_many_ports_for_its_descriptors_are_refused(host: Host):
+def test_too_many_ports_for_its_descriptors_are_refused(host: Host) -> None:
     resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (40, 40))
     host.send(protocol.HoldPorts(100, []))
     refused = host.expect(protocol.PortsRefused)

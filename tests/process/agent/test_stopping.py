@@ -7,24 +7,25 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
-from agent_harness import (
+
+from distrun.agent import protocol
+from harness.agents import (
     CATCHER,
     TIMEOUT,
     Host,
     pids_of,
     script,
 )
+from harness.processes import alive
+from harness.waiting import wait_until
 
-from distrun.agent import protocol
 
-
-def test_a_child_that_ignores_sigterm_is_killed_at_the_grace(any_host: Host, wait_until: Any):
+def test_a_child_that_ignores_sigterm_is_killed_at_the_grace(any_host: Host) -> None:
     loop = "trap '' TERM; echo it ready $$; while :; do sleep 0.1; done"
     any_host.run("worker:0", "sh", "-c", loop)
-    pids_of(any_host, "worker:0", 1, wait_until)
+    pids_of(any_host, "worker:0", 1)
     begun = time.monotonic()
     any_host.stop("worker:0", grace=0.5)
     assert any_host.expect(protocol.TaskExited).signal == signal.SIGKILL
@@ -32,11 +33,11 @@ def test_a_child_that_ignores_sigterm_is_killed_at_the_grace(any_host: Host, wai
     any_host.expect(protocol.TaskEnded)
 
 
-def test_a_second_stop_shortens_the_grace_and_never_extends_it(host: Host, wait_until: Any):
+def test_a_second_stop_shortens_the_grace_and_never_extends_it(host: Host) -> None:
     loop = "trap '' TERM; echo it ready $$; while :; do sleep 0.1; done"
     for name in ("worker:0", "worker:1"):
         host.run(name, "sh", "-c", loop)
-        pids_of(host, name, 1, wait_until)
+        pids_of(host, name, 1)
     host.stop("worker:0", grace=3600)
     host.stop("worker:0", signal.SIGKILL, grace=0.0)
     host.expect(protocol.TaskEnded, "worker:0")
@@ -45,7 +46,7 @@ def test_a_second_stop_shortens_the_grace_and_never_extends_it(host: Host, wait_
     host.expect(protocol.TaskEnded, "worker:1")
 
 
-def test_a_stopped_task_can_be_ended(any_host: Host, wait_until: Any):
+def test_a_stopped_task_can_be_ended(any_host: Host) -> None:
     started = any_host.run("worker:0", "sleep", "60")
     os.kill(started.pid, signal.SIGSTOP)
     stopped = psutil.Process(started.pid)
@@ -55,7 +56,7 @@ def test_a_stopped_task_can_be_ended(any_host: Host, wait_until: Any):
     any_host.expect(protocol.TaskEnded)
 
 
-def test_a_stop_that_comes_with_the_start(host: Host):
+def test_a_stop_that_comes_with_the_start(host: Host) -> None:
     for attempt in range(10):
         host.start("worker:0", "sleep", "60", attempt=attempt)
         host.stop("worker:0", grace=60)
@@ -68,20 +69,20 @@ def test_a_stop_that_comes_with_the_start(host: Host):
         host.expect(protocol.TaskEnded)
 
 
-def test_any_signal_can_be_asked_for(host: Host):
+def test_any_signal_can_be_asked_for(host: Host) -> None:
     number = signal.SIGRTMIN + 2
     host.run("worker:0", "sleep", "60")
     host.stop("worker:0", number)
     assert host.expect(protocol.TaskExited).signal == number
 
 
-def test_stopping_what_is_not_there_does_nothing(host: Host):
+def test_stopping_what_is_not_there_does_nothing(host: Host) -> None:
     host.stop("worker:7")
     host.run("worker:0", "true")
     host.expect(protocol.TaskEnded)
 
 
-def family_of_catchers(host: Host, tmp_path: Path, wait_until: Any) -> list[int]:
+def family_of_catchers(host: Host, tmp_path: Path) -> list[int]:
     """A task of four processes that catch SIGTERM: leader, child, group of its own, session."""
     catcher = " ".join(f"'{word}'" for word in script(tmp_path, "catcher.py", CATCHER))
     # A process group of its own within the session: what an interactive shell or timeout makes.
@@ -89,13 +90,11 @@ def family_of_catchers(host: Host, tmp_path: Path, wait_until: Any) -> list[int]
     grouped = f"exec {sys.executable} -c '{regroup}' {catcher} grouped"
     shell = f"{catcher} child & ({grouped}) & setsid {catcher} setsid & exec {catcher} leader"
     host.run("worker:0", "sh", "-c", shell)
-    return pids_of(host, "worker:0", 4, wait_until)
+    return pids_of(host, "worker:0", 4)
 
 
-def test_each_process_gets_sigterm_exactly_once(
-    any_host: Host, tmp_path: Path, wait_until: Any, alive: Any
-):
-    pids = family_of_catchers(any_host, tmp_path, wait_until)
+def test_each_process_gets_sigterm_exactly_once(any_host: Host, tmp_path: Path) -> None:
+    pids = family_of_catchers(any_host, tmp_path)
 
     def told() -> list[str]:
         return [line for line in any_host.lines("worker:0") if line.endswith("told")]
@@ -109,10 +108,8 @@ def test_each_process_gets_sigterm_exactly_once(
     assert not any(alive(pid) for pid in pids)
 
 
-def test_what_is_being_stopped_is_not_told_again_when_all_ends(
-    host: Host, tmp_path: Path, wait_until: Any
-):
-    family_of_catchers(host, tmp_path, wait_until)
+def test_what_is_being_stopped_is_not_told_again_when_all_ends(host: Host, tmp_path: Path) -> None:
+    family_of_catchers(host, tmp_path)
     host.stop("worker:0", grace=3600)
     wait_until(
         lambda: len([x for x in host.lines("worker:0") if x.endswith("told")]) >= 4,
@@ -124,12 +121,12 @@ def test_what_is_being_stopped_is_not_told_again_when_all_ends(
 
 
 def test_what_a_leader_leaves_is_told_once_though_its_failure_stops_the_group(
-    patient_host: Host, tmp_path: Path, wait_until: Any
-):
+    patient_host: Host, tmp_path: Path
+) -> None:
     host = patient_host
     catcher = " ".join(f"'{word}'" for word in script(tmp_path, "catcher.py", CATCHER))
     start = host.run("worker:0", "sh", "-c", f"{catcher} child & exec sleep 60")
-    pids_of(host, "worker:0", 1, wait_until)
+    pids_of(host, "worker:0", 1)
     os.kill(start.pid, signal.SIGKILL)
     host.expect(protocol.TaskExited)
     host.stop("worker:0", grace=3600)

@@ -32,7 +32,7 @@ def ask(address):
             time.sleep(0.02)
 
 
-def serve():
+def serve() -> None:
     for _ in addresses:
         peer, _ = server.accept()
         with peer:

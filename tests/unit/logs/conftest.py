@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from log_harness import PLAIN, Job
 
-from distrun.logs import Follower
+from distrun.logs import Follower, TaskLog, View
+from harness.logs import PLAIN, Follow, Job
 
 
 @pytest.fixture
-def job(tmp_path):
+def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
 @pytest.fixture
-def follow():
+def follow() -> Iterator[Follow]:
     with contextlib.ExitStack() as stack:
 
-        def start(logs, view=PLAIN, **how) -> Follower:
+        def start(logs: Sequence[TaskLog], view: View = PLAIN, **how: Any) -> Follower:
             follower = Follower(logs, view, **how)
             stack.callback(follower.close)
             return follower

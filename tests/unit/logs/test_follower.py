@@ -8,19 +8,20 @@ import re
 import select
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_harness import PLAIN, T0, Job, caught_up, readable
 
 from distrun.agent.linux.syscalls import Inotify
 from distrun.logs import Follower, View, line_ends
 from distrun.logs.lines import LONGEST_LINE, Lines
+from harness.logs import PLAIN, T0, Follow, Job, caught_up, readable
 
 
 class TestFollower:
-    def test_silent_until_something_is_written(self, job, follow):
+    def test_silent_until_something_is_written(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs)
         assert caught_up(follower) == b""
         assert not readable(follower, 0)
@@ -29,14 +30,16 @@ class TestFollower:
         assert caught_up(follower) == b"worker:0 | a\n"
         assert not readable(follower, 0)
 
-    def test_a_log_that_comes_later(self, job, follow):
+    def test_a_log_that_comes_later(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs)
         caught_up(follower)
         job.write("ps:0", b"later\n")
         assert readable(follower)
         assert caught_up(follower) == b"ps:0     | later\n"
 
-    def test_timestamps_are_of_the_writing_not_of_a_copys_coming(self, job, follow):
+    def test_timestamps_are_of_the_writing_not_of_a_copys_coming(
+        self, job: Job, follow: Follow
+    ) -> None:
         view = replace(PLAIN, timestamps=True)
         follower = follow(job.logs, view)
         caught_up(follower)
@@ -56,7 +59,7 @@ class TestFollower:
         assert caught_up(follower) == b""
         assert b"".join(follower.finish()) == job.shown(view).splitlines(keepends=True)[-1]
 
-    def test_an_unfinished_line_waits_for_its_end(self, job, follow):
+    def test_an_unfinished_line_waits_for_its_end(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs)
         job.write("worker:0", b"be")
         assert caught_up(follower) == b""
@@ -66,13 +69,13 @@ class TestFollower:
         assert caught_up(follower) == b"worker:0 | begun\n"
         assert b"".join(follower.finish()) == b"worker:0 | next\n"
 
-    def test_finish_reads_what_nobody_has_read(self, job, follow):
+    def test_finish_reads_what_nobody_has_read(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs)
         job.write("worker:0", b"a\n" * 200_000 + b"b")
         shown = b"".join(follower.finish())
         assert shown == b"worker:0 | a\n" * 200_000 + b"worker:0 | b\n"
 
-    def test_one_task_s_raw_bytes_come_as_they_are_written(self, job, follow):
+    def test_one_task_s_raw_bytes_come_as_they_are_written(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs[:1], replace(PLAIN, raw=True))
         job.write("worker:0", b"50%\r")
         assert caught_up(follower) == b"50%\r"
@@ -81,7 +84,7 @@ class TestFollower:
         assert b"".join(follower.finish()) == b""
 
     @pytest.mark.parametrize("last", [None, 0, 2])
-    def test_continues_where_the_tail_ended(self, job, follow, last):
+    def test_continues_where_the_tail_ended(self, job: Job, follow: Follow, last) -> None:
         job.write("worker:0", b"a\nb\nc\nunfin", at=1)
         job.write("worker:1", b"x", at=1)
         ends = line_ends(job.logs)
@@ -94,7 +97,7 @@ class TestFollower:
         assert caught_up(follower) == b"worker:0 | unfinished\nworker:0 | d\n"
         assert b"".join(follower.finish()) == b"worker:1 | x\n"
 
-    def test_a_flood_does_not_starve_the_others(self, job, follow):
+    def test_a_flood_does_not_starve_the_others(self, job: Job, follow: Follow) -> None:
         job.write("worker:0", b"flood\n" * 500_000)
         job.write("worker:1", b"here\n")
         follower = follow(job.logs)
@@ -104,7 +107,9 @@ class TestFollower:
         assert readable(follower, 0)
         assert (first + caught_up(follower)).count(b"flood\n") == 500_000
 
-    def test_a_log_that_was_cut_off_is_read_from_its_beginning(self, job, follow):
+    def test_a_log_that_was_cut_off_is_read_from_its_beginning(
+        self, job: Job, follow: Follow
+    ) -> None:
         follower = follow(job.logs)
         job.write("worker:0", b"a\nb\n")
         caught_up(follower)
@@ -113,7 +118,9 @@ class TestFollower:
         job.write("worker:0", b"c\n")
         assert caught_up(follower) == b"worker:0 | c\n"
 
-    def test_a_task_that_writes_all_the_time_does_not_wake_us_for_each_line(self, job, follow):
+    def test_a_task_that_writes_all_the_time_does_not_wake_us_for_each_line(
+        self, job: Job, follow: Follow
+    ) -> None:
         follower = follow(job.logs)
         caught_up(follower)
         begun = time.monotonic()
@@ -123,7 +130,9 @@ class TestFollower:
             assert follower.read() == [b"worker:0 | %d\n" % number]
         assert time.monotonic() - begun >= 40 * 0.005
 
-    def test_what_is_written_while_watching_begins_is_seen(self, job, follow, monkeypatch):
+    def test_what_is_written_while_watching_begins_is_seen(
+        self, job: Job, follow: Follow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         class Late(Inotify):
             def watch_folder(self, path: str) -> int:
                 job.write("worker:0", b"b\n")
@@ -133,7 +142,9 @@ class TestFollower:
         job.write("worker:0", b"a\n")
         assert caught_up(follow(job.logs)) == b"worker:0 | a\nworker:0 | b\n"
 
-    def test_without_inotify_it_is_to_be_polled(self, job, follow, monkeypatch):
+    def test_without_inotify_it_is_to_be_polled(
+        self, job: Job, follow: Follow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def used_up() -> None:
             raise OSError(24, "inotify_init1: Too many open files")
 
@@ -147,7 +158,7 @@ class TestFollower:
         asked = iter([False, False, True])
         assert list(follower.until(lambda: next(asked))) == [b"worker:0 | b\n"]
 
-    def test_a_folder_that_is_not_there_yet_is_polled(self, tmp_path, follow):
+    def test_a_folder_that_is_not_there_yet_is_polled(self, tmp_path: Path, follow: Follow) -> None:
         job = Job(tmp_path / "later")
         follower = follow(job.logs)
         assert follower.poll_interval is not None
@@ -155,7 +166,7 @@ class TestFollower:
         job.write("worker:0", b"a\n")
         assert follower.read() == [b"worker:0 | a\n"]
 
-    def test_until_asks_when_it_is_woken(self, job, follow):
+    def test_until_asks_when_it_is_woken(self, job: Job, follow: Follow) -> None:
         reading, writing = os.pipe()
         follower = follow(job.logs)
         job.write("worker:0", b"a\n")
@@ -173,7 +184,7 @@ class TestFollower:
         assert shown[0] == b"worker:0 | a\n"
         assert b"".join(shown).count(b"worker:0 | ") == 2
 
-    def test_leaves_no_descriptor_open(self, job):
+    def test_leaves_no_descriptor_open(self, job: Job) -> None:
         before = os.listdir("/proc/self/fd")
         Follower(job.logs, PLAIN).close()
         # What other tests have let go of may be closed only now.
@@ -182,13 +193,13 @@ class TestFollower:
 
 class TestLines:
     @given(st.lists(st.binary(max_size=20)))
-    def test_whatever_the_chunks_the_lines_are_the_same(self, chunks):
+    def test_whatever_the_chunks_the_lines_are_the_same(self, chunks) -> None:
         lines = Lines()
         out = b"".join(map(lines.feed, chunks)) + lines.flush()
         whole = b"".join(chunks)
         assert out == whole + (b"\n" if whole and not whole.endswith(b"\n") else b"")
 
-    def test_a_long_line_is_cut_between_characters(self):
+    def test_a_long_line_is_cut_between_characters(self) -> None:
         lines = Lines()
         text = "x" + "\N{EURO SIGN}" * LONGEST_LINE
         out = b"".join(
@@ -224,7 +235,9 @@ class TestNothingLost:
 
     @FOLDERS
     @given(writes, st.data())
-    def test_followed_in_any_chunks(self, tmp_path_factory, written, data):
+    def test_followed_in_any_chunks(
+        self, tmp_path_factory: pytest.TempPathFactory, written, data
+    ) -> None:
         written = [
             (t, re.sub(rb"[\r\x1b\x08\x0b-\x0f]", b"?", text), at) for t, text, at in written
         ]
@@ -251,7 +264,9 @@ class TestNothingLost:
 
     @FOLDERS
     @given(writes, st.integers(0, 20), st.none() | st.integers(-1, 31))
-    def test_the_tail_is_the_end_of_the_whole(self, tmp_path_factory, written, last, since):
+    def test_the_tail_is_the_end_of_the_whole(
+        self, tmp_path_factory: pytest.TempPathFactory, written, last, since
+    ) -> None:
         job = Job(tmp_path_factory.mktemp("job"))
         for task, text, at in sorted(written, key=lambda write: write[2]):
             job.write(task, text, at=at)
@@ -264,14 +279,16 @@ class TestNothingLost:
 
     @FOLDERS
     @given(st.binary())
-    def test_one_task_raw(self, tmp_path_factory, text):
+    def test_one_task_raw(self, tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
         job = Job(tmp_path_factory.mktemp("job"), tasks=("worker:0",))
         job.write("worker:0", text)
         assert job.shown(replace(PLAIN, raw=True)) == text
 
     @FOLDERS
     @given(st.binary(), st.booleans())
-    def test_whatever_is_written_the_cursor_stays(self, tmp_path_factory, text, colour):
+    def test_whatever_is_written_the_cursor_stays(
+        self, tmp_path_factory: pytest.TempPathFactory, text: str, colour
+    ) -> None:
         job = Job(tmp_path_factory.mktemp("job"), tasks=("worker:0",))
         job.write("worker:0", text)
         shown = job.shown(View((), colour=colour))

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_harness import PLAIN, T0, Job
 
 from distrun.logs import TaskLog, View, merged
 from distrun.logs.lines import LONGEST_LINE
+from harness.logs import PLAIN, T0, Job
 
 
 class TestPrefix:
-    def test_bars_align_over_all_tasks_of_the_job_whichever_are_shown(self, job):
+    def test_bars_align_over_all_tasks_of_the_job_whichever_are_shown(self, job: Job) -> None:
         job.write("ps:0", b"a\nb\n")
         assert job.shown() == b"ps:0     | a\nps:0     | b\n"
 
-    def test_a_colour_follows_from_the_place_in_the_job(self, job):
+    def test_a_colour_follows_from_the_place_in_the_job(self, job: Job) -> None:
         job.write("worker:1", b"x\n")
         view = replace(PLAIN, colour=True)
         everything = job.shown(view)
@@ -31,27 +31,27 @@ class TestPrefix:
         assert job.shown(view) == everything
         assert re.fullmatch(rb"\x1b\[38;5;\d+mworker:1 \|\x1b\[0m x\n", everything)
 
-    def test_neighbours_differ_in_colour(self, job):
+    def test_neighbours_differ_in_colour(self, job: Job) -> None:
         for task in PLAIN.tasks:
             job.write(task, b"x\n", at=0)
         colours = re.findall(rb"38;5;(\d+)", job.shown(replace(PLAIN, colour=True)))
         assert len(set(colours)) == 3
 
-    def test_empty_lines_have_a_prefix_too(self, job):
+    def test_empty_lines_have_a_prefix_too(self, job: Job) -> None:
         job.write("ps:0", b"\n\n")
         assert job.shown() == b"ps:0     | \n" * 2
 
-    def test_bytes_that_are_no_text_pass(self, job):
+    def test_bytes_that_are_no_text_pass(self, job: Job) -> None:
         junk = bytes(set(range(256)) - set(b"\n\r\x1b\x08\x0b\x0c\x0e\x0f"))
         job.write("worker:0", junk + b"\n")
         assert job.shown() == b"worker:0 | " + junk + b"\n"
 
-    def test_a_missing_final_newline_is_added(self, job):
+    def test_a_missing_final_newline_is_added(self, job: Job) -> None:
         job.write("worker:0", b"no end", at=1)
         job.write("worker:1", b"next\n", at=2)
         assert job.shown() == b"worker:0 | no end\nworker:1 | next\n"
 
-    def test_timestamps_are_local_time_of_writing(self, job):
+    def test_timestamps_are_local_time_of_writing(self, job: Job) -> None:
         job.write("worker:0", b"a\nb\n", at=0.25)
         job.write("worker:0", b"c\n", at=7)
         times = [T0 + 0.25, T0 + 0.25, T0 + 7]
@@ -86,7 +86,7 @@ class TestTerminal:
             (b"\x1b[31mred\x1b[0m\n", b"red"),
         ],
     )
-    def test_only_what_a_line_says_is_left(self, job, written, seen):
+    def test_only_what_a_line_says_is_left(self, job: Job, written, seen) -> None:
         job.write("worker:0", written)
         assert job.shown() == b"worker:0 | " + seen + b"\n"
 
@@ -100,24 +100,24 @@ class TestTerminal:
             (b"\x1b[31m1%\r\x1b[32m2%\x1b[K\n", b"\x1b[32m2%\x1b[0m"),
         ],
     )
-    def test_colours_of_tasks_stay_on_their_line(self, job, written, seen):
+    def test_colours_of_tasks_stay_on_their_line(self, job: Job, written, seen) -> None:
         job.write("worker:0", written + b"next\n")
         lines = job.shown(View(("other",), colour=True)).split(b"\n")
         assert lines == [b"worker:0 | " + seen, b"worker:0 | next", b""]
 
-    def test_raw_changes_nothing(self, job):
+    def test_raw_changes_nothing(self, job: Job) -> None:
         job.write("worker:0", b"1%\r2%\x1b[2J\r\nno end")
         job.logs = job.logs[:1]
         assert job.shown(replace(PLAIN, raw=True)) == b"1%\r2%\x1b[2J\r\nno end"
 
-    def test_raw_keeps_the_lines_of_several_tasks_apart(self, job):
+    def test_raw_keeps_the_lines_of_several_tasks_apart(self, job: Job) -> None:
         job.write("worker:0", b"no end", at=1)
         job.write("worker:1", b"next\r\n", at=2)
         assert job.shown(replace(PLAIN, raw=True)) == b"no end\nnext\r\n"
 
 
 class TestMerge:
-    def test_by_time_of_writing_then_by_task(self, job):
+    def test_by_time_of_writing_then_by_task(self, job: Job) -> None:
         job.write("worker:1", b"a\n", at=0.21)
         job.write("worker:0", b"b\n", at=0.29)
         job.write("ps:0", b"c\n", at=0.1)
@@ -125,20 +125,20 @@ class TestMerge:
         job.write("worker:1", b"e\n", at=0.4)
         assert b"".join(re.findall(rb"\| (.)", job.shown())) == b"cbaed"
 
-    def test_a_line_belongs_where_it_was_finished(self, job):
+    def test_a_line_belongs_where_it_was_finished(self, job: Job) -> None:
         job.write("worker:0", b"be", at=0)
         job.write("worker:1", b"x\n", at=1)
         job.write("worker:0", b"gun\n", at=2)
         assert job.shown() == b"worker:1 | x\nworker:0 | begun\n"
 
-    def test_bytes_newer_than_the_index_come_at_the_log_s_last_growth(self, job):
+    def test_bytes_newer_than_the_index_come_at_the_log_s_last_growth(self, job: Job) -> None:
         job.write("worker:0", b"a\n", at=0)
         job.write("worker:0", b"late\n")
         os.utime(job.logs[0].path, (T0 + 9, T0 + 9))
         job.write("worker:1", b"x\n", at=5)
         assert job.shown() == b"worker:0 | a\nworker:1 | x\nworker:0 | late\n"
 
-    def test_a_torn_index_record_is_left_out(self, job):
+    def test_a_torn_index_record_is_left_out(self, job: Job) -> None:
         job.write("worker:0", b"a\n", at=0)
         with open(job.logs[0].index_path, "ab") as index:
             index.write(struct.pack("<dQ", T0 + 1, 7)[:11])
@@ -148,25 +148,27 @@ class TestMerge:
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(st.binary(max_size=100))
-    def test_a_damaged_index_loses_no_line(self, tmp_path_factory, junk):
+    def test_a_damaged_index_loses_no_line(
+        self, tmp_path_factory: pytest.TempPathFactory, junk
+    ) -> None:
         job = Job(tmp_path_factory.mktemp("job"))
         Path(job.logs[0].index_path).write_bytes(junk)
         job.write("worker:0", b"a\nb\n")
         assert job.shown() == b"worker:0 | a\nworker:0 | b\n"
         job.shown(replace(PLAIN, timestamps=True), since=T0, last=1)
 
-    def test_no_index_and_no_log(self, job):
+    def test_no_index_and_no_log(self, job: Job) -> None:
         assert job.shown() == b""
         job.write("worker:0", b"a\n")
         assert job.shown(since=T0) == b"worker:0 | a\n"
 
-    def test_a_clock_that_is_set_back_keeps_the_order(self, job):
+    def test_a_clock_that_is_set_back_keeps_the_order(self, job: Job) -> None:
         job.write("worker:0", b"a\n", at=5)
         job.write("worker:0", b"b\n", at=1)
         job.write("worker:1", b"c\n", at=2)
         assert job.shown() == b"worker:1 | c\nworker:0 | a\nworker:0 | b\n"
 
-    def test_a_line_without_end_comes_in_pieces(self, job):
+    def test_a_line_without_end_comes_in_pieces(self, job: Job) -> None:
         job.write("worker:0", b"x" * (3 * LONGEST_LINE) + b"\nend\n")
         pieces = job.shown().split(b"\n")
         assert b"".join(p.removeprefix(b"worker:0 | ") for p in pieces[:-2]) == b"x" * 3 * (1 << 20)
@@ -175,7 +177,7 @@ class TestMerge:
 
 class TestSelection:
     @pytest.fixture
-    def spread(self, job):
+    def spread(self, job: Job):
         """Lines 0 to 39999, a tenth of a second each, in turn by three tasks."""
         for number in range(300):
             text = b"".join(b"%05d\n" % i for i in range(number * 100, number * 100 + 100))
@@ -186,21 +188,23 @@ class TestSelection:
         return [int(line.partition(b"| ")[2]) for line in shown.splitlines()]
 
     @pytest.mark.parametrize("last", [0, 1, 10, 99, 100, 101, 250, 12345, 30000, 99999])
-    def test_the_last_lines_over_all_tasks(self, spread, last):
+    def test_the_last_lines_over_all_tasks(self, spread, last) -> None:
         assert (
             self.numbers(spread.shown(last=last)) == list(range(30000))[30000 - min(last, 30000) :]
         )
 
     @pytest.mark.parametrize("last", [1, 3, 17])
-    def test_the_last_lines_that_match(self, spread, last):
+    def test_the_last_lines_that_match(self, spread, last) -> None:
         view = replace(PLAIN, grep=re.compile(rb"^\d*0{3}$"))
         assert self.numbers(spread.shown(view, last=last)) == list(range(0, 30000, 1000))[-last:]
 
-    def test_the_last_of_an_unfinished_line(self, job):
+    def test_the_last_of_an_unfinished_line(self, job: Job) -> None:
         job.write("worker:0", b"a\nb\nc")
         assert job.shown(last=2) == b"worker:0 | b\nworker:0 | c\n"
 
-    def test_few_lines_of_a_large_log_read_only_its_end(self, job, monkeypatch):
+    def test_few_lines_of_a_large_log_read_only_its_end(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         job.write("worker:0", b"0123456789abcde\n" * 500_000, at=1)
         read = []
         whole = TaskLog.read
@@ -210,7 +214,7 @@ class TestSelection:
         assert job.shown(last=10).count(b"\n") == 10
         assert sum(read) < 300_000
 
-    def test_paging_begins_at_once(self, job, monkeypatch):
+    def test_paging_begins_at_once(self, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
         job.write("worker:0", b"0123456789abcde\n" * 500_000, at=1)
         read = []
         whole = TaskLog.read
@@ -220,16 +224,16 @@ class TestSelection:
         assert next(merged(job.logs, PLAIN))
         assert sum(read) < 300_000
 
-    def test_since(self, spread):
+    def test_since(self, spread) -> None:
         assert self.numbers(spread.shown(since=T0 + 20)) == list(range(20000, 30000))
         assert spread.shown(since=T0 + 999) == b""
         assert len(spread.shown(since=T0 - 999).splitlines()) == 30000
 
-    def test_since_and_last(self, spread):
+    def test_since_and_last(self, spread) -> None:
         assert self.numbers(spread.shown(since=T0 + 29.9, last=300)) == list(range(29900, 30000))
         assert self.numbers(spread.shown(since=T0 + 20, last=3)) == [29997, 29998, 29999]
 
-    def test_since_shows_an_unfinished_line_only_if_it_has_grown_since(self, job):
+    def test_since_shows_an_unfinished_line_only_if_it_has_grown_since(self, job: Job) -> None:
         job.write("worker:0", b"a\nb", at=1)
         assert job.shown(since=T0 + 0.5) == b"worker:0 | a\nworker:0 | b\n"
         assert job.shown(since=T0 + 2) == b""
@@ -239,18 +243,18 @@ class TestSelection:
         job.write("worker:0", b"b", at=3)
         assert job.shown(since=T0 + 2) == b"worker:0 | bb\n"
 
-    def test_since_shows_the_whole_of_a_line_that_was_finished_then(self, job):
+    def test_since_shows_the_whole_of_a_line_that_was_finished_then(self, job: Job) -> None:
         job.write("worker:0", b"a\nbe", at=0)
         job.write("worker:0", b"gun\n", at=5)
         assert job.shown(since=T0 + 4) == b"worker:0 | begun\n"
 
-    def test_grep_sees_the_line_as_it_is_shown(self, job):
+    def test_grep_sees_the_line_as_it_is_shown(self, job: Job) -> None:
         job.write("worker:0", b"\x1b[31mERROR\x1b[0m a\nno ERROR\n10%\rERROR b\nworker\n", at=0)
         view = replace(PLAIN, grep=re.compile(rb"^ERROR"))
         assert job.shown(view) == b"worker:0 | ERROR a\nworker:0 | ERROR b\n"
         assert job.shown(replace(PLAIN, grep=re.compile(rb"worker|\|"))) == b"worker:0 | worker\n"
 
-    def test_grep_keeps_the_colours_of_what_it_finds(self, job):
+    def test_grep_keeps_the_colours_of_what_it_finds(self, job: Job) -> None:
         job.write("worker:0", b"\x1b[31mERROR\x1b[0m\n")
         view = View((), colour=True, grep=re.compile(rb"^ERROR$"))
         assert job.shown(view) == b"worker:0 | \x1b[31mERROR\x1b[0m\n"

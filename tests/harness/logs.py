@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import select
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from distrun.logs import Follower, TaskLog, View, merged
 
@@ -16,7 +18,7 @@ PLAIN = View(("worker:0", "worker:1", "ps:0"))
 class Job:
     """A folder of logs, written as the agent would."""
 
-    def __init__(self, folder: Path, tasks=PLAIN.tasks):
+    def __init__(self, folder: Path, tasks: Sequence[str] = PLAIN.tasks) -> None:
         self.folder = folder
         self.logs = [self._log(task) for task in tasks]
 
@@ -34,8 +36,12 @@ class Job:
                 file.write(struct.pack("<dQ", T0 + at, size))
             os.utime(log.path, (T0 + at, T0 + at))
 
-    def shown(self, view: View = PLAIN, **which) -> bytes:
+    def shown(self, view: View = PLAIN, **which: Any) -> bytes:
         return b"".join(merged(self.logs, view, **which))
+
+
+Follow = Callable[..., Follower]
+"""Follows logs with a view; closed at the test's end."""
 
 
 def readable(follower: Follower, seconds: float = 5) -> bool:

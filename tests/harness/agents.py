@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.supervisor.hosts import local
+from harness.waiting import wait_until
 
 TIMEOUT = 20.0
 PLAIN_PYTHON = [sys.executable, "-I", "-S"]
@@ -61,7 +63,7 @@ class Host:
         self.link.channel.send(message)
         deadline = time.monotonic() + TIMEOUT
         while self.link.channel.pending and time.monotonic() < deadline:
-            self._wait(0.01)
+            self.receive(0.01)
             self.link.channel.flush()
 
     def start(self, task: str, *argv: str, **options: Any) -> None:
@@ -97,11 +99,10 @@ class Host:
                 passed.append(message)
             if self.link.channel.ended or time.monotonic() > deadline:
                 pytest.fail(f"no {kind.__name__} of {task}; it said {self.said}")
-            self._wait(deadline - time.monotonic())
+            self.receive(deadline - time.monotonic())
 
-    def _wait(self, timeout: float) -> None:
-        import select
-
+    def receive(self, timeout: float) -> None:
+        """Take in what comes within `timeout` seconds; return after the first of it."""
         select.select([self.link.channel.reader], [], [], max(0.0, timeout))
         for seq, message in self.link.channel.receive():
             self.said.append(message)
@@ -112,7 +113,7 @@ class Host:
         """The guard's exit status, once the link has ended and all it said is read."""
         deadline = time.monotonic() + timeout
         while not self.link.channel.ended and time.monotonic() < deadline:
-            self._wait(deadline - time.monotonic())
+            self.receive(deadline - time.monotonic())
         return self.link.process.wait(max(0.1, deadline - time.monotonic()))
 
     def all(self, kind: type[Any]) -> list[Any]:
@@ -192,17 +193,15 @@ os.wait()
 SLEEP = shutil.which("sleep") or "/bin/sleep"
 
 
-def pids_of(host: Host, task: str, count: int, wait_until: Any) -> list[int]:
+def pids_of(host: Host, task: str, count: int) -> list[int]:
     """The process ids that `ready PID` lines of a log name, once there are `count`."""
-    found = wait_until(
-        lambda: (
-            [line.split() for line in host.lines(task) if " ready " in line][:count][count - 1 :]
-            and [int(line.split()[2]) for line in host.lines(task) if " ready " in line]
-        ),
-        timeout=TIMEOUT,
-        what=f"{count} processes of {task} ready",
-    )
-    return list(found)
+
+    def named() -> list[int]:
+        return [int(line.split()[2]) for line in host.lines(task) if " ready " in line]
+
+    what = f"{count} processes of {task} ready"
+    wait_until(lambda: len(named()) >= count, timeout=TIMEOUT, what=what)
+    return named()
 
 
 def children_of(pid: int) -> list[psutil.Process]:

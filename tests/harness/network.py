@@ -19,8 +19,13 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from harness.waiting import wait_until
 
 NEEDED = ("ip", "nsenter", "ssh", "ssh-keygen", "sshd", "unshare", "mount", "nft")
 _PR_SET_PDEATHSIG = 1
@@ -113,23 +118,17 @@ def _children(pid: int) -> list[int]:
 
 def _child(pid: int) -> int:
     """The first process in the namespaces that `unshare --fork` made, as seen from here."""
-    deadline = time.monotonic() + _DEADLINE
-    while time.monotonic() < deadline:
-        found = _children(pid)
-        if found:
-            return found[0]
-        time.sleep(0.005)
-    raise RuntimeError(f"process {pid} made no namespace")
+    return wait_until(lambda: _children(pid), _DEADLINE, f"process {pid} has made its namespace")[0]
 
 
 def _wait_for_end(pid: int) -> None:
     """Until a process that was killed has ended; whoever is its parent by now may reap it."""
-    deadline = time.monotonic() + _DEADLINE
+
+    def has_ended() -> bool:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"ZX"
+
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        while Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in b"ZX":
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"process {pid} does not end")
-            time.sleep(0.005)
+        wait_until(has_ended, _DEADLINE, f"process {pid} has ended")
 
 
 class Host:
@@ -233,9 +232,8 @@ class Host:
 
         What never ends is found by the test's own count of what it has left.
         """
-        deadline = time.monotonic() + _DEADLINE
-        while _children(self.pid) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not _children(self.pid), _DEADLINE)
 
     def power_off(self) -> None:
         """Everything on it ends at once, and nobody hears a word."""
@@ -308,11 +306,11 @@ class Network:
     def _wait_for_namespace(self, pid: int) -> None:
         """Until the process is in a network of its own."""
         ours = os.readlink("/proc/self/ns/net")
-        deadline = time.monotonic() + _DEADLINE
-        while os.readlink(f"/proc/{pid}/ns/net") == ours:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"process {pid} has no network of its own")
-            time.sleep(0.002)
+        wait_until(
+            lambda: os.readlink(f"/proc/{pid}/ns/net") != ours,
+            _DEADLINE,
+            f"process {pid} has a network of its own",
+        )
 
     def at_switch(self, *argv: str, given: str = "") -> None:
         _run("nsenter", "-t", str(self._switch_pid), "-n", "--", *argv, given=given)
@@ -334,11 +332,9 @@ class Network:
             given=f"addr add {host.address}/24 dev eth0\nlink set lo up\nlink set eth0 up\n"
             f"route add default via {self.gateway}\n",
         )  # fmt: skip
-        deadline = time.monotonic() + _DEADLINE
-        while "Server listening" not in host.sshd_log:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the sshd of {host.name} does not listen: {host.sshd_log}")
-            time.sleep(0.005)
+        wait_until(
+            lambda: "Server listening" in host.sshd_log, _DEADLINE, f"sshd listens on {host.name}"
+        )
 
     def hosts(self, count: int) -> list[Host]:
         """The first `count` hosts, running and with their cables plugged in."""
@@ -369,3 +365,19 @@ class Network:
         self._switch.wait()
         self._claim.close()
         shutil.rmtree(self.folder)
+
+
+Hosts = Callable[[int], list[Host]]
+"""The first so many hosts, as new; a test may cut, change or switch them off."""
+RemoteSpec = Callable[..., Path]
+"""Writes a spec whose workers, one a host, run a shell script; more keys as keywords."""
+HasEnded = Callable[[str], bool]
+"""Whether the record of the newest job has the end of a task's attempt."""
+CutOff = Callable[[Host], None]
+"""Pulls the cable of a host, and has the newest job notice that at once."""
+
+
+class ProcessesOf(Protocol):
+    """Lists what runs on a host besides its sshd; of one name, if a name is given."""
+
+    def __call__(self, host: Host, name: str | None = None) -> list[psutil.Process]: ...

@@ -1,0 +1,76 @@
+"""The command line as tests run it, and what its fixtures are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.waiting import SOON
+
+Json = dict[str, Any]
+"""An object that `--json` printed."""
+Detach = Callable[..., str]
+"""Starts a job in the background; returns its id."""
+FindVictim = Callable[..., int]
+"""Finds the process to kill, by `launch`, `supervisor`, `agent` or `guard`."""
+
+
+class WriteSpec(Protocol):
+    """Writes a spec of `workers` that run a shell script; more keys as keywords."""
+
+    def __call__(self, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path: ...
+
+
+class Status(Protocol):
+    """Asks `distrun status --json` for a job; the newest by default."""
+
+    def __call__(self, *job: str) -> Json: ...
+
+
+class Distrun:
+    """The command line of this checkout, with its records in a home of the test's own."""
+
+    def __init__(self, home: Path, cwd: Path) -> None:
+        self.home = home
+        self.cwd = cwd
+        self.argv = (sys.executable, "-m", "distrun")
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def __call__(
+        self, *args: str | os.PathLike[str], timeout: float = 120.0, **options: Any
+    ) -> subprocess.CompletedProcess[Any]:
+        """Run to the end; stdout and stderr are text unless `text=False`.
+
+        Raises:
+            subprocess.TimeoutExpired: it had not ended after `timeout` seconds.
+        """
+        options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.run(
+            [*self.argv, *args], timeout=timeout, check=False, **self._with_defaults(options)
+        )
+
+    def start(self, *args: str | os.PathLike[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start in the background; killed at the test's end if it still runs.
+
+        Its pipes, if `options` ask for any, are the caller's to read.
+        """
+        process = subprocess.Popen([*self.argv, *args], **self._with_defaults(options))
+        self._started.append(process)
+        return process
+
+    def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"stdin": subprocess.DEVNULL, "cwd": self.cwd, **options}
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+            process.wait(SOON)

@@ -1,0 +1,69 @@
+"""A terminal to run a command in, and to read as a person would."""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+from collections.abc import Callable
+
+
+class Terminal:
+    """A command with a terminal of its own, as in a window."""
+
+    def __init__(self, argv: list[str], cwd: str, columns: int, rows: int) -> None:
+        self.master, slave = pty.openpty()
+        self.resize(columns, rows)
+        environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+        self.process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env={**environ, "TERM": "xterm-256color"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+        )
+        os.close(slave)
+        os.set_blocking(self.master, False)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.seen = ""
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self) -> str:
+        """All it has shown so far."""
+        try:
+            while block := os.read(self.master, 65536):
+                self.seen += self._decoder.decode(block)
+        except (BlockingIOError, OSError):
+            pass
+        return self.seen
+
+    def text(self) -> str:
+        """What it has shown so far, without colours, with plain newlines."""
+        return re.sub("\x1b\\[[0-9;]*m", "", self.read()).replace("\r\n", "\n")
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def ended(self) -> bool:
+        has_ended = self.process.poll() is not None
+        self.read()
+        return has_ended
+
+    def close(self) -> None:
+        if self.master >= 0:
+            os.close(self.master)
+            self.master = -1
+
+
+OpenTerminal = Callable[..., Terminal]
+"""Runs distrun in a terminal: `terminal("launch", spec, columns=80, rows=24)`."""
