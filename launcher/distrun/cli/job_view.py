@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distrun import events
+from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.codec import to_json
 from distrun.lifecycle import Account, TaskPhase
@@ -30,13 +31,14 @@ def describe(folder: JobFolder) -> dict[str, Any]:
     supervisor, state = _look(folder)
     lost = _is_lost(supervisor, state)
     tasks = list(state.tasks.values())
-    here = [
+    visible = _visible_hosts(state)
+    pids = [
         task.pid
         for task in tasks
-        if task.pid is not None and not task.has_ended and _is_local(task, state)
+        if task.pid is not None and not task.has_ended and task.host in visible
     ]
     progress = control.progress(folder) if supervisor is not None else {}
-    used = usages(here) if supervisor is not None else {}
+    used = usages(pids) if supervisor is not None else {}
     return {
         **_summary(folder, supervisor, state),
         "outcome": to_json(state.outcome) if state.phase.is_final else None,
@@ -49,7 +51,7 @@ def describe(folder: JobFolder) -> dict[str, Any]:
                 **_describe_task(task, lost=lost and not task.has_ended),
                 "restarts_at": None if lost else _restarts_at(state, task),
                 "log": str(folder.log_of(task.name)),
-                "usage": to_json(used.get(task.pid or 0)) if _is_local(task, state) else None,
+                "usage": to_json(used.get(task.pid or 0)) if task.host in visible else None,
                 "progress": progress.get(task.name, task.reported),
             }
             for task in tasks
@@ -100,10 +102,10 @@ def _tensorboard(folder: JobFolder) -> str | None:
     return address
 
 
-def _is_local(task: TaskState, state: JobState) -> bool:
-    """Whether its process id is one of this machine."""
-    host = state.hosts.get(task.host)
-    return host is None or host.is_local
+def _visible_hosts(state: JobState) -> set[str]:
+    """The hosts whose process ids are those that this process sees."""
+    own = pid_namespace()
+    return {host.name for host in state.hosts.values() if host.pid_namespace == own}
 
 
 def _restarts_at(state: JobState, task: TaskState) -> float | None:

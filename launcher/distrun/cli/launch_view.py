@@ -128,11 +128,11 @@ def _message(event: events.Event, state: JobState) -> str | None:  # noqa: PLR09
     if isinstance(event, events.TensorBoardStarted):
         return f"TensorBoard is at {event.address}"
     if isinstance(event, events.TensorBoardEnded):
-        return f"TensorBoard {event.how}; the job goes on"
+        return f"TensorBoard {cause_text(event.cause)}; the job goes on"
     if isinstance(event, events.LinkLost):
         gives_up = state.killing and state.link_timeout is None
         then = "" if gives_up else "; reconnecting"
-        return f"the link to {event.host} is lost: {event.reason}{then}"
+        return f"the link to {event.host} is lost: {cause_text(event.cause)}{then}"
     if isinstance(event, events.LinkRestored):
         return f"the link to {event.host} is restored"
     if isinstance(event, (events.HostLost, events.HostFault)) and state.outcome is None:

@@ -94,7 +94,9 @@ def _(event: events.HostReady, state: JobState) -> Result:
         name=event.host,
         agent_pid=event.agent_pid,
         hostname=event.hostname,
-        is_local=event.is_local,
+        kind=event.kind,
+        pid_namespace=event.pid_namespace,
+        folder_variable=event.folder_variable,
         behind=event.behind,
     )
     return replace(state, hosts={**state.hosts, event.host: host}), []
