@@ -12,7 +12,7 @@ import folders
 import scratch
 from cluster import ClusterError, Task, read_task
 from folders import FolderError
-from startup import StartUpGuard
+from startup import StartUpGuard, import_slow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,12 +96,14 @@ def _misplaced(chosen: arguments.Arguments, task: Task) -> str | None:
 
 
 def _take_part(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
+    if chosen.strategy == "parameter_server" and task.role in {"worker", "ps"}:
+        import_slow("tensorflow")
+        return _serve(digits, task, guard)
+    import_slow("tensorflow", "tf_keras")
     if chosen.evaluate:
         return _evaluate(chosen, chosen.evaluate, digits, guard)
     if task.role == "evaluator" and chosen.checkpoint_dir:
         return _follow(chosen, chosen.checkpoint_dir, digits, guard)
-    if chosen.strategy == "parameter_server" and task.role != "chief":
-        return _serve(digits, task, guard)
     return _train(chosen, digits, task, guard)
 
 

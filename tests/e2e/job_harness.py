@@ -1,4 +1,4 @@
-"""The bundled job as real processes: started, watched line by line, and never left behind."""
+"""Runs the bundled job as processes: reads their lines, and ends them when the test is over."""
 
 from __future__ import annotations
 
@@ -7,22 +7,33 @@ import os
 import queue
 import re
 import socket
-import subprocess
-import sys
+import tempfile
 import threading
 import time
 import uuid
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from preloaded import PreloadedPython
 
 MAIN = Path(__file__).parents[2] / "jobs" / "mnist" / "main.py"
 DEADLINE = 240.0
-"""Seconds that anything may take on a machine that others use too."""
+"""Seconds that one step of a test may take on a machine that others use too."""
+SCRIPT_DEADLINE = 780.0
+"""Seconds that a script of many trainings may take there."""
+
+Alone: TypeAlias = Callable[..., AbstractContextManager["Process"]]
+"""The fixture `alone`."""
+Workers: TypeAlias = Callable[..., AbstractContextManager[list["Process"]]]
+"""The fixture `workers`."""
+RunPython: TypeAlias = Callable[..., str]
+"""The fixture `run_python`."""
 
 EPOCH_LINE = re.compile(
     r"epoch (?P<epoch>\d+)/\d+  step (?P<step>\d+)  accuracy (?P<accuracy>[\d.]+)  "
@@ -32,27 +43,29 @@ EPOCH_LINE = re.compile(
 
 
 class Process:
-    """One task; its lines are read by a thread, so that waiting for one has a deadline."""
+    """A Python program; a thread reads its lines, so that waiting for a line has a deadline."""
 
-    def __init__(self, arguments: Sequence[str], env: dict[str, str]) -> None:
+    def __init__(
+        self,
+        python: PreloadedPython,
+        argv: Sequence[str],
+        env: dict[str, str],
+        cwd: str | Path,
+        stderr: int | None = None,
+    ) -> None:
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
-        self._popen = subprocess.Popen(
-            [sys.executable, str(MAIN), *arguments],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        reading, writing = os.pipe()
+        stderr = writing if stderr is None else stderr
+        self._fork = python.start(argv, cwd=cwd, env=env, stdout=writing, stderr=stderr)
+        os.close(writing)
+        self._reader = threading.Thread(target=self._read, args=(reading,), daemon=True)
         self._reader.start()
 
-    def _read(self) -> None:
-        assert self._popen.stdout is not None
-        for line in self._popen.stdout:
-            self._queue.put(line.rstrip("\n"))
+    def _read(self, descriptor: int) -> None:
+        with open(descriptor, errors="replace") as output:
+            for line in output:
+                self._queue.put(line.rstrip("\n"))
         self._queue.put(None)
 
     def _next_line(self, deadline: float) -> str | None:
@@ -77,22 +90,19 @@ class Process:
         raise AssertionError(f"it ended without a line like {pattern!r}:\n{self.output}")
 
     def send(self, number: signal.Signals) -> None:
-        self._popen.send_signal(number)
+        self._fork.send_signal(number)
 
     def finish(self, seconds: float = DEADLINE) -> int:
         """Returns the exit code, negative for a signal, as subprocess does."""
         deadline = time.monotonic() + seconds
         while self._next_line(deadline) is not None:
             pass
-        return self._popen.wait(max(deadline - time.monotonic(), 0.001))
+        return self._fork.wait(max(deadline - time.monotonic(), 0.001))
 
     def close(self) -> None:
-        if self._popen.poll() is None:
-            self._popen.kill()
-        self._popen.wait()
+        self._fork.kill()
+        self._fork.wait()
         self._reader.join()
-        assert self._popen.stdout is not None
-        self._popen.stdout.close()
 
     @property
     def epochs(self) -> list[dict[str, float]]:
@@ -115,19 +125,37 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def alone(*arguments: str, **env: str) -> Iterator[Process]:
-    process = Process(arguments, environment(**env))
+def alone(python: PreloadedPython, *arguments: str, **env: str) -> Iterator[Process]:
+    """The job as one process, without a cluster."""
+    process = Process(python, [str(MAIN), *arguments], environment(**env), os.getcwd())
     try:
         yield process
     finally:
         process.close()
 
 
+def run_python(python: PreloadedPython, *argv: str, cwd: str | Path, **env: str) -> str:
+    """Runs a script, or `-c` and code, to its end; returns its standard output."""
+    with tempfile.TemporaryFile() as errors:
+        process = Process(python, argv, environment(**env), cwd, errors.fileno())
+        try:
+            code = process.finish(SCRIPT_DEADLINE)
+        finally:
+            process.close()
+        errors.seek(0)
+        assert code == 0, process.output + errors.read().decode(errors="replace")
+    return process.output
+
+
 @contextmanager
 def workers(
-    count: int, *arguments: str, each: Sequence[Sequence[str]] = (), **env: str
+    python: PreloadedPython,
+    count: int,
+    *arguments: str,
+    each: Sequence[Sequence[str]] = (),
+    **env: str,
 ) -> Iterator[list[Process]]:
-    """A cluster by hand: the same program, told its place by TF_CONFIG.
+    """The job as a cluster of workers, each with its TF_CONFIG.
 
     `each` has more arguments for each worker.
     """
@@ -140,8 +168,10 @@ def workers(
                 "task": {"type": "worker", "index": index},
             }
             process = Process(
-                [*arguments, *(each[index] if each else ())],
+                python,
+                [str(MAIN), *arguments, *(each[index] if each else ())],
                 environment(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="true", **env),
+                os.getcwd(),
             )
             stack.callback(process.close)
             processes.append(process)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from job_harness import alone, notified
+from job_harness import Alone, notified
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 def test_trains_and_tells_its_progress(
-    small_mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Alone, small_mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with notified() as (notify, told), alone(
@@ -33,7 +33,9 @@ def test_trains_and_tells_its_progress(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_saves_and_the_next_launch_resumes_there(small_mnist: Path, tmp_path: Path) -> None:
+def test_sigterm_saves_and_the_next_launch_resumes_there(
+    alone: Alone, small_mnist: Path, tmp_path: Path
+) -> None:
     arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "it's here")]
     # Saved from two replicas, restored without a strategy.
     two = ["--strategy", "mirrored", "--replicas", "2"]
@@ -54,7 +56,7 @@ def test_sigterm_saves_and_the_next_launch_resumes_there(small_mnist: Path, tmp_
 
 
 def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
-    small_mnist: Path, tmp_path: Path
+    alone: Alone, small_mnist: Path, tmp_path: Path
 ) -> None:
     arguments = [
         "--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path),
@@ -85,7 +87,9 @@ def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
         ),
     ],
 )
-def test_what_the_machine_cannot_do_is_one_line(small_mnist: Path, arguments, says: str) -> None:
+def test_what_the_machine_cannot_do_is_one_line(
+    alone: Alone, small_mnist: Path, arguments, says: str
+) -> None:
     with alone("--data-dir", str(small_mnist), *arguments, CUDA_VISIBLE_DEVICES="-1") as job:
         assert job.finish() == 2
     assert says in job.lines[-1]

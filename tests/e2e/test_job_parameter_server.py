@@ -3,14 +3,13 @@
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from harness.command import Distrun
 from harness.waiting import wait_until
-from job_harness import MAIN, environment
+from job_harness import MAIN, RunPython
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -120,12 +119,8 @@ print("all is as it must be")
 """
 
 
-def test_a_worker_trains_on_its_own_images_which_no_graph_carries() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", HANDED_OUT], cwd=MAIN.parent, capture_output=True, text=True,
-        env=environment(TF_USE_LEGACY_KERAS="1"), timeout=100, check=False,
-    )  # fmt: skip
-    assert "all is as it must be" in done.stdout, done.stderr
+def test_a_worker_trains_on_its_own_images_which_no_graph_carries(run_python: RunPython) -> None:
+    assert "all is as it must be" in run_python("-c", HANDED_OUT, cwd=MAIN.parent)
 
 
 SAVED_AGAIN = """
@@ -155,10 +150,7 @@ except FolderError as error:
 """
 
 
-def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SAVED_AGAIN],
-        cwd=MAIN.parent, capture_output=True, text=True,
-        env=environment(TF_USE_LEGACY_KERAS="1"), timeout=60, check=True,
-    )  # fmt: skip
-    assert done.stdout == "saved\nfull 2\n"
+def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told(
+    run_python: RunPython,
+) -> None:
+    assert run_python("-c", SAVED_AGAIN, cwd=MAIN.parent) == "saved\nfull 2"

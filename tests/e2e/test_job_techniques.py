@@ -3,14 +3,13 @@
 import json
 import re
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.command import Distrun
-from job_harness import MAIN, alone, environment, notified, workers
+from job_harness import MAIN, Alone, RunPython, Workers, notified
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
 
@@ -51,25 +50,31 @@ second epoch. Sums in another order make 3e-6 of it, the auto-shard policy OFF o
 the worker's own batch about 0.5."""
 
 
-def script(name: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(TECHNIQUES / name), *arguments], cwd=MAIN.parent,
-        capture_output=True, text=True, timeout=780, check=False, env=environment(),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def script(run_python: RunPython) -> Callable[..., None]:
+    """Run a script of the folder techniques; it ends well, and says so."""
+
+    def run(name: str, *arguments: str) -> None:
+        output = run_python(str(TECHNIQUES / name), *arguments, cwd=MAIN.parent)
+        assert "all is as it must be" in output
+
+    return run
 
 
-def test_replicas_have_the_gradients_of_the_mean_over_the_global_batch() -> None:
-    assert "all is as it must be" in script("gradients.py")
+def test_replicas_have_the_gradients_of_the_mean_over_the_global_batch(
+    script: Callable[..., None],
+) -> None:
+    script("gradients.py")
 
 
-def test_every_way_to_train_comes_to_the_same(small_mnist: Path, tmp_path: Path) -> None:
-    assert "all is as it must be" in script("loops.py", str(small_mnist), str(tmp_path))
+def test_every_way_to_train_comes_to_the_same(
+    script: Callable[..., None], small_mnist: Path, tmp_path: Path
+) -> None:
+    script("loops.py", str(small_mnist), str(tmp_path))
 
 
-def test_fit_on_servers_is_stopped_and_goes_on(tmp_path: Path) -> None:
-    assert "all is as it must be" in script("fit_on_servers.py", str(tmp_path / "saved"))
+def test_fit_on_servers_is_stopped_and_goes_on(script: Callable[..., None], tmp_path: Path) -> None:
+    script("fit_on_servers.py", str(tmp_path / "saved"))
 
 
 def epoch_of(lines: list[str], number: int) -> str:
@@ -83,7 +88,7 @@ def numbers(line: str) -> list[float]:
 
 
 def test_two_workers_export_summarize_and_save_by_one_of_them(
-    small_mnist: Path, tmp_path: Path
+    alone: Alone, workers: Workers, run_python: RunPython, small_mnist: Path, tmp_path: Path
 ) -> None:
     saved, model, logs = tmp_path / "saved", tmp_path / "model", tmp_path / "logs"
     (model / "variables").mkdir(parents=True)
@@ -125,20 +130,21 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(
 
     said = re.search(r"test_(accuracy [\d.]+)", epoch_of(pair[0].lines, 2))
     assert said
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED + APART, str(small_mnist / "mnist.npz"), str(model),
-         str(saved), str(one)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+    output = run_python(
+        "-c", LOADED + APART, str(small_mnist / "mnist.npz"), str(model), str(saved), str(one),
+        cwd=tmp_path,
     )  # fmt: skip
-    *accuracies, apart = done.stdout.splitlines()
-    assert accuracies == [said[1]] * 2, done.stderr
+    *accuracies, apart = output.splitlines()
+    assert accuracies == [said[1]] * 2
     assert float(apart) <= ONE_AND_TWO
     with alone("--data-dir", str(small_mnist), "--evaluate", str(saved)) as job:
         assert job.finish() == 0
     assert f"ckpt-2 (epoch 2): test_{said[1]}" in job.lines[-1]
 
 
-def test_sigterm_in_an_epochs_loop_and_in_fit(small_mnist: Path, tmp_path: Path) -> None:
+def test_sigterm_in_an_epochs_loop_and_in_fit(
+    alone: Alone, small_mnist: Path, tmp_path: Path
+) -> None:
     arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path)]
     endless = ["--steps-per-epoch", "100000"]
     steps = [0]
@@ -169,7 +175,9 @@ program:
 """
 
 
-def test_fit_on_parameter_servers(distrun: Distrun, small_mnist: Path) -> None:
+def test_fit_on_parameter_servers(
+    distrun: Distrun, run_python: RunPython, small_mnist: Path
+) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
     done = distrun("launch", "job.yaml", "--", "--data-dir", str(small_mnist), timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -182,8 +190,5 @@ def test_fit_on_parameter_servers(distrun: Distrun, small_mnist: Path) -> None:
     # What a ps held in two parts is one model without it.
     accuracy = re.search(r"test_(accuracy [\d.]+)", epoch_of(said, 2))
     assert accuracy
-    loaded = subprocess.run(
-        [sys.executable, "-c", LOADED, str(small_mnist / "mnist.npz"), "model"],
-        cwd=distrun.cwd, capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
-    assert loaded.stdout.splitlines() == [accuracy[1]] * 2, loaded.stderr
+    loaded = run_python("-c", LOADED, str(small_mnist / "mnist.npz"), "model", cwd=distrun.cwd)
+    assert loaded.splitlines() == [accuracy[1]] * 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from job_harness import Process, workers
+from job_harness import Process, Workers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -25,7 +25,7 @@ def results(process: Process) -> list[dict[str, float]]:
 
 @pytest.mark.mnist
 @pytest.mark.skipif(not MNIST.exists(), reason=f"the real MNIST is not at {MNIST}")
-def test_learns_mnist_as_in_the_tutorials() -> None:
+def test_learns_mnist_as_in_the_tutorials(workers: Workers) -> None:
     with workers(2, "--data-dir", str(MNIST.parent)) as (first, second):
         assert (first.finish(300), second.finish()) == (0, 0)
     assert results(first) == results(second)
@@ -36,7 +36,7 @@ def test_learns_mnist_as_in_the_tutorials() -> None:
     assert first.epochs[-1]["test_accuracy"] >= 0.93
 
 
-def test_a_dead_peer_is_one_line_and_no_traceback(small_mnist: Path) -> None:
+def test_a_dead_peer_is_one_line_and_no_traceback(workers: Workers, small_mnist: Path) -> None:
     with workers(2, "--data-dir", str(small_mnist), "--steps-per-epoch", "100000") as pair:
         pair[0].wait_for("images a step")
         pair[1].wait_for("images a step")
@@ -46,7 +46,9 @@ def test_a_dead_peer_is_one_line_and_no_traceback(small_mnist: Path) -> None:
     assert "Traceback" not in pair[0].output
 
 
-def test_workers_of_different_runs_do_not_train_together(small_mnist: Path, tmp_path: Path) -> None:
+def test_workers_of_different_runs_do_not_train_together(
+    workers: Workers, small_mnist: Path, tmp_path: Path
+) -> None:
     different = [["--seed", "1"], ["--seed", "2", "--model", "cnn"]]
     with workers(2, "--data-dir", str(small_mnist), each=different) as pair:
         for process, model in zip(pair, ("small_cnn", "cnn"), strict=True):

@@ -9,7 +9,7 @@ import pytest
 
 from distrun.agent.protocol import PROTOCOL, Hello
 from distrun.agent.remote import ends_of_connection
-from distrun.spec.machine import is_loopback
+from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts import addresses as subject
 from distrun.supervisor.hosts.addresses import addresses
 

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def _load(folder: Path, content: bytes) -> Any:
     file = folder / "job.yaml"
     file.write_bytes(content)
-    return load(file, cwd=str(folder), environ=ENVIRON, unbuilt=True)
+    return load(file, cwd=str(folder), environ=ENVIRON, allow_unsupported=True)
 
 
 def _json(document: Any) -> bytes:

@@ -27,10 +27,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _told(folder: Path, text: str, *, unbuilt: bool = True) -> SpecProblemsError:
+def _told(folder: Path, text: str, *, lenient: bool = True) -> SpecProblemsError:
     (folder / "job.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(SpecProblemsError) as raised:
-        load("job.yaml", cwd=str(folder), environ={"PATH": "x"}, unbuilt=unbuilt)
+        load("job.yaml", cwd=str(folder), environ={"PATH": "x"}, allow_unsupported=lenient)
     return raised.value
 
 
@@ -40,7 +40,7 @@ def test_every_problem_is_told_with_its_place(
 ) -> None:
     text = spec.partition("\n")[2] + "\n"
 
-    error = _told(folder, text, unbuilt=kind != "unbuilt")
+    error = _told(folder, text, lenient=kind != "unsupported")
 
     assert str(error).replace(str(folder), "{folder}").splitlines() == told.strip().splitlines()
     assert str(error).splitlines() == [str(problem) for problem in error.problems]

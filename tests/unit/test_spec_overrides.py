@@ -30,7 +30,11 @@ def folder(tmp_path: Path) -> Path:
 
 def _load(folder: Path, *overrides: str) -> Spec:
     return load(
-        "job.yaml", cwd=str(folder), overrides=overrides, extra_args=["--last"], unbuilt=True
+        "job.yaml",
+        cwd=str(folder),
+        overrides=overrides,
+        extra_args=["--last"],
+        allow_unsupported=True,
     )
 
 

@@ -63,7 +63,7 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as() -> None:
         "restart": RestartSpec(), "timeouts": Timeouts(), "ssh": SshSpec(),
         "tensorboard": TensorBoardSpec(logdir=""),
     }  # fmt: skip
-    sections = {key.name: key.shape for key in SPEC.keys}
+    sections = {key.name: key.schema for key in SPEC.keys}
     for name, model in defaults.items():
         for key in sections[name].keys:  # type: ignore[attr-defined]
             if not key.default.startswith("`") or key.default in ("`[]`", "`{}`", "`auto`"):
@@ -71,7 +71,7 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as() -> None:
             problems = Problems()
             node = parse(key.default.strip("`"), "", problems, whole=Mark(""))
             assert node is not None
-            assert key.shape.read(node, key.name, problems) == getattr(model, key.name)
+            assert key.schema.read(node, key.name, problems) == getattr(model, key.name)
 
 
 def test_every_field_of_the_model_has_its_key() -> None:

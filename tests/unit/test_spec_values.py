@@ -73,12 +73,12 @@ def test_both_of_pyyamls_parsers_give_the_same_nodes(
     ("text", "seconds"),
     [
         ("500ms", 0.5), ("10s", 10.0), ("5m", 300.0), ("1h", 3600.0), ("1.5s", 1.5), ("0s", 0.0),
-        ("10", None), ("10 s", None), ("1h30m", None), ("-1s", None), (".5s", None), ("1d", None),
-        ("\u0661s", None), ("1s\n", None),
+        ("10", None), ("10 s", None), ("1h30m", None), ("-1s", None), (".5s", None),
+        ("2d", 172800.0), ("1w", None), ("\u0661s", None), ("1s\n", None),
     ],
 )  # fmt: skip
 def test_a_duration(text: str, seconds: float | None) -> None:
-    assert units.duration(text) == seconds
+    assert units.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_duration(text: str, seconds: float | None) -> None:
     ],
 )  # fmt: skip
 def test_a_size(text: str, count: int | None) -> None:
-    assert units.size(text) == count
+    assert units.parse_size(text) == count
 
 
 def test_the_bundled_files_of_a_wheel_come_before_those_of_a_checkout(

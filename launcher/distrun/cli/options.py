@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from distrun.spec.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from click.shell_completion import CompletionItem
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -25,10 +24,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     ) -> float:
         if isinstance(value, (int, float)):
             return float(value)
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value)
-        if found is None:
+        seconds = parse_duration(value)
+        if seconds is None:
             self.fail(f"{value!r} is no duration: write 500ms, 10s, 5m, 1h or 2d", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        return seconds
 
 
 spec_argument = click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))

@@ -12,7 +12,7 @@ from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_use
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
-from distrun.spec.machine import is_loopback
+from distrun.spec.addresses import is_loopback
 from distrun.spec.model import ProgramKind, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 

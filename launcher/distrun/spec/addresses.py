@@ -1,4 +1,4 @@
-"""`host:port`, as TF_CONFIG's cluster takes it."""
+"""Addresses: `host:port` as TF_CONFIG's cluster takes it, and loopback names."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ ADDRESS_PATTERN = rf"({_IPV6}|[A-Za-z0-9_][A-Za-z0-9_.\-]*):[0-9]{{1,5}}"
 
 _ADDRESS = re.compile(ADDRESS_PATTERN)
 LAST_PORT = 65535
+LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "::1"})
 
 
 @dataclass(frozen=True)
 class Address:
-    """A task's address, taken apart; `host` is without brackets and in its shortest spelling."""
+    """A task's address. `host` has no brackets and is in its shortest spelling."""
 
     host: str
     port: int
 
 
 def parse_address(text: str) -> Address:
-    """Take `text` apart; it has passed :func:`address_problem`."""
+    """Parse an address that has passed :func:`address_problem`."""
     host, _, port = text.rpartition(":")
     if host.startswith("["):
         # One address has many spellings; TF_CONFIG gets the user's own.
@@ -52,3 +53,26 @@ def _ipv6(text: str) -> IPv6Address:
     import ipaddress
 
     return ipaddress.IPv6Address(text)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` means, on every machine, that machine itself. Nothing is resolved."""
+    host = host.lower().rstrip(".")
+    if ":" in host:
+        import ipaddress  # few hosts need it
+
+        try:
+            found = ipaddress.IPv6Address(host)
+        except ValueError:
+            return False
+        if found.ipv4_mapped is None:
+            return found.is_loopback or found.is_unspecified
+        host = str(found.ipv4_mapped)
+    named = host in LOOPBACK_NAMES or host.endswith(".localhost")
+    return named or host == "0.0.0.0" or is_loopback_ipv4(host)  # noqa: S104 - nothing is bound
+
+
+def is_loopback_ipv4(host: str) -> bool:
+    """Whether `host` is an address in 127.0.0.0/8."""
+    parts = host.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)

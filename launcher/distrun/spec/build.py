@@ -1,14 +1,18 @@
-"""A document whose shapes are right -> a Spec, after the rules that span several keys."""
+"""Builds the Spec from a document that fits the schema. Checks the rules that span several keys."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.spec.addresses import LAST_PORT, parse_address
-from distrun.spec.aliases import with_addresses_of_aliases
-from distrun.spec.hosts import check_host_addresses, hostfile_hosts, listed_hosts
+from distrun.spec.hosts import (
+    check_host_addresses,
+    hostfile_hosts,
+    listed_hosts,
+    with_addresses_of_aliases,
+)
+from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys import LONGEST_NAME
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import (
@@ -24,90 +28,55 @@ from distrun.spec.model import (
 )
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.program import build_program, check_readable, quoted_path
-from distrun.spec.reading import STDIN, STDIN_NAME, decode, read_file
-from distrun.spec.records import Section
-from distrun.spec.roles import EMPTY, Written, check_addresses, check_roles, written_roles
-from distrun.spec.shapes import bad_character
-from distrun.spec.unbuilt import refuse_unbuilt
+from distrun.spec.roles import EMPTY, WrittenRole, check_addresses, check_roles, read_roles
+from distrun.spec.schema import Section, bad_character
 from distrun.spec.yamlnodes import MAX_BYTES
 from distrun.strategies import STRATEGIES, Role, Strategy, Success
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from distrun.spec.context import LoadContext
 
 _SUCCESS = {
     "chief": Success.CHIEF,
     "worker0": Success.WORKER_0,
     "all": Success.ALL,
 }
+_UNSUPPORTED = (("logs", "max_size", None, "logs are not bounded yet"),)
+"""Keys that distrun does not support yet: section, key, the value without effect, and the message
+for any other value."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What a spec's meaning depends on besides its text. Folders are absolute."""
-
-    file: str
-    folder: str
-    cwd: str
-    environ: Mapping[str, str]
-    name: str | None
-    extra_args: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        path: str,
-        *,
-        cwd: str,
-        environ: Mapping[str, str],
-        name: str | None,
-        extra_args: tuple[str, ...],
-    ) -> Surroundings:
-        cwd = os.path.abspath(cwd)
-        inside = STDIN_NAME if path == STDIN else path
-        folder = cwd if path == STDIN else os.path.dirname(os.path.join(cwd, path))
-        return cls(
-            file=inside,
-            folder=os.path.normpath(folder),
-            cwd=cwd,
-            environ=environ,
-            name=name,
-            extra_args=extra_args,
-        )
-
-    def resolve(self, path: str) -> str:
-        """`path`, taken relative to the spec's folder."""
-        whole = os.path.join(self.folder, path)
-        if ".." in path.split("/"):
-            # What that means behind a link is the file system's to say.
-            return os.path.realpath(whole)
-        return os.path.normpath(whole)
-
-
-def build(document: Section, around: Surroundings, problems: Problems, *, unbuilt: bool) -> Spec:
-    """The spec; raises with every problem there is, those of the shapes included."""
+def build(
+    document: Section, context: LoadContext, problems: Problems, *, allow_unsupported: bool
+) -> Spec:
+    """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
     strategy = STRATEGIES.get(document.get("strategy", ""))
-    roles = written_roles(document.get("cluster", EMPTY))
-    hosts = _hosts(document, around, problems)
-    name = _name(document, around, problems)
-    _check_extra_args(around, problems)
-    if strategy and not document.wrong("cluster"):
+    roles = read_roles(document.get("cluster", EMPTY))
+    hosts = _hosts(document, context, problems)
+    name = _name(document, context, problems)
+    _check_extra_args(context, problems)
+    if strategy and not document.is_wrong("cluster"):
         check_roles(document, roles, strategy, problems)
-    ssh = _ssh(document.get("ssh", EMPTY), around, problems)
+    ssh = _ssh(document.get("ssh", EMPTY), context, problems)
     if hosts:
         dialled = (parse_address(at.value).host for one in roles for at in one.addresses)
         elsewhere = (machine for machine in dialled if not is_this_machine(machine))
         hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
-    if strategy and strategy.tf_config and _chosen(roles) > 1 and not document.wrong("hosts"):
+    if (
+        strategy
+        and strategy.tf_config
+        and _count_chosen_ports(roles) > 1
+        and not document.is_wrong("hosts")
+    ):
         check_host_addresses(document.get("hosts", ()), problems)
     runs_here = any(host.is_local for host in hosts or (HostSpec(),))
-    program = build_program(document.get("program", EMPTY), around, problems, runs_here=runs_here)
+    program = build_program(document.get("program", EMPTY), context, problems, runs_here=runs_here)
     ports = _port_range(document, roles, hosts, strategy, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)
-    if not unbuilt:
-        refuse_unbuilt(document, problems)
+    if not allow_unsupported:
+        _refuse_unsupported(document, problems)
     problems.raise_if_any()
     assert strategy is not None  # noqa: S101 - otherwise there was a problem
     return Spec(
@@ -127,58 +96,58 @@ def build(document: Section, around: Surroundings, problems: Problems, *, unbuil
     )
 
 
-def _name(document: Section, around: Surroundings, problems: Problems) -> str:
-    if around.name is not None:
-        length = len(around.name)
-        if not 1 <= length <= LONGEST_NAME or bad_character(around.name):
+def _name(document: Section, context: LoadContext, problems: Problems) -> str:
+    if context.name is not None:
+        length = len(context.name)
+        if not 1 <= length <= LONGEST_NAME or bad_character(context.name):
             problems.add(
                 Mark("--name"),
-                f"{quoted(around.name)} is no name for a job",
+                f"{quoted(context.name)} is no name for a job",
                 f"use 1 to {LONGEST_NAME} characters",
             )
-        return around.name
-    if around.file == STDIN_NAME:
+        return context.name
+    if context.file == STDIN_NAME:
         default = "job"
     else:
-        default = os.path.splitext(os.path.basename(around.file))[0]
-    # A file's name may be bytes that are no text.
+        default = os.path.splitext(os.path.basename(context.file))[0]
+    # A file's name may be bytes that are not UTF-8.
     default = os.fsencode(default).decode("utf-8", "replace")[:LONGEST_NAME]
     name: str = document.get("name", default)
     return name
 
 
-def _check_extra_args(around: Surroundings, problems: Problems) -> None:
-    for arg in around.extra_args:
+def _check_extra_args(context: LoadContext, problems: Problems) -> None:
+    for arg in context.extra_args:
         bad = bad_character(arg)
         if bad:
             problems.add(Mark("after --"), f"the argument {quoted(arg)} holds {bad}", "remove it")
 
 
 def _hosts(
-    document: Section, around: Surroundings, problems: Problems
+    document: Section, context: LoadContext, problems: Problems
 ) -> tuple[HostSpec, ...] | None:
-    """The hosts, () for this machine alone, None where they could not be read."""
+    """The hosts; None if they could not be read."""
     if document.has("hosts") and document.has("hostfile"):
         problems.add(
             document.keys["hostfile"], "hosts and hostfile are both given", "keep one of them"
         )
     if document.has("hosts"):
-        return None if document.wrong("hosts") else listed_hosts(document.get("hosts"), problems)
+        return None if document.is_wrong("hosts") else listed_hosts(document.get("hosts"), problems)
     if not document.has("hostfile"):
         return (HostSpec(),)
-    return _hostfile(document, around, problems) or None
+    return _hostfile(document, context, problems) or None
 
 
-def _hostfile(document: Section, around: Surroundings, problems: Problems) -> tuple[HostSpec, ...]:
+def _hostfile(document: Section, context: LoadContext, problems: Problems) -> tuple[HostSpec, ...]:
     written = document.get("hostfile")
     if written is None:
         return ()
-    path = around.resolve(written)
-    # Shown as the user would name it: beside the spec, not as an absolute path.
-    shown = os.path.join(os.path.dirname(around.file), written)
+    path = context.resolve(written)
+    # Messages show it as the user would name it: relative to the spec, not as an absolute path.
+    shown = os.path.join(os.path.dirname(context.file), written)
     mark = document.marks["hostfile"]
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        # One that is read as it is written, a pipe, may never be.
+        # Reading a pipe could block forever.
         problems.add(mark, f"hostfile is no file: {quoted_path(path)}", "name a file")
         return ()
     try:
@@ -192,7 +161,7 @@ def _hostfile(document: Section, around: Surroundings, problems: Problems) -> tu
 
 def _port_range(
     document: Section,
-    roles: tuple[Written, ...],
+    roles: tuple[WrittenRole, ...],
     hosts: tuple[HostSpec, ...] | None,
     strategy: Strategy | None,
     problems: Problems,
@@ -210,7 +179,7 @@ def _port_range(
             "write for example 20000-21000",
         )
         return None
-    needed = _chosen(roles)
+    needed = _count_chosen_ports(roles)
     if strategy and not strategy.tf_config:
         return first, last
     if hosts is not None and needed > (last - first + 1) * len(hosts):
@@ -220,8 +189,8 @@ def _port_range(
     return first, last
 
 
-def _chosen(roles: tuple[Written, ...]) -> int:
-    """How many tasks are in the cluster at addresses that are not the spec's own."""
+def _count_chosen_ports(roles: tuple[WrittenRole, ...]) -> int:
+    """How many tasks of the cluster get a port that distrun chooses."""
     return sum(
         one.spec.count for one in roles if not one.addresses and one.spec.role is not Role.EVALUATOR
     )
@@ -229,7 +198,7 @@ def _chosen(roles: tuple[Written, ...]) -> int:
 
 def _success(
     document: Section,
-    roles: tuple[Written, ...],
+    roles: tuple[WrittenRole, ...],
     strategy: Strategy | None,
     problems: Problems,
 ) -> Success:
@@ -246,7 +215,7 @@ def _success(
 
 
 def _restart(document: Section, problems: Problems) -> RestartSpec:
-    """Nothing is restarted unless the spec says so: a script that is wrong should fail at once."""
+    """Without the section, nothing is restarted: a faulty script should fail at once."""
     section = document.get("restart")
     if not isinstance(section, Section):
         return NO_RESTARTS
@@ -264,12 +233,12 @@ def _restart(document: Section, problems: Problems) -> RestartSpec:
     return restart
 
 
-def _ssh(section: Section, around: Surroundings, problems: Problems) -> SshSpec:
+def _ssh(section: Section, context: LoadContext, problems: Problems) -> SshSpec:
     values = dict(section.values)
     for key in ("identity_file", "config_file"):
         if key in values:
-            # As ssh itself reads these paths in its configuration.
-            values[key] = around.resolve(os.path.expanduser(values[key]))
+            # ssh expands `~` in these paths, too.
+            values[key] = context.resolve(os.path.expanduser(values[key]))
             check_readable(values[key], section.marks[key], f"ssh.{key}", problems)
     if "options" in values:
         values["options"] = {name: at.value for name, at in values["options"].items()}
@@ -285,3 +254,11 @@ def _tensorboard(document: Section, workdir: str) -> TensorBoardSpec | None:
         logdir=os.path.normpath(os.path.join(workdir, section.get("logdir"))),
         port=port if isinstance(port, int) else 0,
     )
+
+
+def _refuse_unsupported(document: Section, problems: Problems) -> None:
+    """Add a problem for each key that would have no effect."""
+    for name, key, neutral, what in _UNSUPPORTED:
+        section = document.get(name)
+        if isinstance(section, Section) and section.get(key, neutral) != neutral:
+            problems.add(section.keys[key], f"{name}.{key}: {what}", "remove it")

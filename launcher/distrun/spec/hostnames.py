@@ -29,7 +29,7 @@ _HOST_ADDRESS = re.compile(HOST_ADDRESS_PATTERN)
 
 
 class HostSetError(ValueError):
-    """A set of hosts cannot be read; the message completes "hosts ..."."""
+    """A set of hosts is invalid. The message completes "hosts ..."."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Range:
 
 @dataclass(frozen=True)
 class HostSet:
-    """A set of hosts, not yet written out: a file may name millions of them."""
+    """A set of hosts, not expanded: a file may name millions of them."""
 
     literals: tuple[str, ...]
     brackets: tuple[tuple[_Range, ...], ...]
@@ -66,8 +66,8 @@ class HostSet:
             yield "".join(literal + number for literal, number in pairs)
 
 
-def bare(name: str) -> str:
-    """The machine in `user@machine`, in lower case: names of machines have no case."""
+def machine_name(name: str) -> str:
+    """The machine in `user@machine`, in lower case: the case of a machine's name has no meaning."""
     return name.rpartition("@")[2].lower()
 
 

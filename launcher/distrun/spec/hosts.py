@@ -1,39 +1,41 @@
-"""`hosts` and `hostfile`: the machines of a job, each once."""
+"""Reads `hosts` and `hostfile`: the machines of a job, each once."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from distrun.spec.hostnames import MAX_HOSTS, HostSetError, bare, host_set
-from distrun.spec.machine import is_loopback, is_this_machine
+from distrun.spec.addresses import is_loopback
+from distrun.spec.hostnames import MAX_HOSTS, HostSetError, host_set, machine_name
+from distrun.spec.machine import is_this_machine, resolve_ssh_alias
 from distrun.spec.model import HostSpec
 from distrun.spec.problems import Mark, Problems, quoted
-from distrun.spec.records import Section
+from distrun.spec.schema import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from distrun.spec.shapes import At
+    from distrun.spec.model import SshSpec
+    from distrun.spec.schema import Located
 
 _SLOTS = re.compile(r"(?:slots|max[-_]slots)=([0-9]{1,6})")
 
 
 @dataclass(frozen=True)
 class _Hosts:
-    """The hosts met so far, by the machine each one is."""
+    """The hosts found so far, by machine."""
 
     problems: Problems
     found: dict[str, HostSpec] = field(default_factory=dict)
 
     @property
     def full(self) -> bool:
-        """Whether there is nothing more to be learned from further hosts."""
+        """Whether more hosts would add nothing: there are too many hosts or problems already."""
         return len(self.found) > MAX_HOSTS or self.problems.full
 
     def add(self, mark: Mark, host: HostSpec) -> None:
-        machine = "localhost" if host.is_local else bare(host.name)
+        machine = "localhost" if host.is_local else machine_name(host.name)
         known = self.found.setdefault(machine, host)
         if known is not host:
             same = "" if known.name == host.name else f": it is {quoted(known.name)} again"
@@ -49,13 +51,13 @@ class _Hosts:
         return tuple(self.found.values())
 
 
-def host(name: str, **settings: Any) -> HostSpec:
-    """A host by the name that ssh is given; another user's account here is reached by ssh."""
+def make_host(name: str, **settings: Any) -> HostSpec:
+    """A host by its name for ssh. Another user's account on this machine is reached by ssh."""
     return HostSpec(name=name, local="@" not in name and is_this_machine(name), **settings)
 
 
-def listed_hosts(items: Iterable[At[Any]], problems: Problems) -> tuple[HostSpec, ...]:
-    """The hosts of the spec's own list."""
+def listed_hosts(items: Iterable[Located[Any]], problems: Problems) -> tuple[HostSpec, ...]:
+    """The hosts of the list `hosts`."""
     hosts = _Hosts(problems)
     for item in items:
         for one in _of_item(item.value, problems):
@@ -65,11 +67,11 @@ def listed_hosts(items: Iterable[At[Any]], problems: Problems) -> tuple[HostSpec
     return hosts.tuple()
 
 
-def check_host_addresses(items: Iterable[At[Any]], problems: Problems) -> None:
-    """Add a problem for each `address` of several hosts by which tasks would not find each other.
+def check_host_addresses(items: Iterable[Located[Any]], problems: Problems) -> None:
+    """Add a problem for each `address` of a host by which other tasks would not reach it.
 
-    Only for a cluster whose tasks are laid on the hosts: addresses that `cluster` gives itself
-    take none from here.
+    Call this only if distrun places the tasks: explicit addresses in `cluster` do not use the
+    hosts' addresses.
     """
     items = list(items)
     owners: dict[str, str] = {}
@@ -84,7 +86,7 @@ def check_host_addresses(items: Iterable[At[Any]], problems: Problems) -> None:
                 f"{quoted(address)} leads tasks on other hosts to their own machine",
                 f"write the address by which other hosts reach {quoted(name)}",
             )
-        elif bare(owner) != bare(name):
+        elif machine_name(owner) != machine_name(name):
             problems.add(
                 section.marks["address"],
                 f"the address {quoted(address)} is that of {quoted(owner)}, too",
@@ -94,7 +96,7 @@ def check_host_addresses(items: Iterable[At[Any]], problems: Problems) -> None:
 
 def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:
     if isinstance(item, str):
-        yield from (host(name) for name in host_set(item).names())
+        yield from (make_host(name) for name in host_set(item).names())
         return
     if not item.get("name"):
         return
@@ -115,7 +117,7 @@ def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:
         "workdir": item.get("workdir"),
         "env": {name: at.value for name, at in item.get("env", {}).items()},
     }
-    yield from (host(name, **settings) for name in names.names())
+    yield from (make_host(name, **settings) for name in names.names())
 
 
 def _gpus(item: Section, problems: Problems) -> tuple[int, ...] | None:
@@ -130,7 +132,7 @@ def _gpus(item: Section, problems: Problems) -> tuple[int, ...] | None:
 
 
 def hostfile_hosts(text: str, shown: str, problems: Problems) -> tuple[HostSpec, ...]:
-    """The hosts of a file of lines as Open MPI, Horovod and DeepSpeed take them.
+    """The hosts of a hostfile in the format of Open MPI, Horovod and DeepSpeed.
 
     `host`, `host slots=4`, `host slots=4 max_slots=4` or `host:4`; '#' begins a comment.
     """
@@ -177,4 +179,25 @@ def _line(words: list[re.Match[str]], shown: str, number: int, hosts: _Hosts) ->
     for one in names:
         if hosts.full:
             return
-        hosts.add(mark, host(one, slots=slots))
+        hosts.add(mark, make_host(one, slots=slots))
+
+
+def with_addresses_of_aliases(
+    hosts: tuple[HostSpec, ...], wanted: Iterable[str], ssh: SshSpec
+) -> tuple[HostSpec, ...]:
+    """The hosts, each with its address if ssh resolves its name to one of the `wanted` machines.
+
+    ssh is asked only about machines that are not the name or address of a host.
+    """
+    known = {machine_name(host.name) for host in hosts} | {
+        (host.address or "").lower() for host in hosts
+    }
+    unknown = set(wanted) - known
+    found = []
+    for host in hosts:
+        may_be_meant = unknown and not host.is_local and host.address is None
+        address = resolve_ssh_alias(host.name, ssh) if may_be_meant else None
+        is_meant = address in unknown
+        unknown.discard(address or "")
+        found.append(replace(host, address=address) if is_meant else host)
+    return tuple(found)

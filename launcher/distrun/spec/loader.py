@@ -1,4 +1,4 @@
-"""A spec file -> the frozen :class:`~distrun.spec.model.Spec`, or every problem in it."""
+"""Loads a spec file: YAML in, the frozen :class:`~distrun.spec.model.Spec` or its problems out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 from typing import TYPE_CHECKING
 
 from distrun.errors import UsageError
-from distrun.spec.build import Surroundings, build
+from distrun.spec.build import build
+from distrun.spec.context import LoadContext
+from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
 from distrun.spec.keys import SPEC
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems
-from distrun.spec.reading import STDIN, STDIN_NAME, decode, read_spec
-from distrun.spec.shapes import FAILED
+from distrun.spec.schema import FAILED
 from distrun.spec.yamlnodes import MAX_BYTES, Mapping, Node, Scalar, describe, parse
 
 if TYPE_CHECKING:
@@ -32,18 +33,18 @@ def load(
     name: str | None = None,
     cwd: str | None = None,
     environ: Environ[str, str] | None = None,
-    unbuilt: bool = False,
+    allow_unsupported: bool = False,
 ) -> Spec:
     """Read the spec at `path` (`-`: standard input).
 
     Args:
         path: the file; relative to `cwd`.
-        overrides: `PATH=VALUE` each, as `--set` takes them.
+        overrides: `PATH=VALUE` each, as for `--set`.
         extra_args: appended to the program's arguments.
-        name: the job's name, in place of the spec's own.
-        cwd: the folder where launch was called; default: the current one.
-        environ: where `pass_env` is looked up; default: this process's environment.
-        unbuilt: whether to let pass what distrun cannot do yet.
+        name: the job's name; overrides the name in the spec.
+        cwd: the folder where launch was called. Default: the current folder.
+        environ: the environment for `pass_env`. Default: this process's.
+        allow_unsupported: accept keys that distrun does not support yet.
 
     Raises:
         UsageError: there is no such file.
@@ -51,7 +52,7 @@ def load(
     """
     path = os.fspath(path)
     problems = Problems()
-    around = Surroundings.of(
+    context = LoadContext.create(
         path,
         cwd=cwd or _current_folder(),
         environ=os.environ if environ is None else environ,
@@ -60,7 +61,7 @@ def load(
     )
     shown = STDIN_NAME if path == STDIN else path
     content = read_spec(
-        path if path == STDIN else os.path.join(around.cwd, path), shown, MAX_BYTES, problems
+        path if path == STDIN else os.path.join(context.cwd, path), shown, MAX_BYTES, problems
     )
     root = None if content is None else _root(content, shown, problems)
     if content is None or root is None:
@@ -69,7 +70,7 @@ def load(
     document = SPEC.read(root, "", problems)
     if document is FAILED:  # pragma: no cover - a mapping is read whatever it holds
         raise problems.error()
-    spec = build(document, around, problems, unbuilt=unbuilt)
+    spec = build(document, context, problems, allow_unsupported=allow_unsupported)
     return dataclasses.replace(spec, source=content.decode("utf-8"))
 
 
@@ -81,7 +82,7 @@ def _current_folder() -> str:
 
 
 def _root(content: bytes, shown: str, problems: Problems) -> Node | None:
-    """The spec's outermost mapping, or None and a problem."""
+    """The outermost mapping of the spec, or None after adding a problem."""
     text = decode(content, shown, problems)
     root = None if text is None else parse(text, shown, problems)
     if root is None or isinstance(root, Mapping):

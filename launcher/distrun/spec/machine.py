@@ -1,16 +1,22 @@
-"""Which names and addresses mean this machine, found without asking the network."""
+"""Which names and addresses mean this machine, and which machine an ssh alias means."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-_LOOPBACK = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "::1"})
+from distrun.spec.addresses import LOOPBACK_NAMES, is_loopback_ipv4
+
+if TYPE_CHECKING:
+    from distrun.spec.model import SshSpec
+
+_SSH_SECONDS = 10.0
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether `host` is this machine. Names are looked up in /etc/hosts alone, never in DNS."""
+    """Whether `host` is this machine. Names are looked up only in /etc/hosts, never in DNS."""
     host = host.lower().rstrip(".")
-    if host in _LOOPBACK or _is_loopback(host):
+    if host in LOOPBACK_NAMES or is_loopback_ipv4(host):
         return True
     import socket
 
@@ -18,28 +24,6 @@ def is_this_machine(host: str) -> bool:
     if host in (name, name.partition(".")[0]):
         return True
     return host in _own_addresses() or host in _own_names()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` means, on every machine, that machine itself. Nothing is looked up."""
-    host = host.lower().rstrip(".")
-    if ":" in host:
-        import ipaddress  # for few hosts
-
-        try:
-            found = ipaddress.IPv6Address(host)
-        except ValueError:
-            return False
-        if found.ipv4_mapped is None:
-            return found.is_loopback or found.is_unspecified
-        host = str(found.ipv4_mapped)
-    named = host in _LOOPBACK or host.endswith(".localhost")
-    return named or host == "0.0.0.0" or _is_loopback(host)  # noqa: S104 - nothing is bound
-
-
-def _is_loopback(host: str) -> bool:
-    parts = host.split(".")
-    return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)
 
 
 @lru_cache(maxsize=1)
@@ -67,6 +51,30 @@ def _own_names() -> frozenset[str]:
         return frozenset()
     for line in lines:
         address, *aliases = line.partition("#")[0].lower().split() or [""]
-        if _is_loopback(address) or address in _own_addresses():
+        if is_loopback_ipv4(address) or address in _own_addresses():
             names.update(aliases)
     return frozenset(names)
+
+
+def resolve_ssh_alias(name: str, settings: SshSpec) -> str | None:
+    """The machine to which ssh would connect for a name, in lower case; None if it fails.
+
+    `ssh -G` only reads ssh's configuration: it connects to nothing.
+    """
+    import subprocess  # few specs need it
+
+    config = [] if settings.config_file is None else ["-F", settings.config_file]
+    try:
+        done = subprocess.run(
+            ["ssh", "-G", *config, name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SSH_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    return next((value.lower() for key, _, value in lines if key == "hostname"), None)

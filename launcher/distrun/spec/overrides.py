@@ -1,4 +1,4 @@
-"""`--set PATH=VALUE`: changes to a spec's nodes before it is read."""
+"""Applies `--set PATH=VALUE` to the nodes of a spec before it is read."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Step: TypeAlias = str | int
 
 
 class _PathError(Exception):
-    """The path leads nowhere; the message says where it ends."""
+    """The path cannot be followed. The message says where it ends."""
 
 
 def override(root: Node, settings: Iterable[str], problems: Problems) -> Node:
-    """`root` with every setting applied in order; what is wrong with one is a problem."""
+    """`root` with every setting applied in order. Invalid settings become problems."""
     for setting in settings:
         root = _apply(root, setting, problems)
     return root
@@ -47,14 +47,14 @@ def _apply(root: Node, setting: str, problems: Problems) -> Node:
     if value is None:
         return root
     try:
-        return _Placing(mark, value).into(root, steps, "")
+        return _Assignment(mark, value).into(root, steps, "")
     except _PathError as error:
         problems.add(mark, str(error), "set the whole of it instead")
         return root
 
 
 def _steps(path: str) -> list[Step] | None:
-    """`hosts[1].slots` -> ["hosts", 1, "slots"]; None where that is no path."""
+    """`hosts[1].slots` -> ["hosts", 1, "slots"]; None if that is not a path."""
     steps: list[Step] = []
     end = 0
     while end < len(path):
@@ -67,14 +67,14 @@ def _steps(path: str) -> list[Step] | None:
 
 
 @dataclass(frozen=True)
-class _Placing:
-    """A value on its way to the end of a path; keys on the way are made where missing."""
+class _Assignment:
+    """A value to set at the end of a path. Missing keys on the path are created."""
 
     mark: Mark
     value: Node
 
     def into(self, node: Node | None, steps: list[Step], path: str) -> Node:
-        """A copy of `node`, which stands at `path`, with the value at the end of `steps`."""
+        """A copy of `node`, which is at `path`, with the value at the end of `steps`."""
         if not steps:
             return self.value
         step, rest = steps[0], steps[1:]
@@ -89,7 +89,7 @@ class _Placing:
             raise _PathError(f"{path} is {describe(node)}, which has no key {quoted(name)}")
         found = node.get(name)
         child = self.into(found.value if found else None, rest, f"{path}.{name}" if path else name)
-        # The key stays the file's own where it was there: an unknown one is said where it stands.
+        # An existing key keeps its place, so that problems with it name the place in the file.
         entry = Entry(found.key if found else Scalar(self.mark, name), child)
         entries = tuple(entry if old is found else old for old in node.entries)
         return replace(node, entries=entries if found else (*entries, entry))

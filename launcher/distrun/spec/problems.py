@@ -1,4 +1,4 @@
-"""What is wrong with a spec, where, and what to do: collected, then raised all at once."""
+"""The problems of a spec: what is wrong, where, and what to do. They are raised all at once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_PROBLEMS = 100
-"""More would help nobody, and suggesting a known name for each takes time."""
+"""More problems would help nobody, and suggesting a name for each one takes time."""
 
 _LONGEST_QUOTE = 60
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a file, counted from 1; without a line, the whole of it (a `--set`)."""
+    """A place in a file. Lines and columns count from 1; without a line, it is the whole text."""
 
     file: str
     line: int | None = None
@@ -31,7 +31,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, and what to do about it (`hint`, may be empty)."""
+    """One thing that is wrong, and what to do about it (`hint`; may be empty)."""
 
     file: str
     line: int | None
@@ -48,7 +48,7 @@ class Problem:
 
 
 class SpecProblemsError(InvalidSpecError):
-    """A spec that cannot be used, with every problem in it."""
+    """A spec is invalid. Has every problem in it."""
 
     def __init__(self, problems: Iterable[Problem], *, left_out: int = 0) -> None:
         self.problems = tuple(problems)
@@ -62,7 +62,7 @@ class Problems:
     """Collects problems while a spec is read."""
 
     def __init__(self) -> None:
-        self._found: dict[Problem, None] = {}  # in the order of finding, each once
+        self._found: dict[Problem, None] = {}  # in the order in which they were found, each once
         self._left_out = 0
 
     def __bool__(self) -> bool:
@@ -74,7 +74,7 @@ class Problems:
 
     def add(self, mark: Mark, message: str, hint: str = "") -> None:
         problem = Problem(mark.file, mark.line, mark.column, message, hint)
-        if problem in self._found:  # the same node, met again through an alias
+        if problem in self._found:  # the same node, reached again through an alias
             return
         if self.full:
             self._left_out += 1
@@ -82,7 +82,7 @@ class Problems:
             self._found[problem] = None
 
     def add_unknown(self, mark: Mark, message: str, name: str, known: Iterable[str]) -> None:
-        """Add a problem with a name nobody knows; suggest the nearest of `known`."""
+        """Add a problem about an unknown name. Suggests the nearest of `known`."""
         self.add(mark, message, "" if self.full else suggestion(name, known))
 
     def error(self) -> SpecProblemsError:
@@ -102,7 +102,7 @@ class Problems:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that `name` was probably meant to be."""
+    """The one of `known` that is most like `name`, or None if none is."""
     from difflib import get_close_matches
 
     by_folded = {one.casefold(): one for one in known}
@@ -111,14 +111,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What to do about a name that is none of `known`: the nearest one, or all of them."""
+    """A hint for a name that is not in `known`: the nearest name, or all names."""
     names = list(known)
     found = nearest(name, names)
     return f"did you mean {quoted(found)}?" if found else "known: " + ", ".join(names)
 
 
 def printable(text: str) -> str:
-    """`text` on one line, with everything a terminal might act on written as an escape."""
+    """`text` on one line. Everything that a terminal might act on is escaped."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
         for char in text
@@ -126,6 +126,6 @@ def printable(text: str) -> str:
 
 
 def quoted(text: str, longest: int = _LONGEST_QUOTE) -> str:
-    """`text` as shown in a message: on one line, in quotes, cut where it is long."""
+    """`text` for a message: on one line, in quotes, shortened if it is long."""
     shown = printable(text[:longest])
     return f"'{shown}...'" if len(text) > longest else f"'{shown}'"

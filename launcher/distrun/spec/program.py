@@ -1,4 +1,4 @@
-"""`program`: what each task runs, with its paths found."""
+"""Reads `program`: what each task runs, with absolute paths."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from distrun.spec.keys.common import NOT_EXPANDED
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
-from distrun.spec.names import UNEXPANDED
 from distrun.spec.problems import Problems, nearest, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.spec.build import Surroundings
+    from distrun.spec.context import LoadContext
     from distrun.spec.problems import Mark
-    from distrun.spec.records import Section
+    from distrun.spec.schema import Section
 
 
 def build_program(
     section: Section,
-    around: Surroundings,
+    context: LoadContext,
     problems: Problems,
     *,
     runs_here: bool = True,
 ) -> ProgramSpec:
-    """The program; what could not be found has become a problem, and its value is empty.
+    """The program. Anything that cannot be found becomes a problem, and its value is empty.
 
-    Where none of it runs here and nothing is sent, its paths are those of the hosts.
+    If no task runs on this machine and no files are sent, the paths are those of the hosts, and
+    may be missing here.
     """
     is_elsewhere = not runs_here and section.get("sync") == Sync.OFF.value
     kind = next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
@@ -45,29 +46,29 @@ def build_program(
             "remove it, or write the interpreter into the command",
         )
     if kind is ProgramKind.SCRIPT:
-        target = _script(section, around, problems, may_be_missing=is_elsewhere)
+        target = _script(section, context, problems, may_be_missing=is_elsewhere)
     else:
         target = section.get("module", "")
-    _check_pass_env(section, around, problems)
-    paths = _sync_paths(section, around, problems)
+    _check_pass_env(section, context, problems)
+    paths = _sync_paths(section, context, problems)
     sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
     if kind is ProgramKind.SCRIPT and sync is Sync.SCRIPT:
-        paths = _folders(target)
-    workdir = _workdir(section, around, problems, may_be_missing=is_elsewhere)
-    args = (*(at.value for at in section.get("args", ())), *around.extra_args)
+        paths = _script_folders(target)
+    workdir = _workdir(section, context, problems, may_be_missing=is_elsewhere)
+    args = (*(at.value for at in section.get("args", ())), *context.extra_args)
     if kind is ProgramKind.SCRIPT:
         base = os.path.dirname(target)
     else:
-        # Where Python looks for a module, and a command for its files.
+        # Python looks there for the module, and a command for its files.
         base = workdir if target or _names_a_file((*command, *args), workdir) else ""
-    sync_base = _sync_base(sync, paths, base, around.folder)
+    sync_base = _sync_base(sync, paths, base, context.folder)
     return ProgramSpec(
         kind=kind,
         target=target,
         argv=command,
-        python=_python(section, around),
+        python=_python(section, context),
         args=args,
-        workdir=_as_inside(sync_base, workdir),
+        workdir=_path_inside(sync_base, workdir),
         env={name: at.value for name, at in section.get("env", {}).items()},
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
         sync=sync,
@@ -78,12 +79,12 @@ def build_program(
 
 
 def _script(
-    section: Section, around: Surroundings, problems: Problems, *, may_be_missing: bool
+    section: Section, context: LoadContext, problems: Problems, *, may_be_missing: bool
 ) -> str:
     name = section.get("script")
     if name is None:
         return ""
-    path = around.resolve(name)
+    path = context.resolve(name)
     if os.path.isfile(path):
         return path
     from distrun.resources import bundled_jobs
@@ -105,13 +106,15 @@ def _script(
         problems.add(
             mark,
             f"program.script names no file: {quoted_path(path)} is not there",
-            _missing(name, _near(path, name, jobs) or f"name a script, or {bundled}"),
+            _missing_hint(
+                name, _similar_script(path, name, jobs) or f"name a script, or {bundled}"
+            ),
         )
     return ""
 
 
-def _near(path: str, name: str, jobs: Iterable[str]) -> str:
-    """A suggestion of a bundled job or a file beside the one that is missing, or ''."""
+def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:
+    """Suggests a bundled job or a file in the same folder for a missing script, or ''."""
     try:
         with os.scandir(os.path.dirname(path)) as entries:
             beside = [entry.name for entry in islice(entries, 1000)]
@@ -122,47 +125,47 @@ def _near(path: str, name: str, jobs: Iterable[str]) -> str:
     return f"did you mean {quoted(os.path.join(folder, found))}?" if found else ""
 
 
-def _python(section: Section, around: Surroundings) -> str | None:
-    """A name is looked up in PATH where the task runs; anything else is a path."""
+def _python(section: Section, context: LoadContext) -> str | None:
+    """The interpreter: a name is looked up in PATH on the task's host, anything else is a path."""
     python: str | None = section.get("python")
-    return around.resolve(python) if python is not None and "/" in python else python
+    return context.resolve(python) if python is not None and "/" in python else python
 
 
 def _workdir(
-    section: Section, around: Surroundings, problems: Problems, *, may_be_missing: bool
+    section: Section, context: LoadContext, problems: Problems, *, may_be_missing: bool
 ) -> str:
     workdir = section.get("workdir")
     if workdir is None:
-        return around.cwd
-    path = around.resolve(workdir)
+        return context.cwd
+    path = context.resolve(workdir)
     if not may_be_missing and not os.path.isdir(path):
         problems.add(
             section.marks["workdir"],
             f"program.workdir is no folder: {quoted_path(path)}",
-            _missing(workdir, "make it, or name another"),
+            _missing_hint(workdir, "make it, or name another"),
         )
     return path
 
 
-def _sync_paths(section: Section, around: Surroundings, problems: Problems) -> tuple[str, ...]:
+def _sync_paths(section: Section, context: LoadContext, problems: Problems) -> tuple[str, ...]:
     listed = section.get("sync", "script")
     if isinstance(listed, str):
         return ()
     for at in listed:
-        path = around.resolve(at.value)
+        path = context.resolve(at.value)
         if not os.path.exists(path):
             problems.add(
                 at.mark,
                 f"program.sync names nothing: {quoted_path(path)} is not there",
-                _missing(at.value, "remove it, or correct the path"),
+                _missing_hint(at.value, "remove it, or correct the path"),
             )
-    return tuple(around.resolve(at.value) for at in listed)
+    return tuple(context.resolve(at.value) for at in listed)
 
 
-def _folders(script: str) -> tuple[str, ...]:
-    """Those that a script needs which is a link out of its folder; of any other, none are listed.
+def _script_folders(script: str) -> tuple[str, ...]:
+    """The two folders that a script needs if it is a symbolic link out of its folder, else none.
 
-    Python looks for modules beside the file that the link leads to.
+    Python looks for modules in the folder of the link's target.
     """
     folder = os.path.dirname(script)
     real = os.path.realpath(script)
@@ -172,16 +175,16 @@ def _folders(script: str) -> tuple[str, ...]:
 
 
 def _sync_base(sync: Sync, paths: tuple[str, ...], scripts_folder: str, folder: str) -> str:
-    """The folder that, on another host, the copy stands for."""
+    """The folder of which other hosts get a copy."""
     if sync is not Sync.PATHS:
         below = os.path.commonpath(paths) if paths else scripts_folder
         return below if sync is Sync.SCRIPT else ""
-    # Laid out as they are here, also those that are not below the spec's folder.
+    # The copy keeps the layout, also of paths outside the spec's folder.
     return os.path.commonpath([folder, *paths, scripts_folder or folder])
 
 
-def _as_inside(base: str, folder: str) -> str:
-    """A folder that is in `base` by another path, that of a link: by its path in there."""
+def _path_inside(base: str, folder: str) -> str:
+    """The path below `base` of a folder that is in `base` by way of a symbolic link."""
     inner = os.path.relpath(os.path.realpath(folder), os.path.realpath(base or "/"))
     if not base or f"{folder}/".startswith(f"{base}/") or inner.split("/")[0] == "..":
         return folder
@@ -189,7 +192,7 @@ def _as_inside(base: str, folder: str) -> str:
 
 
 def _names_a_file(words: Iterable[str], folder: str) -> bool:
-    """Whether a command has to do with what is in a folder, as far as its words tell."""
+    """Whether a word of a command is the path of something in the folder."""
     inner = (os.path.normpath(word) for word in words if word and not os.path.isabs(word))
     return any(
         path.split("/")[0] not in (".", "..") and os.path.lexists(os.path.join(folder, path))
@@ -197,10 +200,10 @@ def _names_a_file(words: Iterable[str], folder: str) -> bool:
     )
 
 
-def _check_pass_env(section: Section, around: Surroundings, problems: Problems) -> None:
+def _check_pass_env(section: Section, context: LoadContext, problems: Problems) -> None:
     env = section.get("env", {})
     for at in section.get("pass_env", ()):
-        if at.value not in around.environ:
+        if at.value not in context.environ:
             problems.add(
                 at.mark,
                 f"program.pass_env names {quoted(at.value)}, which is not set here",
@@ -221,9 +224,9 @@ def check_readable(path: str, mark: Mark, what: str, problems: Problems) -> None
 
 
 def quoted_path(path: str) -> str:
-    """A path in a message: in full, since its end is what tells."""
+    """A path for a message, in full: its end matters most."""
     return quoted(path, longest=4096)
 
 
-def _missing(written: str, otherwise: str) -> str:
-    return UNEXPANDED if written.startswith("~") or "$" in written else otherwise
+def _missing_hint(written: str, otherwise: str) -> str:
+    return NOT_EXPANDED if written.startswith("~") or "$" in written else otherwise

@@ -1,14 +1,13 @@
-"""Every key in words: the tables of docs/spec.md."""
+"""The keys of the spec as published: the tables of docs/spec.md, and the JSON Schema."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distrun.spec.flow import flow
 from distrun.spec.keys import CLUSTER, ROLE, SPEC
-from distrun.spec.records import Record
-from distrun.spec.shapes import Forms, ListOf, Shape
+from distrun.spec.schema import ListOf, MappingSchema, OneOf, Schema
+from distrun.spec.yamlnodes import flow_style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +17,7 @@ _TOP = "Top level"
 
 @dataclass(frozen=True, kw_only=True)
 class KeyReference:
-    """One key as the reference shows it; `path` is dotted, with `[]` for a list's items."""
+    """One key in the reference. `path` is dotted, with `[]` for the items of a list."""
 
     path: str
     type: str
@@ -33,37 +32,37 @@ class KeyReference:
 
 
 def reference() -> Iterator[KeyReference]:
-    """Every key, each section after the key that opens it."""
+    """Every key; the keys of a section follow the key that holds it."""
     yield from _keys(SPEC, "")
 
 
-def _keys(record: Record, prefix: str) -> Iterator[KeyReference]:
-    for key in record.keys:
+def _keys(mapping: MappingSchema, prefix: str) -> Iterator[KeyReference]:
+    for key in mapping.keys:
         path = prefix + key.name
         yield KeyReference(
             path=path,
-            type=key.shape.words,
+            type=key.schema.expected,
             default=key.default,
             required=key.required,
-            description=key.says,
+            description=key.help,
             examples=key.examples,
         )
-        if record is CLUSTER:  # what a role's mapping takes is the same for all: told once, below
+        if mapping is CLUSTER:  # all roles take the same keys: they are listed once, below
             continue
-        for inner, inner_path in _records(key.shape, path):
+        for inner, inner_path in _mappings(key.schema, path):
             yield from _keys(inner, f"{inner_path}.")
-    if record is CLUSTER:
+    if mapping is CLUSTER:
         yield from _keys(ROLE, f"{prefix}<role>.")
 
 
-def _records(shape: Shape, path: str) -> Iterator[tuple[Record, str]]:
-    """The records inside a shape."""
-    if isinstance(shape, Record):
-        yield shape, path
-    elif isinstance(shape, Forms) and shape.mapping is not None:
-        yield from _records(shape.mapping, path)
-    elif isinstance(shape, ListOf):
-        yield from _records(shape.item, f"{path}[]")
+def _mappings(schema: Schema, path: str) -> Iterator[tuple[MappingSchema, str]]:
+    """The schemas of mappings in a schema, each with its path."""
+    if isinstance(schema, MappingSchema):
+        yield schema, path
+    elif isinstance(schema, OneOf) and schema.mapping is not None:
+        yield from _mappings(schema.mapping, path)
+    elif isinstance(schema, ListOf):
+        yield from _mappings(schema.item, f"{path}[]")
 
 
 def markdown_reference() -> str:
@@ -85,7 +84,21 @@ def markdown_reference() -> str:
 
 
 def _row(key: KeyReference) -> str:
-    examples = ", ".join(f"`{flow(example)}`" for example in key.examples)
+    examples = ", ".join(f"`{flow_style(example)}`" for example in key.examples)
     default = "required" if key.required else key.default
     cells = (f"`{key.path}`", key.type, default, f"{key.description} Example: {examples}")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def json_schema() -> dict[str, Any]:
+    """The spec's JSON Schema (draft 2020-12).
+
+    It accepts every valid spec and describes every key to an editor. It does not have the rules
+    that span several keys, such as the roles that a strategy needs: the loader checks those.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "distrun spec",
+        "description": "A multi-worker TensorFlow job, as `distrun launch` runs it.",
+        **SPEC.json_schema(),
+    }

@@ -1,45 +1,45 @@
-"""`cluster`: which tasks there are, and whether the strategy can use them."""
+"""Reads `cluster`: the tasks of each role, and whether the strategy can use them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distrun.spec.addresses import parse_address
-from distrun.spec.flow import flow
-from distrun.spec.hostnames import bare
-from distrun.spec.machine import is_loopback, is_this_machine
+from distrun.spec.addresses import is_loopback, parse_address
+from distrun.spec.hostnames import machine_name
+from distrun.spec.machine import is_this_machine
 from distrun.spec.model import RoleSpec
 from distrun.spec.problems import Mark, Problems
-from distrun.spec.records import Section
+from distrun.spec.schema import Section
+from distrun.spec.yamlnodes import flow_style
 from distrun.strategies import STRATEGIES, Role, RoleRule, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from distrun.spec.model import HostSpec
-    from distrun.spec.shapes import At
+    from distrun.spec.schema import Located
 
 EMPTY = Section(Mark(""))
 
 
 @dataclass(frozen=True)
-class Written:
-    """A role as the spec has it: its meaning and where it and its addresses stand."""
+class WrittenRole:
+    """A role of the spec: its meaning, and the places of the role and its addresses."""
 
     spec: RoleSpec
     mark: Mark
     key: Mark
-    addresses: tuple[At[str], ...] = ()
+    addresses: tuple[Located[str], ...] = ()
 
 
-def written_roles(cluster: Section) -> tuple[Written, ...]:
-    """The roles that could be read and have tasks, in the table's order."""
-    read = (_written(role, cluster) for role in Role if cluster.get(role.value) is not None)
+def read_roles(cluster: Section) -> tuple[WrittenRole, ...]:
+    """The valid roles that have tasks, in the order of :class:`Role`."""
+    read = (_read_role(role, cluster) for role in Role if cluster.get(role.value) is not None)
     return tuple(one for one in read if one is not None and one.spec.count)
 
 
-def _written(role: Role, cluster: Section) -> Written | None:
+def _read_role(role: Role, cluster: Section) -> WrittenRole | None:
     value: Any = cluster.get(role.value)
     section = value if isinstance(value, Section) else EMPTY
     if isinstance(value, Section):
@@ -47,7 +47,7 @@ def _written(role: Role, cluster: Section) -> Written | None:
     if value is None:
         return None
     addresses = () if isinstance(value, int) else value
-    return Written(
+    return WrittenRole(
         RoleSpec(
             role=role,
             count=value if isinstance(value, int) else len(addresses),
@@ -64,9 +64,9 @@ def _written(role: Role, cluster: Section) -> Written | None:
 
 
 def check_roles(
-    document: Section, roles: tuple[Written, ...], strategy: Strategy, problems: Problems
+    document: Section, roles: tuple[WrittenRole, ...], strategy: Strategy, problems: Problems
 ) -> None:
-    """Add a problem for each role that the strategy lacks, cannot have, or has too many of."""
+    """Add a problem for each role that is missing, is not allowed, or has too many tasks."""
     cluster: Section = document.get("cluster", EMPTY)
     if cluster.marks:
         _check_missing(document.keys["cluster"], cluster, roles, strategy, problems)
@@ -75,7 +75,7 @@ def check_roles(
         problems.add(
             document.keys.get("cluster") or document.keys["strategy"],
             f"{strategy.name} needs a cluster with {' and '.join(least)}",
-            f"add 'cluster: {flow(least)}'",
+            f"add 'cluster: {flow_style(least)}'",
         )
     for one in roles:
         rule = strategy.roles.get(one.spec.role)
@@ -94,15 +94,17 @@ def check_roles(
 def _check_missing(
     place: Mark,
     cluster: Section,
-    roles: tuple[Written, ...],
+    roles: tuple[WrittenRole, ...],
     strategy: Strategy,
     problems: Problems,
 ) -> None:
     there = {one.spec.role for one in roles}
     for role, rule in strategy.roles.items():
-        # A role that is there but wrong, perhaps misspelt, or another, has been said already.
-        said = cluster.unknown or _unreadable(cluster, role) or (roles and not strategy.tf_config)
-        if rule.least and role not in there and not said:
+        # A role that is invalid or misspelt has a problem already.
+        reported = (
+            cluster.unknown or _unreadable(cluster, role) or (roles and not strategy.tf_config)
+        )
+        if rule.least and role not in there and not reported:
             problems.add(
                 place,
                 f"{strategy.name} needs a {role.value} ({rule.in_words})",
@@ -114,20 +116,20 @@ def _unreadable(cluster: Section, role: Role) -> bool:
     value = cluster.get(role.value)
     if isinstance(value, Section):
         return not {"count", "addresses"} & value.values.keys()
-    return cluster.wrong(role.value)
+    return cluster.is_wrong(role.value)
 
 
-def _refuse_role(one: Written, strategy: Strategy, problems: Problems) -> None:
+def _refuse_role(one: WrittenRole, strategy: Strategy, problems: Problems) -> None:
     role = one.spec.role
-    takers = [other.name for other in STRATEGIES.values() if role in other.roles]
+    others = [other.name for other in STRATEGIES.values() if role in other.roles]
     problems.add(
         one.key,
         f"{strategy.name} has no {role.value}",
-        f"remove it, or use the strategy {' or '.join(takers)}",
+        f"remove it, or use the strategy {' or '.join(others)}",
     )
 
 
-def _check_count(one: Written, rule: RoleRule, strategy: Strategy, problems: Problems) -> None:
+def _check_count(one: WrittenRole, rule: RoleRule, strategy: Strategy, problems: Problems) -> None:
     count, role = one.spec.count, one.spec.role.value
     if rule.most is None or count <= rule.most:
         return
@@ -138,13 +140,13 @@ def _check_count(one: Written, rule: RoleRule, strategy: Strategy, problems: Pro
 
 
 def check_addresses(
-    roles: Iterable[Written], hosts: tuple[HostSpec, ...] | None, problems: Problems
+    roles: Iterable[WrittenRole], hosts: tuple[HostSpec, ...] | None, problems: Problems
 ) -> None:
-    """Add a problem for each address that is given twice or leads to none of `hosts`."""
-    seen: dict[tuple[str, int], At[str]] = {}
-    known = _Known(hosts)
+    """Add a problem for each address that is given twice or is on none of `hosts`."""
+    seen: dict[tuple[str, int], Located[str]] = {}
+    machines = _Machines(hosts)
     written = [
-        (at, address, known.host_of(address.host))
+        (at, address, machines.host_of(address.host))
         for at, address in ((at, parse_address(at.value)) for one in roles for at in one.addresses)
     ]
     used = list(dict.fromkeys(host for _, _, host in written if host is not None))
@@ -153,14 +155,14 @@ def check_addresses(
         if first is not at:
             problems.add(
                 at.mark,
-                f"the address {at.value} is given twice{_first(first, at)}",
+                f"the address {at.value} is given twice{_first_place(first, at)}",
                 "give each task its own port",
             )
         if host is None:
             problems.add(
                 at.mark,
                 f"the address {at.value} is on none of the hosts",
-                f"add {address.host} to hosts, or use an address of {known.in_words}",
+                f"add {address.host} to hosts, or use an address of {machines.in_words}",
             )
         elif len(used) > 1 and is_loopback(address.host):
             other = next(each for each in used if each != host)
@@ -171,28 +173,28 @@ def check_addresses(
             )
 
 
-def _first(first: At[str], again: At[str]) -> str:
-    """Where an address stood before, and how if it was written otherwise."""
+def _first_place(first: Located[str], again: Located[str]) -> str:
+    """The place of the first of two equal addresses, and its spelling if that differs."""
     words = [f"first in line {first.mark.line}"] if first.mark.line else []
     if first.value.lower() != again.value.lower():
         words.append(f"as {first.value}")
     return f" ({', '.join(words)})" if words else ""
 
 
-class _Known:
-    """The machines that addresses may be on; all of them where `hosts` could not be read."""
+class _Machines:
+    """The machines that addresses may be on. If `hosts` could not be read: any machine."""
 
     def __init__(self, hosts: tuple[HostSpec, ...] | None) -> None:
         self._hosts = hosts
         self._owners: dict[str, str] = {}
         for host in hosts or ():
-            self._owners.setdefault(bare(host.name), host.name)
+            self._owners.setdefault(machine_name(host.name), host.name)
             if host.address is not None:
                 self._owners.setdefault(host.address.lower(), host.name)
         self._here = next((host.name for host in hosts or () if host.is_local), None)
 
     def host_of(self, machine: str) -> str | None:
-        """The host that a machine's name or address is one of; None: of none."""
+        """The host that has this name or address; None if no host has it."""
         if machine in self._owners:
             return self._owners[machine]
         is_here = is_this_machine(machine)
@@ -202,5 +204,5 @@ class _Known:
 
     @property
     def in_words(self) -> str:
-        names = [host.address or bare(host.name) for host in self._hosts or ()]
+        names = [host.address or machine_name(host.name) for host in self._hosts or ()]
         return " or ".join(names[:3]) + (" ..." if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""Shapes of single values: text, whole numbers, one of a few words, durations, sizes."""
+"""Schemas of single values: text, whole numbers, one of a few words, durations, sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.spec import units
 from distrun.spec.problems import quoted
-from distrun.spec.shapes import FAILED, Schema, clean, mismatch
+from distrun.spec.schema import FAILED, JsonSchema, alternatives, check_characters, mismatch
 from distrun.spec.yamlnodes import Node, Scalar
 
 if TYPE_CHECKING:
@@ -19,48 +19,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """Text. Numbers must be quoted, unless `verbatim`: then any scalar is taken as written."""
+    """Text. Numbers must be quoted. With `verbatim`, any scalar is taken as it is written."""
 
-    words: str = "text"
+    expected: str = "text"
     pattern: str | None = None
     least: int = 0
     most: int | None = None
     verbatim: bool = False
     check: Callable[[str], str | None] | None = None
-    """Says what is wrong with a text, or None; `pattern` is then for the JSON Schema alone."""
+    """Returns what is wrong with a text, or None. Only the JSON Schema uses `pattern` then."""
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if not isinstance(node, Scalar):
-            return mismatch(node, path, self.words, problems)
+            return mismatch(node, path, self.expected, problems)
         if node.empty:
             hint = 'write "" for an empty text' if self.least == 0 else ""
-            return mismatch(node, path, self.words, problems, hint)
+            return mismatch(node, path, self.expected, problems, hint)
         if not self.verbatim and not isinstance(node.value, str):
             fits = not self.pattern or re.fullmatch(self.pattern, node.text)
             hint = f'put it in quotes: "{node.text}"' if fits else ""
-            return mismatch(node, path, self.words, problems, hint)
-        if not clean(node.text, node, path, problems):
+            return mismatch(node, path, self.expected, problems, hint)
+        if not check_characters(node.text, node, path, problems):
             return FAILED
-        wrong = self._wrong(node.text)
-        if wrong:
-            problems.add(node.mark, f"{path} {wrong}")
+        problem = self._problem(node.text)
+        if problem:
+            problems.add(node.mark, f"{path} {problem}")
             return FAILED
         return node.text
 
-    def _wrong(self, text: str) -> str | None:
+    def _problem(self, text: str) -> str | None:
         if not text and self.least:
-            return f"is empty; write {self.words}"
+            return f"is empty; write {self.expected}"
         if self.most is not None and len(text) > self.most:
             return f"has {len(text)} characters; at most {self.most} are allowed"
         if self.check:
             return self.check(text)
         if self.pattern and not re.fullmatch(self.pattern, text):
-            return f"must be {self.words}, not {quoted(text)}"
+            return f"must be {self.expected}, not {quoted(text)}"
         return None
 
-    def schema(self) -> Schema:
+    def json_schema(self) -> JsonSchema:
         kinds = ["string", "number", "boolean", "null"] if self.verbatim else "string"
-        schema: Schema = {"type": kinds}
+        schema: JsonSchema = {"type": kinds}
         if self.least:
             schema["minLength"] = self.least
         if self.most is not None:
@@ -76,11 +76,11 @@ class Integer:
 
     least: int
     most: int
-    says: str = ""
+    in_words: str = ""
 
     @property
-    def words(self) -> str:
-        return self.says or f"a whole number from {self.least} to {self.most}"
+    def expected(self) -> str:
+        return self.in_words or f"a whole number from {self.least} to {self.most}"
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         value = node.value if isinstance(node, Scalar) else None
@@ -89,9 +89,9 @@ class Integer:
         hint = ""
         if isinstance(node, Scalar) and not node.plain and re.fullmatch("[0-9]{1,9}", node.text):
             hint = f"write {node.text} without quotes"
-        return mismatch(node, path, self.words, problems, hint)
+        return mismatch(node, path, self.expected, problems, hint)
 
-    def schema(self) -> Schema:
+    def json_schema(self) -> JsonSchema:
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
@@ -101,47 +101,47 @@ class Choice:
 
     values: tuple[str, ...]
     unknown: Callable[[str], str] | None = None
-    """What to look for among `values` in place of an unknown one."""
-    instead: str = ""
-    """Where a word is one of several forms: all that could be written."""
+    """Maps an unknown word to the text for which the nearest of `values` is suggested."""
+    all_forms: str = ""
+    """If the word is one of several forms: all that can be written."""
 
     @property
-    def words(self) -> str:
-        return " or ".join(filter(None, [", ".join(self.values[:-1]), self.values[-1]]))
+    def expected(self) -> str:
+        return alternatives(self.values)
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if isinstance(node, Scalar) and node.text in self.values:
             return node.text
-        if self.instead or not isinstance(node, Scalar) or not isinstance(node.value, str):
-            return mismatch(node, path, self.instead or self.words, problems)
+        if self.all_forms or not isinstance(node, Scalar) or not isinstance(node.value, str):
+            return mismatch(node, path, self.all_forms or self.expected, problems)
         guess = self.unknown(node.text) if self.unknown else node.text
         noun = path.rpartition(".")[2]
         problems.add_unknown(node.mark, f"unknown {noun} {quoted(node.text)}", guess, self.values)
         return FAILED
 
-    def schema(self) -> Schema:
+    def json_schema(self) -> JsonSchema:
         return {"enum": list(self.values)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Duration:
-    """Seconds, written with their unit; None where it is `off`."""
+    """A duration with a unit; reads as seconds, or None for `off`."""
 
     off: bool = False
     zero: bool = False
 
     @property
-    def words(self) -> str:
+    def expected(self) -> str:
         return "a duration such as 500ms, 10s, 5m or 1h" + (", or off" if self.off else "")
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if not isinstance(node, Scalar):
-            return mismatch(node, path, self.words, problems)
+            return mismatch(node, path, self.expected, problems)
         if node.text == units.OFF and self.off:
             return None
-        seconds = units.duration(node.text)
+        seconds = units.parse_duration(node.text)
         if seconds is None:
-            return mismatch(node, path, self.words, problems, self._hint(node))
+            return mismatch(node, path, self.expected, problems, self._hint(node))
         if seconds == 0 and not self.zero:
             hint = "write off for no limit" if self.off else ""
             problems.add(node.mark, f"{path} must be longer than {quoted(node.text)[1:-1]}", hint)
@@ -157,29 +157,29 @@ class Duration:
             return "this one cannot be off"
         return ""
 
-    def schema(self) -> Schema:
+    def json_schema(self) -> JsonSchema:
         pattern = f"{units.DURATION_PATTERN}|off" if self.off else units.DURATION_PATTERN
         return {"type": "string", "pattern": f"^(?:{pattern})$"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Bytes, written with their unit; None where it is `off`."""
+    """A size with a unit; reads as bytes, or None for `off`."""
 
-    words: str = "a size such as 100MB or 1GiB, or off"
+    expected: str = "a size such as 100MB or 1GiB, or off"
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if not isinstance(node, Scalar):
-            return mismatch(node, path, self.words, problems)
+            return mismatch(node, path, self.expected, problems)
         if node.text == units.OFF:
             return None
-        value = units.size(node.text)
+        value = units.parse_size(node.text)
         if value:
             return value
         hint = ""
         if re.fullmatch(r"[0-9]{1,12}", node.text) and value is None:
             hint = f"give it a unit: {node.text}MB"
-        return mismatch(node, path, self.words, problems, hint)
+        return mismatch(node, path, self.expected, problems, hint)
 
-    def schema(self) -> Schema:
+    def json_schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^(?:{units.SIZE_PATTERN}|off)$"}

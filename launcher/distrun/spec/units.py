@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations and sizes as people write them. The one parser for specs and the command line."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 OFF = "off"
 
-DURATION_PATTERN = r"[0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h)"
+DURATION_PATTERN = r"[0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d)"
 SIZE_PATTERN = r"[0-9]{1,9}(\.[0-9]{1,9})?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)"
 
 _DURATION = re.compile(DURATION_PATTERN)
 _SIZE = re.compile(SIZE_PATTERN)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1} | {
     f"{prefix}{infix}B": base**power
     for infix, base in (("", 1000), ("i", 1024))
@@ -19,8 +19,8 @@ _BYTES = {"B": 1} | {
 }
 
 
-def duration(text: str) -> float | None:
-    """Seconds, or None where `text` is no duration. `off` is the caller's to know."""
+def parse_duration(text: str) -> float | None:
+    """Seconds, or None if `text` is not a duration. The caller handles `off`."""
     match = _DURATION.fullmatch(text)
     if not match:
         return None
@@ -28,8 +28,8 @@ def duration(text: str) -> float | None:
     return float(text.removesuffix(unit)) * _SECONDS[unit]
 
 
-def size(text: str) -> int | None:
-    """Bytes (KB is 1000 of them, KiB 1024), or None where `text` is no size."""
+def parse_size(text: str) -> int | None:
+    """Bytes (1 KB is 1000 bytes, 1 KiB is 1024), or None if `text` is not a size."""
     match = _SIZE.fullmatch(text)
     if not match:
         return None

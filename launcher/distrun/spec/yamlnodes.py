@@ -1,8 +1,8 @@
-"""YAML text -> nodes that know where they stand, by the core schema of YAML 1.2.
+"""Parses YAML into nodes with positions, by the core schema of YAML 1.2.
 
-PyYAML's parser gives events (structure, text and positions) and nothing else: which texts are
-numbers is decided here, by the 1.2 rules, and no object is ever constructed. Whatever can grow
-without bound in YAML (aliases of aliases, nesting, directives) is bounded here.
+PyYAML's parser only provides events (structure, text and positions). This module decides which
+texts are numbers, by the rules of YAML 1.2. It never constructs other objects, and it limits
+whatever can grow without bound in YAML (aliases of aliases, nesting, directives).
 
 Source of the rules: https://yaml.org/spec/1.2.2/#103-core-schema
 """
@@ -20,7 +20,7 @@ from distrun.spec.problems import Mark, Problems, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The same grammar and positions from both; libyaml's is 20 times as fast.
+# Both have the same grammar and positions; libyaml's is 20 times as fast.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 MAX_BYTES = 1 << 20 if yaml.__with_libyaml__ else 1 << 16
@@ -39,14 +39,15 @@ _WORDS: dict[str, bool | None] = {
 }  # fmt: skip
 _LONGEST_NUMBER = 100
 
-# What YAML calls printable (section 5.1), less the half surrogates that Python lets through.
+# All but YAML's printable characters (section 5.1). Python lets half surrogates through.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FLOW_INDICATORS = frozenset("[]{},:#&*!|>'\"%@`")
 _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A text as it stands in the file; `plain` where it is written without quotes."""
+    """A text as in the file; `plain` if it is written without quotes."""
 
     mark: Mark
     text: str
@@ -54,7 +55,7 @@ class Scalar:
 
     @property
     def value(self) -> bool | int | float | str | None:
-        """What the text means by the core schema."""
+        """The value of the text by the core schema."""
         if not self.plain:
             return self.text
         if self.text in _WORDS:
@@ -68,7 +69,7 @@ class Scalar:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing at all is written here."""
+        """Whether nothing is written here."""
         return self.plain and not self.text
 
 
@@ -90,7 +91,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Mapping:
-    """Keys and values, in the file's order; no key twice."""
+    """Keys and values in the file's order. No key occurs twice."""
 
     mark: Mark
     entries: tuple[Entry, ...]
@@ -107,7 +108,7 @@ def _base(text: str) -> int:
 
 
 def describe(node: Node) -> str:
-    """What kind of thing a node is, in words for a message."""
+    """A node in words, for a message."""
     if isinstance(node, Sequence):
         return "a list"
     if isinstance(node, Mapping):
@@ -120,10 +121,21 @@ def describe(node: Node) -> str:
     return quoted(node.text)[1:-1]
 
 
-def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None) -> Node | None:
-    """The one document in `text`, or None where it cannot be read (then there is a problem).
+def flow_style(value: Any) -> str:
+    """A value as YAML on one line, for examples in messages and in the reference."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {flow_style(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(flow_style(one) for one in value) + "]"
+    if isinstance(value, str) and _FLOW_INDICATORS.isdisjoint(value):
+        return value
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
-    With `whole`, every node is said to stand there (for a text that is no file).
+
+def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None) -> Node | None:
+    """The one document in `text`, or None after adding a problem.
+
+    With `whole`, every node has this place (for a text that is not a file).
     """
     composer = _Composer(file, problems, whole)
     bad = _FORBIDDEN.search(text)
@@ -145,29 +157,29 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
         return None
     try:
         return composer.document(yaml.parse(text, Loader=_LOADER))
-    except _RefusedError:
+    except _RejectedError:
         return None
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
         hint = _syntax_hint(text, place.line) if place else ""
-        problems.add(composer.mark(place), _said(error), hint)
+        problems.add(composer.mark(place), _syntax_message(error), hint)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # PyYAML's own reader and its escapes outside Unicode have no position.
+        # Errors of PyYAML's reader, and of escapes outside Unicode, have no position.
         problems.add(whole or Mark(file, 1, 1), f"not valid YAML: {error}")
     return None
 
 
-def _said(error: yaml.MarkedYAMLError) -> str:
+def _syntax_message(error: yaml.MarkedYAMLError) -> str:
     context = f"{error.context}, " if error.context else ""
     return f"not valid YAML: {context}{error.problem}"
 
 
-def _short(tag: str) -> str:
+def _short_tag(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
 
 
 def _syntax_hint(text: str, line: int) -> str:
-    """What to do about the usual slips in the line where YAML's grammar gave up."""
+    """A hint for a common mistake in the line of a syntax error, or ''."""
     lines = text.split("\n")
     culprit = lines[line] if line < len(lines) else ""
     if "\t" in culprit[: len(culprit) - len(culprit.lstrip())]:
@@ -175,12 +187,12 @@ def _syntax_hint(text: str, line: int) -> str:
     return ""
 
 
-class _RefusedError(Exception):
-    """The document is refused as a whole; the problem has been added."""
+class _RejectedError(Exception):
+    """The whole document is rejected. The problem has been added."""
 
 
 class _Composer:
-    """Builds nodes from one document's events."""
+    """Builds nodes from the events of one document."""
 
     def __init__(self, file: str, problems: Problems, whole: Mark | None) -> None:
         self._file = file
@@ -207,7 +219,7 @@ class _Composer:
             ):
                 continue
             if root is not None:
-                self._refuse(
+                self._reject(
                     event,
                     "a second document begins here",
                     "a spec is one document; remove the '---' and what does not belong",
@@ -215,20 +227,20 @@ class _Composer:
             root = self._node(next(events), events, 0)
         return root if root is not None else Scalar(self.mark(None), "")
 
-    def _refuse(self, event: Any, message: str, hint: str = "") -> None:
+    def _reject(self, event: Any, message: str, hint: str = "") -> None:
         self._problems.add(self.mark(event.start_mark), message, hint)
-        raise _RefusedError
+        raise _RejectedError
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         self._charge(event, 1)
         if depth > MAX_DEPTH:
-            self._refuse(event, f"nested more than {MAX_DEPTH} deep", "no spec needs that")
+            self._reject(event, f"nested more than {MAX_DEPTH} deep", "no spec needs that")
         if event.tag is not None:
             self._problems.add(
                 self.mark(event.start_mark),
-                f"the YAML tag {quoted(_short(event.tag))} is not allowed",
+                f"the YAML tag {quoted(_short_tag(event.tag))} is not allowed",
                 "write the value without a tag",
             )
         before = self._count
@@ -272,14 +284,14 @@ class _Composer:
 
     def _alias(self, event: Any) -> Node:
         if event.anchor not in self._anchors:
-            self._refuse(
+            self._reject(
                 event,
                 f"the alias '*{event.anchor}' names no anchor before it",
                 "put quotes around a text that begins with '*'",
             )
         found = self._anchors[event.anchor]
         if found is None:
-            self._refuse(event, f"the alias '*{event.anchor}' contains itself")
+            self._reject(event, f"the alias '*{event.anchor}' contains itself")
             raise AssertionError
         node, size = found
         self._charge(event, size)
@@ -288,7 +300,7 @@ class _Composer:
     def _charge(self, event: Any, nodes: int) -> None:
         self._count += nodes
         if self._count > MAX_NODES:
-            self._refuse(
+            self._reject(
                 event,
                 f"more than {MAX_NODES} values, aliases counted in full",
                 "no spec needs that many",

@@ -1,6 +1,6 @@
-"""Every key of the spec: its shape, its default, and what people are told about it.
+"""Every key of the spec: the schema of its value, its default and its documentation.
 
-This one table is read by the loader, the JSON Schema and the reference.
+The loader, the JSON Schema and the reference all use this one table.
 """
 
 from distrun.spec.keys.cluster import CLUSTER, ROLE

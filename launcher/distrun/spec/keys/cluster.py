@@ -1,16 +1,15 @@
-"""The keys of `cluster`: roles, in the three forms each can take."""
+"""The keys of `cluster`: the roles, each in three forms."""
 
 from __future__ import annotations
 
 from distrun.spec.addresses import ADDRESS_PATTERN, address_problem
-from distrun.spec.keys.common import ARGS, ARGS_SAY, ENV, ENV_SAY, MAX_TASKS, count
-from distrun.spec.records import Key, Record
+from distrun.spec.keys.common import ARGS, ARGS_HELP, ENV, ENV_HELP, MAX_TASKS, count
 from distrun.spec.scalars import Integer, Text
-from distrun.spec.shapes import Forms, ListOf, Shape
+from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
 
 _ADDRESSES = ListOf(
-    item=Text(words="host:port", check=address_problem, pattern=ADDRESS_PATTERN),
-    words="a list of addresses such as [localhost:12345]",
+    item=Text(expected="host:port", check=address_problem, pattern=ADDRESS_PATTERN),
+    expected="a list of addresses such as [localhost:12345]",
     least=1,
     most=MAX_TASKS,
     noun="address",
@@ -18,72 +17,72 @@ _ADDRESSES = ListOf(
 _ROLE_OPTIONS = (
     Key(
         name="gpus",
-        shape=Integer(least=0, most=1024),
+        schema=Integer(least=0, most=1024),
         examples=(1, 0),
         default="the host's GPUs are divided",
-        says="How many GPUs each task of this role gets; 0 hides all GPUs from it.",
+        help="How many GPUs each task of this role gets; 0 hides all GPUs from it.",
     ),
     Key(
         name="cpus",
-        shape=Integer(least=1, most=65536),
+        schema=Integer(least=1, most=65536),
         examples=(4,),
         default="the host's cores are divided",
-        says="How many cores' worth of threads each task of this role uses.",
+        help="How many compute threads each task of this role uses.",
     ),
     Key(
         name="args",
-        shape=ARGS,
+        schema=ARGS,
         examples=(["--shards", 2],),
         default="`[]`",
-        says=f"Added after program.args for this role. {ARGS_SAY}",
+        help=f"Arguments for this role, added after program.args. {ARGS_HELP}",
     ),
     Key(
         name="env",
-        shape=ENV,
+        schema=ENV,
         examples=({"TF_CPP_MIN_LOG_LEVEL": 2},),
         default="`{}`",
-        says=f"Added to program.env for this role. {ENV_SAY}",
+        help=f"Environment variables for this role, added to program.env. {ENV_HELP}",
     ),
 )
 _COUNT = Key(
     name="count",
-    shape=count(0),
+    schema=count(0),
     examples=(2,),
     default="as many as addresses",
-    says="How many tasks; placed on the hosts, ports chosen.",
+    help="The number of tasks. distrun places them on the hosts and chooses their ports.",
 )
-ROLE = Record(
-    words="a mapping such as {count: 2, gpus: 1}",
+ROLE = MappingSchema(
+    expected="a mapping such as {count: 2, gpus: 1}",
     one_of=("count", "addresses"),
     keys=(
         _COUNT,
         Key(
             name="addresses",
-            shape=_ADDRESSES,
+            schema=_ADDRESSES,
             examples=(["localhost:12345"],),
             default="ports are chosen",
-            says="Each task's host:port, used verbatim in TF_CONFIG, in place of a count.",
+            help="Each task's host:port, used verbatim in TF_CONFIG, instead of a count.",
         ),
         *_ROLE_OPTIONS,
     ),
 )
-_ROLE = Forms(number=count(0), list=_ADDRESSES, mapping=ROLE)
-# An evaluator is in nobody's cluster: it has no address.
-_EVALUATOR = Forms(
+_ROLE = OneOf(number=count(0), list=_ADDRESSES, mapping=ROLE)
+# An evaluator is not in the cluster: it has no address.
+_EVALUATOR = OneOf(
     number=count(0),
-    mapping=Record(
-        words="a mapping such as {count: 1}", one_of=("count",), keys=(_COUNT, *_ROLE_OPTIONS)
+    mapping=MappingSchema(
+        expected="a mapping such as {count: 1}", one_of=("count",), keys=(_COUNT, *_ROLE_OPTIONS)
     ),
 )
 
 
-def _role(name: str, shape: Shape, says: str, *examples: object) -> Key:
-    return Key(name=name, shape=shape, says=says, examples=examples, default="`0`")
+def _role(name: str, schema: Schema, help_text: str, *examples: object) -> Key:
+    return Key(name=name, schema=schema, help=help_text, examples=examples, default="`0`")
 
 
-CLUSTER = Record(
+CLUSTER = MappingSchema(
     noun="role",
-    words="a mapping of roles such as {worker: 2}",
+    expected="a mapping of roles such as {worker: 2}",
     keys=(
         _role(
             "chief",

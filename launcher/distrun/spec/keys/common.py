@@ -1,22 +1,39 @@
-"""Shapes that several sections of the spec share."""
+"""Schemas that several sections of the spec share."""
 
 from __future__ import annotations
 
 import re
 
-from distrun.spec.names import ENV_NAME_PATTERN, env_name_problem
 from distrun.spec.scalars import Integer, Text
-from distrun.spec.shapes import ListOf, MapOf
+from distrun.spec.schema import ListOf, MapOf
 
+NOT_EXPANDED = "'~' and variables are not expanded in paths; write the whole path"
+_RESERVED = "DISTRUN_"
+
+ENV_NAME_PATTERN = r"^(?!DISTRUN_)[^=\u0000]+$"
 MAX_TASKS = 10_000
-"""Twice as many as a TF_CONFIG can hold."""
+"""Twice as many as fit into a TF_CONFIG."""
 
-VERBATIM = Text(words="text, a number, true or false", verbatim=True)
-PATH = Text(words="a path", least=1)
+
+def env_name_problem(name: str) -> str | None:
+    """What is wrong with a variable's name, or None."""
+    if not name:
+        return "is empty; write a variable's name"
+    if "=" in name:
+        return "holds '='; write NAME: value"
+    if "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
+        return "holds a character that no variable's name can have; remove it"
+    if name.startswith(_RESERVED):
+        return f"is reserved: distrun itself sets {_RESERVED}*; use another name"
+    return None
+
+
+VERBATIM = Text(expected="text, a number, true or false", verbatim=True)
+PATH = Text(expected="a path", least=1)
 
 ENV = MapOf(
     value=VERBATIM,
-    words="a mapping such as {NAME: value}",
+    expected="a mapping such as {NAME: value}",
     noun="variable",
     name_pattern=ENV_NAME_PATTERN,
     check_name=env_name_problem,
@@ -24,7 +41,7 @@ ENV = MapOf(
 
 
 def list_hint(text: str) -> str:
-    """The list that a command line's text should have been."""
+    """The list to write instead of a command line."""
     import shlex
 
     try:
@@ -37,12 +54,12 @@ def list_hint(text: str) -> str:
 
 
 ARGS = ListOf(
-    item=VERBATIM, words="a list such as [--epochs, 3]", noun="argument", text_hint=list_hint
+    item=VERBATIM, expected="a list such as [--epochs, 3]", noun="argument", text_hint=list_hint
 )
-ARGS_SAY = "Arguments, each one taken exactly as it is written (`0.10` stays `0.10`)."
-ENV_SAY = "Environment variables, values taken as they are written; they are recorded."
-PYTHON = Text(words="a Python interpreter", least=1)
+ARGS_HELP = "Each argument is passed exactly as it is written (`0.10` stays `0.10`)."
+ENV_HELP = "Values are passed as they are written, and are recorded."
+PYTHON = Text(expected="a Python interpreter", least=1)
 
 
 def count(least: int) -> Integer:
-    return Integer(least=least, most=MAX_TASKS, says=f"a whole number of {least} or more")
+    return Integer(least=least, most=MAX_TASKS, in_words=f"a whole number of {least} or more")

@@ -1,4 +1,4 @@
-"""The keys of the whole spec."""
+"""The top-level keys of the spec."""
 
 from __future__ import annotations
 
@@ -8,133 +8,132 @@ from distrun.spec.keys.cluster import CLUSTER
 from distrun.spec.keys.common import PATH
 from distrun.spec.keys.hosts import HOSTS, SSH
 from distrun.spec.keys.program import PROGRAM
-from distrun.spec.keys.running import LOGS, PORTS, RESTART, TENSORBOARD, TIMEOUTS
-from distrun.spec.records import Key, Record
+from distrun.spec.keys.runtime import LOGS, PORTS, RESTART, TENSORBOARD, TIMEOUTS
 from distrun.spec.scalars import Choice, Text
+from distrun.spec.schema import Key, MappingSchema
 from distrun.strategies import STRATEGIES, USUAL
 
 LONGEST_NAME = 100
 
 
-def snake(text: str) -> str:
-    """The strategy probably meant by TensorFlow's own name for it (MultiWorkerMirroredStrategy)."""
+def strategy_name(text: str) -> str:
+    """TensorFlow's name of a strategy (MultiWorkerMirroredStrategy) in the spelling of the spec."""
     name = text[:100].rpartition(".")[2]
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.replace("-", "_")).lower()
     return name.removesuffix("_strategy").removesuffix("_v2")
 
 
-def _belongs(name: str) -> str:
-    """Where a key unknown at the top belongs."""
+def _section_hint(name: str) -> str:
+    """A hint for a key that belongs in a section, or ''."""
     sections = {"cluster": CLUSTER, "program": PROGRAM, "timeouts": TIMEOUTS, "restart": RESTART}
-    for section, record in sections.items():
-        if any(key.name == name for key in record.keys):
+    for section, schema in sections.items():
+        if any(key.name == name for key in schema.keys):
             return f"did you mean {section}.{name}?"
     return ""
 
 
-SPEC = Record(
-    words="a mapping that has at least strategy and program",
-    elsewhere=_belongs,
+SPEC = MappingSchema(
+    expected="a mapping that has at least strategy and program",
+    unknown_hint=_section_hint,
     keys=(
         Key(
             name="name",
             examples=("mnist",),
-            default="the file's name without its ending",
-            shape=Text(words="a name", verbatim=True, least=1, most=LONGEST_NAME),
-            says="The job's name; only ever a name, never a path or a command.",
+            default="the file's name without its extension",
+            schema=Text(expected="a name", verbatim=True, least=1, most=LONGEST_NAME),
+            help="The job's name. It is never used as a path or a command.",
         ),
         Key(
             name="strategy",
             required=True,
             examples=(USUAL, *(name for name in STRATEGIES if name != USUAL)),
-            shape=Choice(values=tuple(STRATEGIES), unknown=snake),
-            says="The tf.distribute strategy that the program uses.",
+            schema=Choice(values=tuple(STRATEGIES), unknown=strategy_name),
+            help="The tf.distribute strategy that the program uses.",
         ),
         Key(
             name="cluster",
-            shape=CLUSTER,
+            schema=CLUSTER,
             examples=({"worker": 2},),
-            default="one task, where the strategy runs in one process",
-            says="The tasks, by role. Each role is a count, a list of addresses, or a mapping.",
+            default="one task if the strategy runs in one process",
+            help="The tasks, by role. Each role is a count, a list of addresses, or a mapping.",
         ),
         Key(
             name="program",
-            shape=PROGRAM,
+            schema=PROGRAM,
             required=True,
             examples=({"script": "mnist", "args": ["--epochs", 3]},),
-            says="What each task runs: one of script, module and command.",
+            help="The program that each task runs: a script, a module or a command.",
         ),
         Key(
             name="hosts",
-            shape=HOSTS,
+            schema=HOSTS,
             examples=(["localhost"], ["gpu-[01-16]"]),
             default="this machine",
-            says="The machines that run tasks: names, ranges of names, or mappings.",
+            help="The machines that run tasks: names, ranges of names, or mappings.",
         ),
         Key(
             name="hostfile",
-            shape=PATH,
+            schema=PATH,
             examples=("hosts.txt",),
             default="none",
-            says="A file of hosts in place of `hosts`, relative to this file: a line each, "
-            "`host slots=N` as Open MPI and DeepSpeed write it, or `host:N`.",
+            help="A file with one host a line, instead of `hosts`: `host slots=N` as in Open MPI "
+            "and DeepSpeed, or `host:N`. The path is relative to this file.",
         ),
         Key(
             name="placement",
-            shape=Choice(values=("spread", "pack")),
+            schema=Choice(values=("spread", "pack")),
             examples=("spread", "pack"),
             default="`spread`",
-            says="How tasks are laid on hosts: round robin, or one host's slots after another's.",
+            help="How tasks are placed on hosts: round robin, or filling one host after another.",
         ),
         Key(
             name="ssh",
-            shape=SSH,
+            schema=SSH,
             examples=({"user": "u", "port": 22},),
-            default="ssh as you have configured it",
-            says="How other hosts are reached.",
+            default="your ssh configuration",
+            help="How distrun calls ssh to reach other hosts.",
         ),
         Key(
             name="success",
-            shape=Choice(values=("strategy", "chief", "worker0", "all")),
+            schema=Choice(values=("strategy", "chief", "worker0", "all")),
             examples=("strategy", "worker0"),
             default="`strategy`",
-            says="Whose exit 0 makes the job a success, where not what the strategy implies.",
+            help="Which tasks must exit 0 for success. `strategy`: depends on the strategy.",
         ),
         Key(
             name="restart",
-            shape=RESTART,
+            schema=RESTART,
             examples=({"max": 3},),
             default="nothing is restarted",
-            says="Starts failed tasks again, together with those that the strategy has start again "
-            "with them.",
+            help="Restarts failed tasks, together with other tasks if the strategy requires it.",
         ),
         Key(
             name="timeouts",
-            shape=TIMEOUTS,
+            schema=TIMEOUTS,
             examples=({"grace": "10s"},),
             default="as below",
-            says="How long things may take, such as 500ms, 10s, 5m, 1h, or off.",
+            help="Time limits, such as 500ms, 10s, 5m, 1h, or off.",
         ),
         Key(
             name="ports",
-            shape=PORTS,
+            schema=PORTS,
             examples=("auto", {"range": "20000-21000"}),
             default="`auto`",
-            says="The ports that tasks get where no address is written.",
+            help="The ports for tasks without an explicit address.",
         ),
         Key(
             name="logs",
-            shape=LOGS,
+            schema=LOGS,
             examples=({"max_size": "100MB"},),
             default="as below",
-            says="How the tasks' logs are kept.",
+            help="How the tasks' logs are kept.",
         ),
         Key(
             name="tensorboard",
-            shape=TENSORBOARD,
+            schema=TENSORBOARD,
             examples=({"logdir": "logs"},),
             default="none",
-            says="Starts TensorBoard beside the job.",
+            help="Starts TensorBoard together with the job.",
         ),
     ),
 )

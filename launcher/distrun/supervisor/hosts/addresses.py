@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from distrun.spec.machine import is_loopback
+from distrun.spec.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Files and standard input, read with a bound, and what to say where they cannot be."""
+"""Reads input files and standard input up to a size limit. Failures become problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STDIN_NAME = "<stdin>"
 
 
 def read_spec(path: str, shown: str, most: int, problems: Problems) -> bytes | None:
-    """The spec's bytes, or None and a problem; raises UsageError where there is no such file."""
+    """The spec's bytes, or None after adding a problem. Raises UsageError if it does not exist."""
     if path == STDIN:
         return _bounded(_standard_input, Mark(shown, 1, 1), most, problems)
     try:
@@ -29,7 +29,10 @@ def read_spec(path: str, shown: str, most: int, problems: Problems) -> bytes | N
 
 
 def read_file(path: str, shown: str, most: int, problems: Problems) -> bytes | None:
-    """The file's bytes, or None and a problem; a missing one raises FileNotFoundError."""
+    """The file's bytes, or None after adding a problem.
+
+    Raises FileNotFoundError or NotADirectoryError if there is no such file.
+    """
 
     def read(count: int) -> bytes:
         with open(path, "rb") as file:
@@ -62,7 +65,7 @@ def _bounded(
 
 
 def decode(content: bytes, shown: str, problems: Problems) -> str | None:
-    """`content` as UTF-8 text, without a byte order mark; or None and a problem."""
+    """`content` as UTF-8 text without a byte order mark, or None after adding a problem."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

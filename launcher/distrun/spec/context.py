@@ -1,0 +1,54 @@
+"""Everything besides its text that a spec's meaning depends on: the call of `distrun`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distrun.spec.input_files import STDIN, STDIN_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadContext:
+    """See the module's docstring. Folders are absolute."""
+
+    file: str
+    folder: str
+    cwd: str
+    environ: Mapping[str, str]
+    name: str | None
+    extra_args: tuple[str, ...]
+
+    @classmethod
+    def create(
+        cls,
+        path: str,
+        *,
+        cwd: str,
+        environ: Mapping[str, str],
+        name: str | None,
+        extra_args: tuple[str, ...],
+    ) -> LoadContext:
+        cwd = os.path.abspath(cwd)
+        inside = STDIN_NAME if path == STDIN else path
+        folder = cwd if path == STDIN else os.path.dirname(os.path.join(cwd, path))
+        return cls(
+            file=inside,
+            folder=os.path.normpath(folder),
+            cwd=cwd,
+            environ=environ,
+            name=name,
+            extra_args=extra_args,
+        )
+
+    def resolve(self, path: str) -> str:
+        """The absolute path of `path`, which is relative to the spec's folder."""
+        whole = os.path.join(self.folder, path)
+        if ".." in path.split("/"):
+            # Behind a symbolic link, only the file system knows what `..` means.
+            return os.path.realpath(whole)
+        return os.path.normpath(whole)

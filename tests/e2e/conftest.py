@@ -1,0 +1,42 @@
+"""Ways to start the bundled job and other programs that need TensorFlow."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+import job_harness
+from preloaded import PreloadedPython
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from job_harness import Alone, RunPython, Workers
+
+
+@pytest.fixture(scope="session")
+def preloaded(_subreaper: None) -> Iterator[PreloadedPython]:
+    """A server whose forks have TensorFlow imported; one for all tests of this process."""
+    python = PreloadedPython()
+    yield python
+    python.close()
+
+
+@pytest.fixture(scope="session")
+def alone(preloaded: PreloadedPython) -> Alone:
+    """Start the job as one process: `with alone("--epochs", "2") as job`."""
+    return partial(job_harness.alone, preloaded)
+
+
+@pytest.fixture(scope="session")
+def workers(preloaded: PreloadedPython) -> Workers:
+    """Start the job as several workers: `with workers(2, "--epochs", "2") as pair`."""
+    return partial(job_harness.workers, preloaded)
+
+
+@pytest.fixture(scope="session")
+def run_python(preloaded: PreloadedPython) -> RunPython:
+    """Run a script, or `-c` and code, to its end; returns its output."""
+    return partial(job_harness.run_python, preloaded)
