@@ -75,8 +75,6 @@ class HostReady(Event):
     """How it is reached, for people."""
     pid_namespace: str = ""
     """Where its process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
-    folder_variable: str = "DISTRUN_HOME"
-    """The variable that moves the folder of its tasks' logs to another disk."""
     address: str | None = None
     """The address at which the login arrived."""
     behind: float = 0.0
@@ -148,7 +146,7 @@ class HostFault(Event):
     """The host's agent cannot go on and is ending its tasks."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +217,7 @@ class TaskStarted(Event):
 class TaskNotStarted(Event):
     task: str
     attempt: int
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from distrun.supervisor.hosts.diagnosis import Diagnosis, diagnose, may_pass
 
 from distrun.spec.model import SshSpec
-from distrun.supervisor.hosts.diagnosis import Diagnosis, diagnose, may_pass
 
 PLAIN = SshSpec()
 FULL = SshSpec(

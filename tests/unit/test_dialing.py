@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from distrun.agent.probe import dialer
+from distrun.agent.protocol import Code
 from distrun.agent.protocol.probe_messages import Dial, Target
 
 GREETING = "distrun here\n"
@@ -36,19 +37,24 @@ def answering(greeting: str) -> Iterator[int]:
         thread.join()
 
 
-def kinds(port: int, seconds: float) -> list[str]:
-    """What is wrong with that port, as one sees it who calls it."""
+def failures(port: int, seconds: float) -> list[Code]:
+    """What is wrong with that port, as its caller sees it."""
     order = Dial([Target("127.0.0.1", [port], GREETING)], seconds)
-    return [miss.kind for miss in dialer.dial(order).misses]
+    return [each.cause.code for each in dialer.dial(order).unreachable]
 
 
 @pytest.mark.parametrize(
     ("said", "missed"),
-    [(GREETING, []), ("SSH-2.0-\n", ["stranger"]), (GREETING[:5], ["silent"]), ("", ["silent"])],
+    [
+        (GREETING, []),
+        ("SSH-2.0-\n", [Code.GREETING_DIFFERENT]),
+        (GREETING[:5], [Code.GREETING_MISSING]),
+        ("", [Code.GREETING_MISSING]),
+    ],
 )
-def test_who_answers_is_known_by_the_greeting(said: str, missed: list[str]) -> None:
+def test_who_answers_is_known_by_the_greeting(said: str, missed: list[Code]) -> None:
     with answering(said) as port:
-        assert kinds(port, 0.1 if missed == ["silent"] else 60.0) == missed
+        assert failures(port, 0.1 if missed == [Code.GREETING_MISSING] else 60.0) == missed
 
 
 @pytest.mark.parametrize(
@@ -56,11 +62,11 @@ def test_who_answers_is_known_by_the_greeting(said: str, missed: list[str]) -> N
     [
         ([60.0, 60.0], []),  # the caller itself did not run, and then heard of it at once
         ([4.0, -4.0, -4.0, 4.0], []),
-        ([4.0, -4.0, -4.0, -4.0, -4.0, -4.0], ["silent"]),
+        ([4.0, -4.0, -4.0, -4.0, -4.0, -4.0], [Code.GREETING_MISSING]),
     ],
 )
 def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
-    pauses: list[float], missed: list[str], monkeypatch: pytest.MonkeyPatch
+    pauses: list[float], missed: list[Code], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
 
@@ -77,4 +83,4 @@ def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
     monkeypatch.setattr(dialer, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(dialer.selectors, "DefaultSelector", Slow)
     with answering(GREETING) as port:
-        assert kinds(port, 5.0) == missed
+        assert failures(port, 5.0) == missed

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 
 STARTED = [events.TaskStarted(at=1.5, task=f"worker:{n}", attempt=0, pid=n) for n in range(5)]
 
@@ -37,7 +38,9 @@ def test_what_is_appended_is_read_in_order(record: Path) -> None:
 
 def test_one_event_is_one_line_of_ascii(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    event = events.HostFault(at=0.0, host="a\nb\u2028", reason="caf\udce9 \x00")
+    event = events.HostFault(
+        at=0.0, host="a\nb\u2028", cause=Cause(Code.LOG_DISK_FULL, path="caf\udce9 \x00")
+    )
     log = events.EventLog(str(path))
     written = log.append(event)
     log.close()
@@ -97,12 +100,14 @@ def test_what_a_later_version_adds_to_an_event_is_left_out(record: Path) -> None
 FILL = """
 import sys
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 log = events.EventLog(sys.argv[1])
 count = 0
 for _ in range(2):
     try:
         while count < 10_000:
-            log.append(events.HostFault(at=float(count), host="h", reason="x" * (count % 211)))
+            cause = Cause(Code.LOG_DISK_FULL, path="x" * (count % 211))
+            log.append(events.HostFault(at=float(count), host="h", cause=cause))
             count += 1
     except OSError as error:
         print(count, error.errno, flush=True)

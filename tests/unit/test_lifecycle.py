@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError, StartTimeoutError
 from distrun.lifecycle import (
     PROMPT_GRACE,
@@ -244,7 +245,12 @@ def test_stopped_while_starting() -> None:
     assert job.stop() == told(*W, grace=GRACE)
     job.started("worker:1")
     assert job.phases()["worker:1"] == "stopping", "started after it was stopped"
-    job(events.TaskNotStarted, task="worker:2", attempt=0, reason="no memory")
+    job(
+        events.TaskNotStarted,
+        task="worker:2",
+        attempt=0,
+        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+    )
     assert job.state.phase is JobPhase.STOPPING
     job.gone("worker:0", signal=SIGTERM)
     job.gone("worker:1", signal=SIGTERM)
@@ -344,16 +350,25 @@ def test_a_task_that_could_not_be_executed() -> None:
     job.created(MWM)
     job.planned(*W)
     job.started("worker:0")
-    actions = job(events.TaskNotStarted, task="worker:1", attempt=0, reason="no such program")
+    actions = job(
+        events.TaskNotStarted,
+        task="worker:1",
+        attempt=0,
+        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+    )
     assert actions == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.state.outcome.cause == "worker:1 could not be started: no such program"
+    assert (
+        job.state.outcome.cause == "worker:1 could not be started: there is no program 'x' in PATH"
+    )
     assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
 
 
 def test_an_agents_fault_stops_all() -> None:
     job = running(MWM, *W)
-    assert job(events.HostFault, host="localhost", reason="its disk is full") == told(*W)
+    assert job(
+        events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x")
+    ) == told(*W)
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 
@@ -417,7 +432,7 @@ def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR091
     if what == "stop":
         return job.stop()
     if what == "fault":
-        return job(events.HostFault, host="localhost", reason="broken")
+        return job(events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
     if what == "lost":
         return job(events.HostLost, host="localhost", reason="gone")
     if what in ("start", "run", "evaluator"):
@@ -426,7 +441,12 @@ def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR091
     if lost:  # nobody is left there to say anything
         return []
     if what == "not started":
-        return job(events.TaskNotStarted, task=name, attempt=0, reason="no")
+        return job(
+            events.TaskNotStarted,
+            task=name,
+            attempt=0,
+            cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+        )
     if what == "started":
         return job.started(name)
     if what == "ended":

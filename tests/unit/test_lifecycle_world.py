@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.lifecycle import (
     MOST_FREE_IN_A_ROW,
     SIGKILL,
@@ -150,7 +151,7 @@ class World:
             self.report(task, events.TaskStarted, pid=1)
             self.alive[task].executed = True
         else:
-            self.report(task, events.TaskNotStarted, reason="no such program")
+            self.report(task, events.TaskNotStarted, cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"))
             del self.alive[task]
 
     def exit(self, task: str, code: int | None, signal: int | None, lived: float) -> None:
@@ -214,7 +215,9 @@ class World:
             )
         elif what == "fault":
             self.faulty.add("a")
-            self.happen(events.HostFault(at=self.at, host="a", reason="broken"))
+            self.happen(
+                events.HostFault(at=self.at, host="a", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
+            )
         elif what == "lost" and "b" not in self.lost:
             self.lose("b")
         elif what == "run" and self.timers.pop("run", None) is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError
 from distrun.lifecycle import (
     SIGTERM,
@@ -88,28 +91,35 @@ def test_the_host_of_a_finished_task_is_not_needed(how: str) -> None:
 def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot() -> None:
     job = running(MWM, "worker:0", "worker:1", "evaluator:0", places=OFF)
     job.gone("worker:1")
-    assert job(events.HostFault, host="h2", reason="its disk is full") == []
-    assert job(events.HostFault, host="h3", reason="its disk is full") == []
+    assert job(events.HostFault, host="h2", cause=Cause(Code.LOG_DISK_FULL, path="/x")) == []
+    assert job(events.HostFault, host="h3", cause=Cause(Code.LOG_DISK_FULL, path="/x")) == []
     assert job.verdict is None
-    assert job(events.HostFault, host="localhost", reason="its disk is full") == told(
-        "worker:0", "evaluator:0"
-    )
+    assert job(
+        events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x")
+    ) == told("worker:0", "evaluator:0")
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [(events.HostLost, "was lost"), (events.HostFault, "cannot go on")]
+    ("kind", "about", "words"),
+    [
+        (events.HostLost, {"reason": "silent"}, "was lost: silent"),
+        (
+            events.HostFault,
+            {"cause": Cause(Code.LOG_DISK_FULL, path="/x")},
+            "cannot go on: the disk of its tasks' logs, '/x', is full",
+        ),
+    ],
 )
 def test_a_restart_that_needs_a_lost_host_ends_the_job(
-    kind: type[events.Event], words: str
+    kind: type[events.Event], about: dict[str, Any], words: str
 ) -> None:
     job = running(MWM, *W, places=OFF, restart=RestartSpec(max=2))
     job.gone("worker:1")
-    job(kind, host="h2", reason="silent")
+    job(kind, host="h2", **about)
     assert job.exited("worker:0", 3) == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert job.state.outcome.cause == (
-        f"h2 {words}: silent; worker:1 cannot start again there, as it should after "
-        "worker:0 exited 3"
+        f"h2 {words}; worker:1 cannot start again there, as it should after worker:0 exited 3"
     )
     assert not any(isinstance(event, events.RestartPlanned) for event in job.history)
 
@@ -133,7 +143,7 @@ def test_a_restart_that_needs_no_lost_host_is_none_of_its_business() -> None:
 
 def test_an_evaluator_on_a_host_that_cannot_go_on_stays_down() -> None:
     job = running(MWM, "worker:0", "evaluator:0", places=OFF, restart=RestartSpec(max=2))
-    job(events.HostFault, host="h3", reason="its agent was told to end")
+    job(events.HostFault, host="h3", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
     assert job.gone("evaluator:0", signal=SIGTERM) == []
     assert job.phases()["evaluator:0"] == "failed"
     assert not job.state.restarts

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.probe_messages import (
     Dialled,
     Disk,
@@ -16,6 +17,8 @@ from distrun.agent.protocol.probe_messages import (
 from distrun.plan import proxy_use
 from distrun.preflight import SUBJECTS, Check, Findings, Grade, HostFindings, judge
 
+REFUSED = Cause(Code.CONNECTION_REFUSED)
+TIMEOUT = Cause(Code.CONNECTION_TIMED_OUT, seconds=5.0)
 FACTS = ProgramFacts(
     "python3",
     "/work",
@@ -37,7 +40,7 @@ def host(name: str, *, disk: int = 10**9, **about: Any) -> HostFindings:
 
 def judged(*hosts: HostFindings, **about: Any) -> tuple[Check, ...]:
     owners = {f"10.0.0.{number}:20000": each.host for number, each in enumerate(hosts, 1)}
-    given = {"hosts": hosts, "owners": owners, "machines": ("10.0.0.1",), "seconds": 5.0, **about}
+    given = {"hosts": hosts, "owners": owners, "machines": ("10.0.0.1",), **about}
     return judge(Findings(**given))
 
 
@@ -66,17 +69,37 @@ def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
         ({"tensorflow": "2.21.1"}, "tensorflow", "failed", "2.21.1; that of a, b has 2.21.0"),
         ({"tensorflow": ""}, "tensorflow", "failed", "no TensorFlow; that of a, b has"),
         ({"is_slow": True, "python": ""}, "python", "warning", "in time"),
-        ({"python_problem": "it exited with 1", "python": ""}, "python", "failed", "exited with 1"),
+        (
+            {"python_problem": Cause(Code.INTERPRETER_FAILED, status=1), "python": ""},
+            "python",
+            "failed",
+            "exited with 1",
+        ),
         ({"digest": "bb"}, "script", "failed", "not the same as on a, b"),
-        ({"script_problem": "No such file", "digest": ""}, "script", "failed", "No such file"),
-        ({"workdir_problem": "Permission denied"}, "workdir", "failed", "Permission denied"),
-        ({"program_problem": "is nowhere in PATH"}, "program", "failed", "is nowhere in PATH"),
+        (
+            {"script_problem": Cause(Code.SCRIPT_NOT_READ, errno=2), "digest": ""},
+            "script",
+            "failed",
+            "No such file",
+        ),
+        (
+            {"workdir_problem": Cause(Code.WORKDIR_NOT_ENTERED, errno=13)},
+            "workdir",
+            "failed",
+            "Permission denied",
+        ),
+        ({"program_problem": Cause(Code.PROGRAM_NOT_FOUND)}, "program", "failed", "in PATH"),
         ({"environ": {"http_proxy": "http://p:1"}}, "proxies", "failed", "for 10.0.0.1"),
         ({"disk": 50_000_000}, "disk", "warning", "50 MB free in the working folder, /work"),
         ({"disk": 4096}, "disk", "failed", "4 kB free in the working folder, /work"),
         ({"offset": -90.0, "tolerance": 0.1}, "clock", "warning", "90.0 s behind"),
         ({"offset": 1.4}, "clock", "warning", "1.4 s ahead of"),
-        ({"deaf": {"20000": "Address in use"}}, "network", "failed", "20000 cannot be listened"),
+        (
+            {"listen_errors": (Cause(Code.PORT_NOT_LISTENING, port=20000, errno=98),)},
+            "network",
+            "failed",
+            "20000 cannot be listened",
+        ),
     ],
 )
 def test_what_one_host_differs_in_is_said_of_that_host(
@@ -105,9 +128,9 @@ def test_this_machines_script_is_what_the_others_are_held_to() -> None:
 
 
 def test_who_fails_alike_is_named_together_with_every_port() -> None:
-    missed = [Unreachable("10.0.0.3", 20000, "timeout"), Unreachable("10.0.0.3", 20001, "timeout")]
+    missed = [Unreachable("10.0.0.3", 20000, TIMEOUT), Unreachable("10.0.0.3", 20001, TIMEOUT)]
     owners = {"10.0.0.3:20000": "c", "10.0.0.3:20001": "c", "10.0.0.1:20000": "a"}
-    refused = Dialled([Unreachable("10.0.0.1", 20000, "refused")])
+    refused = Dialled([Unreachable("10.0.0.1", 20000, REFUSED)])
     checks = judged(
         host("a", dialled=Dialled(missed), calls=3),
         host("b", dialled=Dialled(missed), calls=3),
@@ -124,15 +147,15 @@ def test_who_fails_alike_is_named_together_with_every_port() -> None:
 
 
 def test_an_evaluator_that_reaches_nobody_is_only_warned_of() -> None:
-    lonely = host(
-        "b", ports=0, calls=1, dialled=Dialled([Unreachable("10.0.0.1", 20000, "refused")])
-    )
+    lonely = host("b", ports=0, calls=1, dialled=Dialled([Unreachable("10.0.0.1", 20000, REFUSED)]))
     assert bad(judged(host("a"), lonely)) == [("a", "network", "warning")]
 
 
 def test_addresses_of_ipv6_are_told_as_cluster_addresses_are() -> None:
     caller = host(
-        "b", calls=1, dialled=Dialled([Unreachable("fd00::1", 20000, "no route", "No route")])
+        "b",
+        calls=1,
+        dialled=Dialled([Unreachable("fd00::1", 20000, Cause(Code.NO_ROUTE, errno=113))]),
     )
     checks = judged(host("a"), caller, owners={"[fd00::1]:20000": "a"})
     assert any(

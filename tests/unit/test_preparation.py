@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.protocol import PROTOCOL, Hello, PortsHeld, PortsRefused
+from distrun.agent.protocol import PROTOCOL, Cause, Code, Hello, PortsHeld, PortsRefused
 from distrun.errors import HostError
 from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
@@ -15,6 +15,7 @@ from distrun.supervisor.preparation import Preparation
 
 MWM = "multi_worker_mirrored"
 SHORT = "only 0 of 1 ports from 23000 to 23000 are free"
+TOO_FEW = PortsRefused([Cause(Code.TOO_FEW_FREE_PORTS, total=1, text="23000-23000")])
 
 
 def preparation(hosts: list[str], **worker: Any) -> Preparation:
@@ -38,10 +39,10 @@ def preparation(hosts: list[str], **worker: Any) -> Preparation:
 
 def test_all_hosts_that_cannot_hold_their_ports_are_named() -> None:
     made = preparation(["h1", "h2", "h3"])
-    assert made.on_ports("h3", PortsRefused({}, SHORT)) is None
+    assert made.on_ports("h3", TOO_FEW) is None
     assert made.on_ports("h2", PortsHeld([23000], [])) is None
     with pytest.raises(HostError) as raised:
-        made.on_ports("h1", PortsRefused({}, SHORT))
+        made.on_ports("h1", TOO_FEW)
     assert raised.value.message == f"on h1 {SHORT}; on h3 {SHORT}"
     assert raised.value.hint == "widen `ports: {range: …}`"
 
@@ -50,23 +51,24 @@ def test_of_many_hosts_some_are_named() -> None:
     names = [f"h{number}" for number in range(9)]
     made = preparation(names)
     for name in names[:-1]:
-        assert made.on_ports(name, PortsRefused({}, SHORT)) is None
+        assert made.on_ports(name, TOO_FEW) is None
     with pytest.raises(HostError, match="; and 6 more hosts"):
-        made.on_ports(names[-1], PortsRefused({}, SHORT))
+        made.on_ports(names[-1], TOO_FEW)
 
 
 def test_where_descriptors_are_short_no_range_is_to_be_widened() -> None:
     made = preparation(["h1"])
-    refused = PortsRefused({}, "no port can be held: Too many open files", errno.EMFILE)
-    error = made.refusal("h1", refused)
+    cause = Cause(Code.FREE_PORTS_NOT_HELD, total=1, errno=errno.EMFILE)
+    error = made.refusal("h1", PortsRefused([cause]))
     assert error.message == "on h1 no port can be held: Too many open files"
     assert "ulimit -n" in (error.hint or "")
-    assert made.refusal("h1", refused._replace(number=errno.EPERM)).hint is None
+    cause = cause._replace(errno=errno.EPERM)
+    assert made.refusal("h1", PortsRefused([cause])).hint is None
 
 
 def test_another_name_of_the_same_machine_is_no_other_job() -> None:
     made = preparation(["a=m", "b=m", "c"], addresses=("a=m:23005", "b=m:23005", "c:23005"))
-    refused = PortsRefused({"23005": "another distrun job holds it"}, "")
+    refused = PortsRefused([Cause(Code.PORT_HELD_BY_JOB, port=23005)])
     error = made.refusal("b=m", refused)
     assert error.message == "port 23005 is wanted on a=m and on b=m: one machine"
     assert "name each machine once" in (error.hint or "")

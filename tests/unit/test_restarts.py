@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.lifecycle import (
     MOST_FREE_IN_A_ROW,
     SIGKILL,
@@ -171,7 +172,12 @@ def test_an_evaluator_that_cannot_be_executed_any_more_fails_no_job() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0")
     job.gone("evaluator:0", 1)
     backoff_over(job)
-    job(events.TaskNotStarted, task="evaluator:0", attempt=1, reason="gone")
+    job(
+        events.TaskNotStarted,
+        task="evaluator:0",
+        attempt=1,
+        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+    )
     assert job.verdict is None
     assert job.phases()["evaluator:0"] == "failed"
     job.gone("worker:0")
@@ -187,7 +193,12 @@ def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(b
         job.timed_out("run")
     job.gone("worker:0", 0 if by == "success" else 143)
     assert not any(isinstance(action, Finish) for action in job.actions)
-    job(events.TaskNotStarted, task="evaluator:0", attempt=1, reason="No such file")
+    job(
+        events.TaskNotStarted,
+        task="evaluator:0",
+        attempt=1,
+        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+    )
     assert [action for action in job.actions if isinstance(action, Finish)]
 
 
@@ -259,7 +270,12 @@ def test_a_program_that_cannot_be_executed_is_never_tried_again() -> None:
             job.exited(name, signal=SIGTERM)
     job.ended(*W)
     backoff_over(job)
-    actions = job(events.TaskNotStarted, task="worker:0", attempt=1, reason="no such program")
+    actions = job(
+        events.TaskNotStarted,
+        task="worker:0",
+        attempt=1,
+        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
+    )
     assert actions == told("worker:1", "worker:2")
     assert job.verdict == ("failed", 69, "distrun")
 

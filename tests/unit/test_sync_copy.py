@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import time
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distrun.supervisor.hosts.file_sender import Sender, listed
 
 from distrun.agent import agent_dir
 from distrun.agent.files import blob_cache
 from distrun.agent.files.receiver import FileReceiver
-from distrun.agent.protocol import Message, file_messages
+from distrun.agent.protocol import Cause, Code, Message, file_messages
+from distrun.cli.cause_text import cause_text
 from distrun.supervisor.hosts.file_delivery import Delivery
-from distrun.supervisor.hosts.file_sender import Sender, listed
 from distrun.sync.files import Survey
 from distrun.sync.manifest import LinkEntry, Manifest
 
@@ -91,7 +93,7 @@ class Host:
     @property
     def refused(self) -> str:
         found = [each for each in self.reports if isinstance(each, file_messages.FilesRefused)]
-        return found[0].reason if found else ""
+        return cause_text(found[0].cause) if found else ""
 
     def _to_supervisor(self) -> Any:
         def hear(message: Message) -> None:
@@ -251,7 +253,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
     host.expect(manifest_of(job))
     change(job / "big")
     host.go_on()
-    said = host.refused or host.sender.failure or ""
+    said = host.refused or cause_text(host.sender.failure)
     assert told in said
     assert "big" in said
     host.taker.leave()
@@ -356,18 +358,21 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
     assert host.refused == f"{host.copy}/a: File exists"
 
 
+NOT_WRITTEN = Cause(Code.FILE_NOT_WRITTEN, path="/h/files/n")
+
+
 @pytest.mark.parametrize(
-    ("reason", "hint"),
+    ("cause", "hint"),
     [
-        ("/h/files/n: File name too long", "rename it, leave it out with a .gitignore, or set XDG"),
-        ("/h/files: No space left on device", "make room there"),
-        ("/h/files: Disk quota exceeded", "make room there"),
-        ("'big' became shorter while it was being sent", None),
+        (NOT_WRITTEN._replace(errno=errno.ENAMETOOLONG), "rename it, leave it out with a .git"),
+        (NOT_WRITTEN._replace(errno=errno.ENOSPC), "make room there"),
+        (NOT_WRITTEN._replace(errno=errno.EDQUOT), "make room there"),
+        (Cause(Code.FILE_TRUNCATED, path="big"), None),
     ],
 )
-def test_what_to_do_about_files_that_a_host_cannot_have(reason: str, hint: str | None) -> None:
+def test_what_to_do_about_files_that_a_host_cannot_have(cause: Cause, hint: str | None) -> None:
     delivery: Any = Delivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
-    delivery.takes("h1", file_messages.FilesRefused(reason, 0.0))
-    assert delivery.error.message == f"h1 cannot have the program's files: {reason}"
+    delivery.takes("h1", file_messages.FilesRefused(cause, 0.0))
+    assert delivery.error.message == f"h1 cannot have the program's files: {cause_text(cause)}"
     assert (delivery.error.hint or "").startswith(hint or "")
     assert bool(delivery.error.hint) == bool(hint)

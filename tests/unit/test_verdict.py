@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.verdict.case import cases
 from distrun.verdict.judging import judge
 from distrun.verdict.model import Kind, Verdict
@@ -58,7 +59,6 @@ def on_two_hosts(behind: float = 0.0) -> Job:
 
 
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
-    reason = "the disk of its tasks' logs, '/x', is full"
     for is_local, variable in ((True, "DISTRUN_HOME"), (False, "XDG_STATE_HOME for its login")):
         job = Job()
         job.created(MWM)
@@ -72,7 +72,7 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
             gpus=(),
             is_local=is_local,
         )
-        job(events.HostFault, host="h1", reason=reason)
+        job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
         (verdict,) = verdicts(job)
         assert verdict.kind is Kind.DISK_FULL
         assert verdict.advice == f"make room there, or set {variable} to another disk"

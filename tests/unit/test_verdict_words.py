@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.spec.model import RestartSpec
 from distrun.verdict.case import cases
 from distrun.verdict.judging import judge
@@ -366,22 +369,22 @@ def test_the_advice_on_a_preemption_tells_when_it_is_free() -> None:
 
 
 UNABLE = {
-    "its log '/h/logs/w.log' cannot be opened: No such file or directory": "DISTRUN_HOME",
-    "its working folder '/u/job' cannot be entered: No such file or directory": "program.workdir",
-    "'x' is no program: its first line should be like #!/bin/sh": "check `program`",
+    Cause(Code.LOG_NOT_OPENED, path="/h/logs/w.log", errno=errno.ENOENT): "DISTRUN_HOME",
+    Cause(Code.WORKDIR_NOT_ENTERED, path="/u/job", errno=errno.ENOENT): "program.workdir",
+    Cause(Code.PROGRAM_FORMAT_UNKNOWN, name="x"): "check `program`",
 }
 
 
-@pytest.mark.parametrize("reason", UNABLE)
-def test_what_could_not_be_started_has_the_advice_for_its_reason(reason) -> None:
+@pytest.mark.parametrize("cause", UNABLE)
+def test_what_could_not_be_started_has_the_advice_for_its_cause(cause) -> None:
     job = Job()
     job.created(MWM)
     job.planned("worker:0")
-    job(events.TaskNotStarted, task="worker:0", attempt=0, reason=reason)
+    job(events.TaskNotStarted, task="worker:0", attempt=0, cause=cause)
     job.ended("worker:0")
     verdict = judged(job)
-    assert (verdict.kind, UNABLE[reason] in verdict.advice) == (Kind.NOT_STARTED, True)
-    assert ("the record was removed" in verdict.cause) == reason.startswith("its log")
+    assert (verdict.kind, UNABLE[cause] in verdict.advice) == (Kind.NOT_STARTED, True)
+    assert ("the record was removed" in verdict.cause) == (cause.code is Code.LOG_NOT_OPENED)
 
 
 @pytest.mark.parametrize(

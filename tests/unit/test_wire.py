@@ -26,6 +26,15 @@ VALUES[bytes] = st.binary(max_size=40)
 VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
 VALUES[Any] = JSON
+CAUSES = st.builds(
+    protocol.Cause, code=st.sampled_from(protocol.Code), path=TEXT, port=VALUES[int], text=TEXT
+)
+VALUES[protocol.Cause] = st.builds(
+    protocol.Cause,
+    code=st.sampled_from(protocol.Code),
+    status=st.none() | VALUES[int],
+    within=st.lists(CAUSES, max_size=2).map(tuple),
+)
 
 
 def _values(kind: Any) -> st.SearchStrategy[Any]:
@@ -141,12 +150,14 @@ def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes) -> None:
 
 def test_a_message_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "MAX_FRAME", 100)
-    with pytest.raises(ProtocolError, match="over the limit"):
-        encode(protocol.Fault("x" * 100, 0.0))
+    with pytest.raises(ProtocolError, match="message_too_long"):
+        encode(protocol.Configure(1, "x" * 100, "", None))
 
 
 def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> None:
-    sent = [protocol.Fault(f"{number} " + "x" * 10_000, 0.0) for number in range(200)]
+    sent = [
+        protocol.Configure(number, "x" * 10_000, "", None, variables=[]) for number in range(200)
+    ]
     for message in sent:
         pair.channel.send(message)
     assert pair.channel.pending

@@ -20,6 +20,8 @@ from distrun.agent.logs.index import LogIndexer
 from distrun.agent.protocol import (
     PROTOCOL,
     Ack,
+    Cause,
+    Code,
     Configure,
     Fault,
     Hello,
@@ -46,7 +48,7 @@ from distrun.agent.tasks.ports import PortHolder, PortTakenError
 from distrun.agent.tasks.task import LEFTOVER_GRACE, Task, owner_of
 
 if TYPE_CHECKING:
-    from distrun.agent.probe.probe import Preflight
+    from distrun.agent.probe.probe import Probe
 
 _PROGRESS_INTERVAL = 0.5
 _KILL_AGAIN = 0.02
@@ -64,7 +66,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._outbox: Outbox[Report] = Outbox()
         self._ports = PortHolder()
-        self._preflight: Optional[Preflight] = None
+        self._preflight: Optional[Probe] = None
         self._oom = OomWatch()
         self._tasks: Dict[str, Task] = {}
         self._logs: Optional[LogIndexer] = None
@@ -153,7 +155,7 @@ class Agent:
             orders = self._channel.receive()
         except ProtocolError as error:
             self._selector.unregister(self._channel.reader)
-            self._report(Fault(str(error), time.time()))
+            self._report_fault(error.cause)
             self._leave()
             return
         self._obey_all(orders)
@@ -196,18 +198,20 @@ class Agent:
         """Do what is a question of the preflight's."""
         if self._preflight is None:
             # Imported here, for most jobs have one host and none of it.
-            from distrun.agent.probe.probe import Preflight
+            from distrun.agent.probe.probe import Probe
 
-            self._preflight = Preflight(self._selector, self._ports, self._report, self._clock)
-        self._preflight.obey(order, self._folder)
+            self._preflight = Probe(self._selector, self._ports, self._report, self._clock)
+        self._preflight.execute(order, self._folder)
 
     def _report(self, report: Report) -> None:
         self._channel.send(report, self._outbox.add(report))
 
+    def _report_fault(self, cause: Cause) -> None:
+        self._report(Fault(cause, time.time()))
+
     def _configure(self, order: Configure) -> None:
         if order.protocol != PROTOCOL:
-            reason = "the supervisor speaks protocol {}, this agent {}"
-            self._report(Fault(reason.format(order.protocol, PROTOCOL), time.time()))
+            self._report_fault(Cause(Code.PROTOCOL_DIFFERS, count=order.protocol, total=PROTOCOL))
             self._leave()
             return
         self._job_id = order.job_id
@@ -215,8 +219,8 @@ class Agent:
         try:
             self._logs = self._open_logs(order)
         except OSError as error:
-            reason = "the folder {!r} for logs cannot be made: {}"
-            self._report(Fault(reason.format(order.folder, error.strerror), time.time()))
+            number = error.errno or 0
+            self._report_fault(Cause(Code.LOG_DIR_NOT_CREATED, path=order.folder, errno=number))
             return
         self._watch_logs()
         self._report(self._hello(order))
@@ -230,31 +234,28 @@ class Agent:
         return facts.hello(order.variables)
 
     def _hold_ports(self, order: HoldPorts) -> None:
-        taken: Dict[str, str] = {}
+        causes: List[Cause] = []
         held: List[int] = []
-        reason, number = "", 0
         for port in order.wanted:
             try:
                 self._ports.hold(port)
                 held.append(port)
             except PortTakenError as error:
-                taken[str(port)] = error.holder
+                causes.append(error.cause)
             except OSError as error:
-                reason = "port {} cannot be held: {}".format(port, error.strerror)
-                number = error.errno or 0
+                causes.append(Cause(Code.PORT_NOT_HELD, port=port, errno=error.errno or 0))
         chosen: List[int] = []
-        if not taken and not reason:
+        if not causes:
             try:
                 chosen = self._ports.hold_free(order.free, order.first, order.last)
             except PortTakenError as error:
-                reason = error.holder
+                causes = [error.cause]
             except OSError as error:
-                what = "no port can" if order.free == 1 else "{} ports cannot".format(order.free)
-                reason = "{} be held: {}".format(what, error.strerror)
                 number = error.errno or 0
-        if taken or reason:
+                causes = [Cause(Code.FREE_PORTS_NOT_HELD, total=order.free, errno=number)]
+        if causes:
             self._ports.release(held)
-            self._report(PortsRefused(taken, reason, number))
+            self._report(PortsRefused(causes))
         else:
             self._report(PortsHeld(chosen, list(order.wanted)))
 
@@ -264,36 +265,40 @@ class Agent:
         log = os.path.join(self._folder, order.log)
         notify = None
         env = program.environment(order)
+        failed = Code.LOG_NOT_OPENED
         try:
             if self._logs is not None:
                 self._logs.add(log)
+            failed = Code.LOG_NOT_WRITTEN
             if order.marker:
                 program.write_marker(log, order.marker)
+            failed = Code.PROCESS_NOT_MADE
             if order.notify:
                 notify = NotifySocket(order.task)
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
             execution = program.execute(order, log, env)
         except OSError as error:
-            reason = "it cannot be started: {}".format(error)
-            self._report(TaskNotStarted(order.task, order.attempt, reason, time.time()))
+            path = "" if failed is Code.PROCESS_NOT_MADE else order.log
+            cause = Cause(failed, path=path, errno=error.errno or 0)
+            self._report(TaskNotStarted(order.task, order.attempt, cause, time.time()))
             return
         task = Task(order, log, execution, notify, self._clock())
         self._tasks[order.task] = task
         self._selector.register(
-            execution.verdict, selectors.EVENT_READ, lambda: self._on_verdict(task)
+            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task)
         )
         if notify is not None:
             self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
 
-    def _on_verdict(self, task: Task) -> None:
+    def _on_exec_status(self, task: Task) -> None:
         if task.execution is None:
             return
-        self._selector.unregister(task.execution.verdict)
-        reason = program.read_verdict(task.execution, task.order)
+        self._selector.unregister(task.execution.exec_status)
+        cause = program.read_exec_status(task.execution, task.order)
         task.execution = None
-        if reason:
+        if cause is not None:
             self._forget(task)
-            self._report(TaskNotStarted(task.name, task.attempt, reason, time.time()))
+            self._report(TaskNotStarted(task.name, task.attempt, cause, time.time()))
             return
         self._report(TaskStarted(task.name, task.attempt, task.pid, time.time()))
         self._advance_all()
@@ -309,7 +314,7 @@ class Agent:
     def _on_signal(self) -> None:
         numbers = os.read(self._wakeup.fileno(), 4096)
         if signal.SIGTERM in numbers and self._leaving is None:
-            self._report(Fault("its agent was told to end by SIGTERM", time.time()))
+            self._report_fault(Cause(Code.AGENT_TERMINATED))
             self._leave()
         self._advance_all()
 
@@ -440,8 +445,7 @@ class Agent:
         """Say once that the disk is full, before anything that comes of it."""
         if self._logs is not None and not self._disk_is_full and self._logs.is_disk_full():
             self._disk_is_full = True
-            reason = "the disk of its tasks' logs, {!r}, is full".format(self._folder)
-            self._report(Fault(reason, time.time()))
+            self._report_fault(Cause(Code.LOG_DISK_FULL, path=self._folder))
 
     def _on_notify(self, task: Task) -> None:
         if task.notify is None:

@@ -7,6 +7,8 @@ import os
 import time
 from typing import List, Optional
 
+from distrun.agent.protocol import Cause, Code
+
 _AGENTS = "agents"
 _LONGEST_NAME = 48
 _OLD_SECONDS = 7 * 86400.0
@@ -14,7 +16,11 @@ _TRIAL = b"\0" * 4096
 
 
 class NoRoomError(Exception):
-    """There is no place to write on this host; the text says what was tried and why not."""
+    """There is no place to write on this host; the cause says what was tried and why not."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 def settle(job_id: str, host: str) -> str:
@@ -27,23 +33,23 @@ def settle(job_id: str, host: str) -> str:
         NoRoomError: nowhere.
     """
     prefix = "{}-{}-".format(_plain(job_id), _plain(host))
-    problems: List[str] = []
+    problems: List[Cause] = []
     for place in _places():
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
             folder = os.path.join(place, prefix + os.urandom(6).hex())
             os.mkdir(folder, 0o700)
         except OSError as error:
-            problems.append("{}: {}".format(place, error.strerror))
+            problems.append(Cause(Code.PATH_NOT_WRITABLE, path=place, errno=error.errno or 0))
             continue
         try:
             _try_writing(folder)
         except OSError as error:
             _remove(folder)
-            problems.append("{}: {}".format(place, error.strerror))
+            problems.append(Cause(Code.PATH_NOT_WRITABLE, path=place, errno=error.errno or 0))
             continue
         return folder
-    raise NoRoomError("; ".join(problems))
+    raise NoRoomError(Cause(Code.AGENT_DIR_NOT_CREATED, within=tuple(problems)))
 
 
 def leave(folder: str) -> None:

@@ -12,7 +12,6 @@ import select
 import selectors
 import signal
 import socket
-import time
 from typing import TYPE_CHECKING, List, NoReturn, Optional, Tuple, Union
 
 from distrun.agent import agent_dir
@@ -25,8 +24,9 @@ from distrun.agent.main import serve, take_link
 from distrun.agent.protocol import (
     Ack,
     AgentExiting,
+    Cause,
+    Code,
     Configure,
-    Fault,
     FollowLogs,
     HeartbeatAck,
     Hello,
@@ -164,8 +164,7 @@ class RemoteAgent(Agent):
     def _on_lease_over(self, lease: Lease) -> None:
         """A launching side that was only slow gets to hear why its tasks ended."""
         if not self._is_forsaken:
-            reason = "it had heard nothing from the launching side for {:g} s (timeouts.link)"
-            self._report(Fault(reason.format(self._lease), time.time()))
+            self._report_fault(Cause(Code.LEASE_EXPIRED, seconds=self._lease or 0.0))
         self._forsake(lease.grace)
 
     def _forsake(self, grace: float = LEFTOVER_GRACE) -> None:
@@ -185,7 +184,7 @@ class RemoteAgent(Agent):
             self._let_go()
         else:
             # Somebody hears it only where sshd's end of this host's link was killed.
-            self._report(Fault("its link to the launching side was closed there", time.time()))
+            self._report_fault(Cause(Code.LINK_CLOSED))
             self._forsake()
 
     def _let_go(self) -> None:
@@ -267,8 +266,7 @@ class RemoteAgent(Agent):
         try:
             self._folder = agent_dir.settle(order.job_id, order.host)
         except agent_dir.NoRoomError as error:
-            reason = "there is no place for logs on it: {}".format(error)
-            self._report(Fault(reason, time.time()))
+            self._report_fault(error.cause)
             self._forsake()
             return
         self._stay_due = self._clock() + _STAY_SECONDS

@@ -13,6 +13,8 @@ from typing import Any, Dict, Iterable
 
 from distrun.agent.protocol import (
     UNSENT_REPORTS,
+    Cause,
+    Code,
     Report,
     TaskEnded,
     TaskExited,
@@ -33,7 +35,7 @@ def leave(folder: str, unheard: Iterable[Report]) -> None:
         {
             "event": "Aborted",
             "at": time.time(),
-            "reason": "its supervisor died",
+            "cause": Cause(Code.SUPERVISOR_DIED).to_json(),
             "exit_code": _EXIT_DEFECT,
         },
         *told,
@@ -47,4 +49,7 @@ def leave(folder: str, unheard: Iterable[Report]) -> None:
 
 
 def _as_event(report: Any) -> Dict[str, Any]:
-    return {"event": type(report).__name__, **report._asdict()}
+    fields = report._asdict()
+    if isinstance(report, TaskNotStarted):
+        fields["cause"] = report.cause.to_json()
+    return {"event": type(report).__name__, **fields}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 
@@ -36,225 +37,12 @@ def _why(cause: Cause) -> str:
     return os.strerror(cause.errno)
 
 
-_CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
+def _on(cause: Cause) -> str:
+    return f"on {cause.host} " if cause.host else ""
 
-_TEXT: dict[Code, Callable[[Cause], str]] = {
-    # A task's program could not be executed.
-    Code.PROCESS_NOT_MADE: lambda c: f"a process for it could not be made: {_why(c)}",
-    Code.LOG_NOT_OPENED: lambda c: f"its log {c.path!r} cannot be opened: {_why(c)}",
-    Code.WORKDIR_NOT_ENTERED: lambda c: (
-        f"its working folder {c.path!r} cannot be entered: {_why(c)}"
-    ),
-    Code.PROGRAM_NOT_FOUND: lambda c: (
-        f"there is no program {c.name!r}{'' if '/' in c.name else ' in PATH'}"
-    ),
-    Code.INTERPRETER_NOT_FOUND: lambda c: (
-        f"{c.name!r} names an interpreter that is not there: {c.path}"
-    ),
-    Code.PROGRAM_NOT_EXECUTABLE: lambda c: (
-        f"{c.name!r} may not be executed: is it a file, and executable?"
-    ),
-    Code.PROGRAM_FORMAT_UNKNOWN: lambda c: (
-        f"{c.name!r} is no program: its first line should be like #!/bin/sh"
-    ),
-    Code.ARGUMENTS_TOO_LONG: lambda _: (
-        "its arguments and environment are too large for Linux (128 KiB for one string)"
-    ),
-    Code.PROGRAM_NOT_EXECUTED: lambda c: f"{c.name!r} cannot be executed: {_why(c)}",
-    Code.AGENT_DEFECT: lambda c: f"the agent failed before executing it: {c.text}",
-    # Decided by the plan.
-    Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
-    # A host could not be reached.
-    Code.SSH_NOT_STARTED: lambda c: f"ssh cannot be started: {_why(c)}",
-    Code.SSH_OPTION_REFUSED: lambda c: f"ssh refuses an option that it is given{_ssh(c)}",
-    Code.SSH_CONFIGURATION_REFUSED: lambda c: f"ssh refuses its configuration{_ssh(c)}",
-    Code.HOST_KEY_CHANGED: lambda c: f"its host key is not the one in known_hosts{_ssh(c)}",
-    Code.HOST_KEY_UNKNOWN: lambda c: f"its host key is not known{_ssh(c)}",
-    Code.LOGIN_REFUSED: lambda c: f"the login is refused{_ssh(c)}",
-    Code.SSH_NAME_NOT_RESOLVED: lambda c: f"its name cannot be resolved{_ssh(c)}",
-    Code.SSH_PORT_CLOSED: lambda c: f"nothing listens at its ssh port{_ssh(c)}",
-    Code.SSH_NO_ROUTE: lambda c: f"there is no way to it{_ssh(c)}",
-    Code.NO_COMMON_ALGORITHM: lambda c: (
-        f"it and the ssh of this machine have no algorithm in common{_ssh(c)}"
-    ),
-    Code.BANNER_MISSING: lambda c: (
-        f"its sshd, or the jump host or proxy on the way to it, does not answer{_ssh(c)}"
-    ),
-    Code.SSH_TIMED_OUT: lambda c: f"it does not answer{_ssh(c)}",
-    Code.CLOSED_BY_SSHD: lambda c: f"its sshd closes the connection{_ssh(c)}",
-    Code.CLOSED_BY_PROXY: lambda c: (
-        f"the proxy on the way to it, or its sshd, closes the connection{_ssh(c)}"
-    ),
-    Code.JUMP_HOST_FAILED: lambda c: (
-        f"its jump host{f' {c.name}' if c.name else ''}: {_within(c)}{_ssh(c)}"
-    ),
-    Code.SSH_FAILED: lambda c: f"ssh failed{_ssh(c)}",
-    Code.LOGIN_TIMED_OUT: lambda c: (
-        f"its login did not finish within {c.seconds:g} s"
-        f"{f'; it printed: {c.text}' if c.text else ''}"
-    ),
-    Code.PYTHON_MISSING: lambda c: f"there is no python3 on it{_ssh(c)}",
-    Code.PYTHON_TOO_OLD: lambda c: (
-        f"its python3 is {f'{c.name}, ' if c.name else ''}too old for distrun's agent"
-    ),
-    Code.PYTHON_NOT_EXECUTABLE: lambda c: f"its python3 cannot be executed{_ssh(c)}",
-    Code.ACCOUNT_RUNS_NO_COMMANDS: lambda c: f"its account runs no commands{_ssh(c)}",
-    Code.INPUT_TAKEN_BY_LOGIN: lambda c: (
-        f"what is sent to it does not reach Python there{_ssh(c)}"
-    ),
-    Code.REMOTE_DISK_FULL: lambda c: f"a disk there is full{_ssh(c)}",
-    Code.AGENT_NOT_STARTED: lambda c: (
-        f"its agent cannot be started: {_why(c)}"
-        if c.errno
-        else f"the agent could not start there{_ssh(c)}"
-    ),
-    Code.AGENT_NOT_CONFIGURED: lambda c: _within(c),
-    Code.HOST_UNUSABLE: lambda c: f"{c.host} cannot be used: {_within(c)}",
-    Code.HOSTS_UNUSABLE: lambda c: _listed(
-        f"{len(c.within)} of {c.count} hosts cannot be used", c
-    ),
-    # The link to an agent was lost, or the agent ended.
-    Code.AGENT_EXITED: lambda c: f"its agent {_exit(c)}{f' ({c.text})' if c.text else ''}",
-    Code.AGENT_SHUT_DOWN: lambda _: "its agent ended",
-    Code.AGENT_NOT_NEEDED: lambda _: "it is no longer needed",
-    Code.AGENT_GONE: lambda c: (
-        f"its agent is gone{_because(c)}: the host was restarted, or out of reach for longer than "
-        "timeouts.link"
-    ),
-    Code.AGENT_ABANDONED: lambda c: (
-        "it is out of reach, and its tasks go on (timeouts.link: off): end them there"
-        f"{f', with kill -9 {c.pid}, its agent' if c.pid else ''}"
-    ),
-    Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_exit(c)}",
-    Code.SSH_NOT_ANSWERED: lambda _: "no answer to ssh",
-    Code.SSH_NOT_ENDED: lambda _: "ssh does not end",
-    Code.HEARTBEAT_MISSING: lambda _: "no sign of life",
-    Code.HOST_SILENT_TOO_LONG: lambda c: (
-        f"no sign of life for {c.seconds:g} s (timeouts.link){_because(c)}"
-    ),
-    # The logs of a host are not all here.
-    Code.LOG_PART_MISSING: lambda c: f"a part of {c.path} is missing",
-    Code.LOG_COPY_NOT_WRITTEN: lambda c: f"the copy of {c.path} cannot be written: {_why(c)}",
-    Code.LOGS_LEFT_ON_HOST: lambda c: f"{_within(c)}; all of them are in {c.path} on {c.host}",
-    # Hosts cannot have the program's files.
-    Code.FILES_REFUSED: lambda c: f"{c.host} cannot have the program's files: {_within(c)}",
-    Code.FILES_REFUSED_BY_HOSTS: lambda c: _listed(
-        f"{len(c.within)} hosts cannot have the program's files", c
-    ),
-    # Hosts cannot be prepared for a job, or the job cannot go on.
-    Code.ONE_MACHINE_TWICE: lambda c: (
-        f"port {c.port} is wanted on {c.name} and on {c.host}: one machine"
-    ),
-    Code.PORTS_REFUSED: lambda c: "; ".join(f"on {c.host} {cause_text(each)}" for each in c.within),
-    Code.HOST_NOT_PREPARED: lambda c: f"{c.host} cannot be prepared: {_within(c)}",
-    Code.NO_HOST_ANSWERED: lambda _: "no host answered",
-    Code.SEVERAL: lambda c: _first_ones(c),
-    Code.SPEC_INVALID: lambda c: c.text,
-    Code.PREFLIGHT_FAILED: lambda c: (
-        f"the preflight failed: {c.text}"
-        f"{f', and {c.count - 1} more (`distrun events`)' if c.count > 1 else ''}"
-    ),
-    Code.PLAN_NOT_WRITTEN: lambda c: f"the plan {c.path} cannot be written: {_why(c)}",
-    Code.RECORD_NOT_WRITTEN: lambda c: f"the job's record {c.path} cannot be written: {_why(c)}",
-    Code.JOB_FOLDER_NOT_CREATED: lambda c: (
-        f"the job's folder {c.path} cannot be created: {_why(c)}"
-    ),
-    # TensorBoard ended, or was not started.
-    Code.TENSORBOARD_WITHOUT_HOST: lambda _: "is not started: no task runs on this machine",
-    Code.TENSORBOARD_NOT_STARTED: lambda c: (
-        f"could not be started: {_within(c) if c.within else _why(c)}"
-    ),
-    Code.TENSORBOARD_EXITED: lambda c: (
-        f"ended by itself ({signal_name(c.signal) if c.signal else c.status}); see {c.path}"
-    ),
-    # Somebody asked for the job's end.
-    Code.STOPPED_BY_COMMAND: lambda c: c.name,
-    Code.LAUNCH_SIGNALLED: lambda c: signal_name(c.signal),
-    Code.OUTPUT_READER_GONE: lambda _: "the end of its output's reader",
-    Code.SUPERVISOR_SIGNALLED: lambda c: f"{signal_name(c.signal)} to its supervisor",
-    Code.LAUNCH_COMMAND_DIED: lambda _: "the death of its launch command",
-}
 
-_ADVICE: dict[Code, Callable[[Cause], str | None]] = {
-    Code.PROGRAM_NOT_FOUND: lambda _: _CHECK_PROGRAM,
-    # A host could not be reached.
-    Code.SSH_NOT_STARTED: lambda _: "install OpenSSH's client",
-    Code.SSH_OPTION_REFUSED: lambda _: (
-        "correct ssh.options: ssh_config(5) has the options and what they can be"
-    ),
-    Code.SSH_CONFIGURATION_REFUSED: lambda _: (
-        "correct that line, or name another file with ssh.config_file"
-    ),
-    Code.HOST_KEY_CHANGED: lambda c: (
-        f"if it was set up anew, `{_command(c, 1)}` and `{_command(c)}` take the new key; if not, "
-        "somebody may be in between"
-    ),
-    Code.HOST_KEY_UNKNOWN: lambda c: (
-        f"log in once by hand, `{_command(c)}`, and compare the key it shows"
-    ),
-    Code.LOGIN_REFUSED: lambda c: (
-        f"`{_command(c)} true` must work without asking: ssh-copy-id puts your key there, ssh-add "
-        "unlocks it, ssh.user and ssh.identity_file say whose"
-    ),
-    Code.SSH_NAME_NOT_RESOLVED: lambda _: "correct it under hosts, or name it in ~/.ssh/config",
-    Code.SSH_PORT_CLOSED: lambda _: "is sshd running there, and at the port in ssh.port?",
-    Code.SSH_NO_ROUTE: lambda _: "is it switched on, and the network (VPN) up?",
-    Code.NO_COMMON_ALGORITHM: lambda _: (
-        "allow one that it offers, as in `ssh: {options: {HostKeyAlgorithms: +ssh-rsa}}`, or "
-        "bring its sshd up to date"
-    ),
-    Code.BANNER_MISSING: lambda _: (
-        "are all of them up, and no firewall in between? ssh.connect_timeout waits longer"
-    ),
-    Code.SSH_TIMED_OUT: lambda _: (
-        "is it switched on, and no firewall in between? ssh.connect_timeout waits longer"
-    ),
-    Code.CLOSED_BY_SSHD: lambda _: (
-        "its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in sshd_config may"
-    ),
-    Code.CLOSED_BY_PROXY: lambda c: (
-        f"`{_command(c)} true` must work; what leads there is the ProxyCommand or ProxyJump of "
-        "~/.ssh/config or ssh.options"
-    ),
-    Code.JUMP_HOST_FAILED: lambda c: _advice_within(c),
-    Code.SSH_FAILED: lambda c: f"try `{_command(c)} true`",
-    Code.LOGIN_TIMED_OUT: lambda c: (
-        f"does `{_command(c)} echo fine` print fine at once? If not, it may be out of reach, or a "
-        "shell profile there waits for something or takes the output"
-    ),
-    Code.PYTHON_MISSING: lambda _: "install Python 3.8 or newer there",
-    Code.PYTHON_TOO_OLD: lambda _: "make a Python 3.8 or newer the first python3 in its PATH",
-    Code.PYTHON_NOT_EXECUTABLE: lambda c: f"try `{_command(c)} python3 --version`",
-    Code.ACCOUNT_RUNS_NO_COMMANDS: lambda c: (
-        "give it a login shell there, or name another user with ssh.user: "
-        f"`{_command(c)} exec true` must print nothing"
-    ),
-    Code.INPUT_TAKEN_BY_LOGIN: lambda c: (
-        "does a shell profile there read standard input or start another shell, or the account "
-        f"run another command? `echo fine | {_command(c)} cat` must print fine"
-    ),
-    Code.REMOTE_DISK_FULL: lambda _: "make room on it",
-    Code.AGENT_NOT_STARTED: lambda c: (
-        f"try `{_command(c)} python3 --version`" if c.commands else None
-    ),
-    Code.AGENT_NOT_CONFIGURED: lambda c: (
-        f"make room there, or set {_folder_variable(c.name)} to a folder on another disk"
-    ),
-    Code.HOST_UNUSABLE: lambda c: _advice_within(c),
-    Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
-    Code.FILES_REFUSED: lambda c: _advice_within(c),
-    Code.FILES_REFUSED_BY_HOSTS: lambda c: _advice_within(c),
-    Code.ONE_MACHINE_TWICE: lambda _: (
-        "name each machine once in `hosts`, and give each task its own port"
-    ),
-    Code.PORTS_REFUSED: lambda c: _advice_within(c),
-    Code.HOST_NOT_PREPARED: lambda c: _advice_within(c),
-    Code.SEVERAL: lambda c: _advice_within(c),
-    Code.SPEC_INVALID: lambda c: c.name or None,
-    Code.JOB_FOLDER_NOT_CREATED: lambda _: (
-        "set DISTRUN_HOME to a folder that can be written, on a disk with room"
-    ),
-}
+def _port(cause: Cause) -> str:
+    return f"port {cause.port} on {cause.host}" if cause.host else f"port {cause.port}"
 
 
 def _within(cause: Cause) -> str:
@@ -303,5 +91,346 @@ def _command(cause: Cause, number: int = 0) -> str:
     return cause.commands[number] if number < len(cause.commands) else "ssh"
 
 
-def _folder_variable(name: str) -> str:
+def folder_variable(name: str) -> str:
+    """Return the variable that moves a folder to another disk, as advice names it."""
     return f"{name} for its login" if name.startswith("XDG") else name
+
+
+_CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
+
+_TEXT: dict[Code, Callable[[Cause], str]] = {
+    # A task's program could not be executed.
+    Code.PROCESS_NOT_MADE: lambda c: f"a process for it could not be made: {_why(c)}",
+    Code.LOG_NOT_OPENED: lambda c: f"its log {c.path!r} cannot be opened: {_why(c)}",
+    Code.WORKDIR_NOT_ENTERED: lambda c: (
+        f"its working folder {c.path!r} cannot be entered: {_why(c)}"
+    ),
+    Code.PROGRAM_NOT_FOUND: lambda c: (
+        f"there is no program {c.name!r}{'' if '/' in c.name else ' in PATH'}"
+    ),
+    Code.INTERPRETER_NOT_FOUND: lambda c: (
+        f"{c.name!r} names an interpreter that is not there: {c.path}"
+    ),
+    Code.PROGRAM_NOT_EXECUTABLE: lambda c: (
+        f"{c.name!r} may not be executed: is it a file, and executable?"
+    ),
+    Code.PROGRAM_FORMAT_UNKNOWN: lambda c: (
+        f"{c.name!r} is no program: its first line should be like #!/bin/sh"
+    ),
+    Code.ARGUMENTS_TOO_LONG: lambda _: (
+        "its arguments and environment are too large for Linux (128 KiB for one string)"
+    ),
+    Code.PROGRAM_NOT_EXECUTED: lambda c: f"{c.name!r} cannot be executed: {_why(c)}",
+    Code.AGENT_DEFECT: lambda c: f"the agent failed before executing it: {c.text}",
+    Code.LOG_NOT_WRITTEN: lambda c: f"its log {c.path!r} cannot be written: {_why(c)}",
+    # An agent cannot go on.
+    Code.AGENT_TERMINATED: lambda _: "its agent was told to end by SIGTERM",
+    Code.AGENT_DIR_NOT_CREATED: lambda c: (
+        f"there is no place for logs on it: {'; '.join(map(cause_text, c.within))}"
+    ),
+    Code.PATH_NOT_WRITABLE: lambda c: f"{c.path}: {_why(c)}",
+    Code.LOG_DIR_NOT_CREATED: lambda c: (
+        f"the folder {c.path!r} for logs cannot be created: {_why(c)}"
+    ),
+    Code.LOG_DISK_FULL: lambda c: f"the disk of its tasks' logs, {c.path!r}, is full",
+    Code.LEASE_EXPIRED: lambda c: (
+        f"its agent received nothing from the launching side for {c.seconds:g} s (timeouts.link)"
+    ),
+    Code.LINK_CLOSED: lambda _: "the launching side closed its link",
+    Code.SUPERVISOR_DIED: lambda _: "its supervisor died",
+    # A link carries something else than this protocol.
+    Code.PROTOCOL_DIFFERS: lambda c: (
+        f"the supervisor speaks protocol {c.count}, this agent {c.total}"
+    ),
+    Code.FRAME_TOO_LONG: lambda c: f"a frame of {c.count} bytes: noise on the link",
+    Code.MESSAGE_TOO_LONG: lambda c: f"a message of {c.count} bytes is over the limit",
+    Code.MESSAGE_INVALID: lambda c: f"not a message of this protocol: {c.text!r}",
+    Code.MESSAGE_UNEXPECTED: lambda c: f"received a {c.name} where a {c.text} was expected",
+    # Ports cannot be held.
+    Code.PORT_TAKEN: lambda c: (
+        f"{_port(c)} is taken{f': {c.name} (pid {c.pid}) has it' if c.pid else ''}"
+    ),
+    Code.PORT_HELD_BY_JOB: lambda c: f"{_port(c)} is taken: another distrun job holds it",
+    Code.PORT_PRIVILEGED: lambda c: f"{_port(c)} needs more rights, as all ports below 1024 do",
+    Code.PORT_NOT_HELD: lambda c: f"{_port(c)} cannot be held: {_why(c)}",
+    Code.FREE_PORTS_NOT_HELD: lambda c: (
+        f"{_on(c)}{'no port can' if c.total == 1 else f'{c.total} ports cannot'} be held: {_why(c)}"
+    ),
+    Code.TOO_FEW_FREE_PORTS: lambda c: (
+        f"{_on(c)}only {c.count} of {c.total} ports "
+        f"{'from {} to {}'.format(*c.text.split('-')) if c.text else 'on this host'} are free"
+    ),
+    # A host cannot have the program's files.
+    Code.FILE_NOT_WRITTEN: lambda c: f"{c.path}: {_why(c)}",
+    Code.FILE_NOT_READ: lambda c: f"{c.path!r} cannot be sent: {_why(c)}",
+    Code.FILE_CHANGED: lambda c: (
+        f"{c.path!r} changed while it was being sent; launch again, or leave it out with a "
+        ".gitignore"
+    ),
+    Code.FILE_TRUNCATED: lambda c: f"{c.path!r} became shorter while it was being sent",
+    Code.DISK_UNRELIABLE: lambda _: "a disk there does not keep what is written to it",
+    Code.DIGEST_INVALID: lambda c: f"{c.text!r} is not a SHA-256",
+    Code.PATH_OUTSIDE_TREE: lambda c: f"{c.path!r} is not a path inside the program's files",
+    Code.LINK_OUTSIDE_TREE: lambda c: (
+        f"the link {c.path!r} leads out of the program's files, to {c.name!r}"
+    ),
+    # A host was probed before the first task started.
+    Code.PROBE_NOT_STARTED: lambda c: f"no process could be made: {_why(c)}",
+    Code.PROBE_TIMED_OUT: lambda _: "it took too long",
+    Code.PROBE_DIED: lambda _: "its process died",
+    Code.PORT_NOT_LISTENING: lambda c: f"port {c.port} cannot be listened on: {_why(c)}",
+    Code.CONNECTION_REFUSED: lambda _: (
+        "refused: a firewall rejects it, or it is not that host's address"
+    ),
+    Code.CONNECTION_TIMED_OUT: lambda c: (
+        f"no answer within {c.seconds:g} s: a firewall drops it, or nothing has that address"
+    ),
+    Code.NO_ROUTE: lambda c: (
+        f"there is no way to it ({_why(c)}): a firewall rejects it, or the networks are not joined"
+    ),
+    Code.CONNECTION_FAILED: _why,
+    Code.NAME_NOT_RESOLVED: lambda c: (
+        f"the name cannot be looked up there ({c.text or f'no answer within {c.seconds:g} s'})"
+    ),
+    Code.GREETING_MISSING: lambda c: (
+        "the connection is accepted, but nothing of this job answers"
+        f"{f' ({_why(c)})' if c.errno else ''}"
+    ),
+    Code.GREETING_DIFFERENT: lambda _: "another program answers there",
+    Code.SCRIPT_NOT_READ: lambda c: f"{c.path} cannot be read: {_why(c)}",
+    Code.INTERPRETER_FAILED: lambda c: (
+        _why(c) if c.errno else f"it exited with {c.status}{f'; {c.text}' if c.text else ''}"
+    ),
+    # Decided by the plan.
+    Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
+    # A host could not be reached.
+    Code.SSH_NOT_STARTED: lambda c: f"ssh cannot be started: {_why(c)}",
+    Code.SSH_OPTION_REFUSED: lambda c: f"ssh refuses an option that it is given{_ssh(c)}",
+    Code.SSH_CONFIGURATION_REFUSED: lambda c: f"ssh refuses its configuration{_ssh(c)}",
+    Code.HOST_KEY_CHANGED: lambda c: f"its host key is not the one in known_hosts{_ssh(c)}",
+    Code.HOST_KEY_UNKNOWN: lambda c: f"its host key is not known{_ssh(c)}",
+    Code.LOGIN_REFUSED: lambda c: f"the login is refused{_ssh(c)}",
+    Code.SSH_NAME_NOT_RESOLVED: lambda c: f"its name cannot be resolved{_ssh(c)}",
+    Code.SSH_PORT_CLOSED: lambda c: f"nothing listens at its ssh port{_ssh(c)}",
+    Code.SSH_NO_ROUTE: lambda c: f"there is no way to it{_ssh(c)}",
+    Code.NO_COMMON_ALGORITHM: lambda c: (
+        f"it and the ssh of this machine have no algorithm in common{_ssh(c)}"
+    ),
+    Code.BANNER_MISSING: lambda c: (
+        f"its sshd, or the jump host or proxy on the way to it, does not answer{_ssh(c)}"
+    ),
+    Code.SSH_TIMED_OUT: lambda c: f"it does not answer{_ssh(c)}",
+    Code.CLOSED_BY_SSHD: lambda c: f"its sshd closes the connection{_ssh(c)}",
+    Code.CLOSED_BY_PROXY: lambda c: (
+        f"the proxy on the way to it, or its sshd, closes the connection{_ssh(c)}"
+    ),
+    Code.JUMP_HOST_FAILED: lambda c: (
+        f"its jump host{f' {c.name}' if c.name else ''}: {_within(c)}{_ssh(c)}"
+    ),
+    Code.SSH_FAILED: lambda c: f"ssh failed{_ssh(c)}",
+    Code.LOGIN_TIMED_OUT: lambda c: (
+        f"its login did not finish within {c.seconds:g} s"
+        f"{f'; it printed: {c.text}' if c.text else ''}"
+    ),
+    Code.PYTHON_MISSING: lambda c: f"there is no python3 on it{_ssh(c)}",
+    Code.PYTHON_TOO_OLD: lambda c: (
+        f"its python3 is {f'{c.name}, ' if c.name else ''}too old for distrun's agent"
+    ),
+    Code.PYTHON_NOT_EXECUTABLE: lambda c: f"its python3 cannot be executed{_ssh(c)}",
+    Code.ACCOUNT_RUNS_NO_COMMANDS: lambda c: f"its account runs no commands{_ssh(c)}",
+    Code.INPUT_TAKEN_BY_LOGIN: lambda c: f"what is sent to it does not reach Python there{_ssh(c)}",
+    Code.REMOTE_DISK_FULL: lambda c: f"a disk there is full{_ssh(c)}",
+    Code.AGENT_NOT_STARTED: lambda c: (
+        f"its agent cannot be started: {_why(c)}"
+        if c.errno
+        else f"the agent could not start there{_ssh(c)}"
+    ),
+    Code.AGENT_NOT_CONFIGURED: _within,
+    Code.HOST_UNUSABLE: lambda c: f"{c.host} cannot be used: {_within(c)}",
+    Code.HOSTS_UNUSABLE: lambda c: _listed(f"{len(c.within)} of {c.count} hosts cannot be used", c),
+    # The link to an agent was lost, or the agent ended.
+    Code.AGENT_EXITED: lambda c: f"its agent {_exit(c)}{f' ({c.text})' if c.text else ''}",
+    Code.AGENT_SHUT_DOWN: lambda _: "its agent ended",
+    Code.AGENT_NOT_NEEDED: lambda _: "it is no longer needed",
+    Code.AGENT_GONE: lambda c: (
+        f"its agent is gone{_because(c)}: the host was restarted, or out of reach for longer than "
+        "timeouts.link"
+    ),
+    Code.AGENT_ABANDONED: lambda c: (
+        "it is out of reach, and its tasks go on (timeouts.link: off): end them there"
+        f"{f', with kill -9 {c.pid}, its agent' if c.pid else ''}"
+    ),
+    Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_exit(c)}",
+    Code.SSH_NOT_ANSWERED: lambda _: "no answer to ssh",
+    Code.SSH_NOT_ENDED: lambda _: "ssh does not end",
+    Code.HEARTBEAT_MISSING: lambda _: "no sign of life",
+    Code.HOST_SILENT_TOO_LONG: lambda c: (
+        f"no sign of life for {c.seconds:g} s (timeouts.link){_because(c)}"
+    ),
+    # The logs of a host are not all here.
+    Code.LOG_PART_MISSING: lambda c: f"a part of {c.path} is missing",
+    Code.LOG_COPY_NOT_WRITTEN: lambda c: f"the copy of {c.path} cannot be written: {_why(c)}",
+    Code.LOGS_LEFT_ON_HOST: lambda c: f"{_within(c)}; all of them are in {c.path} on {c.host}",
+    # Hosts cannot have the program's files.
+    Code.FILES_REFUSED: lambda c: f"{c.host} cannot have the program's files: {_within(c)}",
+    Code.FILES_REFUSED_BY_HOSTS: lambda c: _listed(
+        f"{len(c.within)} hosts cannot have the program's files", c
+    ),
+    # Hosts cannot be prepared for a job, or the job cannot go on.
+    Code.ONE_MACHINE_TWICE: lambda c: (
+        f"port {c.port} is wanted on {c.name} and on {c.host}: one machine"
+    ),
+    Code.PORTS_REFUSED: _within,
+    Code.HOST_NOT_PREPARED: lambda c: f"{c.host} cannot be prepared: {_within(c)}",
+    Code.NO_HOST_ANSWERED: lambda _: "no host answered",
+    Code.SEVERAL: _first_ones,
+    Code.SPEC_INVALID: lambda c: c.text,
+    Code.PREFLIGHT_FAILED: lambda c: (
+        f"the preflight failed: {c.text}"
+        f"{f', and {c.count - 1} more (`distrun events`)' if c.count > 1 else ''}"
+    ),
+    Code.PLAN_NOT_WRITTEN: lambda c: f"the plan {c.path} cannot be written: {_why(c)}",
+    Code.RECORD_NOT_WRITTEN: lambda c: f"the job's record {c.path} cannot be written: {_why(c)}",
+    Code.JOB_FOLDER_NOT_CREATED: lambda c: (
+        f"the job's folder {c.path} cannot be created: {_why(c)}"
+    ),
+    # TensorBoard ended, or was not started.
+    Code.TENSORBOARD_WITHOUT_HOST: lambda _: "is not started: no task runs on this machine",
+    Code.TENSORBOARD_NOT_STARTED: lambda c: (
+        f"could not be started: {_within(c) if c.within else _why(c)}"
+    ),
+    Code.TENSORBOARD_EXITED: lambda c: (
+        f"ended by itself ({signal_name(c.signal) if c.signal else c.status}); see {c.path}"
+    ),
+    # Somebody asked for the job's end.
+    Code.STOPPED_BY_COMMAND: lambda c: c.name,
+    Code.LAUNCH_SIGNALLED: lambda c: signal_name(c.signal),
+    Code.OUTPUT_READER_GONE: lambda _: "the end of its output's reader",
+    Code.SUPERVISOR_SIGNALLED: lambda c: f"{signal_name(c.signal)} to its supervisor",
+    Code.LAUNCH_COMMAND_DIED: lambda _: "the death of its launch command",
+}
+
+_ALLOW = (
+    "let the hosts reach each other's ports by TCP; `ports: {range: 20000-21000}` keeps them in a "
+    "range that a firewall can allow"
+)
+_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def _advice_on_ports(cause: Cause) -> str | None:
+    if cause.errno in _NO_DESCRIPTORS:
+        return "raise the limit on open files there (`ulimit -n`), or put fewer tasks on it"
+    return None
+
+
+def _advice_on_writing(cause: Cause) -> str:
+    if cause.is_disk_full:
+        return (
+            "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login "
+            "to another disk"
+        )
+    return (
+        "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
+        "folder that can have it"
+    )
+
+
+_ADVICE: dict[Code, Callable[[Cause], str | None]] = {
+    Code.PROGRAM_NOT_FOUND: lambda _: _CHECK_PROGRAM,
+    Code.PORT_TAKEN: lambda _: "end what holds it, or give another address in `cluster`",
+    Code.PORT_HELD_BY_JOB: lambda _: "end what holds it, or give another address in `cluster`",
+    Code.PORT_PRIVILEGED: lambda _: "give another address in `cluster`",
+    Code.PORT_NOT_HELD: _advice_on_ports,
+    Code.FREE_PORTS_NOT_HELD: _advice_on_ports,
+    Code.TOO_FEW_FREE_PORTS: lambda _: "widen `ports: {range: …}`",
+    Code.FILE_NOT_WRITTEN: _advice_on_writing,
+    Code.CONNECTION_REFUSED: lambda _: f"{_ALLOW}; {_ADDRESS}",
+    Code.CONNECTION_TIMED_OUT: lambda _: f"{_ALLOW}; {_ADDRESS}",
+    Code.NO_ROUTE: lambda _: f"{_ALLOW}; {_ADDRESS}",
+    Code.CONNECTION_FAILED: lambda _: _ADDRESS,
+    Code.NAME_NOT_RESOLVED: lambda _: (
+        "name it in DNS or in /etc/hosts on every host, or give the hosts' `address:`"
+    ),
+    Code.GREETING_MISSING: lambda _: (
+        f"something in between accepts connections, such as a proxy or a gateway; {_ADDRESS}"
+    ),
+    Code.GREETING_DIFFERENT: lambda _: _ADDRESS,
+    # A host could not be reached.
+    Code.SSH_NOT_STARTED: lambda _: "install OpenSSH's client",
+    Code.SSH_OPTION_REFUSED: lambda _: (
+        "correct ssh.options: ssh_config(5) has the options and what they can be"
+    ),
+    Code.SSH_CONFIGURATION_REFUSED: lambda _: (
+        "correct that line, or name another file with ssh.config_file"
+    ),
+    Code.HOST_KEY_CHANGED: lambda c: (
+        f"if it was set up anew, `{_command(c, 1)}` and `{_command(c)}` take the new key; if not, "
+        "somebody may be in between"
+    ),
+    Code.HOST_KEY_UNKNOWN: lambda c: (
+        f"log in once by hand, `{_command(c)}`, and compare the key it shows"
+    ),
+    Code.LOGIN_REFUSED: lambda c: (
+        f"`{_command(c)} true` must work without asking: ssh-copy-id puts your key there, ssh-add "
+        "unlocks it, ssh.user and ssh.identity_file say whose"
+    ),
+    Code.SSH_NAME_NOT_RESOLVED: lambda _: "correct it under hosts, or name it in ~/.ssh/config",
+    Code.SSH_PORT_CLOSED: lambda _: "is sshd running there, and at the port in ssh.port?",
+    Code.SSH_NO_ROUTE: lambda _: "is it switched on, and the network (VPN) up?",
+    Code.NO_COMMON_ALGORITHM: lambda _: (
+        "allow one that it offers, as in `ssh: {options: {HostKeyAlgorithms: +ssh-rsa}}`, or "
+        "bring its sshd up to date"
+    ),
+    Code.BANNER_MISSING: lambda _: (
+        "are all of them up, and no firewall in between? ssh.connect_timeout waits longer"
+    ),
+    Code.SSH_TIMED_OUT: lambda _: (
+        "is it switched on, and no firewall in between? ssh.connect_timeout waits longer"
+    ),
+    Code.CLOSED_BY_SSHD: lambda _: (
+        "its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in sshd_config may"
+    ),
+    Code.CLOSED_BY_PROXY: lambda c: (
+        f"`{_command(c)} true` must work; what leads there is the ProxyCommand or ProxyJump of "
+        "~/.ssh/config or ssh.options"
+    ),
+    Code.JUMP_HOST_FAILED: _advice_within,
+    Code.SSH_FAILED: lambda c: f"try `{_command(c)} true`",
+    Code.LOGIN_TIMED_OUT: lambda c: (
+        f"does `{_command(c)} echo fine` print fine at once? If not, it may be out of reach, or a "
+        "shell profile there waits for something or takes the output"
+    ),
+    Code.PYTHON_MISSING: lambda _: "install Python 3.8 or newer there",
+    Code.PYTHON_TOO_OLD: lambda _: "make a Python 3.8 or newer the first python3 in its PATH",
+    Code.PYTHON_NOT_EXECUTABLE: lambda c: f"try `{_command(c)} python3 --version`",
+    Code.ACCOUNT_RUNS_NO_COMMANDS: lambda c: (
+        "give it a login shell there, or name another user with ssh.user: "
+        f"`{_command(c)} exec true` must print nothing"
+    ),
+    Code.INPUT_TAKEN_BY_LOGIN: lambda c: (
+        "does a shell profile there read standard input or start another shell, or the account "
+        f"run another command? `echo fine | {_command(c)} cat` must print fine"
+    ),
+    Code.REMOTE_DISK_FULL: lambda _: "make room on it",
+    Code.AGENT_NOT_STARTED: lambda c: (
+        f"try `{_command(c)} python3 --version`" if c.commands else None
+    ),
+    Code.AGENT_NOT_CONFIGURED: lambda c: (
+        f"make room there, or set {folder_variable(c.name)} to a folder on another disk"
+    ),
+    Code.HOST_UNUSABLE: _advice_within,
+    Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
+    Code.FILES_REFUSED: _advice_within,
+    Code.FILES_REFUSED_BY_HOSTS: _advice_within,
+    Code.ONE_MACHINE_TWICE: lambda _: (
+        "name each machine once in `hosts`, and give each task its own port"
+    ),
+    Code.PORTS_REFUSED: _advice_within,
+    Code.HOST_NOT_PREPARED: _advice_within,
+    Code.SEVERAL: _advice_within,
+    Code.SPEC_INVALID: lambda c: c.name or None,
+    Code.JOB_FOLDER_NOT_CREATED: lambda _: (
+        "set DISTRUN_HOME to a folder that can be written, on a disk with room"
+    ),
+}

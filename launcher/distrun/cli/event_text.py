@@ -6,6 +6,7 @@ from functools import singledispatchmethod
 
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
+from distrun.cli.cause_text import cause_text, cause_with_advice
 from distrun.cli.progress import progress_words
 from distrun.cli.text_format import (
     format_bytes,
@@ -41,7 +42,7 @@ def verdict_words(event: events.VerdictReached) -> str:
 
 def logs_incomplete_words(event: events.LogsIncomplete) -> str:
     """That a gone host's logs could not all be fetched, and what became of them."""
-    return f"the logs of {event.host}'s tasks are not all here: {event.reason}"
+    return f"the logs of {event.host}'s tasks are not all here: {cause_text(event.cause)}"
 
 
 def files_preserved_words(event: events.FilesPreserved) -> str:
@@ -103,15 +104,15 @@ class Story:
 
     @_say.register
     def _(self, event: events.HostFault) -> str:
-        return f"{event.host} cannot go on: {event.reason}"
+        return f"{event.host} cannot go on: {cause_text(event.cause)}"
 
     @_say.register
     def _(self, event: events.HostLost) -> str:
-        return f"{event.host} is lost: {event.reason}"
+        return f"{event.host} is lost: {cause_text(event.cause)}"
 
     @_say.register
     def _(self, event: events.LinkLost) -> str:
-        return f"the link to {event.host} is lost: {event.reason}"
+        return f"the link to {event.host} is lost: {cause_text(event.cause)}"
 
     @_say.register
     def _(self, event: events.LinkRestored) -> str:
@@ -167,7 +168,8 @@ class Story:
 
     @_say.register
     def _(self, event: events.Aborted) -> str:
-        return f"it cannot go on: {event.reason}"
+        reason = cause_with_advice(event.cause)
+        return f"it cannot go on: {reason}"
 
     @_say.register
     def _(self, event: events.TaskStarted) -> str:
@@ -176,7 +178,7 @@ class Story:
 
     @_say.register
     def _(self, event: events.TaskNotStarted) -> str:
-        return f"{event.task} could not be started: {event.reason}"
+        return f"{event.task} could not be started: {cause_text(event.cause)}"
 
     @_say.register
     def _(self, event: events.TaskExited) -> str:
@@ -206,12 +208,12 @@ class Story:
 
     @_say.register
     def _(self, event: events.TensorBoardEnded) -> str:
-        return f"TensorBoard {event.how}"
+        return f"TensorBoard {cause_text(event.cause)}"
 
     @_say.register
     def _(self, event: events.StopRequested) -> str:
         return (
-            f"asked to stop by {event.reason}: {signal_name(event.signal)}, "
+            f"asked to stop by {cause_text(event.cause)}: {signal_name(event.signal)}, "
             f"SIGKILL after {event.grace:g} s"
         )
 

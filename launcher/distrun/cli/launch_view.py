@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.cli import console
+from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import (
     files_preserved_words,
     logs_incomplete_words,
@@ -137,7 +138,7 @@ def _message(event: events.Event, state: JobState) -> str | None:  # noqa: PLR09
         return f"the link to {event.host} is restored"
     if isinstance(event, (events.HostLost, events.HostFault)) and state.outcome is None:
         how = "is lost" if isinstance(event, events.HostLost) else "cannot go on"
-        return f"{event.host} {how}: {event.reason}; the job goes on without it"
+        return f"{event.host} {how}: {cause_text(event.cause)}; the job goes on without it"
     return None
 
 

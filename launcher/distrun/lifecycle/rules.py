@@ -8,6 +8,7 @@ from functools import singledispatch
 from typing import Any
 
 from distrun import events
+from distrun.cli.cause_text import cause_text, cause_with_advice
 from distrun.errors import HostError, StartTimeoutError
 from distrun.events import Event, Outcome
 from distrun.lifecycle.actions import Action, SetTimer, StartTask
@@ -96,7 +97,6 @@ def _(event: events.HostReady, state: JobState) -> Result:
         hostname=event.hostname,
         kind=event.kind,
         pid_namespace=event.pid_namespace,
-        folder_variable=event.folder_variable,
         behind=event.behind,
     )
     return replace(state, hosts={**state.hosts, event.host: host}), []
@@ -123,7 +123,10 @@ def _(event: events.JobPlanned, state: JobState) -> Result:
 @_step.register
 def _(event: events.Aborted, state: JobState) -> Result:
     outcome = Outcome(
-        result="failed", exit_code=event.exit_code, origin="distrun", cause=event.reason
+        result="failed",
+        exit_code=event.exit_code,
+        origin="distrun",
+        cause=cause_with_advice(event.cause),
     )
     return conclude(state, outcome, event.at)
 
@@ -155,7 +158,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> Result:
         attempt=event.attempt,
         exited_at=event.at,
         ended_at=event.at,
-        reason=event.reason,
+        reason=cause_text(event.cause),
     )
     state = state.with_tasks([failed])
     # One that ran before and cannot now is one more way in which an evaluator may fail.
@@ -165,7 +168,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> Result:
         result="failed",
         exit_code=HostError.exit_code,
         origin="distrun",
-        cause=f"{event.task} could not be started: {event.reason}",
+        cause=f"{event.task} could not be started: {failed.reason}",
         task=event.task,
     )
     return conclude(state, outcome, event.at)
@@ -240,7 +243,7 @@ def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the
 @_step.register
 def _(event: events.HostLost, state: JobState) -> Result:
     is_needed, unstarted = _is_needed(state, event.host), state.unstarted
-    changes = {"lost": event.reason, "link_lost": None, "link_lost_at": None}
+    changes = {"lost": cause_text(event.cause), "link_lost": None, "link_lost_at": None}
     state, actions = _give_up_host(state, event.host, **changes)
     state = state.with_tasks(
         _lost_with_its_host(task, event)
@@ -248,7 +251,9 @@ def _(event: events.HostLost, state: JobState) -> Result:
         if task.host == event.host and not task.has_ended
     )
     if is_needed:
-        return conclude(state, lost_host(f"{event.host} was lost: {event.reason}"), event.at)
+        return conclude(
+            state, lost_host(f"{event.host} was lost: {cause_text(event.cause)}"), event.at
+        )
     if state.unstarted < unstarted:
         state, more = check_started(state)
         actions += more
@@ -288,13 +293,15 @@ def _lost_with_its_host(task: TaskState, event: events.HostLost) -> TaskState:
         phase=TaskPhase.FAILED,
         exited_at=event.at,
         ended_at=event.at,
-        reason=f"lost with its host: {event.reason}",
+        reason=f"lost with its host: {cause_text(event.cause)}",
     )
 
 
 @_step.register
 def _(event: events.LinkLost, state: JobState) -> Result:
-    return _change_host(state, event.host, link_lost=event.reason, link_lost_at=event.at), []
+    return _change_host(
+        state, event.host, link_lost=cause_text(event.cause), link_lost_at=event.at
+    ), []
 
 
 @_step.register
@@ -312,8 +319,9 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 @_step.register
 def _(event: events.HostFault, state: JobState) -> Result:
     if _is_needed(state, event.host):
-        return conclude(state, lost_host(f"{event.host} cannot go on: {event.reason}"), event.at)
-    return _give_up_host(state, event.host, fault=event.reason)
+        cause = f"{event.host} cannot go on: {cause_text(event.cause)}"
+        return conclude(state, lost_host(cause), event.at)
+    return _give_up_host(state, event.host, fault=cause_text(event.cause))
 
 
 @_step.register
@@ -322,7 +330,7 @@ def _(event: events.StopRequested, state: JobState) -> Result:
         result="stopped",
         exit_code=event.exit_code,
         origin="distrun",
-        cause=f"stopped by {event.reason}",
+        cause=f"stopped by {cause_text(event.cause)}",
     )
     if state.outcome is None:
         return conclude(state, outcome, event.at, signal=event.signal, grace=event.grace)

@@ -135,8 +135,6 @@ class HostState:
     """How it is reached, for people."""
     pid_namespace: str = ""
     """Where its process ids hold."""
-    folder_variable: str = "DISTRUN_HOME"
-    """The variable that moves the folder of its tasks' logs to another disk."""
     link_lost: str | None = None
     """Why there is no link to its agent just now."""
     link_lost_at: float | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from distrun.agent.protocol import Cause
     from distrun.agent.protocol.probe_messages import Dialled, Inspected
 
 
@@ -24,8 +25,8 @@ class HostFindings:
     host: str
     offset: float = 0.0
     tolerance: float = 0.0
-    deaf: dict[str, str] = field(default_factory=dict)
-    """The ports that it could not listen on, and why."""
+    listen_errors: tuple[Cause, ...] = ()
+    """Why it could not listen on some of its ports."""
     dialled: Dialled | None = None
     calls: int = 0
     ports: int = 0
@@ -41,7 +42,6 @@ class Findings:
         machines: the names and addresses by which tasks reach each other.
         digest: SHA-256 of the script as this machine has it, empty where it is not known.
         is_sent: whether distrun sends the script to other hosts.
-        seconds: how long each call was waited for.
         job_disk: bytes free where the job's record is; None where that is not known.
     """
 
@@ -50,6 +50,5 @@ class Findings:
     machines: tuple[str, ...] = ()
     digest: str = ""
     is_sent: bool = False
-    seconds: float
     job_folder: str = ""
     job_disk: int | None = None

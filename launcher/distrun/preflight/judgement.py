@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from distrun.cli.cause_text import cause_text
 from distrun.plan import proxy_use
 from distrun.preflight.checks import Check, Grade
 from distrun.preflight.reach import judge_reach
@@ -48,7 +49,8 @@ def _judge_host(found: HostFindings) -> Iterator[Check]:
             host=found.host,
             subject="inspection",
             grade=Grade.WARNING,
-            text=f"programs and disks could not be looked at: {found.inspected.failure}",
+            text="programs and disks could not be looked at: "
+            f"{cause_text(found.inspected.failure)}",
             advice="a file system there may hang: does `df` end?",
         )
     far = abs(found.offset) - found.tolerance > _FAR_CLOCKS
@@ -89,26 +91,24 @@ def _judge_job_disk(findings: Findings) -> Iterator[Check]:
 
 
 def _judge_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> Iterator[Check]:
-    def check(subject: str, problem: str, text: str, good: str, advice: str) -> Check:
+    def check(subject: str, problem: str, good: str, advice: str) -> Check:
         return Check(
             host=host,
             subject=subject,
             grade=Grade.FAILED if problem else Grade.OK,
-            text=f"{text}: {problem}" if problem else good,
+            text=problem or good,
             advice=advice if problem else None,
         )
 
     yield check(
         "workdir",
-        facts.workdir_problem,
-        f"the working folder {facts.workdir} cannot be entered",
+        cause_text(facts.workdir_problem) if facts.workdir_problem else "",
         facts.workdir,
         "make it there, or name one with program.workdir or the host's `workdir`",
     )
     yield check(
         "program",
-        facts.program_problem,
-        f"{facts.program} cannot be run",
+        cause_text(facts.program_problem) if facts.program_problem else "",
         facts.program,
         "install it there, or name another with program.python or the host's `python`"
         if facts.is_python
@@ -119,8 +119,10 @@ def _judge_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> I
         proxied = some(proxy.machines)
         yield check(
             "proxies",
-            f"gRPC would go there for {proxied}" if proxied else "",
-            f"{proxy.variable} is set and no_proxy leaves hosts of the cluster out",
+            f"{proxy.variable} is set and no_proxy leaves hosts of the cluster out: gRPC would go "
+            f"there for {proxied}"
+            if proxied
+            else "",
             f"{proxy.variable} is not used between the hosts",
             f"add them to no_proxy (no_grpc_proxy), or set {proxy.variable} to nothing under "
             "program.env",
@@ -138,7 +140,7 @@ def _judge_scripts(findings: Findings, looked: Sequence[Looked]) -> Iterator[Che
             continue
         grade, text, advice = Grade.OK, facts.script, None
         if facts.script_problem:
-            grade, text = Grade.FAILED, f"{facts.script} cannot be read: {facts.script_problem}"
+            grade, text = Grade.FAILED, cause_text(facts.script_problem)
             advice = f"copy it to the hosts that lack it; {copy}"
         elif facts.digest != expected:
             others = [other for other, its in looked if its.digest == expected and other != host]
@@ -156,7 +158,7 @@ def _judge_versions(looked: Sequence[Looked]) -> Iterator[Check]:
                 host=host,
                 subject="python",
                 grade=Grade.FAILED,
-                text=f"{facts.program} does not run: {facts.python_problem}",
+                text=f"{facts.program} does not run: {cause_text(facts.python_problem)}",
                 advice="program.python or the host's `python` names the interpreter",
             )
         elif facts.is_slow:

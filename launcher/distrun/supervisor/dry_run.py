@@ -51,6 +51,7 @@ def check_hosts(
     """Connect the hosts and check them as a launch does. Hosts that cannot be used are left out.
 
     Args:
+        spec: the job's.
         records: the folder of the jobs' records.
         tick: called before each wait; returns how long to wait at most, in seconds, or None.
 
@@ -145,7 +146,8 @@ class DryRun:
             self.preparation.receive(host, report)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
-        self.preparation.on_unreachable(causes)
+        if not self._is_releasing:
+            self.preparation.on_unreachable(causes)
 
     def on_host_gone(self, host: str, cause: Cause) -> None:
         if not self._is_releasing:

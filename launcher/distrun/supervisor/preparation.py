@@ -182,7 +182,6 @@ class Preparation:
                 gpus=tuple(hello.gpus),
                 kind=reach.kind,
                 pid_namespace=hello.pid_namespace,
-                folder_variable=reach.folder_variable,
                 address=hello.address or None,
                 behind=round(time.time() - hello.at, 3),
             )
@@ -198,9 +197,8 @@ class Preparation:
         causes = []
         for cause in refused.causes:
             other = self._same_machine(host, cause.port) if cause.port else None
-            if other is not None:
-                cause = Cause(Code.ONE_MACHINE_TWICE, host=host, name=other, port=cause.port)
-            causes.append(cause)
+            twice = Cause(Code.ONE_MACHINE_TWICE, name=other or "", port=cause.port)
+            causes.append((cause if other is None else twice)._replace(host=host))
         return Cause(Code.PORTS_REFUSED, host=host, within=tuple(causes))
 
     def _same_machine(self, host: str, port: int) -> str | None:
@@ -248,7 +246,16 @@ class Preparation:
         if self.delivery is None:
             return True
         if self.delivery.is_finished and self.delivery.refusals:
-            raise _refused_files(self.delivery.refusals)
+            refused = tuple(
+                Cause(
+                    Code.FILES_REFUSED,
+                    host=host,
+                    name=self.reaches[host].folder_variable,
+                    within=(cause,),
+                )
+                for host, cause in self.delivery.refusals.items()
+            )
+            raise HostError(cause=_joined(Code.FILES_REFUSED_BY_HOSTS, refused, len(refused)))
         return self.delivery.is_finished
 
     # The preflight -------------------------------------------------------------------------
@@ -338,7 +345,9 @@ def task_record(task: plan.TaskPlan) -> events.TaskRecord:
 
 def unreachable_hosts(causes: Mapping[str, Cause], total: int) -> HostError:
     """Return the error for hosts of a job that could not be reached."""
-    within = _with_hosts(Code.HOST_UNUSABLE, causes.items())
+    within = tuple(
+        Cause(Code.HOST_UNUSABLE, host=host, within=(cause,)) for host, cause in causes.items()
+    )
     return HostError(cause=_joined(Code.HOSTS_UNUSABLE, within, total))
 
 
@@ -346,15 +355,6 @@ def failed_hosts(causes: Mapping[str, Cause], order: Iterable[str]) -> HostError
     """Return the error for hosts that were reached but cannot be prepared, in their order."""
     within = tuple(causes[host] for host in order if host in causes)
     return HostError(cause=_joined(Code.SEVERAL, within, len(causes)))
-
-
-def _refused_files(causes: Mapping[str, Cause]) -> HostError:
-    within = _with_hosts(Code.FILES_REFUSED, causes.items())
-    return HostError(cause=_joined(Code.FILES_REFUSED_BY_HOSTS, within, len(causes)))
-
-
-def _with_hosts(code: Code, causes: Iterable[tuple[str, Cause]]) -> tuple[Cause, ...]:
-    return tuple(Cause(code, host=host, within=(cause,)) for host, cause in causes)
 
 
 def _joined(code: Code, causes: tuple[Cause, ...], total: int) -> Cause:

@@ -82,7 +82,7 @@ class Probe:
         self._targets = {host: self._targets_of(host) for host in hosts}
         self._asked_at: dict[str, float] = {}
         self._clocks: dict[str, tuple[float, float]] = {}
-        self._listen_errors: dict[str, dict[str, str]] = {}
+        self._listen_errors: dict[str, tuple[Cause, ...]] = {}
         self._dialed: dict[str, probe_messages.Dialled] = {}
         self._stopped: set[str] = set()
         self._inspected: dict[str, probe_messages.Inspected] = {}
@@ -100,7 +100,7 @@ class Probe:
         if isinstance(answer, probe_messages.Listening):
             now, asked = time.time(), self._asked_at[host]
             self._clocks[host] = (answer.at - (now + asked) / 2, max(0.0, (now - asked) / 2))
-            self._listen_errors[host] = answer.failed
+            self._listen_errors[host] = tuple(answer.errors)
             if len(self._listen_errors) == len(self._hosts):
                 self._dial()
         elif isinstance(answer, probe_messages.Dialled):
@@ -135,7 +135,6 @@ class Probe:
                 machines=tuple(self._machines),
                 digest=_digest(script) if is_script else "",
                 is_sent=self._spec.program.sync is not Sync.OFF,
-                seconds=_DIAL_SECONDS,
                 job_folder=str(self._folder),
                 job_disk=_free(self._folder),
             )
@@ -163,7 +162,7 @@ class Probe:
             host=host,
             offset=offset,
             tolerance=tolerance,
-            deaf=self._listen_errors[host],
+            listen_errors=self._listen_errors[host],
             dialled=self._dialed.get(host),
             calls=sum(len(target.ports) for target in self._targets[host]),
             ports=self._ports[host],

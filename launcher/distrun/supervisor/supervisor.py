@@ -207,7 +207,7 @@ class Supervisor:
             return
         self._record_failed = True
         path, errno = str(self._folder.events_file), error.errno or 0
-        cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno)
+        cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
         self._abort(HostError(cause=cause))
 
     # Hosts ---------------------------------------------------------------------------------
@@ -238,9 +238,7 @@ class Supervisor:
         self._hosts.connect(preparation.reaches)
 
     def _abort(self, error: DistrunError) -> None:
-        self.emit(
-            events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code)
-        )
+        self.emit(events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code))
 
     def on_report(self, host: str, report: Report) -> None:
         if getattr(report, "task", None) == tensorboard.NAME:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
@@ -20,15 +20,14 @@ class Case:
 
     `trigger` is the event that was taken for a failure; `tasks` are all of the job's as they
     were in the end, `members` the names of those that failed together or may have caused it, in
-    the order of their exits. `lost_hosts` tells why, by host; `folder_variables` move the folder of a host's logs;
-    `sent` are the signals besides SIGTERM and SIGKILL with which distrun ended tasks.
+    the order of their exits. `lost_hosts` tells why, by host; `sent` are the signals besides
+    SIGTERM and SIGKILL with which distrun ended tasks.
     """
 
     trigger: events.Event
     tasks: dict[str, TaskState]
     members: tuple[str, ...]
     lost_hosts: dict[str, str]
-    folder_variables: dict[str, str] = field(default_factory=dict)
     sent: frozenset[int] = frozenset()
     start_timeout: float | None = None
     run_timeout: float | None = None
@@ -132,7 +131,6 @@ class FailureTracker:
             lost_hosts={
                 host.name: host.lost for host in state.hosts.values() if host.lost is not None
             },
-            folder_variables={host.name: host.folder_variable for host in state.hosts.values()},
             sent=frozenset(self._sent),
             start_timeout=state.start_timeout,
             run_timeout=state.run_timeout,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from errno import ENOENT
 from typing import TYPE_CHECKING
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_text, folder_variable
 from distrun.verdict import finding
 from distrun.verdict.finding import Finding
 from distrun.verdict.model import Evidence, Kind, Verdict
@@ -29,7 +32,6 @@ _HOST_ADVICE = (
     "there; a link that is slow to come back needs more than `timeouts.link`"
 )
 _PROGRAM_ADVICE = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
-_LOG_GONE = re.compile(r"its log .* cannot be opened: No such file or directory")
 
 
 def judge(case: Case, read: Callable[[str], Tail]) -> Verdict:
@@ -268,12 +270,14 @@ class _Judge:
         """A failure that is no task's."""
         if isinstance(trigger, events.TimedOut):
             return self._stalled() if trigger.timer == "stall" else self._timed_out(trigger)
+        fault = getattr(trigger, "cause", None)
         reason = getattr(trigger, "reason", type(trigger).__name__)
+        if fault is not None:
+            reason = cause_text(fault)
         host = getattr(trigger, "host", None)
         kind, advice = Kind.OTHER, ""
-        if "is full" in reason or "No space left" in reason or "quota" in reason:
-            is_there = host in self._case.other_hosts or "XDG_STATE_HOME" in reason
-            variable = "XDG_STATE_HOME for its login" if is_there else "DISTRUN_HOME"
+        if fault is not None and fault.is_disk_full:
+            variable = folder_variable(_name_within(fault))
             kind, advice = Kind.DISK_FULL, f"make room there, or set {variable} to another disk"
         elif isinstance(trigger, (events.HostLost, events.HostFault)):
             kind, advice = Kind.HOST_LOST, _HOST_ADVICE
@@ -348,6 +352,10 @@ def _first_preempted(causes: list[Finding]) -> Finding | None:
     return causes[0]
 
 
+def _name_within(cause: Cause) -> str:
+    return cause.name or next((name for name in map(_name_within, cause.within) if name), "")
+
+
 def _unresponsive(task: str, cause: str, evidence: tuple[Evidence, ...]) -> Finding:
     return Finding(
         task=task,
@@ -362,24 +370,25 @@ def _unresponsive(task: str, cause: str, evidence: tuple[Evidence, ...]) -> Find
 
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:
-    kind, advice, reason = Kind.NOT_STARTED, _PROGRAM_ADVICE, trigger.reason
-    if "there is no program" in trigger.reason:
+    kind, advice, reason = Kind.NOT_STARTED, _PROGRAM_ADVICE, cause_text(trigger.cause)
+    code = trigger.cause.code
+    if code is Code.PROGRAM_NOT_FOUND:
         kind = Kind.SCRIPT_NOT_FOUND
-    elif "may not be executed" in trigger.reason:
+    elif code is Code.PROGRAM_NOT_EXECUTABLE:
         kind = Kind.PERMISSION
-    elif _LOG_GONE.match(trigger.reason):
+    elif code is Code.LOG_NOT_OPENED and trigger.cause.errno == ENOENT:
         reason = f"the record was removed while the job ran: {reason}"
         advice = (
             "leave the job's folder in DISTRUN_HOME alone until the job has ended: a restart "
             "writes there"
         )
-    elif trigger.reason.startswith("its working folder "):
+    elif code is Code.WORKDIR_NOT_ENTERED:
         advice = "see whether `program.workdir` is there on its host, or was removed meanwhile"
     return Verdict(
         task=trigger.task,
         attempt=trigger.attempt,
         kind=kind,
         cause=f"{trigger.task} could not be started: {reason}",
-        evidence=(Evidence(task=trigger.task, place="its start", text=trigger.reason),),
+        evidence=(Evidence(task=trigger.task, place="its start", text=cause_text(trigger.cause)),),
         advice=advice,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from distrun.agent import protocol
+from distrun.cli.cause_text import cause_text
 from harness.agents import (
     Host,
     MakeHost,
@@ -19,7 +20,7 @@ from harness.agents import (
 
 def refusal(host: Host, *argv: str, **options: Any) -> str:
     host.start("worker:0", *argv, **options)
-    return str(host.expect(protocol.TaskNotStarted).reason)
+    return cause_text(host.expect(protocol.TaskNotStarted).cause)
 
 
 def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_script_whose_interpreter_is_missing_is_not_called_missing(
 
 def test_a_log_that_cannot_be_opened_is_said(host: Host, tmp_path: Path) -> None:
     (host.folder / "link.log").symlink_to(tmp_path / "elsewhere")
-    assert "cannot be started" in refusal(host, "true", log="link.log")
+    assert "its log 'link.log' cannot be opened" in refusal(host, "true", log="link.log")
     assert not (tmp_path / "elsewhere").exists()
 
 

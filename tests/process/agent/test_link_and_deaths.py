@@ -71,7 +71,7 @@ def test_the_guards_death_ends_all_and_the_agent(any_host: Host) -> None:
 def test_sigterm_to_the_agent_is_a_fault_and_ends_all(host: Host) -> None:
     family = mixed_family(host)
     os.kill(host.pid, signal.SIGTERM)
-    assert "SIGTERM" in host.expect(protocol.Fault).reason
+    assert host.expect(protocol.Fault).cause.code is protocol.Code.AGENT_TERMINATED
     assert host.expect_end() == 0
     assert not [each for each in family if alive(each)]
     assert {message.task for message in host.all(protocol.TaskEnded)} == {"worker:0", "worker:1"}

@@ -10,6 +10,7 @@ import socket
 import pytest
 
 from distrun.agent import protocol
+from distrun.cli.cause_text import cause_text
 from harness.agents import (
     TIMEOUT,
     Host,
@@ -70,7 +71,8 @@ def test_a_wanted_port_with_a_stale_server_is_refused_and_named(
         port = stale.getsockname()[1]
         host.send(protocol.HoldPorts(0, [port]))
         refused = host.expect(protocol.PortsRefused)
-    assert str(os.getpid()) in refused.taken[str(port)]
+    (cause,) = refused.causes
+    assert (cause.port, cause.pid) == (port, os.getpid())
     host.send(protocol.HoldPorts(0, [port]))
     assert host.expect(protocol.PortsHeld).wanted == [port], "it can be had once the server is gone"
 
@@ -80,7 +82,8 @@ def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost)
     first.send(protocol.HoldPorts(1, []))
     ports = first.expect(protocol.PortsHeld).chosen
     second.send(protocol.HoldPorts(0, ports))
-    assert "another distrun job" in second.expect(protocol.PortsRefused).taken[str(ports[0])]
+    (cause,) = second.expect(protocol.PortsRefused).causes
+    assert cause == protocol.Cause(protocol.Code.PORT_HELD_BY_JOB, port=ports[0])
     first.send(protocol.Shutdown())
     first.expect_end()
     second.send(protocol.HoldPorts(0, ports))
@@ -94,7 +97,7 @@ def test_of_several_wanted_ports_none_is_held_if_one_is_taken(make_host: MakeHos
     with bind(0, socket.AF_INET) as server:
         other.send(protocol.HoldPorts(1, [server.getsockname()[1]]))
         refused = other.expect(protocol.PortsRefused)
-        assert list(refused.taken) == [str(server.getsockname()[1])]
+        assert [cause.port for cause in refused.causes] == [server.getsockname()[1]]
     other.send(protocol.HoldPorts(0, [free]))
     other.expect(protocol.PortsRefused)
 
@@ -110,15 +113,17 @@ def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost) -> Non
         assert first < answer.chosen[0] < last
         assert answer.chosen[0] not in held
     other.send(protocol.HoldPorts(1, [], first, first))
-    assert f"from {first} to {first}" in other.expect(protocol.PortsRefused).reason
+    (cause,) = other.expect(protocol.PortsRefused).causes
+    assert f"from {first} to {first}" in cause_text(cause)
 
 
 def test_too_many_ports_for_its_descriptors_are_refused(host: Host) -> None:
     resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (40, 40))
     host.send(protocol.HoldPorts(100, []))
     refused = host.expect(protocol.PortsRefused)
-    assert refused.reason == "100 ports cannot be held: Too many open files"
-    assert refused.number == errno.EMFILE
+    (cause,) = refused.causes
+    assert cause_text(cause) == "100 ports cannot be held: Too many open files"
+    assert cause.errno == errno.EMFILE
     host.send(protocol.HoldPorts(1, []))
     assert len(host.expect(protocol.PortsHeld).chosen) == 1
     host.run("worker:0", "true")

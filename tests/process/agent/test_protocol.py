@@ -31,7 +31,8 @@ def test_it_says_what_it_is(any_host: Host) -> None:
 def test_it_refuses_another_protocol(make_host: MakeHost) -> None:
     host = make_host(configured=False)
     host.send(protocol.Configure(999, "job", str(host.folder), 0.0))
-    assert "protocol 999" in host.expect(protocol.Fault).reason
+    refused = host.expect(protocol.Fault).cause
+    assert (refused.code, refused.count) == (protocol.Code.PROTOCOL_DIFFERS, 999)
     assert host.expect_end() == 0
 
 

@@ -94,7 +94,7 @@ class FileReceiver:
         self._is_over = True
         if self._copy is not None:
             self._copy.give_up()
-        self._report(FilesRefused(str(error), time.time()))
+        self._report(FilesRefused(error.cause, time.time()))
 
     def pause(self) -> None:
         """The link is gone; on the next one it is said anew what is wanted."""

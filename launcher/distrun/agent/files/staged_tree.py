@@ -19,6 +19,7 @@ import time
 from typing import Callable, Deque, Dict, Generator, Iterator, List, Optional, Tuple
 
 from distrun.agent.files.blob_cache import Store
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import FileData, FileList
 from distrun.agent.structs import Struct
 
@@ -29,7 +30,11 @@ _UNFINISHED = b".files"
 
 
 class RefusedError(Exception):
-    """The copy cannot be made; the text says why."""
+    """The copy cannot be made."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class _File(Struct):
@@ -99,7 +104,7 @@ class Copy:
         """
         for path, mode, size, digest in part.files:
             if not _DIGEST.fullmatch(digest):
-                raise RefusedError("{!r} is no SHA-256".format(digest))
+                raise RefusedError(Cause(Code.DIGEST_INVALID, text=digest))
             self._files.append(_File(_inner(path), int(mode) & 0o777, int(size), digest))
         self._folders += [_inner(path) for path in part.folders]
         self._links += [_inner_link(path, target) for path, target in part.links]
@@ -126,8 +131,8 @@ class Copy:
             yield
         except OSError as error:
             self.give_up()
-            reason = error.strerror or str(error)
-            raise RefusedError("{}: {}".format(self._meant_by(error), reason)) from error
+            path, number = self._meant_by(error), error.errno or 0
+            raise RefusedError(Cause(Code.FILE_NOT_WRITTEN, path=path, errno=number)) from error
         except RefusedError:
             self.give_up()
             raise
@@ -235,10 +240,7 @@ class Copy:
             else:
                 self._store.forget(arrival.spare[1])
         if not is_right:
-            raise RefusedError(
-                "{!r} changed while it was being sent; launch again, or leave it out with a "
-                ".gitignore".format(os.fsdecode(file.path))
-            )
+            raise RefusedError(Cause(Code.FILE_CHANGED, path=os.fsdecode(file.path)))
 
     # The end -------------------------------------------------------------------------------
 
@@ -250,7 +252,7 @@ class Copy:
             if file.size:
                 source = os.open(os.path.join(self._top, first.path), os.O_RDONLY | os.O_CLOEXEC)
                 if not (yield from self._copy(source, file)):
-                    raise RefusedError("a disk there does not keep what is written to it")
+                    raise RefusedError(Cause(Code.DISK_UNRELIABLE))
             else:
                 self._close(self._create(file), file)
             yield
@@ -335,7 +337,7 @@ def _inner(path: str) -> bytes:
     """A path of the list; only what lies in the copy is one."""
     raw = path.encode("utf-8", "surrogateescape")
     if b"\0" in raw or any(part in (b"", b".", b"..") for part in raw.split(b"/")):
-        raise RefusedError("{!r} is no path in a copy".format(path))
+        raise RefusedError(Cause(Code.PATH_OUTSIDE_TREE, path=path))
     return raw
 
 
@@ -343,7 +345,7 @@ def _inner_link(path: str, target: str) -> Tuple[bytes, bytes]:
     place, raw = _inner(path), target.encode("utf-8", "surrogateescape")
     leads_to = os.path.normpath(os.path.join(os.path.dirname(place), raw))
     if not raw or b"\0" in raw or os.path.isabs(raw) or leads_to.split(b"/")[0] == b"..":
-        raise RefusedError("the link {!r} leads out of the copy, to {!r}".format(path, target))
+        raise RefusedError(Cause(Code.LINK_OUTSIDE_TREE, path=path, name=target))
     return place, raw
 
 

@@ -1,55 +1,46 @@
-"""Trying whether ports of other hosts can be reached, and what is there.
+"""Dials ports of other hosts, to find out whether each is reachable and who answers.
 
-To be done by an errand: looking up a name may take long.
+Call this in a forked child: resolving a name may block.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import selectors
 import socket
 import time
 from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.probe_messages import Dial, Dialled, Target, Unreachable
 
-REFUSED = "refused"
-TIMEOUT = "timeout"
-NO_ROUTE = "no route"
-UNRESOLVED = "unresolved"
-SILENT = "silent"
-"""Somebody answers the call and says nothing, or hangs up."""
-STRANGER = "stranger"
-"""Somebody else answers."""
-FAILED = "failed"
-
 _PATIENCE = 3
-"""Times as long as for the connection, for the greeting: who has been connected to is there, and
-its agent may be busy."""
+"""The greeting may take this many times as long as the connection: once connected, the other host
+is known to be there, and its agent may be busy."""
 _AT_ONCE = 256
 _LOOKUPS_AT_ONCE = 16
 _NO_ROUTE_ERRORS = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
 _Address = Tuple[int, Any]
-"""A family and what `connect` takes."""
+"""A family and an address as `connect` expects it."""
+_NO_GREETING = Cause(Code.GREETING_MISSING)
 
 
 def dial(order: Dial) -> Dialled:
-    """Call all ports, many at a time."""
-    found = _look_up({target.machine for target in order.targets}, order.seconds)
+    """Dial all ports, many at a time."""
+    found = _resolve_all({target.machine for target in order.targets}, order.seconds)
     return Dialled(_Round(order.targets, found, order.seconds).run())
 
 
 def longest(order: Dial) -> float:
-    """How many seconds it takes at most, where each name has no more than two addresses."""
+    """The most seconds that :func:`dial` takes if no name has more than two addresses."""
     count = sum(len(target.ports) for target in order.targets)
     rounds = -(-count // _AT_ONCE)
     return order.seconds * (2 * (1 + _PATIENCE) * rounds + 1)
 
 
 class _Call:
-    """One port, being called at one of its machine's addresses after the other."""
+    """One port, which is dialled at one of its machine's addresses after the other."""
 
     def __init__(self, target: Target, port: int, addresses: List[_Address]) -> None:
         self.machine = target.machine
@@ -57,116 +48,122 @@ class _Call:
         self.greeting = target.greeting.encode("ascii")
         self.addresses = deque(addresses)
         self.due = 0.0
-        self.heard = b""
+        self.received = b""
         self.is_connected = False
 
 
 class _Round:
-    """All the calls of one order."""
+    """All calls of one order."""
 
     def __init__(
-        self, targets: List[Target], found: Dict[str, "List[_Address] | str"], seconds: float
+        self, targets: List[Target], found: Dict[str, "List[_Address] | Cause"], seconds: float
     ) -> None:
         self._seconds = seconds
         self._selector = selectors.DefaultSelector()
-        self._misses: List[Unreachable] = []
+        self._unreachable: List[Unreachable] = []
         self._active: Dict[socket.socket, _Call] = {}
         self._waiting: Deque[_Call] = deque()
         for target in targets:
             addresses = found[target.machine]
             for port in target.ports:
-                if isinstance(addresses, str):
-                    self._misses.append(Unreachable(target.machine, port, UNRESOLVED, addresses))
+                if isinstance(addresses, Cause):
+                    self._unreachable.append(Unreachable(target.machine, port, addresses))
                 else:
                     self._waiting.append(_Call(target, port, addresses))
 
     def run(self) -> List[Unreachable]:
         while self._waiting or self._active:
             while self._waiting and len(self._active) < _AT_ONCE:
-                self._begin(self._waiting.popleft())
+                self._connect(self._waiting.popleft())
             if not self._active:
                 continue
             now = time.monotonic()
             soonest = min(call.due for call in self._active.values())
-            heard = {key.data for key, _ in self._selector.select(max(0.0, soonest - now))}
-            for line in heard:
-                self._advance(line)
-            # This process may itself have been kept waiting: late is who is not heard even now.
-            late = [line for line, call in self._active.items() if call.due <= now]
-            for line in late:
-                if line not in heard:
-                    self._end(line, SILENT if self._active[line].is_connected else TIMEOUT)
-        return self._misses
+            ready = {key.data for key, _ in self._selector.select(max(0.0, soonest - now))}
+            for sock in ready:
+                self._advance(sock)
+            # This process may itself have been delayed: a call is late only if nothing has
+            # arrived for it even now.
+            late = [sock for sock, call in self._active.items() if call.due <= now]
+            for sock in late:
+                if sock not in ready:
+                    is_connected = self._active[sock].is_connected
+                    self._finish(sock, _NO_GREETING if is_connected else self._timed_out)
+        return self._unreachable
 
-    def _begin(self, call: _Call) -> None:
+    def _connect(self, call: _Call) -> None:
         family, address = call.addresses.popleft()
-        call.is_connected, call.heard = False, b""
+        call.is_connected, call.received = False, b""
         call.due = time.monotonic() + self._seconds
         try:
-            line = socket.socket(family, socket.SOCK_STREAM)
+            sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            self._miss(call, *_kind(error.errno or 0))
+            self._on_failed(call, self._cause_of(error.errno or 0))
             return
-        line.setblocking(False)
-        number = line.connect_ex((address[0], call.port, *address[2:]))
+        sock.setblocking(False)
+        number = sock.connect_ex((address[0], call.port, *address[2:]))
         if number not in (0, errno.EINPROGRESS):
-            line.close()
-            self._miss(call, *_kind(number))
+            sock.close()
+            self._on_failed(call, self._cause_of(number))
             return
-        self._active[line] = call
-        self._selector.register(line, selectors.EVENT_WRITE, line)
+        self._active[sock] = call
+        self._selector.register(sock, selectors.EVENT_WRITE, sock)
 
-    def _advance(self, line: socket.socket) -> None:
-        call = self._active[line]
+    def _advance(self, sock: socket.socket) -> None:
+        call = self._active[sock]
         if not call.is_connected:
-            number = line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if number:
-                self._end(line, *_kind(number))
+                self._finish(sock, self._cause_of(number))
                 return
             call.is_connected = True
             call.due = time.monotonic() + _PATIENCE * self._seconds
-            self._selector.modify(line, selectors.EVENT_READ, line)
+            self._selector.modify(sock, selectors.EVENT_READ, sock)
             return
-        wanted = call.greeting
+        expected = call.greeting
         try:
-            block = line.recv(len(wanted) - len(call.heard))
+            block = sock.recv(len(expected) - len(call.received))
         except OSError as error:
-            self._end(line, SILENT, error.strerror or "")
+            self._finish(sock, _NO_GREETING._replace(errno=error.errno or 0))
             return
-        call.heard += block
-        if call.heard == wanted:
-            self._end(line, None)
-        elif not wanted.startswith(call.heard):
-            self._end(line, STRANGER)
+        call.received += block
+        if call.received == expected:
+            self._finish(sock, None)
+        elif not expected.startswith(call.received):
+            self._finish(sock, Cause(Code.GREETING_DIFFERENT))
         elif not block:
-            self._end(line, SILENT)
+            self._finish(sock, _NO_GREETING)
 
-    def _end(self, line: socket.socket, kind: Optional[str], detail: str = "") -> None:
-        call = self._active.pop(line)
-        self._selector.unregister(line)
-        line.close()
-        if kind is not None:
-            self._miss(call, kind, detail)
+    def _finish(self, sock: socket.socket, cause: Optional[Cause]) -> None:
+        call = self._active.pop(sock)
+        self._selector.unregister(sock)
+        sock.close()
+        if cause is not None:
+            self._on_failed(call, cause)
 
-    def _miss(self, call: _Call, kind: str, detail: str = "") -> None:
+    def _on_failed(self, call: _Call, cause: Cause) -> None:
         if call.addresses:
             self._waiting.append(call)
             return
-        self._misses.append(Unreachable(call.machine, call.port, kind, detail))
+        self._unreachable.append(Unreachable(call.machine, call.port, cause))
+
+    @property
+    def _timed_out(self) -> Cause:
+        return Cause(Code.CONNECTION_TIMED_OUT, seconds=self._seconds)
+
+    def _cause_of(self, number: int) -> Cause:
+        """The cause for the errno of a connection."""
+        if number == errno.ECONNREFUSED:
+            return Cause(Code.CONNECTION_REFUSED)
+        if number == errno.ETIMEDOUT:
+            return self._timed_out
+        code = Code.NO_ROUTE if number in _NO_ROUTE_ERRORS else Code.CONNECTION_FAILED
+        return Cause(code, errno=number)
 
 
-def _kind(number: int) -> Tuple[str, str]:
-    if number == errno.ECONNREFUSED:
-        return REFUSED, ""
-    if number == errno.ETIMEDOUT:
-        return TIMEOUT, ""
-    kind = NO_ROUTE if number in _NO_ROUTE_ERRORS else FAILED
-    return kind, os.strerror(number)
-
-
-def _look_up(machines: "set[str]", seconds: float) -> Dict[str, "List[_Address] | str"]:
-    """The addresses of each, or why there are none."""
-    found: Dict[str, "List[_Address] | str"] = {}
+def _resolve_all(machines: "set[str]", seconds: float) -> Dict[str, "List[_Address] | Cause"]:
+    """Each machine's addresses, or why it has none."""
+    found: Dict[str, "List[_Address] | Cause"] = {}
     names = []
     for machine in machines:
         try:
@@ -174,16 +171,16 @@ def _look_up(machines: "set[str]", seconds: float) -> Dict[str, "List[_Address] 
         except OSError:
             names.append(machine)
     if names:
-        found.update(_look_up_names(sorted(names), seconds))
+        found.update(_resolve_names(sorted(names), seconds))
     return found
 
 
-def _look_up_names(names: List[str], seconds: float) -> Dict[str, "List[_Address] | str"]:
-    # Imported here, for an address needs none of it.
+def _resolve_names(names: List[str], seconds: float) -> Dict[str, "List[_Address] | Cause"]:
+    # Imported here because numeric addresses do not need it.
     from concurrent.futures import ThreadPoolExecutor
     from concurrent.futures import TimeoutError as LateError
 
-    found: Dict[str, "List[_Address] | str"] = {}
+    found: Dict[str, "List[_Address] | Cause"] = {}
     due = time.monotonic() + seconds
     pool = ThreadPoolExecutor(_LOOKUPS_AT_ONCE)
     asked = {name: pool.submit(_resolve, name, 0) for name in names}
@@ -191,13 +188,13 @@ def _look_up_names(names: List[str], seconds: float) -> Dict[str, "List[_Address
         try:
             found[name] = answer.result(max(0.0, due - time.monotonic()))
         except LateError:
-            found[name] = "no answer within {:g} s".format(seconds)
+            found[name] = Cause(Code.NAME_NOT_RESOLVED, seconds=seconds)
         except OSError as error:
-            found[name] = error.strerror or str(error)
+            found[name] = Cause(Code.NAME_NOT_RESOLVED, text=error.strerror or str(error))
     return found
 
 
 def _resolve(machine: str, flags: int) -> List[_Address]:
-    """Raises OSError (socket.gaierror) where it has no address."""
+    """The addresses of a machine. Raises OSError (socket.gaierror) where it has none."""
     answers = socket.getaddrinfo(machine, None, type=socket.SOCK_STREAM, flags=flags)
     return [(family, address) for family, _, _, _, address in answers]

@@ -1,34 +1,35 @@
-"""Work that may block, done by a forked child while the agent's loop goes on.
+"""A blocking call in a forked child, while the agent's loop continues.
 
-Names are looked up, files on other machines' disks read and programs asked: each may take for
-ever. The child's answer comes by a pipe; one that is late is not waited for.
+Name resolution, reading files on network disks and running programs may each block forever. The
+child sends its result through a pipe; the agent does not wait for a late one.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from typing import Any, Callable, NoReturn, Optional
+from typing import Callable, NoReturn, Optional
 
 from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol import Message, Report
+from distrun.agent.protocol.channel import ProtocolError, decode, encode_body
 from distrun.agent.tasks import program
 
 
 class ForkedCall:
-    """A child that does `work` and sends back the fields of the message it returns.
+    """A child that calls `work` and sends the report that this returns.
 
     Register :meth:`fileno` with a selector and call :meth:`read` when it is readable.
 
     Args:
-        due: until when to wait for it, by the agent's clock.
+        due: the time by the agent's clock until which to wait for it.
     """
 
-    def __init__(self, work: Callable[[], Any], due: float) -> None:
+    def __init__(self, work: Callable[[], Report], due: float) -> None:
         agent = os.getpid()
         self.due = due
         self._reader, writer = os.pipe()
-        self._answer = bytearray()
+        self._received = bytearray()
         pid = os.fork()
         if pid == 0:
             _run(work, writer, agent)
@@ -40,7 +41,7 @@ class ForkedCall:
         return self._reader
 
     def read(self) -> bool:
-        """Take what has come; whether that is all."""
+        """Read the bytes that have arrived. True at the end of the result."""
         while True:
             try:
                 block = os.read(self._reader, 1 << 16)
@@ -48,17 +49,17 @@ class ForkedCall:
                 return False
             if not block:
                 return True
-            self._answer += block
+            self._received += block
 
-    def answer(self) -> Optional[Any]:
-        """The fields that came back, by name; None where the child failed."""
+    def result(self) -> Optional[Message]:
+        """What `work` returned; None where the child failed or has not finished."""
         try:
-            return json.loads(bytes(self._answer))
-        except ValueError:
+            return decode(bytes(self._received))[1]
+        except ProtocolError:
             return None
 
     def close(self) -> None:
-        """Let go of it; a child that still works is ended."""
+        """Close the pipe, and kill the child if it is still running."""
         os.close(self._reader)
         if self._process is None:
             return
@@ -68,22 +69,23 @@ class ForkedCall:
                 processes.send(process, signal.SIGKILL)
 
 
-def _run(work: Callable[[], Any], writer: int, agent: int) -> NoReturn:
+def _run(work: Callable[[], Report], writer: int, agent: int) -> NoReturn:
     try:
         syscalls.die_with_parent(agent, signal.SIGKILL)
         program.default_signals()
         _close_all_but(writer)
-        block = json.dumps(work()._asdict()).encode("ascii")
+        block = encode_body(work())
         while block:
             block = block[os.write(writer, block) :]
     except BaseException as error:  # noqa: BLE001 - a forked child must never return
-        os.write(2, "an errand failed: {!r}\n".format(error).encode("ascii", "backslashreplace"))
+        text = "distrun: a forked call failed: {!r}\n".format(error)
+        os.write(2, text.encode("ascii", "backslashreplace"))
     finally:
         os._exit(0)
 
 
 def _close_all_but(writer: int) -> None:
-    """The link among them: it has ended when the agent has."""
+    """The link is among them: the supervisor must see its end as soon as the agent has ended."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != writer:
             try:

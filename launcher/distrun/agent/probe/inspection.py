@@ -1,7 +1,8 @@
-"""What a host has of what a task needs: its folder, program, script, versions, disk.
+"""Inspects what a task needs on this host: its folder, program, script, versions and disk.
 
-To be done by an errand: a file may be on another machine's disk, a program may hang. What only
-some programs need is imported where it is needed: many hosts may share one machine's processors.
+Call this in a forked child: a file may be on a network disk, and a program may hang. Modules that
+only some programs need are imported where they are used, because many hosts may share one
+machine's processors.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import json
 import os
 import signal
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.probe_messages import Disk, Inspect, Inspected, Program, ProgramFacts
 from distrun.agent.tasks import program
 
 _BLOCK = 1 << 20
-_SIGN = b"distrun-versions:"
+_PREFIX = b"distrun-versions:"
 _QUESTION = """\
 import json, os, sys
 names = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-rocm",
@@ -49,23 +51,24 @@ print("\\ndistrun-versions:" + json.dumps(["%d.%d.%d" % sys.version_info[:3], fo
 
 
 def inspect(order: Inspect, folder: str) -> Inspected:
-    """Look at everything. `folder`: one of this job's own, where the logs are written."""
+    """Inspect the programs and the disks. `folder`: the folder of this job's logs."""
     due = time.monotonic() + order.seconds
-    facts = [_look_at(each, due) for each in order.programs]
+    facts = [_inspect_program(each, due) for each in order.programs]
     folders = dict.fromkeys([os.path.dirname(folder), *(each.workdir for each in order.programs)])
     return Inspected(facts, [disk for each in folders for disk in _disk(each)])
 
 
-def _look_at(asked: Program, due: float) -> ProgramFacts:
+def _inspect_program(asked: Program, due: float) -> ProgramFacts:
     env = program.environment(asked)
     asked = asked._replace(workdir=program.workdir(asked))
-    workdir_problem = _try_folder(asked.workdir)
-    digest, script_problem = "", ""
+    workdir_problem = _workdir_problem(asked.workdir)
+    digest, script_problem = "", None
     if asked.script:
         try:
             digest = _digest(os.path.join(asked.workdir, asked.script))
         except OSError as error:
-            script_problem = error.strerror or str(error)
+            number = error.errno or 0
+            script_problem = Cause(Code.SCRIPT_NOT_READ, path=asked.script, errno=number)
     facts = ProgramFacts(
         asked.argv[0],
         asked.workdir,
@@ -77,7 +80,7 @@ def _look_at(asked: Program, due: float) -> ProgramFacts:
         script=asked.script,
         is_python=asked.is_python,
         workdir_problem=workdir_problem,
-        program_problem=_try_program(asked, env),
+        program_problem=_program_problem(asked, env),
         script_problem=script_problem,
         digest=digest,
     )
@@ -86,27 +89,29 @@ def _look_at(asked: Program, due: float) -> ProgramFacts:
     return facts
 
 
-def _try_folder(folder: str) -> str:
+def _workdir_problem(folder: str) -> Optional[Cause]:
     try:
         os.chdir(os.fsencode(folder))
     except OSError as error:
-        return error.strerror or str(error)
-    return ""
+        return Cause(Code.WORKDIR_NOT_ENTERED, path=folder, errno=error.errno or 0)
+    return None
 
 
-def _try_program(asked: Program, env: Dict[bytes, bytes]) -> str:
-    """Why the program cannot be executed, as far as its file tells."""
+def _program_problem(asked: Program, env: Dict[bytes, bytes]) -> Optional[Cause]:
+    """Why the program cannot be executed, as far as its file shows it."""
     name = asked.argv[0]
     if "/" in name:
         path = os.path.join(asked.workdir, name)
         if os.access(path, os.X_OK) and os.path.isfile(path):
-            return ""
-        return "may not be executed" if os.path.exists(path) else "is not there"
+            return None
+        exists = os.path.exists(path)
+        code = Code.PROGRAM_NOT_EXECUTABLE if exists else Code.PROGRAM_NOT_FOUND
+        return Cause(code, name=name)
     for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
         file = os.path.join(folder, os.fsencode(name))
         if os.access(file, os.X_OK) and os.path.isfile(file):
-            return ""
-    return "is nowhere in PATH"
+            return None
+    return Cause(Code.PROGRAM_NOT_FOUND, name=name)
 
 
 def _digest(path: str) -> str:
@@ -143,17 +148,17 @@ def _ask_python(asked: Program, env: Dict[bytes, bytes], due: float) -> Dict[str
             start_new_session=True,
         )
     except OSError as error:
-        return {"python_problem": error.strerror or str(error)}
+        return {"python_problem": Cause(Code.INTERPRETER_FAILED, errno=error.errno or 0)}
     try:
-        said, complaints = process.communicate(timeout=max(0.0, due - time.monotonic()))
+        output, errors = process.communicate(timeout=max(0.0, due - time.monotonic()))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # not reaped yet: the id is its own
         process.wait()
         return {"is_slow": True}
-    for line in said.splitlines():
-        if line.startswith(_SIGN):
-            python, tensorflow = json.loads(line[len(_SIGN) :])
+    for line in output.splitlines():
+        if line.startswith(_PREFIX):
+            python, tensorflow = json.loads(line[len(_PREFIX) :])
             return {"python": python, "tensorflow": tensorflow}
-    last = complaints.decode("utf-8", "replace").strip().splitlines()[-1:]
-    how = "it exited with {}".format(process.returncode)
-    return {"python_problem": "; ".join([how, *last])}
+    last = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
+    failed = Cause(Code.INTERPRETER_FAILED, status=process.returncode, text="".join(last))
+    return {"python_problem": failed}

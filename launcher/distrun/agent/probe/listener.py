@@ -1,7 +1,7 @@
-"""Listening on held ports for a moment, so that the other hosts can try to reach them.
+"""Listens on the held ports for a moment, so that the other hosts can try to reach them.
 
-Who dials hears the greeting and hangs up. Connections are let go without TIME_WAIT: nothing is
-left on a port that a task's server is to have.
+Each caller receives the greeting and hangs up. Connections are reset when they are closed, so that
+none stays in TIME_WAIT on a port that a task's server needs.
 """
 
 from __future__ import annotations
@@ -11,64 +11,66 @@ import socket
 import struct
 from typing import Dict, List
 
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.ports import PortHolder
 
 _RESET = struct.pack("ii", 1, 0)
 
 
-class Reception:
-    """Listening sockets beside the holds, and who has come."""
+class Listener:
+    """Listening sockets on the held ports, and the connections they have accepted."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
-        self._listeners: List[socket.socket] = []
-        self._guests: Dict[int, socket.socket] = {}
+        self._listening: List[socket.socket] = []
+        self._connections: Dict[int, socket.socket] = {}
         self._greeting = b""
 
-    def open(self, ports: PortHolder, greeting: str) -> Dict[str, str]:
-        """Listen on all ports held; returns why not, for those where it cannot."""
+    def open(self, ports: PortHolder, greeting: str) -> List[Cause]:
+        """Listen on all held ports. Returns an error for each port where that fails."""
         self._greeting = greeting.encode("ascii")
-        failed = {}
+        errors = []
         for port in ports.held:
             try:
-                listener = ports.listen(port)
+                listening = ports.listen(port)
             except OSError as error:
-                failed[str(port)] = error.strerror or str(error)
+                errors.append(Cause(Code.PORT_NOT_LISTENING, port=port, errno=error.errno or 0))
                 continue
-            self._listeners.append(listener)
+            self._listening.append(listening)
             self._selector.register(
-                listener, selectors.EVENT_READ, lambda listener=listener: self._welcome(listener)
+                listening, selectors.EVENT_READ, lambda sock=listening: self._accept(sock)
             )
-        return failed
+        return errors
 
     def close(self) -> None:
-        for listener in self._listeners:
-            self._selector.unregister(listener)
-            listener.close()
-        self._listeners.clear()
-        for guest in list(self._guests.values()):
-            self._part(guest)
+        """Stop listening, and close all connections."""
+        for listening in self._listening:
+            self._selector.unregister(listening)
+            listening.close()
+        self._listening.clear()
+        for connection in list(self._connections.values()):
+            self._close(connection)
 
-    def _welcome(self, listener: socket.socket) -> None:
+    def _accept(self, listening: socket.socket) -> None:
         while True:
             try:
-                guest, _ = listener.accept()
-            except OSError:  # nobody is left, or who was has gone
+                connection, _ = listening.accept()
+            except OSError:  # no more callers, or this one has already gone
                 return
-            guest.setblocking(False)
-            guest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            connection.setblocking(False)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             try:
-                guest.send(self._greeting)
+                connection.send(self._greeting)
             except OSError:
-                guest.close()
+                connection.close()
                 continue
-            self._guests[guest.fileno()] = guest
+            self._connections[connection.fileno()] = connection
             self._selector.register(
-                guest, selectors.EVENT_READ, lambda guest=guest: self._part(guest)
+                connection, selectors.EVENT_READ, lambda sock=connection: self._close(sock)
             )
 
-    def _part(self, guest: socket.socket) -> None:
-        """Nobody says anything here: what can be read is the end."""
-        self._selector.unregister(guest)
-        del self._guests[guest.fileno()]
-        guest.close()
+    def _close(self, connection: socket.socket) -> None:
+        """Callers send nothing: a readable connection has ended."""
+        self._selector.unregister(connection)
+        del self._connections[connection.fileno()]
+        connection.close()

@@ -1,14 +1,15 @@
-"""The agent's part in the preflight: it listens, dials and looks, and its loop goes on."""
+"""The agent's part in the preflight: it listens, dials and inspects while its loop continues."""
 
 from __future__ import annotations
 
 import selectors
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 from distrun.agent.probe import dialer, inspection
 from distrun.agent.probe.forked_call import ForkedCall
-from distrun.agent.probe.listener import Reception
+from distrun.agent.probe.listener import Listener
+from distrun.agent.protocol import Cause, Code, Order, Report
 from distrun.agent.protocol.probe_messages import (
     Dial,
     Dialled,
@@ -22,73 +23,80 @@ from distrun.agent.protocol.probe_messages import (
 from distrun.agent.tasks.ports import PortHolder
 
 _LATENESS = 5.0
-"""Seconds beyond what an errand should need at most."""
+"""Seconds to wait beyond what a forked call should need at most."""
 
 
-class Preflight:
-    """Answers the questions of :mod:`distrun.agent.protocol.probe_messages`."""
+class Probe:
+    """Answers the orders of :mod:`distrun.agent.protocol.probe_messages`.
+
+    Args:
+        report: sends a report to the supervisor.
+    """
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
         ports: PortHolder,
-        report: Callable[[Any], None],
+        report: Callable[[Report], None],
         clock: Callable[[], float],
     ) -> None:
         self._selector = selector
         self._ports = ports
         self._report = report
         self._clock = clock
-        self._reception = Reception(selector)
-        self._errands: Dict[ForkedCall, Callable[[Optional[Any], str], Any]] = {}
+        self._listener = Listener(selector)
+        self._calls: Dict[ForkedCall, Callable[[Cause], Report]] = {}
+        """Each running call, with the report to send if it fails."""
 
-    def obey(self, order: Any, folder: str) -> None:
-        """Do what is asked. `folder`: where logs are written."""
+    def execute(self, order: Order, log_dir: str) -> None:
+        """Execute one order. `log_dir`: the folder of the tasks' logs."""
         if isinstance(order, Listen):
-            failed = self._reception.open(self._ports, order.greeting)
-            self._report(Listening(failed, time.time()))
+            errors = self._listener.open(self._ports, order.greeting)
+            self._report(Listening(errors, time.time()))
         elif isinstance(order, StopListening):
-            self._reception.close()
+            self._listener.close()
             self._report(StoppedListening())
         elif isinstance(order, Dial):
-            seconds = dialer.longest(order)
-            self._send_out(lambda: dialer.dial(order), seconds, _dialled)
+            self._fork(
+                lambda: dialer.dial(order),
+                dialer.longest(order),
+                lambda cause: Dialled([], cause),
+            )
         elif isinstance(order, Inspect):
-            self._send_out(lambda: inspection.inspect(order, folder), order.seconds, _inspected)
+            self._fork(
+                lambda: inspection.inspect(order, log_dir),
+                order.seconds,
+                lambda cause: Inspected([], [], cause),
+            )
 
     @property
     def dues(self) -> List[Optional[float]]:
-        return [errand.due for errand in self._errands]
+        """The times at which :meth:`on_time` has something to do."""
+        return [call.due for call in self._calls]
 
     def on_time(self, now: float) -> None:
-        for errand in [each for each in self._errands if each.due <= now]:
-            self._finish(errand, "it took too long")
+        """Give up the calls that are late."""
+        for call in [each for each in self._calls if each.due <= now]:
+            self._finish(call, Code.PROBE_TIMED_OUT)
 
-    def _send_out(
-        self, work: Callable[[], Any], seconds: float, answer: Callable[[Optional[Any], str], Any]
+    def _fork(
+        self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]
     ) -> None:
         try:
-            errand = ForkedCall(work, self._clock() + seconds + _LATENESS)
+            call = ForkedCall(work, self._clock() + seconds + _LATENESS)
         except OSError as error:
-            self._report(answer(None, "no process could be made: {}".format(error.strerror)))
+            self._report(failed(Cause(Code.PROBE_NOT_STARTED, errno=error.errno or 0)))
             return
-        self._errands[errand] = answer
-        self._selector.register(errand, selectors.EVENT_READ, lambda: self._on_answer(errand))
+        self._calls[call] = failed
+        self._selector.register(call, selectors.EVENT_READ, lambda: self._on_readable(call))
 
-    def _on_answer(self, errand: ForkedCall) -> None:
-        if errand.read():
-            self._finish(errand, "its process died")
+    def _on_readable(self, call: ForkedCall) -> None:
+        if call.read():
+            self._finish(call, Code.PROBE_DIED)
 
-    def _finish(self, errand: ForkedCall, otherwise: str) -> None:
-        answer = self._errands.pop(errand)
-        self._selector.unregister(errand)
-        self._report(answer(errand.answer(), otherwise))
-        errand.close()
-
-
-def _dialled(fields: Optional[Any], why: str) -> Dialled:
-    return Dialled([], why) if fields is None else Dialled(**fields)
-
-
-def _inspected(fields: Optional[Any], why: str) -> Inspected:
-    return Inspected([], [], why) if fields is None else Inspected(**fields)
+    def _finish(self, call: ForkedCall, otherwise: Code) -> None:
+        failed = self._calls.pop(call)
+        self._selector.unregister(call)
+        result = call.result()
+        self._report(result if isinstance(result, Report) else failed(Cause(otherwise)))
+        call.close()

@@ -7,8 +7,9 @@ messages and stands in the record as it is. It is put into words only where it i
 
 from __future__ import annotations
 
+import errno
 from enum import Enum
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from distrun.agent.structs import Struct
 
@@ -27,6 +28,57 @@ class Code(str, Enum):
     ARGUMENTS_TOO_LONG = "arguments_too_long"
     PROGRAM_NOT_EXECUTED = "program_not_executed"  # name, errno
     AGENT_DEFECT = "agent_defect"  # text: Python's own words
+    LOG_NOT_WRITTEN = "log_not_written"  # path, errno
+
+    # An agent cannot go on.
+    AGENT_TERMINATED = "agent_terminated"
+    AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: PATH_NOT_WRITABLE for each place
+    PATH_NOT_WRITABLE = "path_not_writable"  # path, errno
+    LOG_DIR_NOT_CREATED = "log_dir_not_created"  # path, errno
+    LOG_DISK_FULL = "log_disk_full"  # path
+    LEASE_EXPIRED = "lease_expired"  # seconds
+    LINK_CLOSED = "link_closed"
+    SUPERVISOR_DIED = "supervisor_died"
+
+    # A link carries something else than this protocol.
+    PROTOCOL_DIFFERS = "protocol_differs"  # count: the supervisor's version, total: the agent's
+    FRAME_TOO_LONG = "frame_too_long"  # count: bytes
+    MESSAGE_TOO_LONG = "message_too_long"  # count: bytes
+    MESSAGE_INVALID = "message_invalid"  # text: how it begins
+    MESSAGE_UNEXPECTED = "message_unexpected"  # name: its type, text: the kind that was expected
+
+    # Ports cannot be held. All have the host, where it is not told otherwise.
+    PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, where that can be seen
+    PORT_HELD_BY_JOB = "port_held_by_job"  # port
+    PORT_PRIVILEGED = "port_privileged"  # port
+    PORT_NOT_HELD = "port_not_held"  # port, errno
+    FREE_PORTS_NOT_HELD = "free_ports_not_held"  # total, errno
+    TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any
+
+    # A host cannot have the program's files.
+    FILE_NOT_WRITTEN = "file_not_written"  # path, errno
+    FILE_NOT_READ = "file_not_read"  # path, errno
+    FILE_CHANGED = "file_changed"  # path
+    FILE_TRUNCATED = "file_truncated"  # path
+    DISK_UNRELIABLE = "disk_unreliable"
+    DIGEST_INVALID = "digest_invalid"  # text
+    PATH_OUTSIDE_TREE = "path_outside_tree"  # path
+    LINK_OUTSIDE_TREE = "link_outside_tree"  # path, name: the link's target
+
+    # A host was probed before the first task started.
+    PROBE_NOT_STARTED = "probe_not_started"  # errno
+    PROBE_TIMED_OUT = "probe_timed_out"
+    PROBE_DIED = "probe_died"
+    PORT_NOT_LISTENING = "port_not_listening"  # port, errno
+    CONNECTION_REFUSED = "connection_refused"
+    CONNECTION_TIMED_OUT = "connection_timed_out"  # seconds
+    NO_ROUTE = "no_route"  # errno
+    CONNECTION_FAILED = "connection_failed"  # errno
+    NAME_NOT_RESOLVED = "name_not_resolved"  # text: the resolver's words; or seconds: no answer
+    GREETING_MISSING = "greeting_missing"  # errno, or 0
+    GREETING_DIFFERENT = "greeting_different"
+    SCRIPT_NOT_READ = "script_not_read"  # path, errno
+    INTERPRETER_FAILED = "interpreter_failed"  # errno; or status, text: its last line
 
     # Decided by the plan.
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
@@ -57,7 +109,7 @@ class Code(str, Enum):
     INPUT_TAKEN_BY_LOGIN = "input_taken_by_login"
     REMOTE_DISK_FULL = "remote_disk_full"
     AGENT_NOT_STARTED = "agent_not_started"
-    AGENT_NOT_CONFIGURED = "agent_not_configured"  # name: the variable that moves its folder; within: why
+    AGENT_NOT_CONFIGURED = "agent_not_configured"  # name: what moves its folder; within: why
     HOST_UNUSABLE = "host_unusable"  # host; within: why
     HOSTS_UNUSABLE = "hosts_unusable"  # count: of all hosts; within: a HOST_UNUSABLE each
 
@@ -71,7 +123,7 @@ class Code(str, Enum):
     SSH_NOT_ANSWERED = "ssh_not_answered"
     SSH_NOT_ENDED = "ssh_not_ended"
     HEARTBEAT_MISSING = "heartbeat_missing"
-    HOST_SILENT_TOO_LONG = "host_silent_too_long"  # seconds; within: why the link was lost, if known
+    HOST_SILENT_TOO_LONG = "host_silent_too_long"  # seconds; within: as of AGENT_GONE
 
     # The logs of a host are not all here.
     LOG_PART_MISSING = "log_part_missing"  # path
@@ -79,7 +131,7 @@ class Code(str, Enum):
     LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
 
     # Hosts cannot have the program's files.
-    FILES_REFUSED = "files_refused"  # host; within: why
+    FILES_REFUSED = "files_refused"  # host, name: the variable that moves its copy; within: why
 
     # Hosts cannot be prepared for a job, or the job cannot go on.
     FILES_REFUSED_BY_HOSTS = "files_refused_by_hosts"  # within: a FILES_REFUSED each
@@ -91,7 +143,7 @@ class Code(str, Enum):
     SPEC_INVALID = "spec_invalid"  # text: the problem, name: what to do
     PREFLIGHT_FAILED = "preflight_failed"  # text: the first failure, count: of all
     PLAN_NOT_WRITTEN = "plan_not_written"  # path, errno
-    RECORD_NOT_WRITTEN = "record_not_written"  # path, errno
+    RECORD_NOT_WRITTEN = "record_not_written"  # path, errno, name: the variable that moves it
     JOB_FOLDER_NOT_CREATED = "job_folder_not_created"  # path, errno
 
     # TensorBoard ended, or was not started.
@@ -116,12 +168,13 @@ class Cause(Struct):
         path: a file or folder.
         name: a program, variable or the like.
         port: a TCP port.
+        pid: a process id.
         errno: the number of the system's error.
         signal: the number of a signal.
         status: an exit code.
         seconds: a length of time.
         count: how many.
-        pid: a process id.
+        total: of how many.
         commands: commands to try, as a shell takes them.
         text: foreign words, such as what ssh said; never distrun's own.
         within: what led to this, one cause for each.
@@ -133,15 +186,23 @@ class Cause(Struct):
     path: str = ""
     name: str = ""
     port: int = 0
+    pid: int = 0
     errno: int = 0
     signal: int = 0
     status: Optional[int] = None
     seconds: float = 0.0
     count: int = 0
-    pid: int = 0
+    total: int = 0
     commands: Tuple[str, ...] = ()
     text: str = ""
     within: "Tuple[Cause, ...]" = ()
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether a disk, or the user's share of it, is full."""
+        lacks_room = self.errno in (errno.ENOSPC, errno.EDQUOT)
+        within = any(each.is_disk_full for each in self.within)
+        return lacks_room or within or self.code is Code.LOG_DISK_FULL
 
     def to_json(self) -> Dict[str, Any]:
         """The code and what is not empty, as the record and messages have it."""
@@ -162,3 +223,13 @@ class Cause(Struct):
         known["commands"] = tuple(known.get("commands", ()))
         known["within"] = tuple(cls.from_json(each) for each in known.get("within", ()))
         return cls(**known)
+
+
+def read_causes(values: Any) -> List[Cause]:
+    """A message's field that is a list of causes, from JSON."""
+    return [Cause.from_json(each) for each in values]
+
+
+def read_optional_cause(value: Any) -> Optional[Cause]:
+    """A message's field that is a cause or None, from JSON."""
+    return None if value is None else Cause.from_json(value)

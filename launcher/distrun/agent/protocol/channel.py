@@ -16,7 +16,7 @@ import selectors
 import struct
 from typing import TYPE_CHECKING, Any, Dict, Generic, List, Tuple, Type, TypeVar
 
-from distrun.agent.protocol.causes import Cause
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.agent.protocol.messages import Message
 
 if TYPE_CHECKING:
@@ -31,27 +31,36 @@ Sent = TypeVar("Sent", bound=Message)
 class ProtocolError(Exception):
     """The other side broke the protocol: not a distrun of this version, or noise on the link."""
 
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
 
 def encode(message: Message, seq: int = 0) -> bytes:
     """A message as one frame. `seq` 0 is for messages that are not numbered."""
+    body = encode_body(message, seq)
+    if len(body) > MAX_FRAME:
+        raise ProtocolError(Cause(Code.MESSAGE_TOO_LONG, count=len(body)))
+    return _LENGTH.pack(len(body)) + body
+
+
+def encode_body(message: Message, seq: int = 0) -> bytes:
+    """A frame without its length, as :func:`decode` reads it."""
     fields: Dict[str, Any] = message._asdict()
+    for name, _ in message.parts:
+        fields[name] = _plain(fields[name])
     fields["type"] = type(message).__name__
     if seq:
         fields["seq"] = seq
     attached = fields.pop("data", None)
-    body = json.dumps(_plain(fields), separators=(",", ":")).encode("ascii")
-    if attached is not None:
-        body += b"\n" + attached
-    if len(body) > MAX_FRAME:
-        raise ProtocolError("a message of {} bytes is over the limit".format(len(body)))
-    return _LENGTH.pack(len(body)) + body
+    body = json.dumps(fields, separators=(",", ":")).encode("ascii")
+    return body if attached is None else body + b"\n" + attached
 
 
-def _plain(fields: Dict[str, Any]) -> Dict[str, Any]:
-    for name, value in fields.items():
-        if isinstance(value, Cause):
-            fields[name] = value.to_json()
-    return fields
+def _plain(value: Any) -> Any:
+    if isinstance(value, Cause):
+        return value.to_json()
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def decode(body: bytes) -> Tuple[int, Message]:
@@ -64,11 +73,13 @@ def decode(body: bytes) -> Tuple[int, Message]:
         kind = _kind(fields.pop("type"))
         seq = int(fields.pop("seq", 0))
         for name, read in kind.parts:
-            fields[name] = read(fields[name])
+            if name in fields:
+                fields[name] = read(fields[name])
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ProtocolError("not a message of this protocol: {!r}".format(body[:80])) from error
+        begin = body[:80].decode("ascii", "backslashreplace")
+        raise ProtocolError(Cause(Code.MESSAGE_INVALID, text=begin)) from error
 
 
 def _kind(name: str) -> Type[Message]:
@@ -176,7 +187,7 @@ class Channel(Generic[Received, Sent]):
         while len(self._incoming) - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._incoming, position)
             if length > MAX_FRAME:
-                raise ProtocolError("a frame of {} bytes: noise on the link".format(length))
+                raise ProtocolError(Cause(Code.FRAME_TOO_LONG, count=length))
             start = position + _LENGTH.size
             if len(self._incoming) < start + length:
                 break
@@ -188,8 +199,8 @@ class Channel(Generic[Received, Sent]):
     def _decode(self, body: bytes) -> Tuple[int, Received]:
         seq, message = decode(body)
         if not isinstance(message, self._receives):
-            wanted = self._receives.__name__.lower()
-            raise ProtocolError("a {} where a {} was due".format(type(message).__name__, wanted))
+            name, expected = type(message).__name__, self._receives.__name__
+            raise ProtocolError(Cause(Code.MESSAGE_UNEXPECTED, name=name, text=expected.lower()))
         return seq, message
 
     def close(self) -> None:

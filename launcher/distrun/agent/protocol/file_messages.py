@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, ClassVar, List
 
+from distrun.agent.protocol.causes import Cause
 from distrun.agent.protocol.messages import Notice, Order, Report
 
 # From supervisor to agent ------------------------------------------------------------------
@@ -56,9 +57,10 @@ class FilesReady(Report):
 
 
 class FilesRefused(Report):
-    """The host cannot have its copy; nothing of it is left. `reason` is for people."""
+    """The host cannot have its copy; nothing of it is left."""
 
-    reason: str
+    parts: ClassVar = (("cause", Cause.from_json),)
+    cause: Cause
     at: float
 
 

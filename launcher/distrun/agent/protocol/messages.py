@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
 
-from distrun.agent.protocol.causes import Cause
+from distrun.agent.protocol.causes import Cause, read_causes
 from distrun.agent.structs import Struct
 
 PROTOCOL = 1
@@ -243,12 +243,10 @@ class PortsHeld(Report):
 
 
 class PortsRefused(Report):
-    """Answers HoldPorts: none is reserved. `taken` maps a port (as text) to who has it."""
+    """Answers HoldPorts: none is reserved. There is a cause for each port that cannot be."""
 
-    taken: Dict[str, str]
-    reason: str
-    number: int = 0
-    """The errno of what was in the way; 0 where it was the want of free ports."""
+    parts: ClassVar = (("causes", read_causes),)
+    causes: List[Cause]
 
 
 class TaskStarted(Report):
@@ -263,9 +261,10 @@ class TaskStarted(Report):
 class TaskNotStarted(Report):
     """The task's program could not be executed; nothing of it runs."""
 
+    parts: ClassVar = (("cause", Cause.from_json),)
     task: str
     attempt: int
-    reason: str
+    cause: Cause
     at: float
 
 
@@ -305,9 +304,10 @@ class Progress(Report, Notice):
 
 
 class Fault(Report):
-    """The agent itself cannot go on: a full disk, a broken host. `reason` is for people."""
+    """The agent itself cannot go on: a full disk, a broken host."""
 
-    reason: str
+    parts: ClassVar = (("cause", Cause.from_json),)
+    cause: Cause
     at: float
 
 

@@ -6,8 +6,9 @@ holds; when all do, each dials those of the others; when all have, they stop lis
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, List, Sequence
+from typing import Any, ClassVar, Dict, List, Optional, Sequence
 
+from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
 from distrun.agent.protocol.messages import Order, Report, list_of
 from distrun.agent.structs import Struct
 
@@ -68,27 +69,31 @@ class Inspect(Order):
 
 
 class Listening(Report):
-    """Answers Listen. `failed`: the ports that cannot be listened on (as text), and why."""
+    """Answers Listen. There is an error for each port that cannot be listened on."""
 
-    failed: Dict[str, str]
+    parts: ClassVar = (("errors", read_causes),)
+    errors: List[Cause]
     at: float
 
 
 class Unreachable(Struct):
-    """A port that could not be reached; `kind` is one of :mod:`distrun.agent.probe.dialer`."""
+    """A port that could not be reached."""
 
     machine: str
     port: int
-    kind: str
-    detail: str = ""
+    cause: Cause
+
+
+def _read_unreachable(values: Any) -> List[Unreachable]:
+    return [Unreachable(machine, port, Cause.from_json(cause)) for machine, port, cause in values]
 
 
 class Dialled(Report):
     """Answers Dial, once all ports have answered or failed."""
 
-    parts: ClassVar = (("misses", list_of(Unreachable)),)
-    misses: List[Unreachable]
-    failure: str = ""
+    parts: ClassVar = (("unreachable", _read_unreachable), ("failure", read_optional_cause))
+    unreachable: List[Unreachable]
+    failure: Optional[Cause] = None
     """Why it could not be done at all."""
 
 
@@ -97,7 +102,7 @@ class StoppedListening(Report):
 
 
 class ProgramFacts(Struct):
-    """What is known of a program where it is to run. Each `..._problem` is empty where all is well.
+    """What is known of a program where it is to run. Each `..._problem` is None where all is well.
 
     `tensorflow` is a version, `unknown`, or empty where it is not installed.
     """
@@ -108,16 +113,27 @@ class ProgramFacts(Struct):
     """Those of the requested variables that are set in its environment."""
     script: str = ""
     is_python: bool = False
-    workdir_problem: str = ""
-    program_problem: str = ""
-    script_problem: str = ""
+    workdir_problem: Optional[Cause] = None
+    program_problem: Optional[Cause] = None
+    script_problem: Optional[Cause] = None
     digest: str = ""
     """SHA-256 of the script."""
     python: str = ""
     tensorflow: str = ""
-    python_problem: str = ""
+    python_problem: Optional[Cause] = None
     is_slow: bool = False
     """Whether the interpreter did not answer in time."""
+
+
+_PROBLEMS = ("workdir_problem", "program_problem", "script_problem", "python_problem")
+
+
+def _read_facts(values: Any) -> List[ProgramFacts]:
+    found = [ProgramFacts(*each) for each in values]
+    return [
+        facts._replace(**{name: read_optional_cause(getattr(facts, name)) for name in _PROBLEMS})
+        for facts in found
+    ]
 
 
 class Disk(Struct):
@@ -130,8 +146,12 @@ class Disk(Struct):
 class Inspected(Report):
     """Answers Inspect."""
 
-    parts: ClassVar = (("programs", list_of(ProgramFacts)), ("disks", list_of(Disk)))
+    parts: ClassVar = (
+        ("programs", _read_facts),
+        ("disks", list_of(Disk)),
+        ("failure", read_optional_cause),
+    )
     programs: List[ProgramFacts]
     disks: List[Disk]
-    failure: str = ""
+    failure: Optional[Cause] = None
     """Why it could not be done at all."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.structs import Struct
 
 _SPARE = 50
@@ -20,12 +21,11 @@ _BACKLOG = 1024
 
 
 class PortTakenError(Exception):
-    """A port cannot be held; the text says which and, where it can be seen, by whom."""
+    """A port cannot be held, or there are too few free ones."""
 
-    def __init__(self, port: int, holder: str) -> None:
-        super().__init__("port {} is taken{}".format(port, ": " + holder if holder else ""))
-        self.port = port
-        self.holder = holder
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class _Hold(Struct):
@@ -48,17 +48,18 @@ class PortHolder:
         """
         registry = _register(port)
         if registry is None:
-            raise PortTakenError(port, "another distrun job holds it")
+            raise PortTakenError(Cause(Code.PORT_HELD_BY_JOB, port=port))
         try:
             _probe(port)
             held = _bind(port)
         except OSError as error:
             registry.close()
             if error.errno == errno.EACCES:
-                raise PortTakenError(port, "ports below 1024 need more rights") from error
+                raise PortTakenError(Cause(Code.PORT_PRIVILEGED, port=port)) from error
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise PortTakenError(port, _listener(port)) from error
+            name, pid = _listener(port)
+            raise PortTakenError(Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)) from error
         self._holds[port] = _Hold(held, registry)
 
     def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:
@@ -82,9 +83,9 @@ class PortHolder:
             held.append(port)
         if len(held) < count:
             self.release(held)
-            where = "from {} to {}".format(first, last) if first else "on this host"
+            span = "{}-{}".format(first, last) if first else ""
             raise PortTakenError(
-                first, "only {} of {} ports {} are free".format(len(held), count, where)
+                Cause(Code.TOO_FEW_FREE_PORTS, count=len(held), total=count, text=span)
             )
         return held
 
@@ -192,8 +193,8 @@ def _probe(port: int) -> None:
                 raise
 
 
-def _listener(port: int) -> str:
-    """`python3 (pid 123)` for who listens on a port, as far as /proc shows it."""
+def _listener(port: int) -> Tuple[str, int]:
+    """Name and id of the process that listens on a port; ('', 0) where /proc does not show it."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -204,17 +205,17 @@ def _listener(port: int) -> str:
         inodes |= {row[9] for row in rows if int(row[1].rsplit(b":", 1)[1], 16) == port}
     inodes.discard(b"0")
     names = {b"socket:[" + inode + b"]" for inode in inodes}
-    return _owner(names) if names else ""
+    return _owner(names) if names else ("", 0)
 
 
-def _owner(names: "set[bytes]") -> str:
+def _owner(names: "set[bytes]") -> Tuple[str, int]:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             for descriptor in os.listdir("/proc/{}/fd".format(pid)):
                 link = os.readlink("/proc/{}/fd/{}".format(pid, descriptor))
                 if os.fsencode(link) in names:
                     with open("/proc/{}/comm".format(pid), encoding="utf-8") as file:
-                        return "{} (pid {}) has it".format(file.read().strip(), pid)
+                        return file.read().strip(), int(pid)
         except OSError:
             continue
-    return ""
+    return "", 0

@@ -7,10 +7,10 @@ import errno
 import os
 import resource
 import signal
-from typing import TYPE_CHECKING, Dict, List, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, NoReturn, Optional, Tuple, Union
 
 from distrun.agent.linux import syscalls
-from distrun.agent.protocol import StartTask
+from distrun.agent.protocol import Cause, Code, StartTask
 from distrun.agent.structs import Struct
 
 if TYPE_CHECKING:
@@ -21,10 +21,14 @@ _ERROR_BYTES = 4096
 
 
 class Execution(Struct):
-    """A child on its way to its program. `verdict` ends when that runs, or tells why not."""
+    """A child that is about to execute its program.
+
+    `exec_status` is the reading end of a pipe that the child holds with close-on-exec: it ends
+    once the program runs; before that it says what failed.
+    """
 
     pid: int
-    verdict: int
+    exec_status: int
 
 
 def execute(order: StartTask, log: str, env: Dict[bytes, bytes]) -> Execution:
@@ -34,13 +38,13 @@ def execute(order: StartTask, log: str, env: Dict[bytes, bytes]) -> Execution:
     and appends what it prints to `log`. It inherits no other descriptor.
     """
     agent = os.getpid()
-    verdict, report = os.pipe()
+    exec_status, report = os.pipe()
     pid = os.fork()
     if pid == 0:
         _become(order, log, env, agent, report)
     os.close(report)
-    os.set_blocking(verdict, False)
-    return Execution(pid, verdict)
+    os.set_blocking(exec_status, False)
+    return Execution(pid, exec_status)
 
 
 def _become(
@@ -141,53 +145,47 @@ def environment(order: Union[StartTask, Program]) -> Dict[bytes, bytes]:
     return env
 
 
-def read_verdict(execution: Execution, order: StartTask) -> str:
-    """Why the program could not be executed, for people; empty where it was.
+def read_exec_status(execution: Execution, order: StartTask) -> Optional[Cause]:
+    """Why the program could not be executed; None where it was.
 
-    To be called once, when `execution.verdict` is readable; closes it.
+    To be called once, when `execution.exec_status` is readable; closes it.
     """
     try:
-        raw = os.read(execution.verdict, _ERROR_BYTES)
+        raw = os.read(execution.exec_status, _ERROR_BYTES)
     finally:
-        os.close(execution.verdict)
+        os.close(execution.exec_status)
     if not raw:
-        return ""
+        return None
     stage, _, rest = raw.decode("utf-8", "replace").partition(" ")
     if not rest.lstrip("-").isdigit():
-        return "the agent failed before executing it: {}".format(rest)
-    return _explain(stage, int(rest), order)
-
-
-def _explain(stage: str, number: int, order: StartTask) -> str:
-    why = os.strerror(number)
+        return Cause(Code.AGENT_DEFECT, text=rest)
+    number = int(rest)
     if stage == "workdir":
-        return "its working folder {!r} cannot be entered: {}".format(order.workdir, why)
+        return Cause(Code.WORKDIR_NOT_ENTERED, path=order.workdir, errno=number)
     if stage == "log":
-        return "its log {!r} cannot be opened: {}".format(order.log, why)
+        return Cause(Code.LOG_NOT_OPENED, path=order.log, errno=number)
     if stage != "program":
-        return "a process for it could not be made: {}".format(why)
-    return _explain_program(number, order.argv, order.workdir)
+        return Cause(Code.PROCESS_NOT_MADE, errno=number)
+    return _program_cause(number, order.argv[0], order.workdir)
 
 
-def _explain_program(number: int, argv: List[str], workdir: str) -> str:
-    name = argv[0]
+def _program_cause(number: int, name: str, workdir: str) -> Cause:
     if number == errno.ENOENT:
         interpreter = _interpreter(os.path.join(workdir, name)) if "/" in name else ""
         if interpreter:
-            return "{!r} names an interpreter that is not there: {}".format(name, interpreter)
-        where = "" if "/" in name else " in PATH"
-        return "there is no program {!r}{}; check the spec's program".format(name, where)
+            return Cause(Code.INTERPRETER_NOT_FOUND, name=name, path=interpreter)
+        return Cause(Code.PROGRAM_NOT_FOUND, name=name)
     if number == errno.EACCES:
-        return "{!r} may not be executed: is it a file, and executable?".format(name)
+        return Cause(Code.PROGRAM_NOT_EXECUTABLE, name=name)
     if number == errno.ENOEXEC:
-        return "{!r} is no program: its first line should be like #!/bin/sh".format(name)
+        return Cause(Code.PROGRAM_FORMAT_UNKNOWN, name=name)
     if number == errno.E2BIG:
-        return "its arguments and environment are too large for Linux (128 KiB for one string)"
-    return "{!r} cannot be executed: {}".format(name, os.strerror(number))
+        return Cause(Code.ARGUMENTS_TOO_LONG)
+    return Cause(Code.PROGRAM_NOT_EXECUTED, name=name, errno=number)
 
 
 def _interpreter(script: str) -> str:
-    """What a script's first line names; empty where it names nothing."""
+    """The interpreter that a script's first line names; empty where it names none."""
     try:
         with open(script, "rb") as file:
             line = file.readline(256)

@@ -113,9 +113,7 @@ def _file_of(name: str) -> tuple[Path, bool]:
 
 def _bootstrap(names: tuple[str, ...], start: str) -> bytes:
     block = zlib.compress((_SECOND + start).encode("ascii")) + _modules(names)
-    first = _FIRST.format(
-        oldest=_OLDEST, words=TOO_OLD, too_old=EXIT_TOO_OLD, size=len(block)
-    )
+    first = _FIRST.format(oldest=_OLDEST, words=TOO_OLD, too_old=EXIT_TOO_OLD, size=len(block))
     return f"exec({first!r})\n".encode("ascii") + block
 
 

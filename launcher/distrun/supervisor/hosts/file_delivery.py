@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code, file_messages
@@ -29,14 +29,15 @@ _PROGRESS_SECONDS = 0.2
 
 def list_parts(manifest: Manifest) -> Iterator[file_messages.FileList]:
     """Return the list of files as messages that are small enough to delay no other message."""
-    files = [[each.path, each.mode, each.size, each.digest] for each in manifest.files]
+    files: list[list[Any]] = [
+        [each.path, each.mode, each.size, each.digest] for each in manifest.files
+    ]
     for start in range(0, len(files), _ENTRIES_PER_PART):
         part = files[start : start + _ENTRIES_PER_PART]
         yield file_messages.FileList(part, [], [], last=False)
     links = [[each.path, each.target] for each in manifest.links]
     for start in range(0, len(links), _ENTRIES_PER_PART):
-        part = links[start : start + _ENTRIES_PER_PART]
-        yield file_messages.FileList([], part, [], last=False)
+        yield file_messages.FileList([], links[start : start + _ENTRIES_PER_PART], [], last=False)
     for start in range(0, len(manifest.folders), _ENTRIES_PER_PART):
         folders = list(manifest.folders[start : start + _ENTRIES_PER_PART])
         yield file_messages.FileList([], [], folders, last=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import selectors
 import time
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -114,24 +115,30 @@ class HeartbeatMonitor:
         return self._last + self._lease
 
 
-class Host:
-    """A host by its name in the spec.
+@dataclass(frozen=True, kw_only=True)
+class HostSettings:
+    """What all hosts of a job have in common.
 
-    Args:
+    Attributes:
         lease: `timeouts.link` in seconds; None: off.
         logs: the job's folder for logs.
-        variables: those whose values on the host are needed for the plan.
+        variables: those whose values on a host are needed for the plan.
     """
+
+    job_id: str
+    lease: float | None
+    logs: Path
+    variables: tuple[str, ...]
+
+
+class Host:
+    """A host by its name in the spec."""
 
     def __init__(
         self,
         name: str,
         reach: Reach,
-        *,
-        job_id: str,
-        lease: float | None,
-        logs: Path,
-        variables: tuple[str, ...],
+        settings: HostSettings,
         selector: selectors.BaseSelector,
         observer: HostObserver,
         clock: Callable[[], float] = time.monotonic,
@@ -139,15 +146,14 @@ class Host:
         self.name = name
         self.reach = reach
         self.state = LinkState.WAITING
-        self.mirror = LogMirror(logs)
+        self.mirror = LogMirror(settings.logs)
         self.preserved_folder = ""
         """The folder that the agent left on the host, if it left one."""
         self.agent_pid: int | None = None
         """The agent's process id on its own host."""
-        self._job_id = job_id
-        self._lease = lease if reach.can_reattach else 0.0
-        self._logs = logs
-        self._variables = variables
+        self._settings = settings
+        self._job_id = settings.job_id
+        self._lease = settings.lease if reach.can_reattach else 0.0
         self._selector = selector
         self._observer = observer
         self._clock = clock
@@ -170,7 +176,7 @@ class Host:
         self._due: float | None = None
         """When the present state ends, see :meth:`run_due`."""
         self._attempts = 0
-        self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, lease)
+        self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, settings.lease)
         self._loss: Cause | None = None
         """Why the link is lost or could not be reconnected."""
         self._death: Cause | None = None
@@ -211,8 +217,8 @@ class Host:
         bootstrap = self.reach.bootstrap(connection)
         if bootstrap:
             connection.channel.send_bytes(bootstrap)
-        folder = "" if self.reach.has_own_logs else str(self._logs)
-        variables = () if self.reach.inherits_environment else self._variables
+        folder = "" if self.reach.has_own_logs else str(self._settings.logs)
+        variables = () if self.reach.inherits_environment else self._settings.variables
         connection.channel.send(
             protocol.Configure(
                 protocol.PROTOCOL, self._job_id, folder, self._lease, self.name, variables
@@ -485,7 +491,10 @@ class Host:
             cause = Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,))
             self._fail(cause)
         else:
-            if isinstance(message, protocol.Hello):
+            if isinstance(message, protocol.Fault) and message.cause.is_disk_full:
+                variable = self.reach.folder_variable
+                message = message._replace(cause=message.cause._replace(name=variable))
+            elif isinstance(message, protocol.Hello):
                 self.agent_pid = message.pid
                 self._token = message.door
                 self._on_up()

@@ -58,11 +58,11 @@ class LocalReach(Reach):
         descriptor = ours.detach()
         return Connection(process, Channel(descriptor, descriptor, Report))
 
-    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
+    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:  # noqa: ARG002
         from distrun.supervisor.hosts.addresses import own_address
 
         # A job on one machine stays on localhost.
         return None if len(hellos) == 1 else own_address(hellos)
 
-    def diagnose(self, connection: Connection, status: int | None) -> Cause:
+    def diagnose(self, connection: Connection, status: int | None) -> Cause:  # noqa: ARG002
         return agent_exited(status or 0)

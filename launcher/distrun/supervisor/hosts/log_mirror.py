@@ -47,8 +47,7 @@ class LogMirror:
     def is_complete(self) -> bool:
         """Whether all output of the tasks is here, and no more will come."""
         return all(
-            size is not None and self._sizes[log] >= size
-            for log, size in self._final_sizes.items()
+            size is not None and self._sizes[log] >= size for log, size in self._final_sizes.items()
         )
 
     def write(self, part: LogData) -> bool:

@@ -9,7 +9,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Cause, Code
 from distrun.lifecycle import PROMPT_GRACE
-from distrun.supervisor.hosts.host import Host
+from distrun.supervisor.hosts.host import Host, HostSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,10 +88,9 @@ class HostPool:
         observer: PoolObserver,
     ) -> None:
         self._selector = selector
-        self._lease = spec.timeouts.link
-        self._job_id = job_id
-        self._logs = logs
-        self._variables = variables
+        self._settings = HostSettings(
+            job_id=job_id, lease=spec.timeouts.link, logs=logs, variables=variables
+        )
         self._observer = observer
         self._hosts: dict[str, Host] = {}
         self._reaches: dict[str, Reach] = {}
@@ -106,16 +105,7 @@ class HostPool:
         """Start an agent on each host; its Hello follows as a report."""
         for name, reach in reaches.items():
             self._reaches.setdefault(reach.kind, reach)
-            self._hosts[name] = Host(
-                name,
-                reach,
-                job_id=self._job_id,
-                lease=self._lease,
-                logs=self._logs,
-                variables=self._variables,
-                selector=self._selector,
-                observer=self,
-            )
+            self._hosts[name] = Host(name, reach, self._settings, self._selector, self)
         self._fill_slots()
 
     def order(self, host: str, message: Order) -> None:

@@ -5,6 +5,8 @@ A new way is one module with a class derived from :class:`Reach`, its line in
 rest of the launcher never asks how a host is reached: it reads the facts of its reach.
 """
 
+# ruff: noqa: ARG002, D417 - what each method is given is the same everywhere
+
 from __future__ import annotations
 
 import os
@@ -141,7 +143,7 @@ class Reach(Protocol):
         Raises:
             OSError: the process cannot be started.
         """
-        raise NotImplementedError
+        raise AssertionError(f"{self.kind} hosts are not reconnected")
 
     def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
         """Return the address by which other hosts reach this one; None: its name in the spec.

@@ -58,9 +58,7 @@ class SshReach(Reach):
         return bootstrap.start_agent(connection.mark)
 
     def reconnect(self, job_id: str, token: str, attempt: Attempt) -> Connection:
-        connection = self._open(
-            job_id, attempt.connect_timeout, is_separate=attempt.is_separate
-        )
+        connection = self._open(job_id, attempt.connect_timeout, is_separate=attempt.is_separate)
         connection.channel.send_bytes(bootstrap.reattach(connection.mark, token))
         return connection
 
@@ -75,9 +73,7 @@ class SshReach(Reach):
         noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
         seconds = self.connect_timeout + LOGIN_SECONDS
         printed = connection.stderr_text
-        return ssh_diagnosis.diagnose(
-            self._host, self._settings, status, printed, noise, seconds
-        )
+        return ssh_diagnosis.diagnose(self._host, self._settings, status, printed, noise, seconds)
 
     def is_transient(self, connection: Connection, status: int) -> bool:
         return ssh_diagnosis.is_transient(status, connection.stderr_text)
@@ -98,7 +94,9 @@ class SshReach(Reach):
     def spares(self, pid: int) -> bool:
         return is_shared_connection(pid)
 
-    def _open(self, job_id: str, connect_timeout: float, *, is_separate: bool = False) -> Connection:
+    def _open(
+        self, job_id: str, connect_timeout: float, *, is_separate: bool = False
+    ) -> Connection:
         command = link_command(
             self._host,
             self._settings,

@@ -48,9 +48,7 @@ _KNOWN = (
     ),
     _Complaint(("Could not resolve hostname",), Code.SSH_NAME_NOT_RESOLVED),
     _Complaint(("Connection refused",), Code.SSH_PORT_CLOSED),
-    _Complaint(
-        ("No route to host", "Network is unreachable", "Host is down"), Code.SSH_NO_ROUTE
-    ),
+    _Complaint(("No route to host", "Network is unreachable", "Host is down"), Code.SSH_NO_ROUTE),
     _Complaint(("Unable to negotiate",), Code.NO_COMMON_ALGORITHM),
     _Complaint(("during banner exchange",), Code.BANNER_MISSING),
     _Complaint(("timed out", "not responding"), Code.SSH_TIMED_OUT),
@@ -116,9 +114,7 @@ def diagnose(
         lines = (line.strip() for line in said.splitlines())
         last = next((line for line in lines if "rror" in line), "")
     found = re.search(rf"{TOO_OLD} (\S+)", said) if code is Code.PYTHON_TOO_OLD else None
-    return Cause(
-        code, name=found[1] if found else "", commands=login, **_evidence(status, last)
-    )
+    return Cause(code, name=found[1] if found else "", commands=login, **_evidence(status, last))
 
 
 def _evidence(status: int, last: str) -> dict[str, Any]:
