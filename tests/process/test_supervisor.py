@@ -17,6 +17,7 @@ import pytest
 
 from distrun import events, lifecycle
 from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, encode
 from distrun.codec import to_json
 from distrun.jobstore import JobFolder
@@ -32,7 +33,7 @@ from distrun.strategies import Role, Success
 from distrun.supervisor.hosts import local
 
 TIMEOUT = 20.0
-STOP = protocol.StopJob("SIGINT", 2, None, 130)
+STOP = protocol.StopJob(Cause(Code.LAUNCH_SIGNALLED, signal=2), 2, None, 130)
 
 
 class Launch:

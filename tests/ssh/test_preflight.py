@@ -222,7 +222,7 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     assert ["reached", "failed", "h3"] in [row[:3] for row in rows]
     assert f"h1 cannot reach h2 at {h2.address}:" in ill.stdout
     assert "what to do:" in ill.stdout
-    assert "hosts that cannot be used were left out of the rest" in ill.stderr
+    assert "hosts that cannot be used were left out of the other checks" in ill.stderr
     assert_nothing_left([h1, h2], processes_of)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrun import events
+from distrun.agent.protocol import Cause, Code
 from distrun.lifecycle import (
     PROMPT_GRACE,
     SIGTERM,
@@ -130,7 +131,11 @@ class Job:
 
     def stop(self, signal: int = SIGTERM, grace: float = GRACE) -> list[Action]:
         return self(
-            events.StopRequested, reason="distrun kill", signal=signal, grace=grace, exit_code=137
+            events.StopRequested,
+            cause=Cause(Code.STOPPED_BY_COMMAND, name="distrun kill"),
+            signal=signal,
+            grace=grace,
+            exit_code=137,
         )
 
     def phases(self) -> dict[str, str]:

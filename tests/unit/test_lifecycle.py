@@ -375,7 +375,7 @@ def test_an_agents_fault_stops_all() -> None:
 def test_an_aborted_preparation() -> None:
     job = Job()
     job.created(MWM)
-    actions = job(events.Aborted, reason="port 1 is taken", exit_code=69)
+    actions = job(events.Aborted, cause=Cause(Code.PORT_TAKEN, port=1), exit_code=69)
     assert actions == [Finish(job.state.outcome)]
     assert job.verdict == ("failed", 69, "distrun")
 
@@ -387,7 +387,7 @@ def test_events_after_the_end_change_nothing() -> None:
     end = job.state
     assert job.stop() == []
     assert job(events.TimedOut, timer="run") == []
-    assert job(events.HostLost, host="localhost", reason="late") == []
+    assert job(events.HostLost, host="localhost", cause=Cause(Code.AGENT_GONE)) == []
     assert job.gone("worker:0", 0) == []
     assert job.state == end
 
@@ -434,7 +434,7 @@ def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR091
     if what == "fault":
         return job(events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
     if what == "lost":
-        return job(events.HostLost, host="localhost", reason="gone")
+        return job(events.HostLost, host="localhost", cause=Cause(Code.AGENT_GONE))
     if what in ("start", "run", "evaluator"):
         is_set = any(isinstance(each, SetTimer) and each.timer == what for each in job.actions)
         return job(events.TimedOut, timer=what) if is_set else []

@@ -169,7 +169,7 @@ class World:
         self.reports[host].clear()
         for name in [name for name in self.alive if self.hosts[name] == host]:
             del self.alive[name]
-        self.happen(events.HostLost(at=self.at, host=host, reason="gone"))
+        self.happen(events.HostLost(at=self.at, host=host, cause=Cause(Code.AGENT_GONE)))
         there = [name for name, where in self.hosts.items() if where == host]
         if self.state.success is not Success.ALL and there == ["evaluator:0"]:
             assert self.state.outcome == decided, "an evaluator's host ended the job"
@@ -210,7 +210,11 @@ class World:
         if what == "stop":
             self.happen(
                 events.StopRequested(
-                    at=self.at, reason="kill", signal=SIGTERM, grace=10.0, exit_code=137
+                    at=self.at,
+                    cause=Cause(Code.STOPPED_BY_COMMAND, name="kill"),
+                    signal=SIGTERM,
+                    grace=10.0,
+                    exit_code=137,
                 )
             )
         elif what == "fault":

@@ -59,7 +59,10 @@ def on_two_hosts(behind: float = 0.0) -> Job:
 
 
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
-    for is_local, variable in ((True, "DISTRUN_HOME"), (False, "XDG_STATE_HOME for its login")):
+    for name, variable in (
+        ("DISTRUN_HOME", "DISTRUN_HOME"),
+        ("XDG_STATE_HOME", "XDG_STATE_HOME for its login"),
+    ):
         job = Job()
         job.created(MWM)
         job(
@@ -70,9 +73,8 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
             python="3.11",
             cores=2.0,
             gpus=(),
-            is_local=is_local,
         )
-        job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
+        job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x", name=name))
         (verdict,) = verdicts(job)
         assert verdict.kind is Kind.DISK_FULL
         assert verdict.advice == f"make room there, or set {variable} to another disk"
@@ -81,7 +83,7 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
 def test_a_lost_host_is_the_cause_of_what_its_peers_say() -> None:
     job = on_two_hosts()
     job.gone("worker:0", 1)
-    job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
+    job(events.HostLost, host="there", cause=Cause(Code.HOST_SILENT_TOO_LONG, seconds=60))
     (verdict,) = verdicts(job, worker0=ECHO)
     assert (verdict.task, verdict.kind, verdict.echoes) == (
         "worker:1",
@@ -98,14 +100,14 @@ def test_a_lost_host_is_the_cause_of_what_its_peers_say() -> None:
 def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause() -> None:
     job = on_two_hosts()
     job.gone("worker:0", 1)
-    job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
+    job(events.HostLost, host="there", cause=Cause(Code.HOST_SILENT_TOO_LONG, seconds=60))
     (verdict,) = verdicts(job, worker0=OWN)
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
 
 
 def test_a_host_with_all_tasks_names_none_of_them() -> None:
     job = running(MWM, "worker:0", "worker:1")
-    job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
+    job(events.HostLost, host="localhost", cause=Cause(Code.AGENT_EXITED, signal=9))
     (verdict,) = verdicts(job)
     assert (verdict.task, verdict.kind) == (None, Kind.HOST_LOST)
     assert "worker:0, worker:1 were lost with localhost: its agent was killed" in verdict.cause

@@ -261,7 +261,7 @@ def test_an_evaluator_that_stays_down_with_its_host_has_its_verdict_at_once(code
     )
     if code is not None:
         job.gone("evaluator:0", code)
-    job(events.HostLost, host="h3", reason="no sign of life")
+    job(events.HostLost, host="h3", cause=Cause(Code.HEARTBEAT_MISSING))
     (case,) = cases(job.history)
     log = raised("ValueError: bad")
     verdict = judge(case, lambda _: Tail(b"" if code is None else log.encode()))

@@ -11,11 +11,11 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option, overrides_option, spec_argument
-from distrun.cli.text_format import format_count, format_duration, printable
+from distrun.cli.text_format import format_count, format_duration, format_host_names, printable
 from distrun.errors import HostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from rich.text import Text
 
@@ -179,7 +179,7 @@ def _rows(found: _Result) -> list[dict[str, str | Text]]:
             {
                 "CHECK": subject if subject != last else "",
                 "RESULT": styled(grade.value),
-                "HOSTS": _format_hosts(hosts_by_result[subject, grade, text], found.hosts),
+                "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
                 "FOUND": text,
             }
         )
@@ -187,34 +187,11 @@ def _rows(found: _Result) -> list[dict[str, str | Text]]:
     return rows
 
 
-def _format_hosts(hosts: Iterable[str], all_hosts: tuple[str, ...]) -> str:
-    """`all 16`, or the names; consecutively numbered hosts as a range, as in a spec."""
-    names = list(dict.fromkeys(hosts))
+def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:
+    names = dict.fromkeys(hosts)
     if len(names) > 1 and set(names) == set(all_hosts):
         return f"all {len(names)}"
-    runs: list[list[str]] = []
-    for name in names:
-        if runs and name == _next(runs[-1][-1]):
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return ", ".join(_range(run) if len(run) > 2 else ", ".join(run) for run in runs)
-
-
-def _next(name: str) -> str | None:
-    """The name after `name`: `gpu-10` after `gpu-09`; None without a number."""
-    stem, number = _numbered(name)
-    return f"{stem}{int(number) + 1:0{len(number)}}" if number else None
-
-
-def _range(run: list[str]) -> str:
-    stem, first = _numbered(run[0])
-    return f"{stem}[{first}-{_numbered(run[-1])[1]}]"
-
-
-def _numbered(name: str) -> tuple[str, str]:
-    stem = name.rstrip("0123456789")
-    return stem, name[len(stem) :]
+    return format_host_names(names)
 
 
 def _summary(found: _Result) -> str:

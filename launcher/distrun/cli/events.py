@@ -34,8 +34,7 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
     from distrun.events import EventReader
     from distrun.jobstore import JobStore
 
-    store = JobStore.default()
-    folder = store.find(job)
+    folder = JobStore.default().find(job)
     story = Story()
     record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:

@@ -26,7 +26,7 @@ def summarise(folder: JobFolder) -> dict[str, Any]:
 def describe(folder: JobFolder) -> dict[str, Any]:
     """One job with all its tasks, as they are now."""
     from distrun import control
-    from distrun.cli.usage import usages
+    from distrun.cli import usage
 
     supervisor, state = _look(folder)
     lost = _is_lost(supervisor, state)
@@ -38,7 +38,7 @@ def describe(folder: JobFolder) -> dict[str, Any]:
         if task.pid is not None and not task.has_ended and task.host in visible
     ]
     progress = control.progress(folder) if supervisor is not None else {}
-    used = usages(pids) if supervisor is not None else {}
+    used = usage.measure(pids) if supervisor is not None else {}
     return {
         **_summary(folder, supervisor, state),
         "outcome": to_json(state.outcome) if state.phase.is_final else None,

@@ -51,7 +51,7 @@ def show_plan(spec: Spec, *, as_json: bool) -> int:
     if as_json:
         console.print_json({"plan": _plan_as_json(plan, spec)})
         return 0
-    from distrun.cli.planview import plan_view
+    from distrun.cli.plan_view import plan_view
 
     console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
     return 0
@@ -96,7 +96,7 @@ def _restarts(policy: RestartSpec) -> str:
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
-    from distrun.cli.planview import AT_LAUNCH
+    from distrun.cli.plan_view import AT_LAUNCH
     from distrun.codec import to_json
 
     return {
@@ -110,7 +110,7 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
 
 def _task_as_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
-    from distrun.cli.planview import mask_secrets, read_tf_config
+    from distrun.cli.plan_view import mask_secrets, read_tf_config
     from distrun.codec import to_json
 
     return {

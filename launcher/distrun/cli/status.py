@@ -38,8 +38,7 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
 
     if as_json and watch:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
-    store = JobStore.default()
-    folder = store.find(job)
+    folder = JobStore.default().find(job)
     if as_json:
         console.print_json({"job": describe(folder)})
         return 0

@@ -51,14 +51,41 @@ def format_time(at: float) -> str:
 
 def format_task_names(names: Iterable[str]) -> str:
     """`worker:0 to worker:63, ps:0`: three or more consecutive tasks of a role as a range."""
+    runs = _runs(names)
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def format_host_names(names: Iterable[str]) -> str:
+    """`gpu-[01-16], cpu1`: three or more consecutive hosts as a range, as a spec writes it."""
+    return ", ".join(
+        f"{_numbered(run[0])[0]}[{_numbered(run[0])[1]}-{_numbered(run[-1])[1]}]"
+        if len(run) > 2
+        else ", ".join(run)
+        for run in _runs(names)
+    )
+
+
+def _runs(names: Iterable[str]) -> list[list[str]]:
+    """Names grouped so that those in a group have consecutive numbers."""
     runs: list[list[str]] = []
     for name in names:
-        role, _, index = name.rpartition(":")
-        if runs and runs[-1][-1] == f"{role}:{int(index) - 1}":
+        if runs and name == _successor(runs[-1][-1]):
             runs[-1].append(name)
         else:
             runs.append([name])
-    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+    return runs
+
+
+def _successor(name: str) -> str | None:
+    """`gpu-10` after `gpu-09`; None if the name ends without a number."""
+    stem, number = _numbered(name)
+    return f"{stem}{int(number) + 1:0{len(number)}}" if number else None
+
+
+def _numbered(name: str) -> tuple[str, str]:
+    """A name and the digits at its end."""
+    stem = name.rstrip("0123456789")
+    return stem, name[len(stem) :]
 
 
 def clip(text: str, columns: int) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from distrun.preflight import Check
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileDelivery
+    from distrun.supervisor.hosts.reach import Reach
     from distrun.supervisor.probe import Probe
 
 _UNKNOWN_HOST = protocol.Hello(
@@ -246,16 +247,7 @@ class Preparation:
         if self.delivery is None:
             return True
         if self.delivery.is_finished and self.delivery.refusals:
-            refused = tuple(
-                Cause(
-                    Code.FILES_REFUSED,
-                    host=host,
-                    name=self.reaches[host].folder_variable,
-                    within=(cause,),
-                )
-                for host, cause in self.delivery.refusals.items()
-            )
-            raise HostError(cause=_joined(Code.FILES_REFUSED_BY_HOSTS, refused, len(refused)))
+            raise files_refused(self.delivery.refusals, self.reaches)
         return self.delivery.is_finished
 
     # The preflight -------------------------------------------------------------------------
@@ -269,7 +261,8 @@ class Preparation:
         if not self._has_preflight:
             self._emit(events.PreflightSkipped(at=time.time()))
             return
-        from distrun.supervisor.probe import Probe
+        from distrun.supervisor.hosts.reach import Reach
+    from distrun.supervisor.probe import Probe
 
         self._emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
         lacking = self.hosts_without_files if self._checks_all and self._spec.sends_files else ()
@@ -355,6 +348,15 @@ def failed_hosts(causes: Mapping[str, Cause], order: Iterable[str]) -> HostError
     """Return the error for hosts that were reached but cannot be prepared, in their order."""
     within = tuple(causes[host] for host in order if host in causes)
     return HostError(cause=_joined(Code.SEVERAL, within, len(causes)))
+
+
+def files_refused(causes: Mapping[str, Cause], reaches: Mapping[str, Reach]) -> HostError:
+    """Return the error for hosts that cannot have the program's files."""
+    within = tuple(
+        Cause(Code.FILES_REFUSED, host=host, name=reaches[host].folder_variable, within=(cause,))
+        for host, cause in causes.items()
+    )
+    return HostError(cause=_joined(Code.FILES_REFUSED_BY_HOSTS, within, len(within)))
 
 
 def _joined(code: Code, causes: tuple[Cause, ...], total: int) -> Cause:

@@ -164,7 +164,8 @@ class FileDelivery:
         elif isinstance(message, file_messages.FilesReady):
             self._on_ready(host, message)
         elif isinstance(message, file_messages.FilesRefused):
-            self._senders[host].pause()
+            if host in self._senders:
+                self._senders[host].pause()
             self._unfinished.discard(host)
             self.refusals[host] = message.cause
             self._report_progress(always=True)
