@@ -14,7 +14,7 @@ _MAX_NAMED = 3
 
 def cause_text(cause: Cause) -> str:
     """What failed, as a clause without a full stop."""
-    return _TEXT[cause.code](cause)
+    return _TEXT[cause.code](cause) or cause.code.value.replace("_", " ")
 
 
 def cause_advice(cause: Cause) -> str | None:

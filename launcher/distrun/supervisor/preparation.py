@@ -261,8 +261,7 @@ class Preparation:
         if not self._has_preflight:
             self._emit(events.PreflightSkipped(at=time.time()))
             return
-        from distrun.supervisor.hosts.reach import Reach
-    from distrun.supervisor.probe import Probe
+        from distrun.supervisor.probe import Probe
 
         self._emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
         lacking = self.hosts_without_files if self._checks_all and self._spec.sends_files else ()
