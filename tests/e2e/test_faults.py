@@ -29,7 +29,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_what_must_hold_holds(cell, record_property: Callable[[str, object], None]) -> None:
+def test_what_must_hold_holds(cell: Cell, record_property: Callable[[str, object], None]) -> None:
     if cell.fault == "oom" and not has_memory_cgroups():
         pytest.skip("no memory cgroup can be made here")
     result = tried(cell)

@@ -4,12 +4,13 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.command import Distrun
+from harness.training import MAIN, RunPython
 from harness.waiting import wait_until
-from job_harness import MAIN, RunPython
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -31,9 +32,9 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(distrun: Distrun, small_mnist: Pa
     def launched() -> str:
         done = distrun("launch", "-d", "job.yaml", *arguments)
         assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return str(done.stdout.strip())
 
-    def tasks(job: str) -> dict[str, dict]:
+    def tasks(job: str) -> dict[str, dict[str, Any]]:
         status = json.loads(distrun("status", job, "--json").stdout)
         return {task["task"]: task for task in status["job"]["task_states"]}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from job_harness import Process, Workers
+from harness.training import Process, Workers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -12,6 +12,7 @@ import pytest
 
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import survivors
+from harness.values import not_none
 from harness.waiting import wait_until
 
 
@@ -31,7 +32,7 @@ def test_the_whole_way_of_a_detached_job(
     assert all(task["usage"]["processes"] == 1 for task in job["task_states"])
     follower = distrun.start("logs", "-f", job_id, stdout=subprocess.PIPE, text=True)
     waiter = distrun.start("wait", job_id, stderr=subprocess.PIPE, text=True)
-    assert {follower.stdout.readline() for _ in range(2)} == {
+    assert {not_none(follower.stdout).readline() for _ in range(2)} == {
         "worker:0 | up\n",
         "worker:1 | up\n",
     }
@@ -39,7 +40,7 @@ def test_the_whole_way_of_a_detached_job(
     assert killed.returncode == 0
     assert survivors(job_id) == []
     assert waiter.wait(30) == 137
-    assert "stopped by distrun kill" in waiter.stderr.read()
+    assert "stopped by distrun kill" in not_none(waiter.stderr).read()
     assert follower.wait(30) == 0
     assert json.loads(distrun("ps", "--json").stdout)["jobs"] == []
     assert status(job_id)["state"] == "stopped"
@@ -116,7 +117,7 @@ def test_kill_grace_and_signal(
 
 @pytest.mark.parametrize("command", ["status", "logs", "kill", "wait"])
 def test_a_job_that_is_not_there_names_those_that_are(
-    distrun: Distrun, detached: Detach, command
+    distrun: Distrun, detached: Detach, command: str
 ) -> None:
     none = distrun(command, "nothing")
     assert none.returncode == 2
@@ -146,7 +147,7 @@ def test_follow_a_job_that_has_not_written_yet(
     detached("while [ ! -e go ]; do sleep 0.05; done; echo at last", workers=1)
     follower = distrun.start("logs", "-f", stdout=subprocess.PIPE, text=True)
     (tmp_path / "go").touch()
-    assert follower.stdout.read() == "worker:0 | at last\n"
+    assert not_none(follower.stdout).read() == "worker:0 | at last\n"
     assert follower.wait(30) == 0
 
 

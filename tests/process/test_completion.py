@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from harness.command import Detach, Distrun
 
 
 @pytest.fixture
-def path(tmp_path: Path):
+def path(tmp_path: Path) -> str:
     """A PATH on which `distrun` is this checkout's."""
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
@@ -24,7 +25,7 @@ def path(tmp_path: Path):
 
 
 @pytest.fixture
-def in_bash(path, tmp_path: Path):
+def in_bash(path: str, tmp_path: Path) -> Callable[..., list[list[str]]]:
     """What bash offers for each line, as its completion function leaves it in COMPREPLY."""
 
     def offered(*lines: str) -> list[list[str]]:
@@ -50,20 +51,20 @@ def in_bash(path, tmp_path: Path):
 
 
 @pytest.fixture
-def asked_by(distrun: Distrun):
+def asked_by(distrun: Distrun) -> Callable[[str, str, str], str]:
     """What distrun answers a shell's completion function, by the shell's own variables."""
 
     def ask(shell: str, words: str, current: str) -> str:
         env = {**os.environ, "_DISTRUN_COMPLETE": f"{shell}_complete", "COMP_WORDS": words}
         done = distrun(env={**env, "COMP_CWORD": current})
         assert "Traceback" not in done.stderr
-        return done.stdout
+        return str(done.stdout)
 
     return ask
 
 
 def test_bash_completes_commands_jobs_and_tasks(
-    in_bash, detached: Detach, distrun: Distrun
+    in_bash: Callable[..., list[list[str]]], detached: Detach, distrun: Distrun
 ) -> None:
     ended = detached("exit 0", name="day")
     distrun("wait")
@@ -94,7 +95,9 @@ def test_bash_completes_commands_jobs_and_tasks(
     distrun("kill")
 
 
-def test_zsh_and_fish_are_answered(asked_by, detached: Detach, distrun: Distrun) -> None:
+def test_zsh_and_fish_are_answered(
+    asked_by: Callable[[str, str, str], str], detached: Detach, distrun: Distrun
+) -> None:
     job_id = detached("exit 0")
     distrun("wait")
     zsh = asked_by("zsh", "distrun logs -t worker:", "3").splitlines()
@@ -106,7 +109,7 @@ def test_zsh_and_fish_are_answered(asked_by, detached: Detach, distrun: Distrun)
 
 
 def test_where_there_are_no_jobs_none_is_offered(
-    asked_by, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked_by: Callable[[str, str, str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert asked_by("fish", "distrun logs -t ", "").strip() == ""
     monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "file" / "home"))
@@ -115,7 +118,7 @@ def test_where_there_are_no_jobs_none_is_offered(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(distrun: Distrun, shell) -> None:
+def test_each_shell_has_a_script(distrun: Distrun, shell: str) -> None:
     done = distrun("completion", shell)
     assert done.returncode == 0
     assert "_DISTRUN_COMPLETE" in done.stdout

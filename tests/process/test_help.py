@@ -8,11 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.command import Distrun
+from harness.values import not_none
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = [
@@ -31,7 +34,7 @@ program: {command: [sh, -c, 'echo "loss of $DISTRUN_TASK"']}
 
 
 @pytest.fixture
-def bash(distrun: Distrun, tmp_path: Path):
+def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
     """Run a line as a user would type it, in a folder with job.yaml."""
     (tmp_path / "job.yaml").write_text(JOB)
     tool = tmp_path / "bin" / "distrun"
@@ -60,7 +63,7 @@ def in_its_shell(line: str) -> tuple[str, str]:
     shell = next((name for name in ("zsh", "fish") if f"completion {name}" in line), "bash")
     if shutil.which(shell) is not None:
         return line, shell
-    return re.search(r"distrun completion \w+", line)[0], "bash"
+    return not_none(re.search(r"distrun completion \w+", line))[0], "bash"
 
 
 def test_every_command_is_listed_in_the_order_of_the_readme(distrun: Distrun) -> None:
@@ -74,7 +77,7 @@ def test_every_command_is_listed_in_the_order_of_the_readme(distrun: Distrun) ->
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_work(distrun: Distrun, bash, command) -> None:
+def test_the_examples_work(distrun: Distrun, bash: Callable[..., Any], command: str) -> None:
     asked = distrun(command, "--help")
     assert asked.returncode == 0
     assert max(map(len, asked.stdout.splitlines())) <= 80
@@ -120,7 +123,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
         (["ps", "--jsn"], "--json"),
     ],
 )
-def test_a_typing_error_gets_a_suggestion(distrun: Distrun, args, meant) -> None:
+def test_a_typing_error_gets_a_suggestion(distrun: Distrun, args: list[str], meant: str) -> None:
     done = distrun(*args)
     assert done.returncode == 2
     assert re.search(rf"[Dd]id you mean:? '?{meant}", done.stderr)

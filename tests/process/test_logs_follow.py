@@ -127,7 +127,7 @@ def test_idle_tasks_cost_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signal_from", ["pipe", "time"])
-def test_until_ends_although_nothing_is_written(tmp_path: Path, signal_from) -> None:
+def test_until_ends_although_nothing_is_written(tmp_path: Path, signal_from: str) -> None:
     logs = task_logs(tmp_path, 1)
     reading, writing = os.pipe()
     ended = threading.Event()

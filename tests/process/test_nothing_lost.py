@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.command import Distrun, FindVictim, Status, WriteSpec
+from harness.values import not_none
 from harness.waiting import wait_until
 
 SOON = {"max": 3, "backoff": "50ms"}
@@ -45,7 +46,7 @@ def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
     finally:
         for pid in ours:
             os.kill(pid, signal.SIGCONT)
-    assert launch.wait(60) == 0, launch.stderr.read()
+    assert launch.wait(60) == 0, not_none(launch.stderr).read()
 
 
 def test_a_home_that_vanishes_fails_no_job(
@@ -105,7 +106,7 @@ FULL = {
 
 @pytest.mark.parametrize("script", FULL.values(), ids=FULL)
 def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
-    distrun: Distrun, write_spec: WriteSpec, small_home, script
+    distrun: Distrun, write_spec: WriteSpec, small_home: Path, script: str
 ) -> None:
     env = {**os.environ, "DISTRUN_HOME": str(small_home)}
     done = distrun("launch", write_spec(script, restart=SOON), env=env, timeout=60,
@@ -121,7 +122,7 @@ def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
 
 
 def test_a_launch_on_a_full_disk_is_refused(
-    distrun: Distrun, write_spec: WriteSpec, small_home
+    distrun: Distrun, write_spec: WriteSpec, small_home: Path
 ) -> None:
     with contextlib.suppress(OSError), open(small_home / "filler", "wb") as filler:
         while True:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun, Json, Status, WriteSpec
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -22,15 +24,16 @@ SECRETS = {
 }
 
 
-def plan_of(distrun: Distrun, *args, **options) -> dict:
+def plan_of(distrun: Distrun, *args: str | os.PathLike[str], **options: Any) -> Json:
     done = distrun("plan", *args, "--json", **options)
     assert done.returncode == 0, done.stderr
     envelope = json.loads(done.stdout)
     assert envelope["version"] == 1
-    return envelope["plan"]
+    plan: Json = envelope["plan"]
+    return plan
 
 
-def write(tmp_path: Path, **keys):
+def write(tmp_path: Path, **keys: Any) -> Path:
     document = {
         "name": "train",
         "strategy": "parameter_server",
@@ -54,7 +57,7 @@ def table(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split() for line in lines}
 
 
-def tf_configs(text: str) -> dict[str, dict]:
+def tf_configs(text: str) -> dict[str, Json]:
     """Each task's TF_CONFIG, put together again from what is shown."""
     section = text.partition("\nTF_CONFIG\n")[2].splitlines()
     ends = {}

@@ -38,7 +38,7 @@ def command_line(process: psutil.Process) -> list[str]:
 def answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(f"{address}data/environment", timeout=5) as answer:
-            return answer.status == 200
+            return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
 

@@ -83,7 +83,7 @@ def test_closing_the_window_leaves_a_detached_job(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_launch(terminal: OpenTerminal, write_spec: WriteSpec, number) -> None:
+def test_signals_to_launch(terminal: OpenTerminal, write_spec: WriteSpec, number: int) -> None:
     window = terminal("launch", write_spec("echo ready; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.process.send_signal(number)
@@ -103,7 +103,7 @@ def test_prefixes_are_coloured_on_a_terminal_only(
 
 @pytest.mark.parametrize("files", ["jobs", "jobs/*", "jobs/*/plan.json", "jobs/*/logs/*.log"])
 def test_ctrl_c_while_it_starts_is_not_lost(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, files
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, files: str
 ) -> None:
     window = terminal("launch", write_spec("exec sleep 600"))
     wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,10 +32,10 @@ LONG = "a job with a name that is rather longer than any that one would give it 
 
 
 @pytest.fixture
-def reporting(write_spec: WriteSpec):
+def reporting(write_spec: WriteSpec) -> Callable[..., Path]:
     """Write a spec whose tasks report their progress and go on until there is a file `go`."""
 
-    def write(*args: str, workers: int = 2, **keys):
+    def write(*args: str, workers: int = 2, **keys: Any) -> Path:
         program = {"command": [sys.executable, "-c", REPORTS, *args]}
         return write_spec("", workers=workers, program=program, **keys)
 
@@ -45,7 +47,11 @@ def columns_of(line: str) -> list[str]:
 
 
 def test_status_shows_progress_and_fits_80_columns(
-    distrun: Distrun, reporting, terminal: OpenTerminal, tmp_path: Path, status: Status
+    distrun: Distrun,
+    reporting: Callable[..., Path],
+    terminal: OpenTerminal,
+    tmp_path: Path,
+    status: Status,
 ) -> None:
     distrun("launch", "-d", reporting())
     wait_until(lambda: all(task["progress"] for task in status()["task_states"]), timeout=30)
@@ -62,11 +68,11 @@ def test_status_shows_progress_and_fits_80_columns(
     assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME PROGRESS"
     (tmp_path / "go").touch()
     assert distrun("wait").returncode == 0
-    assert "had come to epoch 1, step 120" in distrun("events").stdout
+    assert "last reported epoch 1, step 120" in distrun("events").stdout
 
 
 def test_a_task_can_send_what_it_likes(
-    distrun: Distrun, reporting, tmp_path: Path, status: Status
+    distrun: Distrun, reporting: Callable[..., Path], tmp_path: Path, status: Status
 ) -> None:
     distrun("launch", "-d", reporting(f"STEP=\x1b[31m{'9' * 500} LOSS=\x07x EPOCH", workers=1))
     wait_until(lambda: status()["task_states"][0]["progress"], timeout=30)
@@ -116,7 +122,7 @@ def test_names_are_folded_and_never_cut(
 
 
 def test_watch_redraws_in_place_and_ends_with_the_job(
-    distrun: Distrun, reporting, terminal: OpenTerminal, tmp_path: Path
+    distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     distrun("launch", "-d", reporting())
     window = terminal("status", "-w")
@@ -136,7 +142,7 @@ def test_watch_redraws_in_place_and_ends_with_the_job(
 
 
 def test_the_live_line_tells_how_it_goes_and_harms_no_output(
-    reporting, terminal: OpenTerminal, tmp_path: Path, distrun: Distrun
+    reporting: Callable[..., Path], terminal: OpenTerminal, tmp_path: Path, distrun: Distrun
 ) -> None:
     spec = reporting()
     window = terminal("launch", spec, columns=100)
@@ -197,7 +203,7 @@ def test_events_read_as_a_story(distrun: Distrun, write_spec: WriteSpec) -> None
 
 @pytest.mark.parametrize("command", [["ps", "-a"], ["status"], ["logs"], ["schema"], ["events"]])
 def test_a_reader_that_goes_away_is_no_defect(
-    distrun: Distrun, write_spec: WriteSpec, command
+    distrun: Distrun, write_spec: WriteSpec, command: list[str]
 ) -> None:
     distrun("launch", write_spec("seq 200000", workers=1))
     read, write = os.pipe()

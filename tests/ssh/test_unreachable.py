@@ -33,7 +33,7 @@ def refused(distrun: Distrun, spec: Path, **options: Any) -> str:
     assert done.returncode == 69, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    return done.stderr
+    return str(done.stderr)
 
 
 def test_a_wrong_host_key_is_refused(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,11 @@ MAIN = Path(arguments.__file__).with_name("main.py")
 CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
 
 
-def environ(**config):
+def environ(**config: Any) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({**CLUSTER, **config})}
 
 
-def refused(code, *argv, **options):
+def refused(code: int, *argv: str, **options: Any) -> str:
     """Run the job, which is to exit with that code; the one line that it says."""
     done = subprocess.run(
         [sys.executable, str(MAIN), *argv],
@@ -30,7 +31,7 @@ def refused(code, *argv, **options):
     )  # fmt: skip
     assert done.returncode == code
     assert done.stderr.count("\n") == 1
-    return done.stderr
+    return str(done.stderr)
 
 
 def test_defaults() -> None:
@@ -63,7 +64,7 @@ def test_what_is_said_of_the_distribution() -> None:
 
 
 def test_how_often_it_saves_and_how_long_an_epoch_is() -> None:
-    def parsed(*argv: str):
+    def parsed(*argv: str) -> Any:
         return arguments.parse(["--checkpoint-dir", "x", *argv], {}, Task())
 
     assert parsed().checkpoint_every == Interval(steps=0, epochs=1)
@@ -81,7 +82,7 @@ def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with() -> Non
 
 
 @pytest.mark.parametrize("there", ["file", "other"])
-def test_an_export_replaces_nothing_but_a_model(there, tmp_path: Path) -> None:
+def test_an_export_replaces_nothing_but_a_model(there: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     if there == "file":
         folder.write_text("mine")
@@ -103,7 +104,7 @@ def test_an_export_replaces_nothing_but_a_model(there, tmp_path: Path) -> None:
     ],
 )
 def test_a_folder_that_cannot_be_written_to_is_told_before_training(
-    argv, says: str, tmp_path: Path
+    argv: Any, says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     assert says in refused(2, *argv, cwd=tmp_path)
@@ -115,7 +116,7 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
         {}, read_task(environ()),
     )  # fmt: skip
 
-    def made_by(**task) -> list[str]:
+    def made_by(**task: Any) -> list[str]:
         folders.check(replace(chosen, strategy=task.pop("strategy")), Task(**task))
         made = sorted(path.name for path in tmp_path.iterdir())
         for name in made:
@@ -144,7 +145,7 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy: str, says: str) -> None:
+def test_a_task_that_has_no_part_is_told_in_one_line(config: Any, strategy: str, says: str) -> None:
     env = environ(**config)
     if config.get("task", {}).get("type") == "ps":
         env = environ(cluster={"worker": ["a:1"], "ps": ["b:1"]}, **config)
@@ -217,7 +218,7 @@ def test_a_task_that_has_no_part_is_told_in_one_line(config, strategy: str, says
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_2(
-    argv, says: str, capsys: pytest.CaptureFixture[str]
+    argv: Any, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
         arguments.parse(argv, {}, Task())
@@ -279,7 +280,7 @@ print(sorted({"numpy", "tensorflow", "tf_keras"} & set(sys.modules)))
 @pytest.mark.parametrize(
     "argv", [["--data-dir", "{folder}"], ["--data", "mnist", "--data-dir", "{folder}"]]
 )
-def test_a_folder_without_mnist_ends_in_one_line(argv, tmp_path: Path) -> None:
+def test_a_folder_without_mnist_ends_in_one_line(argv: Any, tmp_path: Path) -> None:
     said = refused(65, *(part.format(folder=tmp_path) for part in argv))
     assert said.startswith(f"error: no MNIST in {tmp_path}")
 

@@ -20,8 +20,9 @@ from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender, list_parts
 from distrun.supervisor.hosts.local import LocalReach
 from distrun.supervisor.preparation import files_refused
-from distrun.sync.files import Survey
+from distrun.sync.file_selection import FileSelection
 from distrun.sync.manifest import LinkEntry, Manifest
+from harness.values import not_none
 
 DEADLINE = 20.0
 
@@ -48,7 +49,7 @@ class Host:
         """Bytes of files that have come over the link."""
         self.beats = 0
         self._jobs = 0
-        self._on_their_way: list[Message] = []
+        self._on_their_way: list[file_messages.FileDataReceived] = []
 
     def expect(self, manifest: Manifest) -> None:
         self._jobs += 1
@@ -101,12 +102,14 @@ class Host:
             if isinstance(message, file_messages.FilesRequested):
                 self.sender.resume(message)
             else:
+                assert isinstance(message, file_messages.FileDataReceived)
                 self._on_their_way.append(message)
 
         return Wires(hear)
 
-    def _to_agent(self, message: Message) -> None:
-        self.came += len(message.data)
+    def _to_agent(self, message: file_messages.FileList | file_messages.FileData) -> None:
+        if isinstance(message, file_messages.FileData):
+            self.came += len(message.data)
         self.taker.obey(message, self._to_supervisor())
 
     def _nobody(self, message: Message) -> None:
@@ -139,7 +142,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def manifest_of(top: Path) -> Manifest:
-    return Survey(str(top), [str(top)]).manifest()
+    return FileSelection(str(top), [str(top)]).manifest()
 
 
 def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
@@ -254,7 +257,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
     host.expect(manifest_of(job))
     change(job / "big")
     host.go_on()
-    said = host.refused or cause_text(host.sender.failure)
+    said = host.refused or cause_text(not_none(host.sender.failure))
     assert told in said
     assert "big" in said
     host.taker.leave()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrun.sync.files import Survey
+from distrun.sync.file_selection import FileSelection
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is to be compared with")
 
@@ -61,7 +61,7 @@ def kept_by_git(top: Path) -> set[bytes]:
 
 
 def sent(top: Path) -> set[bytes]:
-    manifest = Survey(str(top), [str(top)]).manifest()
+    manifest = FileSelection(str(top), [str(top)]).manifest()
     return {file.path.encode("utf-8", "surrogateescape") for file in manifest.files}
 
 

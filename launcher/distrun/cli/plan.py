@@ -73,11 +73,11 @@ def _files_notes(spec: Spec) -> list[str]:
     if not spec.sends_files:
         return []
     from distrun.jobstore import JobStore
-    from distrun.sync.files import place_of, survey
+    from distrun.sync.file_selection import select_files, sent_folders
 
-    found = survey(spec, [str(JobStore.default().jobs)])
+    found = select_files(spec, [str(JobStore.default().jobs)])
     what = f"{format_count(found.count, 'file')} ({format_bytes(found.size)})"
-    place = place_of(spec.program)
+    place = sent_folders(spec.program)
     return [f"sent to other hosts: {what} of {place}, into a new folder"]
 
 

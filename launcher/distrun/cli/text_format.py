@@ -5,27 +5,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-def printable(text: str) -> str:
-    """Any text on one line. Newlines and escape sequences, say in a name, are escaped."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+__all__ = [
+    "clip",
+    "format_bytes",
+    "format_count",
+    "format_duration",
+    "format_task_names",
+    "format_time",
+    "printable",
+]
 
 
 def format_count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def format_bytes(number: float) -> str:
-    """`670 MB`; units of 1000."""
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}"
-        number /= 1000
-    return f"{number:.1f} GB"
 
 
 def format_duration(seconds: float) -> str:

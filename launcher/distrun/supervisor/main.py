@@ -17,6 +17,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
+from distrun.cli.cause_text import cause_text
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
@@ -68,7 +69,14 @@ def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(folder, spec, launch, manifest=manifest, preflight=order.preflight)
+        return Supervisor(
+            folder,
+            spec,
+            launch,
+            cause_text=cause_text,
+            manifest=manifest,
+            preflight=order.preflight,
+        )
     except OSError as error:
         path, errno = str(folder.path), error.errno or 0
         cause = Cause(Code.JOB_FOLDER_NOT_CREATED, path=path, errno=errno)

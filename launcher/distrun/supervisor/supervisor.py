@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
@@ -54,6 +54,7 @@ class Supervisor:
 
     Args:
         launch: the launch command; until it detaches, the job ends with it.
+        cause_text: puts a cause into words, for the line in a log where a restart begins.
         manifest: the program's files, for the hosts that lack them; None: nothing is sent.
         preflight: whether hosts that need it are checked before the first task starts.
     """
@@ -64,15 +65,17 @@ class Supervisor:
         spec: Spec,
         launch: Channel[protocol.Request, protocol.Notice],
         *,
+        cause_text: Callable[[Cause], str],
         manifest: Manifest | None = None,
         preflight: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._spec = spec
+        self._cause_text = cause_text
         self._clock = clock
         self._selector = selectors.DefaultSelector()
-        self._record = events.EventLog(str(folder.events_file))
+        self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
         self._state = lifecycle.JobState()
         self._timers = Timers(clock)
@@ -107,11 +110,7 @@ class Supervisor:
                 success=spec.success,
                 spec_file=str(self._folder.spec_file),
                 supervisor_pid=os.getpid(),
-                grace=spec.timeouts.grace,
-                start_timeout=spec.timeouts.start,
-                run_timeout=spec.timeouts.run,
-                stall_timeout=spec.timeouts.stall,
-                link_timeout=spec.timeouts.link,
+                timeouts=spec.timeouts,
                 restart=spec.restart,
             )
         )
@@ -125,7 +124,7 @@ class Supervisor:
             self._wait()
             self._fire_timers()
             self._finish_if_released()
-        self._record.let_go_of_room()
+        self._record.release_reserve()
         self._folder.stop_listening()
         self._flush_clients()
         # Commands whose connection has ended must not find the supervisor alive.
@@ -179,10 +178,11 @@ class Supervisor:
             if self._preparation is None or self._preparation.has_all_logs_here:
                 self._analyze()  # while the agents end
 
-    def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
+    def _start_task(self, task: TaskPlan, attempt: int, cause: Cause | None) -> None:
         if self._preparation is not None:
             self._progress.pop(task.name, None)
-            order = self._preparation.start_order(task, self._folder.job_id, attempt, cause)
+            words = "" if cause is None else self._cause_text(cause)
+            order = self._preparation.start_order(task, self._folder.job_id, attempt, words)
             self._hosts.order(task.host, order)
 
     def _finish_if_released(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def any_host(
         python = python38()
         if python is None:
             pytest.skip("no python3.8 here")
-        monkeypatch.setattr(local.sys, "executable", python)
+        monkeypatch.setattr(sys, "executable", python)
     host = make_host()
     monkeypatch.undo()
     return host

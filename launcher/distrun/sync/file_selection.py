@@ -1,4 +1,4 @@
-"""Chooses the files that other hosts are sent, and reads what identifies them."""
+"""Selects the files to send to other hosts, and computes their digests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from distrun.errors import InvalidSpecError
 from distrun.resources import bundled_jobs
 from distrun.spec.model import ProgramKind, Sync
-from distrun.sync.ignore import Rules
-from distrun.sync.links import is_inside, place_of_target
+from distrun.spec.units import format_bytes
+from distrun.sync.gitignore import IgnoreRules
+from distrun.sync.links import is_inside, sent_target
 from distrun.sync.manifest import FileEntry, LinkEntry, Manifest
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import ProgramSpec, Spec
 
 MOST_BYTES = 100_000_000
-"""So much is sent without being asked for; who lists paths knows what is in them."""
+"""The limit for the script's folder. It does not apply if the spec lists paths."""
 MOST_FILES = 100_000
 _BLOCK = 1 << 20
 _SHOWN_PARTS = 4
@@ -33,31 +34,31 @@ _INSTEAD = (
 )
 
 
-def survey(spec: Spec, leave_out: Sequence[str] = ()) -> Survey:
-    """Find the files that other hosts are sent; their contents are not read yet.
+def select_files(spec: Spec, exclude: Sequence[str] = ()) -> FileSelection:
+    """Find the files to send to other hosts. Does not read their contents.
 
     Args:
-        spec: one that `sends_files`.
-        leave_out: folders that are not sent, wherever they are.
+        spec: a spec that `sends_files`.
+        exclude: folders that are never sent.
 
     Raises:
-        InvalidSpecError: they are too many or too large, or cannot be read.
+        InvalidSpecError: the files are too many or too large, or cannot be read.
     """
     program = spec.program
     try:
-        found = Survey(program.sync_base, _roots(program), leave_out)
+        found = FileSelection(program.sync_base, _roots(program), exclude)
     except RecursionError:
         raise InvalidSpecError(
             f"program.sync: folders in {program.sync_base} are too deep in each other to be sent",
             hint=_INSTEAD,
         ) from None
     if program.sync is Sync.SCRIPT and found.size > MOST_BYTES:
-        limit, size = _size(MOST_BYTES), _size(found.size)
+        limit, size = format_bytes(MOST_BYTES), format_bytes(found.size)
         if size == limit:
             size = f"{found.size:,} bytes"
         raise InvalidSpecError(
-            f"program.sync: the files of {place_of(program)} are {size}, and no more than {limit} "
-            f"are sent: {found.largest_parts}",
+            f"program.sync: the files of {sent_folders(program)} are {size}, and no more than "
+            f"{limit} are sent: {found.largest_parts}",
             hint=_INSTEAD,
         )
     if is_inside(os.fsencode(program.workdir), os.fsencode(program.sync_base)):
@@ -65,8 +66,8 @@ def survey(spec: Spec, leave_out: Sequence[str] = ()) -> Survey:
     return found
 
 
-def place_of(program: ProgramSpec) -> str:
-    """The folders that are sent, for people."""
+def sent_folders(program: ProgramSpec) -> str:
+    """The folders that are sent, for messages."""
     if program.sync is Sync.SCRIPT and program.sync_paths:
         return " and ".join(program.sync_paths)
     return program.sync_base
@@ -77,36 +78,36 @@ def _roots(program: ProgramSpec) -> list[str]:
     if program.sync is Sync.SCRIPT and not roots:
         roots.append(program.sync_base)
     if program.kind is ProgramKind.SCRIPT:
-        # What runs is always sent; of a bundled job, whose parts nobody can list, all.
+        # The script is always sent. A bundled job is sent whole: users cannot list its parts.
         is_bundled = program.target in map(str, bundled_jobs().values())
         roots.append(os.path.dirname(program.target) if is_bundled else program.target)
     return roots
 
 
 _Within: TypeAlias = "tuple[bytes, ...]"
-"""Real paths of the folders that a walk is in: a link to one of them has no end."""
+"""Real paths of the folders around the current one. A link to one of them would be endless."""
 
 
-class Survey:
-    """The files below some paths, as a walk finds them."""
+class FileSelection:
+    """The files below some paths."""
 
-    def __init__(self, base: str, roots: Sequence[str], leave_out: Sequence[str] = ()) -> None:
+    def __init__(self, base: str, roots: Sequence[str], exclude: Sequence[str] = ()) -> None:
         self._base = os.fsencode(base)
         self._roots = [os.path.normpath(os.fsencode(root)) for root in roots]
-        self._never = {os.path.realpath(os.fsencode(each)) for each in leave_out}
+        self._never = {os.path.realpath(os.fsencode(each)) for each in exclude}
         self._files: dict[bytes, os.stat_result] = {}
         self._folders: set[bytes] = set()
         self._links: dict[bytes, bytes] = {}
-        """Those that stay links, and which path each leads to."""
-        self._undecided: dict[bytes, tuple[Rules, _Within]] = {}
-        """Other links; what a link leads to may be found after it."""
+        """The links that stay links, and the path to which each leads."""
+        self._undecided: dict[bytes, tuple[IgnoreRules, _Within]] = {}
+        """The other links so far: the target of a link may be found after it."""
         self._found_links: set[bytes] = set()
-        self._paths_there: dict[bytes, bytes] = {}
+        self._resolved_folders: dict[bytes, bytes] = {}
         for root in self._roots:
             self._add_root(root)
         while self._undecided:
             self._decide_links()
-        self._follow_kept_links()
+        self._resolve_kept_links()
 
     @property
     def size(self) -> int:
@@ -118,7 +119,7 @@ class Survey:
 
     @property
     def largest_parts(self) -> str:
-        """`data 3.0 GB, runs 20 MB`: what of the top folder takes most."""
+        """`data 3.0 GB, runs 20 MB`: the largest entries of the top folder."""
         parts: Counter[bytes] = Counter()
         for path, status in self._files.items():
             parts[self._relative(path).partition(b"/")[0]] += status.st_size
@@ -127,20 +128,20 @@ class Survey:
             for name, size in parts.most_common(_SHOWN_PARTS)
             if size >= self.size * _SHOWN_SHARE
         ]
-        return ", ".join(f"{_shown(name)} {_size(size)}" for name, size in largest)
+        return ", ".join(f"{_shown(name)} {format_bytes(size)}" for name, size in largest)
 
     def add_folder(self, path: bytes) -> None:
-        """Have this folder there, if only as an empty one."""
-        self._folders.add(self._folder_there(path))
+        """Add a folder, even if it is empty."""
+        self._folders.add(self._resolve_folder(path))
 
     def manifest(self, on_read: Callable[[int], None] = lambda _: None) -> Manifest:
-        """All of it with what identifies each file; `on_read` is told of bytes as they are read.
+        """The manifest with each file's digest. Calls `on_read` with each number of bytes read.
 
         Raises:
             InvalidSpecError: a file cannot be read.
         """
         read = [
-            self._identify(path, status, on_read) for path, status in sorted(self._files.items())
+            self._file_entry(path, status, on_read) for path, status in sorted(self._files.items())
         ]
         files = [entry for entry in read if entry is not None]
         taken = {os.path.dirname(path) for path in [*self._files, *self._links]}
@@ -158,10 +159,10 @@ class Survey:
             folders=tuple(_text(self._relative(path)) for path in alone),
         )
 
-    def _identify(
+    def _file_entry(
         self, path: bytes, status: os.stat_result, on_read: Callable[[int], None]
     ) -> FileEntry | None:
-        """What grows meanwhile, a log for one, is taken as far as it had come; None: it is gone."""
+        """The entry of a file, limited to its size at selection; None if the file is gone."""
         digest = hashlib.sha256()
         size = 0
         try:
@@ -187,16 +188,16 @@ class Survey:
         try:
             status = os.stat(root)
             if os.path.islink(root) and root != self._base:
-                self._add_link(root, Rules.of(root))
+                self._add_link(root, IgnoreRules.for_folder(root))
             elif stat.S_ISDIR(status.st_mode):
-                self._walk(root, Rules.of(root), os.path.realpath(root))
+                self._walk(root, IgnoreRules.for_folder(root), os.path.realpath(root))
             else:
                 self._add_file(root, status)
         except OSError as error:
             raise self._unreadable(root, error) from error
 
-    def _walk(self, folder: bytes, rules: Rules, real: bytes, within: _Within = ()) -> None:
-        """`real` is the folder's path without links."""
+    def _walk(self, folder: bytes, rules: IgnoreRules, real: bytes, within: _Within = ()) -> None:
+        """Add everything in a folder. `real` is its real path."""
         if real in within or real in self._never:
             return
         within = (*within, real)
@@ -204,14 +205,14 @@ class Survey:
             with os.scandir(folder) as entries:
                 found = list(entries)
         except FileNotFoundError:
-            return  # it is gone again by now
+            return  # the folder is gone
         except OSError as error:
             raise self._unreadable(folder, error) from error
         self._folders.add(folder)
         for entry in found:
-            # As git has it, a link to a folder is no folder.
+            # For git, a link to a folder is not a folder.
             is_folder = entry.is_dir(follow_symlinks=False)
-            if rules.leave_out(entry.path, is_folder=is_folder):
+            if rules.excludes(entry.path, is_folder=is_folder):
                 continue
             if entry.is_symlink():
                 self._add_link(entry.path, rules.within(entry.path), within)
@@ -219,11 +220,12 @@ class Survey:
                 inner = os.path.join(real, entry.name)
                 self._walk(entry.path, rules.within(entry.path), inner, within)
             else:
-                with contextlib.suppress(FileNotFoundError):  # an editor's, gone again by now
+                # An editor's temporary file may be gone already.
+                with contextlib.suppress(FileNotFoundError):
                     self._add_file(entry.path, entry.stat(follow_symlinks=False))
 
     def _add_file(self, path: bytes, status: os.stat_result) -> None:
-        """A socket or a pipe is nothing that could be sent."""
+        """Add a regular file. Sockets and pipes cannot be sent."""
         if stat.S_ISREG(status.st_mode):
             self._files[path] = status
         if len(self._files) > MOST_FILES:
@@ -234,23 +236,23 @@ class Survey:
 
     # Links ---------------------------------------------------------------------------------
 
-    def _add_link(self, path: bytes, rules: Rules, within: _Within = ()) -> None:
-        """`rules` are for what is in the folder to which it may lead."""
+    def _add_link(self, path: bytes, rules: IgnoreRules, within: _Within = ()) -> None:
+        """Add a link. `rules` apply to the entries of its target, if that is a folder."""
         if path not in self._found_links:
             self._found_links.add(path)
             self._undecided[path] = rules, within
 
     def _decide_links(self) -> None:
-        """A link to what is sent stays one; of any other, what it leads to is sent."""
+        """Keep links to files that are sent. For all others, send the target instead."""
         found, self._undecided = self._undecided, {}
         sent = self._files.keys() | self._folders
         roots = [(root, os.path.realpath(root)) for root in self._roots]
         others = []
         for path in found:
             try:
-                place = place_of_target(path, self._base, roots, self._found_links, sent)
+                place = sent_target(path, self._base, roots, self._found_links, sent)
             except FileNotFoundError:
-                continue  # it is gone again by now
+                continue  # the link is gone
             except OSError as error:
                 raise self._unreadable(path, error) from error
             if place is None:
@@ -260,49 +262,49 @@ class Survey:
         for path in others:
             self._replace_link(path, *found[path])
 
-    def _replace_link(self, path: bytes, rules: Rules, within: _Within) -> None:
+    def _replace_link(self, path: bytes, rules: IgnoreRules, within: _Within) -> None:
         real = os.path.realpath(path)
         if any(is_inside(real, folder) for folder in self._never):
             return
         try:
             status = os.stat(path)
         except OSError:
-            return  # it leads nowhere
+            return  # the link is broken
         if stat.S_ISDIR(status.st_mode):
             self._walk(path, rules, real, within)
         else:
             self._add_file(path, status)
 
-    def _follow_kept_links(self) -> None:
-        """What was found by way of a link that stays one is sent where that leads to."""
+    def _resolve_kept_links(self) -> None:
+        """Send files found through a kept link under the path of the link's target."""
         links: dict[bytes, bytes] = {}
-        for path in sorted(self._links, key=lambda path: self._path_there(path) != path):
-            links.setdefault(self._path_there(path), self._links[path])
-        files = {self._path_there(path): status for path, status in self._files.items()}
-        self._folders = {self._folder_there(folder) for folder in self._folders}
+        for path in sorted(self._links, key=lambda path: self._resolve_path(path) != path):
+            links.setdefault(self._resolve_path(path), self._links[path])
+        files = {self._resolve_path(path): status for path, status in self._files.items()}
+        self._folders = {self._resolve_folder(folder) for folder in self._folders}
         self._files = {path: status for path, status in files.items() if path not in links}
         self._links = links
 
-    def _path_there(self, path: bytes) -> bytes:
+    def _resolve_path(self, path: bytes) -> bytes:
         folder, name = os.path.split(path)
-        return os.path.join(self._folder_there(folder), name)
+        return os.path.join(self._resolve_folder(folder), name)
 
-    def _folder_there(self, folder: bytes) -> bytes:
+    def _resolve_folder(self, folder: bytes) -> bytes:
         if folder in (self._base, os.path.dirname(folder)):
             return folder
-        known = self._paths_there.get(folder)
+        known = self._resolved_folders.get(folder)
         if known is None:
-            known = self._path_there(folder)
+            known = self._resolve_path(folder)
             place = self._links.get(folder) or self._links.get(known)
-            known = known if place is None else self._folder_there(place)
-            self._paths_there[folder] = known
+            known = known if place is None else self._resolve_folder(place)
+            self._resolved_folders[folder] = known
         return known
 
     def _relative(self, path: bytes) -> bytes:
         return path[len(self._base.rstrip(b"/")) + 1 :]
 
     def _unreadable(self, path: bytes, error: OSError) -> InvalidSpecError:
-        """`path` is what was being looked at; the error knows better which part of it."""
+        """The error for a path that cannot be read. The OSError may name a part of it."""
         if isinstance(error.filename, (bytes, str)):
             path = os.fsencode(error.filename)
         return InvalidSpecError(
@@ -317,7 +319,3 @@ def _text(path: bytes) -> str:
 
 def _shown(path: bytes) -> str:
     return path.decode("utf-8", "replace")
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

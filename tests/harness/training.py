@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Iterator, Sequence
 
-    from preloaded import PreloadedPython
+    from harness.preloaded import PreloadedPython
 
 MAIN = Path(__file__).parents[2] / "jobs" / "mnist" / "main.py"
 DEADLINE = 240.0

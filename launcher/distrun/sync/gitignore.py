@@ -1,16 +1,23 @@
-"""The patterns of one `.gitignore` file, as git reads them (gitignore(5), and git's wildmatch.c).
+"""Which files `.gitignore` files exclude, as git reads them (gitignore(5), and git's wildmatch.c).
 
-Not by way of `pathspec`, the library for it: that answers for whole paths, so that a pattern
-such as `!*/` speaks for all that is below a folder as well. Asked for one entry after the other
-it leaves out what git keeps, with `*`, `!*/`, `!*.py` for one. A test compares this module with
-git itself.
+The library `pathspec` does not fit: it matches whole paths, so that a pattern such as `!*/` also
+applies to everything below a folder. With `*`, `!*/`, `!*.py`, for example, it excludes files that
+git includes. A test compares this module with git itself.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAME = b".gitignore"
+_NEVER = (b".git", b"__pycache__")
+"""Never sent: git's history, and what this machine's Python has compiled."""
 _CLASSES = {
     b"alnum": rb"0-9A-Za-z",
     b"alpha": rb"A-Za-z",
@@ -29,24 +36,81 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line: what it matches, and what becomes of that."""
+    """One line of a file."""
 
     expression: re.Pattern[bytes]
-    leaves_out: bool
+    is_exclusion: bool
     only_folders: bool
     only_name: bool
-    """Whether it is about the last part of a path, wherever that is."""
+    """Whether it matches the last part of a path, in any folder."""
 
     def matches(self, path: bytes, *, is_folder: bool) -> bool:
-        """Whether it is about this entry itself; `path` is relative to the patterns' folder."""
+        """Whether it matches this entry itself. `path` is relative to the folder of the file."""
         if self.only_folders and not is_folder:
             return False
         subject = path.rpartition(b"/")[2] if self.only_name else path
         return self.expression.fullmatch(subject) is not None
 
 
-def read(text: bytes) -> tuple[Pattern, ...]:
-    """The patterns of a file, the last first: that one decides."""
+@dataclass(frozen=True)
+class IgnoreRules:
+    """The rules for the entries of one folder: its own patterns, then those of the folders above.
+
+    `levels` are (folder, patterns), the deepest folder first. The folders are absolute.
+    """
+
+    levels: tuple[tuple[bytes, tuple[Pattern, ...]], ...] = ()
+
+    @classmethod
+    def for_folder(cls, folder: bytes) -> IgnoreRules:
+        """The rules for the entries of a folder that the user selected.
+
+        Rules of the folders above apply only if they do not exclude the folder itself: the user
+        wants it, even if the repository ignores it.
+        """
+        rules = cls()
+        for above in [*_folders_above(folder), folder]:
+            if rules.excludes(above, is_folder=True):
+                return cls().within(folder)
+            rules = rules.within(above)
+        return rules
+
+    def within(self, folder: bytes) -> IgnoreRules:
+        """The rules for the entries of `folder`, to which these rules apply."""
+        try:
+            with open(os.path.join(folder, _NAME), "rb") as file:
+                text = file.read()
+        except OSError:
+            return self  # usually there is none; git, too, ignores a file that it cannot read
+        return IgnoreRules(((folder, _read_patterns(text)), *self.levels))
+
+    def excludes(self, path: bytes, *, is_folder: bool) -> bool:
+        """Whether this entry, and everything in it, is not sent."""
+        if os.path.basename(path) in _NEVER:
+            return True
+        for folder, lines in self.levels:
+            inside = path[len(folder.rstrip(b"/")) + 1 :]
+            for line in lines:
+                if line.matches(inside, is_folder=is_folder):
+                    return line.is_exclusion
+        return False
+
+
+def _folders_above(folder: bytes) -> Iterator[bytes]:
+    """The folders from the repository's top to the folder's parent; none outside a repository."""
+    above: list[bytes] = []
+    here = folder
+    while not os.path.lexists(os.path.join(here, b".git")):
+        parent = os.path.dirname(here)
+        if parent == here:
+            return
+        above.append(parent)
+        here = parent
+    yield from reversed(above)
+
+
+def _read_patterns(text: bytes) -> tuple[Pattern, ...]:
+    """The patterns of a file, the last one first: it takes precedence."""
     lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     found = [_pattern(line.removesuffix(b"\r")) for line in lines]
     return tuple(pattern for pattern in reversed(found) if pattern is not None)
@@ -55,9 +119,9 @@ def read(text: bytes) -> tuple[Pattern, ...]:
 def _pattern(line: bytes) -> Pattern | None:
     if line.startswith(b"#"):
         return None
-    glob = _without_trailing_blanks(line)
-    leaves_out = not glob.startswith(b"!")
-    glob = glob if leaves_out else glob[1:]
+    glob = _strip_trailing_blanks(line)
+    is_exclusion = not glob.startswith(b"!")
+    glob = glob if is_exclusion else glob[1:]
     only_folders = glob.endswith(b"/")
     glob = glob.removesuffix(b"/")
     only_name = b"/" not in glob
@@ -65,19 +129,19 @@ def _pattern(line: bytes) -> Pattern | None:
     try:
         expression = re.compile(_expression(glob), re.DOTALL)
     except (_InvalidError, re.error):
-        return None  # git, too, passes over what is no pattern
-    return Pattern(expression, leaves_out, only_folders, only_name) if glob else None
+        return None  # git ignores invalid patterns, too
+    return Pattern(expression, is_exclusion, only_folders, only_name) if glob else None
 
 
-def _without_trailing_blanks(line: bytes) -> bytes:
-    """A blank at the end counts only behind a backslash."""
+def _strip_trailing_blanks(line: bytes) -> bytes:
+    """Remove trailing blanks, except one after a backslash."""
     kept = line.rstrip(b" ")
     escaped = len(kept) - len(kept.rstrip(b"\\"))
     return kept + b" " if escaped % 2 and kept != line else kept
 
 
 class _InvalidError(Exception):
-    """A pattern that matches nothing."""
+    """The pattern is invalid. It matches nothing."""
 
 
 def _expression(glob: bytes) -> bytes:
@@ -102,11 +166,11 @@ def _expression(glob: bytes) -> bytes:
 
 
 def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
-    """One star stays within a folder; two, where they stand for whole parts, do not."""
+    """One star matches within a folder. Two stars that are a whole part match any folders."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
-    # git compares what comes before the first wildcard by itself, and begins behind it.
+    # git compares the text before the first wildcard separately, and starts matching after it.
     begins_part = glob[at - 1 : at] == b"/" or not re.search(rb"[*?\[\\]", glob[:at])
     if end - at == 1 or not begins_part:
         return b"[^/]*", end
@@ -118,7 +182,7 @@ def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
-    """`[a-z]`, `[!a]`, `[[:digit:]_]`; what it matches is never a slash."""
+    """`[a-z]`, `[!a]`, `[[:digit:]_]`. It never matches a slash."""
     at += 1
     is_negated = glob[at : at + 1] in (b"!", b"^")
     at += is_negated
