@@ -16,7 +16,7 @@ _MOST_HOSTS = 3
 
 def cause_text(cause: Cause) -> str:
     """Return what failed, as a clause without a full stop."""
-    return _TEXT[cause.code](cause)
+    return _TEXT[cause.code](cause) or "unknown"
 
 
 def cause_advice(cause: Cause) -> str | None:
