@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from distrun.strategies import STRATEGIES
+from harness.requirements import skip
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = ROOT / "launcher"
@@ -374,7 +375,7 @@ def python_3_8() -> str | None:
 def test_python_3_8_imports_the_agent(tmp_path: Path) -> None:
     python = python_3_8()
     if python is None:
-        pytest.skip("there is no Python 3.8 here")
+        skip("there is no Python 3.8", "pyenv install 3.8")
     names = [named(path, LAUNCHER) for path in AGENT if path.stem != "__main__"]
     assert names
     code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"

@@ -14,6 +14,7 @@ import pytest
 from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.record import EventLog, read
+from harness.requirements import AS_ROOT, skip
 
 STARTED = [events.TaskStarted(at=1.5, task=f"worker:{n}", attempt=0, pid=n) for n in range(5)]
 
@@ -124,7 +125,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root")
+        skip("mounting a small disk needs root", AS_ROOT)
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
