@@ -63,7 +63,7 @@ def test_a_home_that_vanishes_fails_no_job(
     (distrun.cwd / "go").touch()
     _, said = launch.communicate(timeout=60)
     assert launch.returncode == 0, said
-    assert "was removed while it ran" in said
+    assert "was removed while the job ran" in said
     assert "Traceback" not in said
 
 
