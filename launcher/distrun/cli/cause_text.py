@@ -500,8 +500,8 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.SUSPENDED: _found("did not run: it was suspended"),
     Code.NOT_ANSWERING: _found("no longer answered"),
     Code.SERVED_ELSEWHERE: lambda c: (
-        f"{_subject(c)}served at {c.text} instead of {c.name}: its TF_CONFIG does not match that of "
-        "the others"
+        f"{_subject(c)}served at {c.text} instead of {c.name}: its TF_CONFIG does not match "
+        "that of the others"
     ),
     Code.WAITED_FOR_OTHERS: lambda c: (
         f"{_subject(c)}waited for {c.text} tasks to connect, but the job has {c.count}: its "
