@@ -1,4 +1,4 @@
-"""A dozen cells of the fault matrix (`make faults` has all): what must hold in each, holds."""
+"""A dozen cells of the fault matrix. `make faults` runs more of them."""
 
 from __future__ import annotations
 
