@@ -6,7 +6,7 @@ from functools import singledispatchmethod
 
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
-from distrun.cli.cause_text import cause_text, exit_text
+from distrun.cli.cause_text import cause_text, cause_with_advice, exit_text
 from distrun.cli.progress import progress_words
 from distrun.cli.text_format import (
     format_bytes,
@@ -177,7 +177,7 @@ class EventFormatter:
 
     @_text.register
     def _(self, event: events.Aborted) -> str:
-        return f"the job cannot go on: {cause_text(event.cause)}"
+        return f"the job cannot go on: {cause_with_advice(event.cause)}"
 
     @_text.register
     def _(self, event: events.TaskStarted) -> str:
