@@ -162,7 +162,7 @@ def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import synthetic
 
     folder = tmp_path_factory.mktemp("small-mnist")
-    digits = synthetic.draw(2000, 101)
+    digits = synthetic.draw(2000, 101, variants=8)
     np.savez(
         folder / "mnist.npz",
         x_train=digits.train_images,

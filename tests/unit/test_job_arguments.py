@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import arguments
-import folders
+import directories
 from cluster import ClusterError, Task, read_task
 from options import WHOLE_PASS, Interval
 
@@ -117,7 +117,7 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
     )  # fmt: skip
 
     def made_by(**task: Any) -> list[str]:
-        folders.check(replace(chosen, strategy=task.pop("strategy")), Task(**task))
+        directories.check(replace(chosen, strategy=task.pop("strategy")), Task(**task))
         made = sorted(path.name for path in tmp_path.iterdir())
         for name in made:
             (tmp_path / name).rmdir()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distrun import events, record
+from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
 from distrun.cli.cause_text import cause_advice, cause_text
@@ -154,21 +155,22 @@ def job_view(folder: JobFolder) -> JobView:
 
     job = job_summary(folder)
     state = job.state
-    here = {
+    visible = _visible_hosts(state)
+    pids = {
         task.name: task.pid
         for task in state.tasks.values()
-        if task.pid is not None and not task.has_ended and _is_local(task, state)
+        if task.pid is not None and not task.has_ended and task.host in visible
     }
     has_supervisor = job.supervisor is not None
     progress = control.progress(folder) if has_supervisor else {}
-    used = usage.measure(list(here.values())) if has_supervisor else {}
+    used = usage.measure(list(pids.values())) if has_supervisor else {}
     tasks = (
         TaskView(
             state=task,
             phase=LOST if job.is_lost and not task.has_ended else task.phase.value,
             restarts_at=None if job.is_lost else _restarts_at(state, task),
             log=str(folder.log_of(task.name)),
-            usage=used.get(here.get(task.name, 0)),
+            usage=used.get(pids.get(task.name, 0)),
             progress=progress.get(task.name, task.reported),
         )
         for task in state.tasks.values()
@@ -214,10 +216,10 @@ def _tensorboard(folder: JobFolder) -> str | None:
     return address
 
 
-def _is_local(task: TaskState, state: JobState) -> bool:
-    """Whether its process id is one of this machine."""
-    host = state.hosts.get(task.host)
-    return host is None or host.is_local
+def _visible_hosts(state: JobState) -> set[str]:
+    """The hosts whose process ids are those that this process sees."""
+    own = pid_namespace()
+    return {host.name for host in state.hosts.values() if host.pid_namespace == own}
 
 
 def _restarts_at(state: JobState, task: TaskState) -> float | None:
