@@ -1,18 +1,11 @@
 """The digits that the job draws."""
 
-import multiprocessing
-import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import synthetic
-from digits import Digits
-
-JOB = str(Path(synthetic.__file__).parent)
-
 
 SIZE = (600, 100, 4)
 """Training images, test images, drawings of each digit."""
@@ -67,27 +60,3 @@ def test_a_broken_cache_is_replaced(cache: Path) -> None:
 def test_a_cache_that_cannot_be_written(cache: Path) -> None:
     cache.write_text("a file where the folder should be")
     assert len(synthetic.load(*SIZE).train_images) == 600
-
-
-def _load_in_a_child(marks: str, job: str) -> None:
-    sys.path.insert(0, job)
-    import synthetic as module
-
-    def draw(training: int, test: int, variants: int) -> Digits:
-        Path(marks, str(os.getpid())).touch()
-        return module.draw(training, test, variants)
-
-    assert len(module.load(*SIZE, draw).train_images) == 600
-
-
-def test_of_several_at_once_one_draws(cache: Path, tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    context = multiprocessing.get_context("spawn")
-    children = [context.Process(target=_load_in_a_child, args=(str(marks), JOB)) for _ in range(3)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(60)
-        assert child.exitcode == 0
-    assert len(list(marks.iterdir())) == 1
