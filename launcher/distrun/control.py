@@ -25,9 +25,14 @@ _ANSWER_SECONDS = 5.0
 _CONNECT_AGAIN = 0.01
 
 
-def connect(folder: JobFolder) -> Channel[protocol.Notice, protocol.Request] | None:
+def connect(
+    folder: JobFolder,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Channel[protocol.Notice, protocol.Request] | None:
     """A channel to a job's supervisor; None where none lives."""
-    deadline = time.monotonic() + _CONNECT_SECONDS
+    deadline = clock() + _CONNECT_SECONDS
     while True:
         connection = folder.connect()
         if connection is not None:
@@ -36,12 +41,12 @@ def connect(folder: JobFolder) -> Channel[protocol.Notice, protocol.Request] | N
         # It lives and does not listen while it starts, and when it is about to end.
         if folder.supervisor_pid() is None:
             return None
-        if time.monotonic() > deadline:
+        if clock() > deadline:
             raise InternalError(
                 f"the supervisor of job {folder.job_id} does not answer",
                 hint=f"what it wrote last is in {folder.supervisor_log}",
             )
-        time.sleep(_CONNECT_AGAIN)
+        sleep(_CONNECT_AGAIN)
 
 
 def wake(folder: JobFolder) -> None:
