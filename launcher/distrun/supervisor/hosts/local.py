@@ -36,7 +36,8 @@ class LocalReach(Reach):
     """This machine. Its agent ends with the link, so a lost link is never reconnected.
 
     Args:
-        command: returns the command that runs `main` of a module with arguments.
+        command: returns the command that runs `main` of a module with arguments. Default:
+            :func:`isolated_python`.
     """
 
     kind = "local"
@@ -48,8 +49,8 @@ class LocalReach(Reach):
     default_python = sys.executable
     folder_variable = "DISTRUN_HOME"
 
-    def __init__(self, command: Callable[..., list[str]] = isolated_python) -> None:
-        self._command = command
+    def __init__(self, command: Callable[..., list[str]] | None = None) -> None:
+        self._command = command or isolated_python
 
     def connect(self, job_id: str) -> Connection:
         ours, theirs = socket.socketpair()
