@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.text_format import format_bytes, format_count, format_names
 
 
 def cause_text(cause: Cause) -> str:
@@ -32,6 +33,26 @@ def _port(cause: Cause) -> str:
     return f"port {cause.port} on {cause.host}" if cause.host else f"port {cause.port}"
 
 
+def _within(cause: Cause) -> str:
+    return "; ".join(map(cause_text, cause.within))
+
+
+def _differing(what: str, cause: Cause) -> str:
+    found, holders = cause.version, format_names(cause.hosts)
+    return f"{cause.name} has {what} {found}; that of {holders} has {cause.expected}"
+
+
+def check_sentence(host: str, cause: Cause) -> str:
+    """What a check of the preflight found, with the host if the text does not name it."""
+    text = cause_text(cause)
+    return text if cause.code is Code.PORTS_UNREACHABLE else f"{host}: {text}"
+
+
+_DISK_USES = {
+    "workdir": "in the working folder",
+    "logs": "for logs",
+    "record": "for the job's record",
+}
 _CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
 
 _TEXT: dict[Code, Callable[[Cause], str]] = {
@@ -137,6 +158,56 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.INTERPRETER_FAILED: lambda c: (
         _why(c) if c.errno else f"it exited with {c.status}{f'; {c.text}' if c.text else ''}"
     ),
+    # A check of the preflight.
+    Code.HOST_REACHED: lambda c: (
+        f"{c.text} {'core' if c.text == '1' else 'cores'}"
+        f"{f', {format_count(c.count, "GPU")}' if c.count else ''}, Python {c.version} for the agent"
+    ),
+    Code.PORTS_HELD: lambda c: f"{format_count(c.count, 'port')} held; no other to reach",
+    Code.PORTS_REACHED: lambda c: f"reaches {format_count(c.count, 'port')} of the tasks",
+    Code.PORTS_UNREACHABLE: lambda c: (
+        f"{format_names(c.hosts)} cannot reach {c.host} at {format_names(c.addresses)}: {_within(c)}"
+    ),
+    Code.PORTS_NOT_DIALLED: lambda c: f"it could not try to reach the others: {_within(c)}",
+    Code.CLOCK_AGREES: lambda _: "within a second of this machine's",
+    Code.CLOCK_DIFFERS: lambda c: (
+        f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
+        "machine's"
+    ),
+    Code.INSPECTION_FAILED: lambda c: f"programs and disks could not be inspected: {_within(c)}",
+    Code.DISK_HAS_ROOM: lambda c: f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}",
+    Code.DISK_NEARLY_FULL: lambda c: (
+        f"{format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}, {c.path}"
+    ),
+    Code.WORKDIR_ENTERED: lambda c: c.path,
+    Code.PROGRAM_FOUND: lambda c: c.name,
+    Code.PROGRAM_UNUSABLE: lambda c: _within(c),
+    Code.INTERPRETER_UNUSABLE: lambda c: _within(c),
+    Code.NOT_SENT_YET: lambda c: f"{c.path} was not inspected: a launch sends it first",
+    Code.SCRIPT_SAME: lambda c: c.path,
+    Code.SCRIPT_UNUSABLE: lambda c: _within(c),
+    Code.SCRIPT_DIFFERS: lambda c: f"{c.path} is not the same as on {format_names(c.hosts)}",
+    Code.VERSION_FOUND: lambda c: (
+        "installed, its version unknown" if c.version == "unknown" else c.version
+    ),
+    Code.PYTHON_NOT_RUNNING: lambda c: f"{c.name} does not run: {_within(c)}",
+    Code.PYTHON_SLOW: lambda c: f"{c.name} did not report its version in time",
+    Code.PYTHON_DIFFERS: lambda c: _differing("Python", c),
+    Code.TENSORFLOW_DIFFERS: lambda c: _differing("TensorFlow", c),
+    Code.TENSORFLOW_MISSING: lambda c: (
+        f"{c.name} there has no TensorFlow; that of {format_names(c.hosts)} has"
+        if c.hosts
+        else f"{c.name} has none, as on every host"
+    ),
+    Code.PROXY_UNUSED: lambda c: f"{c.name} is not used between the hosts",
+    Code.PROXY_BETWEEN_HOSTS: lambda c: (
+        f"{c.name} is set and no_proxy leaves hosts of the cluster out: gRPC would go there for "
+        f"{format_names(c.hosts)}"
+    ),
+    Code.PREFLIGHT_FAILED: lambda c: (
+        f"the preflight failed: {check_sentence(c.host, c.within[0]) if c.within else ''}"
+        f"{f', and {c.count - 1} more (`distrun events`)' if c.count > 1 else ''}"
+    ),
     # Decided by the plan.
     Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
 }
@@ -147,6 +218,19 @@ _ALLOW = (
 )
 _ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def _advice_on_copying(cause: Cause) -> str:
+    if cause.name == "off":
+        return "`program.sync: script` has distrun send it"
+    return "launch again"
+
+
+def _advice_on_versions(what: str) -> str:
+    return (
+        f"install the same {what} on all hosts, or name interpreters that have it with the hosts' "
+        "`python`"
+    )
 
 
 def _advice_on_ports(cause: Cause) -> str | None:
@@ -187,4 +271,37 @@ _ADVICE: dict[Code, Callable[[Cause], str | None]] = {
         f"something in between accepts connections, such as a proxy or a gateway; {_ADDRESS}"
     ),
     Code.GREETING_DIFFERENT: lambda _: _ADDRESS,
+    Code.PORT_NOT_LISTENING: lambda _: "does another program listen there?",
+    Code.PORTS_UNREACHABLE: lambda c: cause_advice(c.within[0]) if c.within else None,
+    Code.PORTS_NOT_DIALLED: lambda _: "is the host overloaded?",
+    Code.CLOCK_DIFFERS: lambda _: (
+        "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)"
+    ),
+    Code.INSPECTION_FAILED: lambda _: "a file system there may hang: does `df` end?",
+    Code.DISK_NEARLY_FULL: lambda c: f"make room on the disk of {c.path}",
+    Code.WORKDIR_NOT_ENTERED: lambda _: (
+        "make it there, or name one with program.workdir or the host's `workdir`"
+    ),
+    Code.INTERPRETER_UNUSABLE: lambda _: (
+        "install it there, or name another with program.python or the host's `python`"
+    ),
+    Code.PROGRAM_UNUSABLE: lambda _: "install it there, or correct program.command",
+    Code.SCRIPT_UNUSABLE: lambda c: (
+        f"copy it to the hosts that lack it; {_advice_on_copying(c)}"
+    ),
+    Code.SCRIPT_DIFFERS: lambda c: (
+        f"copy it anew to the hosts where it differs; {_advice_on_copying(c)}"
+    ),
+    Code.PYTHON_NOT_RUNNING: lambda _: "program.python or the host's `python` names the interpreter",
+    Code.PYTHON_SLOW: lambda _: "does it start at once there? Its disk may be slow",
+    Code.PYTHON_DIFFERS: lambda _: _advice_on_versions("Python"),
+    Code.TENSORFLOW_DIFFERS: lambda _: _advice_on_versions("TensorFlow"),
+    Code.TENSORFLOW_MISSING: lambda c: (
+        "install it there, or name an interpreter that has it with the host's `python`"
+        if c.hosts
+        else None
+    ),
+    Code.PROXY_BETWEEN_HOSTS: lambda c: (
+        f"add them to no_proxy (no_grpc_proxy), or set {c.name} to nothing under program.env"
+    ),
 }

@@ -1,11 +1,11 @@
-"""Whether a job can run on its hosts: what was found out there, judged before it starts.
+"""Judges before the first task whether a job can run on its hosts.
 
-Pure: :mod:`distrun.supervisor.preflight` asks the hosts, and gives what they said to
-:func:`judge`.
+Pure: the supervisor asks the hosts, and :func:`judge` turns their answers into checks. Each check
+has a cause with a code; only the command line puts it into words.
 """
 
-from distrun.preflight.checks import SUBJECTS, Check, Grade
-from distrun.preflight.findings import Findings, HostFindings
+from distrun.preflight.answers import Answers, HostAnswers
+from distrun.preflight.checks import Check, Grade, Subject
 from distrun.preflight.judgement import judge
 
-__all__ = ["SUBJECTS", "Check", "Findings", "Grade", "HostFindings", "judge"]
+__all__ = ["Answers", "Check", "Grade", "HostAnswers", "Subject", "judge"]
