@@ -188,7 +188,7 @@ def test_a_script_that_is_a_link_finds_what_is_beside_it_and_beside_its_file(
     there = distrun("launch", spec)
     assert (there.returncode, there.stdout) == (0, here.stdout), there.stderr
     planned = " ".join(distrun("plan", spec).stdout.split())
-    assert f" of {tmp_path}/job/link and {tmp_path}/job/real, to a folder" in planned
+    assert f" of {tmp_path}/job/link and {tmp_path}/job/real, into a new folder" in planned
 
 
 # An agent that stops when some of the files have come, however fast they come.
