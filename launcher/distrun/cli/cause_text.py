@@ -175,7 +175,9 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
         "machine's"
     ),
     Code.INSPECTION_FAILED: lambda c: f"programs and disks could not be inspected: {_within(c)}",
-    Code.DISK_HAS_ROOM: lambda c: f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}",
+    Code.DISK_HAS_ROOM: lambda c: (
+        f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}"
+    ),
     Code.DISK_NEARLY_FULL: lambda c: (
         f"{format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}, {c.path}"
     ),
@@ -286,13 +288,13 @@ _ADVICE: dict[Code, Callable[[Cause], str | None]] = {
         "install it there, or name another with program.python or the host's `python`"
     ),
     Code.PROGRAM_UNUSABLE: lambda _: "install it there, or correct program.command",
-    Code.SCRIPT_UNUSABLE: lambda c: (
-        f"copy it to the hosts that lack it; {_advice_on_copying(c)}"
-    ),
+    Code.SCRIPT_UNUSABLE: lambda c: f"copy it to the hosts that lack it; {_advice_on_copying(c)}",
     Code.SCRIPT_DIFFERS: lambda c: (
         f"copy it anew to the hosts where it differs; {_advice_on_copying(c)}"
     ),
-    Code.PYTHON_NOT_RUNNING: lambda _: "program.python or the host's `python` names the interpreter",
+    Code.PYTHON_NOT_RUNNING: lambda _: (
+        "program.python or the host's `python` names the interpreter"
+    ),
     Code.PYTHON_SLOW: lambda _: "does it start at once there? Its disk may be slow",
     Code.PYTHON_DIFFERS: lambda _: _advice_on_versions("Python"),
     Code.TENSORFLOW_DIFFERS: lambda _: _advice_on_versions("TensorFlow"),

@@ -16,6 +16,7 @@ __all__ = [
     "format_bytes",
     "format_count",
     "format_duration",
+    "format_names",
     "format_task_names",
     "format_time",
     "printable",

@@ -37,9 +37,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *_check_versions(facts),
     ]
     if answers.job_disk is not None:
-        checks.append(
-            _check_disk(THIS_MACHINE, "record", answers.job_folder, answers.job_disk)
-        )
+        checks.append(_check_disk(THIS_MACHINE, "record", answers.job_folder, answers.job_disk))
     order = {each.host: number for number, each in enumerate(answers.hosts)}
     # Tasks that differ in one variable only are inspected separately, with equal results.
     distinct = dict.fromkeys(checks)
