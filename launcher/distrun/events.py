@@ -1,22 +1,15 @@
-"""What happens to a job, as events; and the append-only record of them, the only authority.
-
-The record is one JSON object a line. Its replay through :func:`distrun.lifecycle.step` is the
-job's state. A torn last line, left by a death while writing, is ignored.
-"""
+"""The events of a job: all that can happen to it. Pure; :mod:`distrun.record` is the file."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
-from distrun.agent.linux import syscalls
-from distrun.agent.protocol import Cause
+from distrun.agent.protocol.causes import Cause  # at run time too: distrun.codec reads the hints
 from distrun.codec import from_json, to_json
-from distrun.spec.model import NO_RESTARTS, RestartSpec
+from distrun.preflight.checks import Grade, Subject
+from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Success
 from distrun.verdict.model import Verdict
 
@@ -49,11 +42,7 @@ class JobCreated(Event):
     success: Success
     spec_file: str
     supervisor_pid: int
-    grace: float
-    start_timeout: float | None = None
-    run_timeout: float | None = None
-    stall_timeout: float | None = None
-    link_timeout: float | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
     restart: RestartSpec = NO_RESTARTS
 
 
@@ -82,7 +71,7 @@ class HostLost(Event):
     """The host's agent is gone, and nothing of its tasks is left there."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -90,7 +79,7 @@ class LinkLost(Event):
     """The way to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -105,7 +94,7 @@ class LogsIncomplete(Event):
     """The logs of a host's tasks are not all on this machine."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -177,13 +166,12 @@ class PreflightStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightFound(Event):
-    """Something that is not as it should be on a host. `grade`: warning or failed."""
+    """A check of the preflight that ended with a warning or failed."""
 
     host: str
-    subject: str
-    grade: str
-    text: str
-    advice: str | None = None
+    subject: Subject
+    grade: Grade
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -199,10 +187,8 @@ class PreflightEnded(Event):
 class Aborted(Event):
     """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
 
+    cause: Cause
     exit_code: int
-    reason: str = ""
-    cause: Cause | None = None
-    """Instead of `reason`, where an agent reported it."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -260,7 +246,7 @@ class RestartPlanned(Event):
 
     number: int
     tasks: tuple[str, ...]
-    cause: str
+    cause: Cause
     delay: float
     is_free: bool
     left: int
@@ -268,37 +254,63 @@ class RestartPlanned(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TensorBoardStarted(Event):
-    """TensorBoard has been started beside the job; it listens at `address` in a moment."""
+    """TensorBoard was started beside the job. It will listen at the URL `address`."""
 
     address: str
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TensorBoardEnded(Event):
-    """It ended, or could not be started. No failure of the job."""
+    """TensorBoard ended, or could not be started. The job does not fail by it."""
 
-    how: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StopRequested(Event):
-    """Somebody wants the job to end. `reason` names the command or the signal."""
+    """Somebody asked for the end of the job. `cause`: by which command or signal."""
 
-    reason: str
+    cause: Cause
     signal: int
     grace: float
     exit_code: int
 
 
+class TimerKind(str, Enum):
+    """The kinds of timers. The comment names the `key` of :class:`Timer`, if the kind has one."""
+
+    START = "start"
+    RUN = "run"
+    STALL = "stall"
+    EVALUATOR = "evaluator"
+    RESTART = "restart"  # the restart's number
+    HEALTH = "health"  # the budget whose restarts are counted from 0 again
+
+
+@dataclass(frozen=True, order=True)
+class Timer:
+    """One of a job's timers, written as `stall` or `restart:1`."""
+
+    kind: TimerKind
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{self.key}" if self.key else self.kind.value
+
+    to_json = __str__
+
+    @classmethod
+    def from_json(cls, text: str) -> Timer:
+        """The inverse. Raises ValueError for an unknown kind."""
+        kind, _, key = text.partition(":")
+        return cls(TimerKind(kind), key)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TimedOut(Event):
-    """One of the job's timers ran out.
+    """One of the job's timers expired."""
 
-    They are `start`, `run`, `evaluator`, `restart:1` for which that restart waited, and
-    `health:job`, after which restarts are counted from 0 again.
-    """
-
-    timer: str
+    timer: Timer
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -308,18 +320,33 @@ class VerdictReached(Event):
     verdict: Verdict
 
 
+class Result(str, Enum):
+    """How a job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Origin(str, Enum):
+    """Who determined a job's exit code: a task by its own exit, or distrun."""
+
+    TASK = "task"
+    DISTRUN = "distrun"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. `origin` says whose exit code it is; `cause` is a sentence.
+    """How a job ended.
 
-    `task` is whose code it is, or whose failure; `verdict` is what is known of a failed job's
-    first cause.
+    `task` is the task that determined the exit code, or that failed; `verdict` is what is known
+    of a failed job's first cause.
     """
 
-    result: str
+    result: Result
     exit_code: int
-    origin: str
-    cause: str
+    origin: Origin
+    cause: Cause
     task: str | None = None
     verdict: Verdict | None = None
 
@@ -350,97 +377,6 @@ def encode(event: Event) -> dict[str, Any]:
 def decode(record: dict[str, Any]) -> Event | None:
     """The inverse; None for an event that this version does not know."""
     kind = _KINDS.get(record.get("event", ""))
+    if "cause" not in record and ("reason" in record or "how" in record):  # of an earlier version
+        record = {**record, "cause": record.get("reason", record.get("how"))}
     return None if kind is None else from_json(kind, record)
-
-
-_ROOM = 256 * 1024
-"""Bytes kept on the disk for the end of a job: two events each of a thousand tasks."""
-
-
-class EventLog:
-    """The record's writer. There is one: the job's supervisor.
-
-    It keeps room ahead, so that a job whose disk is full can still say so, and how it ended.
-    """
-
-    def __init__(self, path: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o600)
-        self._kept = 0
-        self._keeps_room = True
-
-    def append(self, event: Event) -> dict[str, Any]:
-        """Write one event, whole or not at all; returns it as written.
-
-        Raises:
-            OSError: the disk is full or broken; what was there before is unharmed. Where the
-                room that was kept is all there is, this is raised once. From then on it is used.
-        """
-        record = encode(event)
-        line = json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
-        size = os.fstat(self._file).st_size
-        if size:  # a job that cannot even begin to tell of itself has nothing to keep room for
-            self._keep_room(size + len(line))
-        written = os.write(self._file, line)
-        if written < len(line):
-            os.ftruncate(self._file, size)
-            raise OSError(errno.ENOSPC, f"no space left for {len(line)} bytes of the job's record")
-        return record
-
-    def _keep_room(self, size: int) -> None:
-        if not self._keeps_room or size + _ROOM <= self._kept:
-            return
-        try:
-            syscalls.reserve(self._file, size, 2 * _ROOM)
-        except OSError as error:
-            self._keeps_room = False
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise OSError(error.errno, os.strerror(error.errno)) from error
-        self._kept = size + 2 * _ROOM
-
-    def let_go_of_room(self) -> None:
-        """Give back what was kept: the job has ended."""
-        self._keeps_room = False
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._file, os.fstat(self._file).st_size)
-
-    def close(self) -> None:
-        self.let_go_of_room()
-        os.close(self._file)
-
-
-class EventReader:
-    """The record's events in order, as they come; those of later versions left out."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-
-    def read_new(self) -> list[Event]:
-        """What was added since the last call. A torn last line is not there yet."""
-        with open(self._path, "rb") as file:
-            file.seek(self._offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        decoded = map(_decode_line, whole.splitlines())
-        return [event for event in decoded if event is not None]
-
-
-def _decode_line(line: bytes) -> Event | None:
-    try:
-        return decode(json.loads(line))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-
-
-def read(path: str) -> list[Event]:
-    """All events of a record. Raises FileNotFoundError where there is none."""
-    return EventReader(path).read_new()
-
-
-def first(path: str) -> Event | None:
-    """A record's first event, without reading the rest; None where it has none yet."""
-    with open(path, "rb") as file:
-        line = file.readline()
-    return _decode_line(line) if line.endswith(b"\n") else None

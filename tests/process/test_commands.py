@@ -1,4 +1,4 @@
-"""A detached job and the commands on it, each as a process of its own."""
+"""The commands on a detached job. Each command is a process of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_the_whole_way_of_a_detached_job(
+def test_a_detached_job_from_launch_to_kill(
     distrun: Distrun, detached: Detach, status: Status
 ) -> None:
     job_id = detached("echo up; exec sleep 600", name="night")
@@ -55,17 +55,17 @@ def test_launch_d_returns_once_every_program_runs(
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_a_detached_job_that_is_over_at_once_is_launched_all_the_same(
+def test_a_detached_launch_succeeds_even_if_the_job_ends_at_once(
     distrun: Distrun, write_spec: WriteSpec, code: int
 ) -> None:
-    """Whether it ends before or after the launch has seen all its tasks start is chance."""
+    """The job may end before or after the launch has seen all its tasks start."""
     for _ in range(4):
         done = distrun("launch", "-d", write_spec(f"exit {code}", workers=1))
         assert (done.returncode, done.stderr) == (0, "")
         assert distrun("wait", done.stdout.strip()).returncode == code
 
 
-def test_the_result_of_a_detached_job_is_that_of_wait(distrun: Distrun, detached: Detach) -> None:
+def test_wait_exits_with_the_result_of_a_detached_job(distrun: Distrun, detached: Detach) -> None:
     job_id = detached("sleep 0.2; exit 7")
     waited = distrun("wait", job_id)
     assert waited.returncode == 7
@@ -76,7 +76,7 @@ def test_the_result_of_a_detached_job_is_that_of_wait(distrun: Distrun, detached
     assert distrun("wait").returncode == 0
 
 
-def test_wait_runs_out_of_time(distrun: Distrun, detached: Detach, status: Status) -> None:
+def test_wait_times_out(distrun: Distrun, detached: Detach, status: Status) -> None:
     detached("exec sleep 600")
     waited = distrun("wait", "--timeout", "200ms")
     assert waited.returncode == 124
@@ -84,7 +84,7 @@ def test_wait_runs_out_of_time(distrun: Distrun, detached: Detach, status: Statu
     distrun("kill")
 
 
-def test_kill_needs_a_name_where_several_run(distrun: Distrun, detached: Detach) -> None:
+def test_kill_needs_a_name_if_several_jobs_run(distrun: Distrun, detached: Detach) -> None:
     first, second = detached("exec sleep 600"), detached("exec sleep 600")
     refused = distrun("kill")
     assert refused.returncode == 2
@@ -116,7 +116,7 @@ def test_kill_grace_and_signal(
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "kill", "wait"])
-def test_a_job_that_is_not_there_names_those_that_are(
+def test_the_error_for_an_unknown_job_lists_the_existing_ones(
     distrun: Distrun, detached: Detach, command: str
 ) -> None:
     none = distrun(command, "nothing")
@@ -172,7 +172,7 @@ def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun: Distrun, tmp_path: Pat
     assert not list(distrun.home.rglob("events.jsonl"))
 
 
-def test_a_home_that_cannot_be_written_is_said(
+def test_a_home_that_is_not_writable_is_reported(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()

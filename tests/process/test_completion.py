@@ -1,4 +1,4 @@
-"""Completion, asked as the shells ask, and in a real bash."""
+"""Completion, called as each shell calls it, and in a real bash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.command import Detach, Distrun
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A PATH on which `distrun` is this checkout's."""
+    """A PATH with this checkout as `distrun`."""
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def in_bash(path: str, tmp_path: Path) -> Callable[..., list[list[str]]]:
-    """What bash offers for each line, as its completion function leaves it in COMPREPLY."""
+    """The completions that bash offers for each line, from COMPREPLY."""
 
     def offered(*lines: str) -> list[list[str]]:
         script = [
@@ -52,7 +52,7 @@ def in_bash(path: str, tmp_path: Path) -> Callable[..., list[list[str]]]:
 
 @pytest.fixture
 def asked_by(distrun: Distrun) -> Callable[[str, str, str], str]:
-    """What distrun answers a shell's completion function, by the shell's own variables."""
+    """distrun's answer to a shell's completion function, called with that shell's variables."""
 
     def ask(shell: str, words: str, current: str) -> str:
         env = {**os.environ, "_DISTRUN_COMPLETE": f"{shell}_complete", "COMP_WORDS": words}
@@ -95,7 +95,7 @@ def test_bash_completes_commands_jobs_and_tasks(
     distrun("kill")
 
 
-def test_zsh_and_fish_are_answered(
+def test_zsh_and_fish_get_completions(
     asked_by: Callable[[str, str, str], str], detached: Detach, distrun: Distrun
 ) -> None:
     job_id = detached("exit 0")
@@ -108,7 +108,7 @@ def test_zsh_and_fish_are_answered(
     assert asked_by("fish", "distrun logs -t worker:", "worker:").count("plain,worker:") == 2
 
 
-def test_where_there_are_no_jobs_none_is_offered(
+def test_without_jobs_none_is_offered(
     asked_by: Callable[[str, str, str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert asked_by("fish", "distrun logs -t ", "").strip() == ""

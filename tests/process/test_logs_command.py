@@ -1,4 +1,4 @@
-"""`distrun logs` as it is used: a part of the output, much of it, and what bars do to it."""
+"""`distrun logs`: a part of the output, 100 MB of output, and progress bars in it."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_grep_since_and_timestamps(distrun: Distrun, detached: Detach, tmp_path:
 
 
 def is_known(log: Path) -> bool:
-    """Whether the index says when all that is in a log was written."""
+    """Whether the index covers the whole log."""
     records = log.with_suffix(".idx").read_bytes()
     return bool(records) and RECORD.unpack(records[-RECORD.size :])[1] == log.stat().st_size
 
 
-def test_a_progress_bar_does_not_wreck_the_view(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_a_progress_bar_is_shown_as_one_line(distrun: Distrun, write_spec: WriteSpec) -> None:
     bar = (
         "for i in 1 2 3; do printf 'epoch %s\\r' $i; done; printf 'epoch 3 done\\n'; "
         "printf '\\033[2K\\033[1A10%%\\b\\b\\b20%%\\r\\n'; printf '50%%\\r60%%\\r'"
@@ -76,7 +76,7 @@ def test_a_progress_bar_does_not_wreck_the_view(distrun: Distrun, write_spec: Wr
     assert "epoch 1\repoch 2\r" in distrun("logs", "--raw", text=False).stdout.decode()
 
 
-def test_of_100_mb_only_a_part_is_read_for_the_first_page_and_the_last(
+def test_the_first_and_the_last_page_read_only_a_part_of_100_mb(
     distrun: Distrun, write_spec: WriteSpec
 ) -> None:
     spec = write_spec(MUCH)
@@ -98,7 +98,7 @@ def test_of_100_mb_only_a_part_is_read_for_the_first_page_and_the_last(
 
 
 def read_so_far(process: subprocess.Popen[bytes]) -> int:
-    """Bytes that a process has read of files; it waits for its pipe to be read."""
+    """The bytes that a process has read from files, while it waits for its pipe to be read."""
     return psutil.Process(process.pid).io_counters().read_chars
 
 

@@ -1,4 +1,4 @@
-"""`distrun plan`: what a person reads, and what a program does."""
+"""`distrun plan`: the text for people and the JSON for programs."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def write(tmp_path: Path, **keys: Any) -> Path:
 
 
 def table(text: str) -> dict[str, list[str]]:
-    """The cells of the table by their task, its heading by TASK."""
+    """The cells of the table by task; those of the heading by TASK."""
     lines = text.partition("\n\n")[2].partition("\n\n")[0].splitlines()
     return {line.split()[0]: line.split() for line in lines}
 
 
 def tf_configs(text: str) -> dict[str, Json]:
-    """Each task's TF_CONFIG, put together again from what is shown."""
+    """Each task's TF_CONFIG, reassembled from the text."""
     section = text.partition("\nTF_CONFIG\n")[2].splitlines()
     ends = {}
     cluster = ""
@@ -71,7 +71,7 @@ def tf_configs(text: str) -> dict[str, Json]:
     return ends
 
 
-def test_a_person_finds_everything_that_json_has(distrun: Distrun, tmp_path: Path) -> None:
+def test_the_text_has_everything_that_the_json_has(distrun: Distrun, tmp_path: Path) -> None:
     spec = write(tmp_path, ports={"range": "20000-29999"})
     plan = plan_of(distrun, spec)
     done = distrun("plan", spec)
@@ -144,7 +144,7 @@ def test_nothing_is_cut_off_on_a_narrow_terminal(terminal: OpenTerminal, tmp_pat
     assert set(tf_configs(text)) >= {"chief:0", "ps:1"}
 
 
-def test_secrets_are_masked_where_we_print_and_real_in_the_task(
+def test_secrets_are_masked_in_output_and_real_in_the_task(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, status: Status
 ) -> None:
     script = "; ".join(f'printf "%s\\n" "${name}" >> got' for name in SECRETS)
@@ -179,7 +179,7 @@ def test_gpus_and_threads_are_in_the_table(distrun: Distrun, tmp_path: Path) -> 
     assert rows["ps:0"][3] == "none"
 
 
-def test_a_tf_config_of_ones_own_is_shown_as_it_is(distrun: Distrun, tmp_path: Path) -> None:
+def test_a_tf_config_from_the_spec_is_shown_unchanged(distrun: Distrun, tmp_path: Path) -> None:
     program = {"command": [sys.executable], "env": {"TF_CONFIG": "what I like"}}
     spec = write(tmp_path, program=program)
     assert "TF_CONFIG=what I like" in distrun("plan", spec).stdout

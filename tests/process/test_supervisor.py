@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import Channel, encode
+from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
 from distrun.jobstore import JobFolder
 from distrun.spec.model import (
@@ -124,7 +125,7 @@ def test_it_runs_a_job_to_its_end_and_records_what_it_tells(launch: Launch, spec
     assert state.outcome is not None
     assert state.outcome.exit_code == 3
     assert state == launch.folder.state()
-    assert launch.history == list(events.read(str(launch.folder.events_file)))
+    assert launch.history == list(record.read(str(launch.folder.events_file)))
 
 
 def test_a_stop_on_the_heels_of_the_job_is_not_lost(launch: Launch, spec: Spec) -> None:
@@ -138,7 +139,7 @@ def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec) ->
     launch.open(replace(spec, hosts=(HostSpec(slots=1),)))
     state = launch.until_end()
     assert not_none(state.outcome).exit_code == 65
-    assert "2 tasks do not fit" in not_none(state.outcome).cause
+    assert "2 tasks do not fit" in cause_text(not_none(state.outcome).cause)
 
 
 def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
@@ -149,7 +150,7 @@ def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
     launches[0].open(spec)
     state = launches[0].until_end()
     assert not_none(state.outcome).exit_code == 69
-    assert "record" in not_none(state.outcome).cause
+    assert "record" in cause_text(not_none(state.outcome).cause)
     assert not any(isinstance(event, events.TaskStarted) for event in launches[0].history)
 
 
@@ -197,7 +198,7 @@ def test_an_agent_that_sends_noise_is_let_go(
     launches[0].open(spec)
     state = launches[0].until_end()
     assert not_none(state.outcome).exit_code == 69
-    assert "noise on the link" in not_none(state.outcome).cause
+    assert "noise on the link" in cause_text(not_none(state.outcome).cause)
 
 
 WITH_JUMPING_CLOCK = """

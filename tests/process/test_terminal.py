@@ -1,4 +1,4 @@
-"""On a real pseudo-terminal: Ctrl-C, a closed window, a detached job."""
+"""Jobs on a pseudo-terminal: Ctrl-C, a closed window, a detached job."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_ctrl_c_while_it_starts_is_not_lost(
     assert "Traceback" not in window.seen
 
 
-def test_an_interrupt_while_the_command_is_being_read_shows_no_traceback(distrun: Distrun) -> None:
+def test_an_interrupt_during_the_imports_shows_no_traceback(distrun: Distrun) -> None:
     # The signal comes as soon as the interpreter runs: in the middle of importing.
     code = (
         "import os, signal, sys; from distrun.__main__ import main; "

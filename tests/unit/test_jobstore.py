@@ -16,6 +16,8 @@ from distrun import events, jobstore
 from distrun.errors import UsageError
 from distrun.jobstore import JobFolder, JobStore
 from distrun.lifecycle import JobPhase
+from distrun.record import EventLog
+from distrun.spec.model import Timeouts
 from distrun.strategies import Success
 
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
@@ -67,7 +69,7 @@ def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
     folder.logs.mkdir(parents=True)
     folder.spec_file.write_text("x")
     os.utime(folder.spec_file, ns=(order, order))
-    log = events.EventLog(str(folder.events_file))
+    log = EventLog(str(folder.events_file))
     log.append(
         events.JobCreated(
             at=0.0,
@@ -77,7 +79,7 @@ def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
             success=Success.ALL,
             spec_file="x",
             supervisor_pid=1,
-            grace=1.0,
+            timeouts=Timeouts(grace=1.0),
         )
     )
     log.close()

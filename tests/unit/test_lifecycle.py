@@ -28,7 +28,7 @@ from distrun.lifecycle import (
 from distrun.strategies import Success
 from harness.values import not_none
 
-from .histories import GRACE, MWM, PS, Job, running, told
+from .histories import GRACE, MWM, PS, Job, because, running, timer, told
 
 W = ("worker:0", "worker:1", "worker:2")
 SIGABRT = 6
@@ -64,7 +64,7 @@ def test_the_first_failure_decides_and_the_rest_is_stopped_promptly() -> None:
     assert job.exited("worker:1", 3) == told(*W)
     assert job.verdict == ("failed", 3, "task")
     assert job.outcome.task == "worker:1"
-    assert job.outcome.cause == "worker:1 exited 3"
+    assert job.words == "worker:1 exited 3"
     decided_at = job.state.decided_at
     job.gone("worker:0", 1)
     job.ended("worker:1")
@@ -117,7 +117,7 @@ def test_a_server_that_exits_0_before_the_chief_has_failed(server: str) -> None:
     result, code, origin = not_none(job.verdict)
     assert (result, origin) == ("failed", "distrun")
     assert code != 0
-    assert server in job.outcome.cause
+    assert server in job.words
 
 
 @pytest.mark.parametrize("name", CLUSTER)
@@ -142,7 +142,7 @@ def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]) -> None:
 
 def test_after_success_an_evaluator_has_the_grace_to_end() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
-    assert job.exited("worker:0") == [*told("worker:0"), SetTimer("evaluator", GRACE)]
+    assert job.exited("worker:0") == [*told("worker:0"), SetTimer(timer("evaluator"), GRACE)]
     assert job.ended("worker:0") == []
     assert job.gone("evaluator:0") == [Finish(job.outcome)]
     assert job.phases()["evaluator:0"] == "succeeded"
@@ -151,7 +151,7 @@ def test_after_success_an_evaluator_has_the_grace_to_end() -> None:
 def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again() -> None:
     job = running(PS, *CLUSTER, "evaluator:0")
     job.exited("chief:0")
-    assert job(events.TimedOut, timer="evaluator") == told("evaluator:0")
+    assert job.timed_out("evaluator") == told("evaluator:0")
     job.gone("evaluator:0", signal=SIGTERM)
     job.ended("chief:0")
     for name in CLUSTER[1:]:
@@ -165,7 +165,7 @@ def test_an_evaluator_killed_meanwhile_is_not_told_again() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
     job.exited("worker:0")
     assert job.stop() == told("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
-    assert job(events.TimedOut, timer="evaluator") == []
+    assert job.timed_out("evaluator") == []
 
 
 def test_after_a_failure_an_evaluator_is_stopped_with_the_rest() -> None:
@@ -295,16 +295,16 @@ def test_it_is_stopped_by_the_signal_that_was_asked_for() -> None:
 
 def test_timers_are_set_when_they_are_to_run() -> None:
     job = Job()
-    assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer("start", 5.0)]
+    assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer(timer("start"), 5.0)]
     job.planned(*W)
     assert job.started("worker:0", "worker:1") == []
-    assert job.started("worker:2") == [CancelTimer("start"), SetTimer("run", 60.0)]
+    assert job.started("worker:2") == [CancelTimer(timer("start")), SetTimer(timer("run"), 60.0)]
 
 
 def test_hosts_that_do_not_answer_in_time() -> None:
     job = Job()
     job.created(MWM, start_timeout=5.0)
-    assert job(events.TimedOut, timer="start") == [Finish(job.outcome)]
+    assert job.timed_out("start") == [Finish(job.outcome)]
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
@@ -313,20 +313,20 @@ def test_tasks_that_do_not_start_in_time() -> None:
     job.created(MWM, start_timeout=5.0)
     job.planned(*W)
     job.started("worker:0")
-    assert job(events.TimedOut, timer="start") == told(*W)
+    assert job.timed_out("start") == told(*W)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
-    assert "worker:1, worker:2" in job.outcome.cause
+    assert "worker:1, worker:2" in job.words
 
 
 def test_the_start_timer_means_nothing_once_all_run() -> None:
     job = running(MWM, *W)
-    assert job(events.TimedOut, timer="start") == []
+    assert job.timed_out("start") == []
     assert job.undecided()
 
 
 def test_a_job_that_runs_too_long_has_the_grace() -> None:
     job = running(MWM, *W, run_timeout=60.0)
-    assert job(events.TimedOut, timer="run") == told(*W, grace=GRACE)
+    assert job.timed_out("run") == told(*W, grace=GRACE)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
@@ -334,15 +334,15 @@ def test_a_job_that_stalls_is_shown_where_and_ended() -> None:
     job = Job()
     job.created(MWM, stall_timeout=60.0)
     job.planned(*W)
-    assert SetTimer("stall", 60.0) not in job.started("worker:0", "worker:1")
-    assert SetTimer("stall", 60.0) in job.started("worker:2")
-    assert job.timed_out("stall") == [CancelTimer("stall"), *told(*W, signal=SIGABRT)]
+    assert SetTimer(timer("stall"), 60.0) not in job.started("worker:0", "worker:1")
+    assert SetTimer(timer("stall"), 60.0) in job.started("worker:2")
+    assert job.timed_out("stall") == [CancelTimer(timer("stall")), *told(*W, signal=SIGABRT)]
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
 def test_a_job_that_ends_otherwise_is_not_watched_for_stalls() -> None:
     job = running(MWM, *W, stall_timeout=60.0)
-    assert CancelTimer("stall") in job.exited("worker:1", 3)
+    assert CancelTimer(timer("stall")) in job.exited("worker:1", 3)
     assert job.timed_out("stall") == []
 
 
@@ -359,7 +359,7 @@ def test_a_task_that_could_not_be_executed() -> None:
     )
     assert actions == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.outcome.cause == "worker:1 could not be started: there is no program 'x' in PATH"
+    assert job.words == "worker:1 could not be started: there is no program 'x' in PATH"
     assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
 
 
@@ -374,7 +374,7 @@ def test_an_agents_fault_stops_all() -> None:
 def test_an_aborted_preparation() -> None:
     job = Job()
     job.created(MWM)
-    actions = job(events.Aborted, reason="port 1 is taken", exit_code=69)
+    actions = job(events.Aborted, cause=because("port 1 is taken"), exit_code=69)
     assert actions == [Finish(job.outcome)]
     assert job.verdict == ("failed", 69, "distrun")
 
@@ -385,8 +385,8 @@ def test_events_after_the_end_change_nothing() -> None:
     job.finish()
     end = job.state
     assert job.stop() == []
-    assert job(events.TimedOut, timer="run") == []
-    assert job(events.HostLost, host="localhost", reason="late") == []
+    assert job.timed_out("run") == []
+    assert job(events.HostLost, host="localhost", cause=because("late")) == []
     assert job.gone("worker:0", 0) == []
     assert job.state == end
 
@@ -433,10 +433,10 @@ def feed(job: Job, name: str, what: Any) -> list[Action]:  # noqa: PLR0911 - one
     if what == "fault":
         return job(events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
     if what == "lost":
-        return job(events.HostLost, host="localhost", reason="gone")
+        return job(events.HostLost, host="localhost", cause=because("gone"))
     if what in ("start", "run", "evaluator"):
-        is_set = any(isinstance(each, SetTimer) and each.timer == what for each in job.actions)
-        return job(events.TimedOut, timer=what) if is_set else []
+        is_set = any(isinstance(each, SetTimer) and str(each.timer) == what for each in job.actions)
+        return job.timed_out(what) if is_set else []
     if lost:  # nobody is left there to say anything
         return []
     if what == "not started":

@@ -8,8 +8,8 @@ import pytest
 
 from distrun import events
 from distrun.cli.report import failure_report
-from distrun.events import EventLog
 from distrun.jobstore import JobFolder
+from distrun.record import EventLog
 from distrun.spec.model import RestartSpec
 
 from .histories import MWM, Job, running

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from distrun.cli.cause_text import cause_advice
+from distrun.cli.verdict_text import evidence_text
 from table import rows, shares
 
 ENOUGH = {"rules": 1.0, "second": 1.0, "held_out": 0.95}
@@ -35,6 +37,6 @@ def test_each_verdict_says_what_it_rests_on_and_what_to_do(part: str) -> None:
     for row in rows(part):
         assert row.verdict is not None
         assert row.verdict.evidence, row.name
-        assert row.verdict.advice, row.name
+        assert cause_advice(row.verdict.cause), row.name
         for evidence in row.verdict.evidence:
-            assert evidence.text.strip() == evidence.text != ""
+            assert evidence_text(evidence).strip() == evidence_text(evidence) != ""

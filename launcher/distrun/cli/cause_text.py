@@ -6,23 +6,99 @@ import errno
 import os
 from collections.abc import Callable
 
+from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.text_format import format_bytes, format_count, format_names
+from distrun.lifecycle.restarts import LIVED_LONG
 
 
 def cause_text(cause: Cause) -> str:
-    """What failed, as a clause without a full stop."""
+    """Return what failed, as a clause without a full stop."""
     return _TEXT[cause.code](cause)
 
 
 def cause_advice(cause: Cause) -> str | None:
-    """What to do about it; None where nothing helps that distrun could name."""
+    """Return what to do about it, or about what led to it; None if distrun has no advice."""
     advice = _ADVICE.get(cause.code)
-    return None if advice is None else advice(cause)
+    own = advice(cause) if callable(advice) else advice
+    return own or next(filter(None, map(cause_advice, cause.within)), None)
+
+
+def exit_text(code: int | None, signal: int | None) -> str:
+    """Return how a process ended: `exited 3`, `was killed by SIGKILL`."""
+    return f"exited {code}" if signal is None else f"was killed by {signal_name(signal)}"
 
 
 def _why(cause: Cause) -> str:
     return os.strerror(cause.errno)
+
+
+def _inner(cause: Cause, index: int = 0) -> str:
+    """Return the words of a cause that led to this one."""
+    return cause_text(cause.within[index]) if index < len(cause.within) else "unknown"
+
+
+def _subject(cause: Cause) -> str:
+    """Return the task that a clause begins with; evidence does not repeat it."""
+    return f"{cause.task} " if cause.task else ""
+
+
+def _lost_with_host(cause: Cause) -> str:
+    were = "was" if len(cause.tasks) == 1 else "were"
+    return f"{format_names(cause.tasks)} {were} lost with {cause.host}: {_inner(cause)}"
+
+
+def _restarts_used_up(cause: Cause) -> str:
+    restarts = "1 restart" if cause.count == 1 else f"{cause.count} restarts"
+    return f"{_inner(cause)}, after {restarts}"
+
+
+def _at_host(cause: Cause) -> str:
+    names_host = any(each.host == cause.host for each in cause.within)
+    return f"{cause.host}: {_inner(cause)}" if cause.host and not names_host else _inner(cause)
+
+
+def _exit(cause: Cause) -> str:
+    return exit_text(cause.status, cause.signal or None)
+
+
+def _crash(cause: Cause) -> str:
+    quoted = f": {cause.text}" if cause.text else ""
+    return f"{_subject(cause)}crashed: it {_exit(cause)}{quoted or _place(cause)}"
+
+
+def _killed_from_outside(cause: Cause) -> str:
+    if cause.status is None:
+        return f"{_subject(cause)}{_exit(cause)}, from outside"
+    return f"{_subject(cause)}{_as_signalled(cause)}, from outside"
+
+
+def _killed_advice(cause: Cause) -> str:
+    advice = "somebody or something sent it that signal: a scheduler, a person, a script"
+    if cause.signal != 9:
+        return advice
+    return (
+        f"{advice}; or it ran out of memory, and distrun may not read the kernel's record of that "
+        "(see dmesg)"
+    )
+
+
+def _as_signalled(cause: Cause) -> str:
+    return f"exited {cause.status}, as after {signal_name(cause.signal)}"
+
+
+def _place(cause: Cause) -> str:
+    return f", at {cause.name}" if cause.name else ""
+
+
+def _found(clause: str) -> Callable[[Cause], str]:
+    """Return the words of a finding: the task, the clause, the line of its log, the place."""
+    return lambda c: f"{_subject(c)}{clause}{': ' if c.text else ''}{c.text}{_place(c)}"
+
+
+def _not_started_advice(cause: Cause) -> str:
+    inner = cause_advice(cause.within[0]) if cause.within else None
+    return inner or _CHECK_PROGRAM
 
 
 def _on(cause: Cause) -> str:
@@ -33,8 +109,8 @@ def _port(cause: Cause) -> str:
     return f"port {cause.port} on {cause.host}" if cause.host else f"port {cause.port}"
 
 
-def _within(cause: Cause) -> str:
-    return "; ".join(map(cause_text, cause.within))
+def _gpus(cause: Cause) -> str:
+    return format_count(cause.count, "GPU")
 
 
 def _differing(what: str, cause: Cause) -> str:
@@ -42,10 +118,9 @@ def _differing(what: str, cause: Cause) -> str:
     return f"{cause.name} has {what} {found}; that of {holders} has {cause.expected}"
 
 
-def check_sentence(host: str, cause: Cause) -> str:
-    """What a check of the preflight found, with the host if the text does not name it."""
-    text = cause_text(cause)
-    return text if cause.code is Code.PORTS_UNREACHABLE else f"{host}: {text}"
+def check_text(check: Check | PreflightFound) -> str:
+    """Return what a check of the preflight found, with the host."""
+    return _at_host(Cause(Code.UNCODED, host=check.host, within=(check.cause,)))
 
 
 _DISK_USES = {
@@ -54,6 +129,71 @@ _DISK_USES = {
     "record": "for the job's record",
 }
 _CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
+_HOST = (
+    "check that the host is up and reachable, and whether somebody ended distrun's agent there; "
+    "a slow link needs a longer `timeouts.link`"
+)
+_PROXY = (
+    "unset http_proxy and https_proxy for the tasks, or name the cluster's hosts in no_proxy "
+    "(distrun does, unless the spec sets no_proxy itself)"
+)
+_CLUSTER = (
+    "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, "
+    "do not set it in the script, and compare the tasks in `distrun plan SPEC`"
+)
+_OWNER = "check the owner and mode of what the line names, for the user who runs the tasks"
+_PORT = (
+    "end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts "
+    "instead of addresses in `cluster`"
+)
+_OWN_PORT = (
+    "distrun holds port {} for the task, with SO_REUSEPORT: a server other than TensorFlow's must "
+    "set that option before it binds the port"
+)
+_LESS_MEMORY = "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)"
+_UNRESPONSIVE = (
+    "it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or the "
+    "network to it is gone"
+)
+
+_ALLOW = (
+    "let the hosts reach each other's ports by TCP; `ports: {range: 20000-21000}` keeps them in a "
+    "range that a firewall can allow"
+)
+_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def _advice_on_ports(cause: Cause) -> str | None:
+    if cause.errno in _NO_DESCRIPTORS:
+        return "raise the limit on open files there (`ulimit -n`), or put fewer tasks on it"
+    return None
+
+
+def _advice_on_copying(cause: Cause) -> str:
+    if cause.name == "off":
+        return "`program.sync: script` has distrun send it"
+    return "launch again"
+
+
+def _advice_on_versions(what: str) -> str:
+    return (
+        f"install the same {what} on all hosts, or name interpreters that have it with the hosts' "
+        "`python`"
+    )
+
+
+def _advice_on_writing(cause: Cause) -> str:
+    if cause.is_disk_full:
+        return (
+            "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login "
+            "to another disk"
+        )
+    return (
+        "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
+        "folder that can have it"
+    )
+
 
 _TEXT: dict[Code, Callable[[Cause], str]] = {
     # A task's program could not be executed.
@@ -161,20 +301,21 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     # A check of the preflight.
     Code.HOST_REACHED: lambda c: (
         f"{c.text} {'core' if c.text == '1' else 'cores'}"
-        f"{f', {format_count(c.count, "GPU")}' if c.count else ''}, Python {c.version} for the agent"
+        f"{f', {_gpus(c)}' if c.count else ''}, Python {c.version} for the agent"
     ),
     Code.PORTS_HELD: lambda c: f"{format_count(c.count, 'port')} held; no other to reach",
     Code.PORTS_REACHED: lambda c: f"reaches {format_count(c.count, 'port')} of the tasks",
     Code.PORTS_UNREACHABLE: lambda c: (
-        f"{format_names(c.hosts)} cannot reach {c.host} at {format_names(c.addresses)}: {_within(c)}"
+        f"{format_names(c.hosts)} cannot reach {c.host} at {format_names(c.addresses)}: "
+        f"{_inner(c)}"
     ),
-    Code.PORTS_NOT_DIALLED: lambda c: f"it could not try to reach the others: {_within(c)}",
+    Code.PORTS_NOT_DIALLED: lambda c: f"it could not try to reach the others: {_inner(c)}",
     Code.CLOCK_AGREES: lambda _: "within a second of this machine's",
     Code.CLOCK_DIFFERS: lambda c: (
         f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
         "machine's"
     ),
-    Code.INSPECTION_FAILED: lambda c: f"programs and disks could not be inspected: {_within(c)}",
+    Code.INSPECTION_FAILED: lambda c: f"programs and disks could not be inspected: {_inner(c)}",
     Code.DISK_HAS_ROOM: lambda c: (
         f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}"
     ),
@@ -183,16 +324,17 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     ),
     Code.WORKDIR_ENTERED: lambda c: c.path,
     Code.PROGRAM_FOUND: lambda c: c.name,
-    Code.PROGRAM_UNUSABLE: lambda c: _within(c),
-    Code.INTERPRETER_UNUSABLE: lambda c: _within(c),
+    Code.PROGRAM_UNUSABLE: _inner,
+    Code.INTERPRETER_UNUSABLE: _inner,
+    Code.WORKDIR_UNUSABLE: _inner,
     Code.NOT_SENT_YET: lambda c: f"{c.path} was not inspected: a launch sends it first",
     Code.SCRIPT_SAME: lambda c: c.path,
-    Code.SCRIPT_UNUSABLE: lambda c: _within(c),
+    Code.SCRIPT_UNUSABLE: _inner,
     Code.SCRIPT_DIFFERS: lambda c: f"{c.path} is not the same as on {format_names(c.hosts)}",
     Code.VERSION_FOUND: lambda c: (
         "installed, its version unknown" if c.version == "unknown" else c.version
     ),
-    Code.PYTHON_NOT_RUNNING: lambda c: f"{c.name} does not run: {_within(c)}",
+    Code.PYTHON_NOT_RUNNING: lambda c: f"{c.name} does not run: {_inner(c)}",
     Code.PYTHON_SLOW: lambda c: f"{c.name} did not report its version in time",
     Code.PYTHON_DIFFERS: lambda c: _differing("Python", c),
     Code.TENSORFLOW_DIFFERS: lambda c: _differing("TensorFlow", c),
@@ -207,97 +349,144 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
         f"{format_names(c.hosts)}"
     ),
     Code.PREFLIGHT_FAILED: lambda c: (
-        f"the preflight failed: {check_sentence(c.host, c.within[0]) if c.within else ''}"
+        f"the preflight failed: {_at_host(c)}"
         f"{f', and {c.count - 1} more (`distrun events`)' if c.count > 1 else ''}"
     ),
     # Decided by the plan.
     Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
+    # How a task ended.
+    Code.TASK_EXITED: lambda c: f"{_subject(c)}exited {c.status}",
+    Code.TASK_KILLED: lambda c: f"{_subject(c)}was killed by {signal_name(c.signal)}",
+    Code.TASK_EXITED_EARLY: lambda c: f"{_subject(c)}exited 0 before the chief had finished",
+    Code.TASK_NOT_STARTED: lambda c: f"{_subject(c)}could not be started: {_inner(c)}",
+    Code.TASKS_LOST_WITH_HOST: _lost_with_host,
+    Code.LOST_WITH_HOST: lambda c: f"lost with its host: {_inner(c)}",
+    Code.EXITED_AS_SIGNALLED: _as_signalled,
+    # What became of a job or a host.
+    Code.JOB_SUCCEEDED: lambda _: "it succeeded",
+    Code.JOB_STOPPED: lambda c: f"stopped by {_inner(c)}",
+    Code.RESTARTS_USED_UP: _restarts_used_up,
+    Code.RESTART_EXCLUDED: lambda c: f"{_inner(c)}, after which restart.never_on wants no restart",
+    Code.RESTART_IMPOSSIBLE: lambda c: (
+        f"{_inner(c)}; {c.task} cannot start again there, as it should after {_inner(c, 1)}"
+    ),
+    Code.HOST_LOST: lambda c: f"{c.host} was lost: {_inner(c)}",
+    Code.HOST_FAILED: lambda c: f"{c.host} cannot go on: {_inner(c)}",
+    Code.START_TIMED_OUT: lambda c: (
+        f"not started within timeouts.start, {c.seconds:g} s: {format_names(c.tasks) or 'its hosts'}"
+    ),
+    Code.RUN_TIMED_OUT: lambda c: f"it ran longer than timeouts.run, {c.seconds:g} s",
+    Code.STALLED: lambda c: f"no progress within timeouts.stall, {c.seconds:g} s",
+    # What a verdict has found.
+    Code.COLLECTIVES_LATE: _found("made its strategy after TensorFlow was in use"),
+    Code.KERAS_3_USED: _found("used Keras 3 with a strategy that needs Keras 2"),
+    Code.TF_CONFIG_MISMATCH: _found("has a TF_CONFIG that does not fit that of the others"),
+    Code.TF_CONFIG_REFUSED: _found("has a TF_CONFIG that TensorFlow does not accept"),
+    Code.MODULE_NOT_RUNNABLE: _found("has no program to run"),
+    Code.MODULE_NOT_IMPORTED: _found("could not import a module"),
+    Code.LIBRARY_NOT_LOADED: _found("could not load a library"),
+    Code.SCRIPT_NOT_FOUND: _found("has no program to run"),
+    Code.ARGUMENTS_REFUSED: _found("did not accept its arguments"),
+    Code.PERMISSION_REFUSED: _found("was refused permission"),
+    Code.GPU_MEMORY_EXHAUSTED: _found("ran out of GPU memory"),
+    Code.MEMORY_EXHAUSTED: _found("ran out of memory"),
+    Code.DISK_EXHAUSTED: _found("found the disk full"),
+    Code.PORT_IN_USE: _found("found a port taken"),
+    Code.OWN_PORT_IN_USE: _found("found a port taken"),
+    Code.SOME_PORT_IN_USE: _found("found a port taken"),
+    Code.DATA_EXHAUSTED: _found("ran out of data"),
+    Code.VALUES_NOT_FINITE: _found("got values that are not finite"),
+    Code.PROXY_ANSWERED: _found("reached its peers only through a proxy"),
+    Code.PEERS_LOST: _found("lost its peers"),
+    Code.EXCEPTION_RAISED: lambda c: f"{_subject(c)}failed with {c.text}{_place(c)}",
+    Code.INTERRUPTED: _found("was interrupted by SIGINT"),
+    Code.KILLED_FOR_MEMORY: lambda c: (
+        f"{_subject(c)}ran out of memory: the kernel's OOM killer ended it on {c.host}"
+    ),
+    Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
+    Code.PREEMPTED: lambda c: f"{_subject(c)}was told to end from outside: it {_exit(c)}",
+    Code.CRASHED: _crash,
+    Code.SHELL_FAILED: lambda c: (
+        f"{_subject(c)}exited {c.status}, as a shell does that cannot run a program"
+    ),
+    Code.EXITED_BY_ITSELF: lambda c: f"{_subject(c)}exited {c.status} by its own decision",
+    Code.EXITED_WHILE_NEEDED: _found("exited 0 while the others still needed it"),
+    Code.SUSPENDED: _found("stood still: it was suspended"),
+    Code.NOT_ANSWERING: _found("no longer answered"),
+    Code.SERVED_ELSEWHERE: lambda c: (
+        f"{_subject(c)}served at {c.text} instead of {c.name}: its TF_CONFIG does not fit that of "
+        "the others"
+    ),
+    Code.WAITED_FOR_OTHERS: lambda c: (
+        f"{_subject(c)}waited for {c.text} tasks to connect, but the job has {c.count}: its "
+        "TF_CONFIG does not fit that of the others"
+    ),
+    Code.BEHIND_PROXY: lambda c: (
+        f"{_subject(c)}reaches its peers only through a proxy: {_inner(c)}"
+    ),
+    Code.RECORD_REMOVED: lambda c: (
+        f"{_subject(c)}could not be started: the record was removed while the job ran: {_inner(c)}"
+    ),
+    Code.JOB_DID_NOT_START: lambda c: (
+        f"the job did not start within timeouts.start, {c.seconds:g} s"
+    ),
+    Code.JOB_DID_NOT_END: lambda c: f"the job did not end within timeouts.run, {c.seconds:g} s",
+    Code.JOB_DISK_FULL: _at_host,
+    Code.NO_OUTPUT: lambda _: "nothing but what TensorFlow logs",
+    Code.VERDICT_MISSING: _inner,
+    Code.UNCODED: lambda c: c.text or "unknown",
 }
 
-_ALLOW = (
-    "let the hosts reach each other's ports by TCP; `ports: {range: 20000-21000}` keeps them in a "
-    "range that a firewall can allow"
-)
-_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-
-
-def _advice_on_copying(cause: Cause) -> str:
-    if cause.name == "off":
-        return "`program.sync: script` has distrun send it"
-    return "launch again"
-
-
-def _advice_on_versions(what: str) -> str:
-    return (
-        f"install the same {what} on all hosts, or name interpreters that have it with the hosts' "
-        "`python`"
-    )
-
-
-def _advice_on_ports(cause: Cause) -> str | None:
-    if cause.errno in _NO_DESCRIPTORS:
-        return "raise the limit on open files there (`ulimit -n`), or put fewer tasks on it"
-    return None
-
-
-def _advice_on_writing(cause: Cause) -> str:
-    if cause.is_disk_full:
-        return (
-            "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login "
-            "to another disk"
-        )
-    return (
-        "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
-        "folder that can have it"
-    )
-
-
-_ADVICE: dict[Code, Callable[[Cause], str | None]] = {
-    Code.PROGRAM_NOT_FOUND: lambda _: _CHECK_PROGRAM,
-    Code.PORT_TAKEN: lambda _: "end what holds it, or give another address in `cluster`",
-    Code.PORT_HELD_BY_JOB: lambda _: "end what holds it, or give another address in `cluster`",
-    Code.PORT_PRIVILEGED: lambda _: "give another address in `cluster`",
+_ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
+    # A task's program could not be executed.
+    Code.PROGRAM_NOT_FOUND: _CHECK_PROGRAM,
+    Code.WORKDIR_NOT_ENTERED: (
+        "check whether `program.workdir` exists on its host, or was removed while the job ran"
+    ),
+    # An agent, its ports and the program's files.
+    Code.PORT_TAKEN: "end what holds it, or give another address in `cluster`",
+    Code.PORT_HELD_BY_JOB: "end what holds it, or give another address in `cluster`",
+    Code.PORT_PRIVILEGED: "give another address in `cluster`",
     Code.PORT_NOT_HELD: _advice_on_ports,
     Code.FREE_PORTS_NOT_HELD: _advice_on_ports,
-    Code.TOO_FEW_FREE_PORTS: lambda _: "widen `ports: {range: …}`",
+    Code.TOO_FEW_FREE_PORTS: "widen `ports: {range: …}`",
     Code.FILE_NOT_WRITTEN: _advice_on_writing,
     Code.CONNECTION_REFUSED: lambda _: f"{_ALLOW}; {_ADDRESS}",
     Code.CONNECTION_TIMED_OUT: lambda _: f"{_ALLOW}; {_ADDRESS}",
     Code.NO_ROUTE: lambda _: f"{_ALLOW}; {_ADDRESS}",
-    Code.CONNECTION_FAILED: lambda _: _ADDRESS,
+    Code.CONNECTION_FAILED: _ADDRESS,
     Code.NAME_NOT_RESOLVED: lambda _: (
         "name it in DNS or in /etc/hosts on every host, or give the hosts' `address:`"
     ),
     Code.GREETING_MISSING: lambda _: (
         f"something in between accepts connections, such as a proxy or a gateway; {_ADDRESS}"
     ),
-    Code.GREETING_DIFFERENT: lambda _: _ADDRESS,
-    Code.PORT_NOT_LISTENING: lambda _: "does another program listen there?",
-    Code.PORTS_UNREACHABLE: lambda c: cause_advice(c.within[0]) if c.within else None,
-    Code.PORTS_NOT_DIALLED: lambda _: "is the host overloaded?",
-    Code.CLOCK_DIFFERS: lambda _: (
+    Code.GREETING_DIFFERENT: _ADDRESS,
+    # A check of the preflight.
+    Code.PORT_NOT_LISTENING: "does another program listen there?",
+    Code.PORTS_NOT_DIALLED: "is the host overloaded?",
+    Code.CLOCK_DIFFERS: (
         "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)"
     ),
-    Code.INSPECTION_FAILED: lambda _: "a file system there may hang: does `df` end?",
+    Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
     Code.DISK_NEARLY_FULL: lambda c: f"make room on the disk of {c.path}",
-    Code.WORKDIR_NOT_ENTERED: lambda _: (
+    Code.WORKDIR_UNUSABLE: (
         "make it there, or name one with program.workdir or the host's `workdir`"
     ),
-    Code.INTERPRETER_UNUSABLE: lambda _: (
+    Code.INTERPRETER_UNUSABLE: (
         "install it there, or name another with program.python or the host's `python`"
     ),
-    Code.PROGRAM_UNUSABLE: lambda _: "install it there, or correct program.command",
+    Code.PROGRAM_UNUSABLE: "install it there, or correct program.command",
     Code.SCRIPT_UNUSABLE: lambda c: f"copy it to the hosts that lack it; {_advice_on_copying(c)}",
     Code.SCRIPT_DIFFERS: lambda c: (
         f"copy it anew to the hosts where it differs; {_advice_on_copying(c)}"
     ),
-    Code.PYTHON_NOT_RUNNING: lambda _: (
+    Code.PYTHON_NOT_RUNNING: (
         "program.python or the host's `python` names the interpreter"
     ),
-    Code.PYTHON_SLOW: lambda _: "does it start at once there? Its disk may be slow",
-    Code.PYTHON_DIFFERS: lambda _: _advice_on_versions("Python"),
-    Code.TENSORFLOW_DIFFERS: lambda _: _advice_on_versions("TensorFlow"),
+    Code.PYTHON_SLOW: "does it start at once there? Its disk may be slow",
+    Code.PYTHON_DIFFERS: _advice_on_versions("Python"),
+    Code.TENSORFLOW_DIFFERS: _advice_on_versions("TensorFlow"),
     Code.TENSORFLOW_MISSING: lambda c: (
         "install it there, or name an interpreter that has it with the host's `python`"
         if c.hosts
@@ -306,4 +495,96 @@ _ADVICE: dict[Code, Callable[[Cause], str | None]] = {
     Code.PROXY_BETWEEN_HOSTS: lambda c: (
         f"add them to no_proxy (no_grpc_proxy), or set {c.name} to nothing under program.env"
     ),
+    # How a task ended.
+    Code.TASK_NOT_STARTED: _not_started_advice,
+    Code.TASKS_LOST_WITH_HOST: _HOST,
+    # What became of a job or a host.
+    Code.HOST_LOST: _HOST,
+    Code.HOST_FAILED: _HOST,
+    Code.STALLED: (
+        "the logs end with where each thread of each task stood; a longer first step or "
+        "evaluation needs a longer timeouts.stall"
+    ),
+    # What a verdict has found.
+    Code.COLLECTIVES_LATE: (
+        "make MultiWorkerMirroredStrategy at the top of the script, before any tensor, variable, "
+        "dataset or model, and before anything that lists devices"
+    ),
+    Code.KERAS_3_USED: (
+        "set `env: {TF_USE_LEGACY_KERAS: 1}` under `program` and install tf_keras: Keras 3 has no "
+        "fit for several workers and loses updates with parameter servers"
+    ),
+    Code.TF_CONFIG_MISMATCH: _CLUSTER,
+    Code.TF_CONFIG_REFUSED: _CLUSTER,
+    Code.SERVED_ELSEWHERE: _CLUSTER,
+    Code.WAITED_FOR_OTHERS: _CLUSTER,
+    Code.MODULE_NOT_RUNNABLE: "check `program.module`: it must be importable where the tasks run",
+    Code.MODULE_NOT_IMPORTED: (
+        "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
+        "`program.python`; modules of your own must lie in the script's folder or PYTHONPATH"
+    ),
+    Code.LIBRARY_NOT_LOADED: (
+        "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
+        "`env` of `program`"
+    ),
+    Code.SCRIPT_NOT_FOUND: (
+        "check `program` in the spec: a script's path is relative to the spec's file"
+    ),
+    Code.ARGUMENTS_REFUSED: (
+        "check `program.args`, the roles' own `args`, and everything after `--`"
+    ),
+    Code.PERMISSION_REFUSED: _OWNER,
+    Code.GPU_MEMORY_EXHAUSTED: (
+        "use a smaller batch or model, give each task a GPU of its own (`gpus` of its role), or "
+        "set TF_FORCE_GPU_ALLOW_GROWTH=true where several share one"
+    ),
+    Code.MEMORY_EXHAUSTED: _LESS_MEMORY,
+    Code.KILLED_FOR_MEMORY: (
+        "use a smaller batch, shuffle buffer or cache, fewer tasks a host (`slots`), or raise the "
+        "memory limit of the cgroup or container"
+    ),
+    Code.DISK_EXHAUSTED: "make room where it writes (df -h), or have it write elsewhere",
+    Code.PORT_IN_USE: _PORT,
+    Code.OWN_PORT_IN_USE: lambda c: _OWN_PORT.format(c.port),
+    Code.SOME_PORT_IN_USE: lambda c: (
+        f"{_PORT}; if it is {c.port}, the task's own: {_OWN_PORT.format(c.port)}"
+    ),
+    Code.DATA_EXHAUSTED: (
+        "every worker needs as many batches as the others: repeat() the dataset and count steps, "
+        "or check how it is sharded"
+    ),
+    Code.VALUES_NOT_FINITE: (
+        "lower the learning rate, clip gradients, or look at the sample that did it"
+    ),
+    Code.PROXY_ANSWERED: _PROXY,
+    Code.BEHIND_PROXY: _PROXY,
+    Code.PEERS_LOST: ("check the network between the hosts, and what the other tasks printed last"),
+    Code.EXCEPTION_RAISED: lambda c: f"see its traceback: distrun logs -t {c.task}",
+    Code.INTERRUPTED: "somebody or something sent it SIGINT: a scheduler, a shell, a person",
+    Code.KILLED_FROM_OUTSIDE: _killed_advice,
+    Code.PREEMPTED: (
+        "somebody or something sent it SIGTERM, perhaps a scheduler that needs the machine; with "
+        f"`restart` in the spec such an end costs no restart after {LIVED_LONG:g} s of life or a "
+        "step reported through DISTRUN_NOTIFY"
+    ),
+    Code.CRASHED: lambda c: (
+        "this CPU lacks instructions that a library was built for: use another build of it"
+        if (c.signal or (c.status or 0) - 128) == 4
+        else "a fault in native code: of a library, its build, or the driver; see its last lines"
+    ),
+    Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
+    Code.EXITED_BY_ITSELF: lambda c: f"see what it printed last: distrun logs -t {c.task}",
+    Code.EXITED_WHILE_NEEDED: (
+        "every task must take part to the end: as many steps or batches for each worker, and "
+        "servers that join()"
+    ),
+    Code.SUSPENDED: _UNRESPONSIVE,
+    Code.NOT_ANSWERING: _UNRESPONSIVE,
+    Code.RECORD_REMOVED: (
+        "leave the job's folder in DISTRUN_HOME alone until the job has ended: a restart writes "
+        "there"
+    ),
+    Code.JOB_DID_NOT_START: "see where its tasks wait, or raise timeouts.start",
+    Code.JOB_DID_NOT_END: "see where its tasks wait, or raise timeouts.run",
+    Code.JOB_DISK_FULL: lambda c: f"make room there, or set {c.name} to another disk",
 }

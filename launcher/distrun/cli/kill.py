@@ -116,7 +116,7 @@ class _WaitView:
 
     def __init__(self, state: JobState) -> None:
         self._job_id = state.job_id
-        self._lease = state.link_timeout
+        self._lease = state.timeouts.link
         # On the second request, the supervisor no longer waits for hosts without a link timeout.
         self._waits = state.outcome is None or self._lease is not None
         self._printed: set[str] = set()
@@ -126,12 +126,12 @@ class _WaitView:
 
     def on_event(self, event: Event) -> None:
         from distrun import events
-        from distrun.cli.event_text import logs_incomplete_words
+        from distrun.cli.event_text import logs_incomplete_text
 
         if isinstance(event, events.LinkLost):
             self._print_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):
-            console.print_message(logs_incomplete_words(event))
+            console.print_message(logs_incomplete_text(event))
 
     def _print_lost(self, host: str) -> None:
         if host in self._printed or not self._waits:

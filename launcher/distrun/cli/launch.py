@@ -193,6 +193,7 @@ class _Launch:
 
     def _result(self, state: lifecycle.JobState) -> int:
         from distrun.cli.report import failure_report
+        from distrun.events import Result
 
         outcome = state.outcome
         if outcome is None:
@@ -201,7 +202,7 @@ class _Launch:
             console.print_message(
                 f"the job's record, {self._folder.path}, was removed while the job ran"
             )
-        if outcome.result != "succeeded":
+        if outcome.result is not Result.SUCCEEDED:
             console.print_lines(failure_report(self._folder, state), bold=1)
         return outcome.exit_code
 

@@ -78,13 +78,14 @@ def _check_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> I
         grade = Grade.OK if bad is None else Grade.FAILED
         return Check(host=host, subject=subject, grade=grade, cause=bad or good)
 
+    def unusable(code: Code, problem: Cause | None) -> Cause | None:
+        return None if problem is None else Cause(code, within=(problem,))
+
     good = Cause(Code.WORKDIR_ENTERED, path=facts.workdir)
-    yield check(Subject.WORKDIR, good, facts.workdir_problem)
-    problem = facts.program_problem
-    if problem is not None:
-        code = Code.INTERPRETER_UNUSABLE if facts.is_python else Code.PROGRAM_UNUSABLE
-        problem = Cause(code, within=(problem,))
-    yield check(Subject.PROGRAM, Cause(Code.PROGRAM_FOUND, name=facts.program), problem)
+    yield check(Subject.WORKDIR, good, unusable(Code.WORKDIR_UNUSABLE, facts.workdir_problem))
+    code = Code.INTERPRETER_UNUSABLE if facts.is_python else Code.PROGRAM_UNUSABLE
+    good = Cause(Code.PROGRAM_FOUND, name=facts.program)
+    yield check(Subject.PROGRAM, good, unusable(code, facts.program_problem))
     proxy = proxy_use(facts.environ, machines)
     if proxy is not None:
         bad = Cause(Code.PROXY_BETWEEN_HOSTS, name=proxy.variable, hosts=proxy.machines)
@@ -96,19 +97,20 @@ def _check_scripts(answers: Answers, facts: Sequence[_HostFacts]) -> Iterator[Ch
     """Whether each host has the script, the same as this machine or else as most hosts."""
     digests = Counter(its.digest for _, its in facts if its.digest)
     expected = answers.digest or (digests.most_common(1)[0][0] if digests else "")
+    holders = tuple(host for host, its in facts if its.digest == expected)
+    if answers.digest:
+        holders = (THIS_MACHINE,)
     for host, its in facts:
         if not its.script:
             continue
-        grade, cause = Grade.FAILED, Cause(Code.SCRIPT_SAME, path=its.script)
+        grade = Grade.FAILED
         if its.script_problem is not None:
             within = (its.script_problem,)
             cause = Cause(Code.SCRIPT_UNUSABLE, name=answers.sync, within=within)
         elif its.digest != expected:
-            others = tuple(other for other, facts_ in facts if facts_.digest == expected)
-            where = (THIS_MACHINE,) if answers.digest else others
-            cause = Cause(Code.SCRIPT_DIFFERS, path=its.script, name=answers.sync, hosts=where)
+            cause = Cause(Code.SCRIPT_DIFFERS, path=its.script, name=answers.sync, hosts=holders)
         else:
-            grade = Grade.OK
+            grade, cause = Grade.OK, Cause(Code.SCRIPT_SAME, path=its.script)
         yield Check(host=host, subject=Subject.SCRIPT, grade=grade, cause=cause)
 
 

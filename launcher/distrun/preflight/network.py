@@ -1,4 +1,4 @@
-"""Checks whether the hosts reach each other's ports. Equal failures of several hosts are one check."""
+"""Checks whether hosts reach each other's ports. Equal failures of several hosts are one check."""
 
 from __future__ import annotations
 

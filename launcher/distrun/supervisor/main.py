@@ -16,6 +16,7 @@ from distrun import jobstore
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol.channel import Channel
+from distrun.cli.cause_text import cause_text
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
@@ -67,7 +68,14 @@ def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(folder, spec, launch, manifest=manifest, preflight=order.preflight)
+        return Supervisor(
+            folder,
+            spec,
+            launch,
+            cause_text=cause_text,
+            manifest=manifest,
+            preflight=order.preflight,
+        )
     except OSError as error:
         raise HostError(
             f"the job's folder {folder.path} cannot be made: {error.strerror}",

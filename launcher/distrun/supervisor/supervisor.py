@@ -15,17 +15,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
-from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
-from distrun.supervisor.failure_analyzer import Court
+from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import Callbacks, Hosts, unreachable_error
 from distrun.supervisor.preparation import Preparation, start_order, task_record
 from distrun.supervisor.stall import StallWatch
@@ -52,12 +52,17 @@ _REPORTS: dict[type, type[events.Event]] = {
 }
 
 
+def _uncoded(text: str) -> Cause:
+    return Cause(Code.UNCODED, text=text)
+
+
 class Supervisor:
     """Owns one job from its folder's making until nothing of it is left.
 
     Args:
         launch: the launch command, whose end is the job's until it detaches.
         manifest: the files that other hosts are sent; None: they see what is here.
+        cause_text: puts a cause into words, for the line with which a restart begins in a log.
         preflight: whether hosts that are not this machine are tried out first.
     """
 
@@ -67,15 +72,17 @@ class Supervisor:
         spec: Spec,
         launch: Channel[protocol.Request, protocol.Notice],
         *,
+        cause_text: Callable[[Cause], str],
         manifest: Manifest | None = None,
         preflight: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._spec = spec
+        self._cause_text = cause_text
         self._clock = clock
         self._selector = selectors.DefaultSelector()
-        self._record = events.EventLog(str(folder.events_file))
+        self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
         self._state = lifecycle.JobState()
         self._timers = Timers(clock)
@@ -106,7 +113,7 @@ class Supervisor:
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.log_of, clock)
         self._is_finishing = False
-        self._court = Court(folder)
+        self._analyzer = FailureAnalyzer(folder)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
@@ -127,11 +134,7 @@ class Supervisor:
                 success=spec.success,
                 spec_file=str(self._folder.spec_file),
                 supervisor_pid=os.getpid(),
-                grace=spec.timeouts.grace,
-                start_timeout=spec.timeouts.start,
-                run_timeout=spec.timeouts.run,
-                stall_timeout=spec.timeouts.stall,
-                link_timeout=spec.timeouts.link,
+                timeouts=spec.timeouts,
                 restart=spec.restart,
             )
         )
@@ -145,7 +148,7 @@ class Supervisor:
             self._wait()
             self._fire_timers()
             self._finish_if_released()
-        self._record.let_go_of_room()
+        self._record.release_reserve()
         self._folder.stop_listening()
         self._say_farewell()
         # Commands take the end of their connections for its own; none is to find it alive then.
@@ -156,7 +159,7 @@ class Supervisor:
         self._clients.tell(protocol.JobEvent(self._write(event)))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
-        verdict = self._court.on_event(before, event, self._state)
+        verdict = self._analyzer.on_event(before, event, self._state)
         if verdict is not None:
             self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
         for action in actions:
@@ -199,9 +202,10 @@ class Supervisor:
             if all(host.is_local for host in self._spec.hosts):
                 self._judge()  # while the agent takes its leave
 
-    def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
+    def _start_task(self, task: TaskPlan, attempt: int, cause: Cause | None) -> None:
         self._progress.pop(task.name, None)
-        order = start_order(self._spec, task, self._folder.job_id, attempt, cause)
+        words = "" if cause is None else self._cause_text(cause)
+        order = start_order(self._spec, task, self._folder.job_id, attempt, words)
         self._hosts.order(task.host, order)
 
     def _is_local(self, host: str) -> bool:
@@ -218,7 +222,7 @@ class Supervisor:
         """Find out why the job failed, where it did and that is not known yet."""
         outcome = self._state.outcome
         if outcome is not None and outcome.verdict is None:
-            verdict = self._court.on_end(self._state)
+            verdict = self._analyzer.on_end(self._state)
             if verdict is not None:
                 self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
 
@@ -229,7 +233,9 @@ class Supervisor:
             return
         self._record_failed = True
         reason = f"the job's record {self._folder.events_file} cannot be written: {error.strerror}"
-        self.emit(events.Aborted(at=time.time(), reason=reason, exit_code=HostError.exit_code))
+        self.emit(
+            events.Aborted(at=time.time(), cause=_uncoded(reason), exit_code=HostError.exit_code)
+        )
 
     # Hosts ---------------------------------------------------------------------------------
 
@@ -253,7 +259,7 @@ class Supervisor:
 
     def _abort(self, error: DistrunError) -> None:
         reason = error.message if error.hint is None else f"{error.message} ({error.hint})"
-        self.emit(events.Aborted(at=time.time(), reason=reason, exit_code=error.exit_code))
+        self.emit(events.Aborted(at=time.time(), cause=_uncoded(reason), exit_code=error.exit_code))
 
     def _on_report(self, host: str, message: Report) -> None:
         if getattr(message, "task", None) == tensorboard.NAME:
@@ -299,13 +305,13 @@ class Supervisor:
 
     def _on_tensorboard(self, message: Report) -> None:
         if isinstance(message, protocol.TaskNotStarted):
-            self._say_tensorboard_ended(f"could not be started: {cause_text(message.cause)}")
+            self._say_tensorboard_ended(f"could not be started: {self._cause_text(message.cause)}")
         elif isinstance(message, protocol.TaskExited) and not self._is_finishing:
             status = syscalls.signal_name(message.signal) if message.signal else message.code
             self._say_tensorboard_ended(f"ended by itself ({status}); see {tensorboard.LOG}")
 
     def _say_tensorboard_ended(self, how: str) -> None:
-        self.emit(events.TensorBoardEnded(at=time.time(), how=how))
+        self.emit(events.TensorBoardEnded(at=time.time(), cause=_uncoded(how)))
 
     def _on_preparing(self, host: str, message: Report, preparation: Preparation) -> None:
         if isinstance(message, protocol.Hello):
@@ -396,7 +402,7 @@ class Supervisor:
 
     def _on_host_gone(self, host: str, how: str) -> None:
         if not self._is_finishing:
-            self.emit(events.HostLost(at=time.time(), host=host, reason=how))
+            self.emit(events.HostLost(at=time.time(), host=host, cause=_uncoded(how)))
 
     def _on_unreachable(self, found: dict[str, Diagnosis]) -> None:
         count = 0 if self._preparation is None else len(self._preparation.hosts)
@@ -405,12 +411,12 @@ class Supervisor:
             hints = "".join(f"\n  {line}" for line in (error.hint or "").splitlines())
             self.emit(
                 events.Aborted(
-                    at=time.time(), reason=error.message + hints, exit_code=error.exit_code
+                    at=time.time(), cause=_uncoded(error.message + hints), exit_code=error.exit_code
                 )
             )
 
     def _on_link_lost(self, host: str, why: str) -> None:
-        self.emit(events.LinkLost(at=time.time(), host=host, reason=why))
+        self.emit(events.LinkLost(at=time.time(), host=host, cause=_uncoded(why)))
         if self._state.killing:
             self._hosts.give_up_lost()
 
@@ -418,7 +424,7 @@ class Supervisor:
         self.emit(events.LinkRestored(at=time.time(), host=host))
 
     def _on_logs_incomplete(self, host: str, why: str) -> None:
-        self.emit(events.LogsIncomplete(at=time.time(), host=host, reason=why))
+        self.emit(events.LogsIncomplete(at=time.time(), host=host, cause=_uncoded(why)))
 
     # Waiting -------------------------------------------------------------------------------
 
@@ -482,7 +488,7 @@ class Supervisor:
         self.emit(
             events.StopRequested(
                 at=time.time(),
-                reason=order.reason,
+                cause=_uncoded(order.reason),
                 signal=order.signal,
                 grace=grace,
                 exit_code=order.exit_code,

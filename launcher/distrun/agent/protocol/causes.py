@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from enum import Enum
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from distrun.agent.structs import Struct
 
@@ -92,6 +92,7 @@ class Code(str, Enum):
     DISK_HAS_ROOM = "disk_has_room"  # count: at least so many bytes; name: workdir, logs or record
     DISK_NEARLY_FULL = "disk_nearly_full"  # count: bytes free; name as above; path
     WORKDIR_ENTERED = "workdir_entered"  # path
+    WORKDIR_UNUSABLE = "workdir_unusable"  # within: why
     PROGRAM_FOUND = "program_found"  # name
     PROGRAM_UNUSABLE = "program_unusable"  # within: why
     INTERPRETER_UNUSABLE = "interpreter_unusable"  # within: why
@@ -112,12 +113,82 @@ class Code(str, Enum):
     # Decided by the plan.
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
+    # How a task ended. Without `task` these stand as evidence, which names the task already.
+    TASK_EXITED = "task_exited"  # task, status
+    TASK_KILLED = "task_killed"  # task, signal
+    TASK_EXITED_EARLY = "task_exited_early"  # task: a server, which exited 0 before the chief
+    TASK_NOT_STARTED = "task_not_started"  # task, within: why
+    TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, within: why the host was lost
+    LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
+    EXITED_AS_SIGNALLED = "exited_as_signalled"  # status, signal: a shell says so of its child
+
+    # What became of a job or a host.
+    JOB_SUCCEEDED = "job_succeeded"
+    JOB_STOPPED = "job_stopped"  # within: who or what stopped it
+    RESTARTS_USED_UP = "restarts_used_up"  # count, within: the failure after them
+    RESTART_EXCLUDED = "restart_excluded"  # within: the failure; `restart.never_on` has its code
+    RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
+    HOST_LOST = "host_lost"  # host, within: why
+    HOST_FAILED = "host_failed"  # host, within: why
+    START_TIMED_OUT = "start_timed_out"  # seconds, tasks: those still starting; none: the hosts
+    RUN_TIMED_OUT = "run_timed_out"  # seconds
+    STALLED = "stalled"  # seconds
+
+    # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
+    # place in the user's program, as `train.py:6 in main`.
+    COLLECTIVES_LATE = "collectives_late"  # text, name
+    KERAS_3_USED = "keras_3_used"  # text, name
+    TF_CONFIG_MISMATCH = "tf_config_mismatch"  # text, name
+    TF_CONFIG_REFUSED = "tf_config_refused"  # text, name
+    MODULE_NOT_RUNNABLE = "module_not_runnable"  # text, name
+    MODULE_NOT_IMPORTED = "module_not_imported"  # text, name
+    LIBRARY_NOT_LOADED = "library_not_loaded"  # text, name
+    SCRIPT_NOT_FOUND = "script_not_found"  # text, name
+    ARGUMENTS_REFUSED = "arguments_refused"  # text, name
+    PERMISSION_REFUSED = "permission_refused"  # text, name
+    GPU_MEMORY_EXHAUSTED = "gpu_memory_exhausted"  # text, name
+    MEMORY_EXHAUSTED = "memory_exhausted"  # text, name
+    DISK_EXHAUSTED = "disk_exhausted"  # text, name
+    PORT_IN_USE = "port_in_use"  # text, name
+    OWN_PORT_IN_USE = "own_port_in_use"  # text, name, port: the one held for the task
+    SOME_PORT_IN_USE = "some_port_in_use"  # text, name, port: the task's; it may be another
+    DATA_EXHAUSTED = "data_exhausted"  # text, name
+    VALUES_NOT_FINITE = "values_not_finite"  # text, name
+    PROXY_ANSWERED = "proxy_answered"  # text, name
+    PEERS_LOST = "peers_lost"  # text
+    EXCEPTION_RAISED = "exception_raised"  # text, name
+    INTERRUPTED = "interrupted"
+    KILLED_FOR_MEMORY = "killed_for_memory"  # host
+    KILLED_FROM_OUTSIDE = "killed_from_outside"  # signal, status: where a shell reports it
+    PREEMPTED = "preempted"  # signal or status
+    CRASHED = "crashed"  # signal or status; text or name
+    SHELL_FAILED = "shell_failed"  # status: 126 or 127
+    EXITED_BY_ITSELF = "exited_by_itself"  # status
+    EXITED_WHILE_NEEDED = "exited_while_needed"
+    SUSPENDED = "suspended"
+    NOT_ANSWERING = "not_answering"
+    SERVED_ELSEWHERE = "served_elsewhere"  # text: the address; name: the one in the plan
+    WAITED_FOR_OTHERS = "waited_for_others"  # text: for how many; count: how many there are
+    BEHIND_PROXY = "behind_proxy"  # within: the variable
+    RECORD_REMOVED = "record_removed"  # task, within: why it could not be started
+    JOB_DID_NOT_START = "job_did_not_start"  # seconds
+    JOB_DID_NOT_END = "job_did_not_end"  # seconds
+    JOB_DISK_FULL = "job_disk_full"  # name: the variable of its folder; host, within
+    NO_OUTPUT = "no_output"
+    VERDICT_MISSING = "verdict_missing"  # within: how the job ended
+
+    UNCODED = "uncoded"  # text: words from a record of an earlier version
+
+
+_LISTS = ("tasks", "hosts", "addresses")
+
 
 class Cause(Struct):
     """A code with its parameters; those that a code does not come with are empty.
 
     Attributes:
         task: the task it is about, as `worker:0`.
+        tasks: the tasks it is about, where they are several.
         host: the host's name in the spec.
         path: a file or folder.
         name: a program, variable or the like.
@@ -155,6 +226,7 @@ class Cause(Struct):
     hosts: Tuple[str, ...] = ()
     addresses: Tuple[str, ...] = ()
     text: str = ""
+    tasks: Tuple[str, ...] = ()
     within: "Tuple[Cause, ...]" = ()
 
     @property
@@ -171,16 +243,24 @@ class Cause(Struct):
             if name == "within":
                 if value:
                     fields[name] = [each.to_json() for each in value]
+            elif name in _LISTS:
+                if value:
+                    fields[name] = list(value)
             elif name != "code" and value not in ("", None) and (name == "status" or value):
-                fields[name] = list(value) if isinstance(value, tuple) else value
+                fields[name] = value
         return fields
 
     @classmethod
-    def from_json(cls, fields: Dict[str, Any]) -> "Cause":
-        """The inverse. Raises ValueError, KeyError or TypeError where it is none."""
+    def from_json(cls, fields: Union[str, Dict[str, Any]]) -> "Cause":
+        """The inverse. Raises ValueError, KeyError or TypeError if it is not a cause.
+
+        Records of earlier versions have text instead.
+        """
+        if isinstance(fields, str):
+            return cls(Code.UNCODED, text=fields)
         known = {name: fields[name] for name in cls._fields if name in fields}
         known["code"] = Code(known["code"])
-        for name in ("hosts", "addresses"):
+        for name in _LISTS:
             known[name] = tuple(known.get(name, ()))
         known["within"] = tuple(cls.from_json(each) for each in known.get("within", ()))
         return cls(**known)

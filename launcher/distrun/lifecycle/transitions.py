@@ -1,4 +1,4 @@
-"""What each event does to a job's state, and what is to be done about it."""
+"""The transitions of a job: how each event changes its state, and what the supervisor does then."""
 
 from __future__ import annotations
 
@@ -8,65 +8,62 @@ from functools import singledispatch
 from typing import Any
 
 from distrun import events
-from distrun.cli.cause_text import cause_text
-from distrun.errors import HostError, StartTimeoutError
-from distrun.events import Event, Outcome
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.events import Event, Origin, Outcome, Result, TimerKind
 from distrun.lifecycle.actions import Action, SetTimer, StartTask
-from distrun.lifecycle.decisions import (
+from distrun.lifecycle.outcomes import (
     SIGKILL,
-    check_started,
-    conclude,
-    finish_if_over,
-    is_spared,
-    judge_exit,
-    judge_late_exit,
-    lost_host,
+    apply_verdict,
+    end_job,
+    enter_running,
+    finish_if_ended,
+    host_failure,
+    job_failure,
+    on_evaluator_timeout,
+    on_exit,
+    on_exit_before_restart,
+    on_run_timeout,
     on_stall,
     on_start_timeout,
-    revise,
     stop_tasks,
 )
 from distrun.lifecycle.restarts import (
-    HEALTH,
-    PROMPT_GRACE,
-    RESTART,
-    SIGTERM,
-    STALL,
-    Result,
-    drop_restarts,
+    START,
+    Transition,
+    cancel_restarts,
     final_phase,
     on_attempt_ended,
     on_backoff_over,
-    on_health,
+    reset_budget,
 )
-from distrun.lifecycle.state import HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role
 
 
 def replay(history: list[Event]) -> JobState:
-    """The state that a record's events lead to."""
+    """Return the state after a record's events."""
     state = JobState()
     for event in history:
-        # A damaged record may tell of tasks whose plan it has lost.
+        # A damaged record may name tasks whose plan is lost.
         with suppress(KeyError):
             state, _ = step(state, event)
     return state
 
 
-def step(state: JobState, event: Event) -> Result:
-    """What an event makes of a state, and what is to be done about it."""
+def step(state: JobState, event: Event) -> Transition:
+    """Return the state after an event, and the actions that follow. A final state stays."""
     if state.phase.is_final:
         return state, []
     return _step(event, state)
 
 
 @singledispatch
-def _step(event: Event, state: JobState) -> Result:
-    raise TypeError(f"no rule for {type(event).__name__} in phase {state.phase.value}")
+def _step(event: Event, state: JobState) -> Transition:
+    raise TypeError(f"no transition for {type(event).__name__} in phase {state.phase.value}")
 
 
 @_step.register
-def _(event: events.JobCreated, state: JobState) -> Result:
+def _(event: events.JobCreated, state: JobState) -> Transition:
     created = replace(
         state,
         job_id=event.job_id,
@@ -75,22 +72,18 @@ def _(event: events.JobCreated, state: JobState) -> Result:
         success=event.success,
         spec_file=event.spec_file,
         supervisor_pid=event.supervisor_pid,
-        grace=event.grace,
-        start_timeout=event.start_timeout,
-        run_timeout=event.run_timeout,
-        stall_timeout=event.stall_timeout,
-        link_timeout=event.link_timeout,
+        timeouts=event.timeouts,
         policy=event.restart,
         created_at=event.at,
     )
     timers: list[Action] = []
-    if event.start_timeout is not None:
-        timers.append(SetTimer("start", event.start_timeout))
+    if event.timeouts.start is not None:
+        timers.append(SetTimer(START, event.timeouts.start))
     return created, timers
 
 
 @_step.register
-def _(event: events.HostReady, state: JobState) -> Result:
+def _(event: events.HostReady, state: JobState) -> Transition:
     host = HostState(
         name=event.host,
         agent_pid=event.agent_pid,
@@ -102,7 +95,7 @@ def _(event: events.HostReady, state: JobState) -> Result:
 
 
 @_step.register
-def _(event: events.JobPlanned, state: JobState) -> Result:
+def _(event: events.JobPlanned, state: JobState) -> Transition:
     if state.outcome is not None:
         return state, []
     state = replace(state, phase=JobPhase.STARTING).with_tasks(
@@ -119,36 +112,29 @@ def _(event: events.JobPlanned, state: JobState) -> Result:
     return state, [StartTask(name, 0) for name in state.tasks]
 
 
-def _reason(event: events.Aborted) -> str:
-    return event.reason if event.cause is None else cause_text(event.cause)
+@_step.register
+def _(event: events.Aborted, state: JobState) -> Transition:
+    return end_job(state, job_failure(event.exit_code, event.cause), event.at)
 
 
 @_step.register
-def _(event: events.Aborted, state: JobState) -> Result:
-    outcome = Outcome(
-        result="failed", exit_code=event.exit_code, origin="distrun", cause=_reason(event)
-    )
-    return conclude(state, outcome, event.at)
-
-
-@_step.register
-def _(event: events.TaskStarted, state: JobState) -> Result:
+def _(event: events.TaskStarted, state: JobState) -> Transition:
     task = _of_this_attempt(state, event)
     if task is None:
         return state, []
-    told = task.phase is TaskPhase.STOPPING
+    is_stopping = task.phase is TaskPhase.STOPPING
     started = replace(
         task,
-        phase=TaskPhase.STOPPING if told else TaskPhase.RUNNING,
+        phase=TaskPhase.STOPPING if is_stopping else TaskPhase.RUNNING,
         attempt=event.attempt,
         pid=event.pid,
         started_at=event.at,
     )
-    return check_started(state.with_tasks([started]))
+    return enter_running(state.with_tasks([started]))
 
 
 @_step.register
-def _(event: events.TaskNotStarted, state: JobState) -> Result:
+def _(event: events.TaskNotStarted, state: JobState) -> Transition:
     task = _of_this_attempt(state, event)
     if task is None:
         return state, []
@@ -158,24 +144,18 @@ def _(event: events.TaskNotStarted, state: JobState) -> Result:
         attempt=event.attempt,
         exited_at=event.at,
         ended_at=event.at,
-        reason=cause_text(event.cause),
+        reason=event.cause,
     )
     state = state.with_tasks([failed])
-    # One that ran before and cannot now is one more way in which an evaluator may fail.
+    # An evaluator that cannot restart has failed like any other; the job goes on without it.
     if event.attempt > 0 and not state.needs(task):
-        return check_started(state) if state.outcome is None else finish_if_over(state)
-    outcome = Outcome(
-        result="failed",
-        exit_code=HostError.exit_code,
-        origin="distrun",
-        cause=f"{event.task} could not be started: {failed.reason}",
-        task=event.task,
-    )
-    return conclude(state, outcome, event.at)
+        return enter_running(state) if state.outcome is None else finish_if_ended(state)
+    cause = Cause(Code.TASK_NOT_STARTED, task=event.task, within=(event.cause,))
+    return end_job(state, host_failure(cause, event.task), event.at)
 
 
 @_step.register
-def _(event: events.TaskExited, state: JobState) -> Result:
+def _(event: events.TaskExited, state: JobState) -> Transition:
     task = _of_this_attempt(state, event)
     if task is None:
         return state, []
@@ -194,24 +174,24 @@ def _(event: events.TaskExited, state: JobState) -> Result:
     if state.outcome is not None:
         return state, []
     if exited.restart is not None:
-        return judge_late_exit(state, exited, event.at)
-    return judge_exit(state, exited, event.at)
+        return on_exit_before_restart(state, exited, event.at)
+    return on_exit(state, exited, event.at)
 
 
 @_step.register
-def _(event: events.TaskEnded, state: JobState) -> Result:
+def _(event: events.TaskEnded, state: JobState) -> Transition:
     task = _of_this_attempt(state, event)
     if task is None:
         return state, []
     phase = final_phase(task) if task.restart is None else TaskPhase.RESTARTING
     ended = replace(task, phase=phase, ended_at=event.at)
     state, actions = on_attempt_ended(state.with_tasks([ended]), ended)
-    state, more = finish_if_over(state)
+    state, more = finish_if_ended(state)
     return state, actions + more
 
 
 @_step.register
-def _(event: events.TaskReported, state: JobState) -> Result:
+def _(event: events.TaskReported, state: JobState) -> Transition:
     task = state.tasks[event.task]
     return state.with_tasks([replace(task, reported=dict(event.values))]), []
 
@@ -220,7 +200,7 @@ def _of_this_attempt(
     state: JobState,
     event: events.TaskStarted | events.TaskNotStarted | events.TaskExited | events.TaskEnded,
 ) -> TaskState | None:
-    """The task that an event tells of; None where it comes too late: that attempt has ended."""
+    """Return the task that an event is about; None if that attempt has ended already."""
     task = state.tasks[event.task]
     return None if event.attempt < task.attempt or task.has_ended else task
 
@@ -236,33 +216,34 @@ def _of_this_attempt(
 @_step.register(events.RestartPlanned)
 @_step.register(events.TensorBoardStarted)
 @_step.register(events.TensorBoardEnded)
-def _(event: Event, state: JobState) -> Result:  # noqa: ARG001 - nothing of the job depends on it
+def _(event: Event, state: JobState) -> Transition:  # noqa: ARG001 - for readers only
     return state, []
 
 
 @_step.register
-def _(event: events.HostLost, state: JobState) -> Result:
+def _(event: events.HostLost, state: JobState) -> Transition:
     is_needed, unstarted = _is_needed(state, event.host), state.unstarted
-    changes = {"lost": event.reason, "link_lost": None, "link_lost_at": None}
-    state, actions = _give_up_host(state, event.host, **changes)
+    changes = {"lost": event.cause, "link_lost": None, "link_lost_at": None}
+    state, actions = _mark_unusable(state, event.host, **changes)
     state = state.with_tasks(
-        _lost_with_its_host(task, event)
+        _lost_with_host(task, event)
         for task in state.tasks.values()
         if task.host == event.host and not task.has_ended
     )
     if is_needed:
-        return conclude(state, lost_host(f"{event.host} was lost: {event.reason}"), event.at)
+        cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
+        return end_job(state, host_failure(cause), event.at)
     if state.unstarted < unstarted:
-        state, more = check_started(state)
+        state, more = enter_running(state)
         actions += more
     return state, actions
 
 
 def _is_needed(state: JobState, host: str) -> bool:
-    """Whether the job cannot go on without a host.
+    """Whether the job cannot continue without a host.
 
-    It can where all that it was to do there is done, or was an evaluator's. What would have to
-    start again there later fails the job then.
+    It can if all its tasks there are done, or are evaluators. If one of them has to restart
+    later, the job fails then.
     """
     if state.outcome is not None or state.phase is JobPhase.PREPARING:
         return True
@@ -273,17 +254,20 @@ def _is_needed(state: JobState, host: str) -> bool:
     )
 
 
-def _give_up_host(state: JobState, name: str, **changes: Any) -> Result:
-    """Nothing starts there any more; a restart that the job needs is left to its end."""
+def _mark_unusable(state: JobState, name: str, **changes: Any) -> Transition:
+    """Note that no task can start on a host any more.
+
+    A planned restart that the job needs stays: the job fails by it.
+    """
     doomed = {
         task.restart
         for task in state.tasks.values()
         if task.host == name and task.restart is not None and not state.needs(task)
     }
-    return drop_restarts(_change_host(state, name, **changes), doomed)
+    return cancel_restarts(_change_host(state, name, **changes), doomed)
 
 
-def _lost_with_its_host(task: TaskState, event: events.HostLost) -> TaskState:
+def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:
     if task.phase is TaskPhase.EXITED:
         return replace(task, phase=final_phase(task), ended_at=event.at)
     return replace(
@@ -291,17 +275,17 @@ def _lost_with_its_host(task: TaskState, event: events.HostLost) -> TaskState:
         phase=TaskPhase.FAILED,
         exited_at=event.at,
         ended_at=event.at,
-        reason=f"lost with its host: {event.reason}",
+        reason=Cause(Code.LOST_WITH_HOST, within=(event.cause,)),
     )
 
 
 @_step.register
-def _(event: events.LinkLost, state: JobState) -> Result:
-    return _change_host(state, event.host, link_lost=event.reason, link_lost_at=event.at), []
+def _(event: events.LinkLost, state: JobState) -> Transition:
+    return _change_host(state, event.host, link_lost=event.cause, link_lost_at=event.at), []
 
 
 @_step.register
-def _(event: events.LinkRestored, state: JobState) -> Result:
+def _(event: events.LinkRestored, state: JobState) -> Transition:
     return _change_host(state, event.host, link_lost=None, link_lost_at=None), []
 
 
@@ -313,60 +297,55 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 
 
 @_step.register
-def _(event: events.HostFault, state: JobState) -> Result:
+def _(event: events.HostFault, state: JobState) -> Transition:
     if _is_needed(state, event.host):
-        cause = f"{event.host} cannot go on: {cause_text(event.cause)}"
-        return conclude(state, lost_host(cause), event.at)
-    return _give_up_host(state, event.host, fault=cause_text(event.cause))
+        cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
+        return end_job(state, host_failure(cause), event.at)
+    return _mark_unusable(state, event.host, fault=event.cause)
 
 
 @_step.register
-def _(event: events.StopRequested, state: JobState) -> Result:
+def _(event: events.StopRequested, state: JobState) -> Transition:
     outcome = Outcome(
-        result="stopped",
+        result=Result.STOPPED,
         exit_code=event.exit_code,
-        origin="distrun",
-        cause=f"stopped by {event.reason}",
+        origin=Origin.DISTRUN,
+        cause=Cause(Code.JOB_STOPPED, within=(event.cause,)),
     )
     if state.outcome is None:
-        return conclude(state, outcome, event.at, signal=event.signal, grace=event.grace)
+        return end_job(state, outcome, event.at, signal=event.signal, grace=event.grace)
     if state.killing:
         return state, []
-    # Asked again, or while it is ending anyway: no more waiting.
+    # The second request, or the job is ending already: stop at once.
     return stop_tasks(replace(state, killing=True), SIGKILL, 0.0)
 
 
 @_step.register
-def _(event: events.TimedOut, state: JobState) -> Result:
-    # Killed tasks, an evaluator among them, are told nothing gentler.
-    if state.killing or (state.outcome is not None and event.timer != "evaluator"):
+def _(event: events.TimedOut, state: JobState) -> Transition:
+    kind, key = event.timer.kind, event.timer.key
+    # After SIGKILL no task, not even an evaluator, gets a gentler signal.
+    if state.killing or (state.outcome is not None and kind is not TimerKind.EVALUATOR):
         return state, []
-    if event.timer == "evaluator":
-        told = {task.name for task in state.tasks.values() if not is_spared(task)}
-        return stop_tasks(state, SIGTERM, PROMPT_GRACE, spare=told)
-    if event.timer == "start":
-        return on_start_timeout(state, event.at)
-    timer, _, which = event.timer.partition(":")
-    if timer in (RESTART, HEALTH):
-        is_restart = timer == RESTART
-        return on_backoff_over(state, int(which)) if is_restart else on_health(state, which)
-    if timer == STALL:
-        return on_stall(state, event.at)
-    outcome = Outcome(
-        result="failed",
-        exit_code=StartTimeoutError.exit_code,
-        origin="distrun",
-        cause=f"it ran longer than timeouts.run, {state.run_timeout:g} s",
-    )
-    return conclude(state, outcome, event.at, grace=state.grace)
+    if kind is TimerKind.RESTART:
+        return on_backoff_over(state, int(key))
+    if kind is TimerKind.HEALTH:
+        return reset_budget(state, Account(key)), []
+    if kind is TimerKind.EVALUATOR:
+        return on_evaluator_timeout(state)
+    handlers = {
+        TimerKind.START: on_start_timeout,
+        TimerKind.RUN: on_run_timeout,
+        TimerKind.STALL: on_stall,
+    }
+    return handlers[kind](state, event.at)
 
 
 @_step.register
-def _(event: events.VerdictReached, state: JobState) -> Result:
-    return revise(replace(state, verdict=event.verdict), event.verdict), []
+def _(event: events.VerdictReached, state: JobState) -> Transition:
+    return apply_verdict(replace(state, verdict=event.verdict), event.verdict), []
 
 
 @_step.register
-def _(event: events.JobEnded, state: JobState) -> Result:
-    phase = JobPhase(event.outcome.result)
+def _(event: events.JobEnded, state: JobState) -> Transition:
+    phase = JobPhase(event.outcome.result.value)
     return replace(state, phase=phase, outcome=event.outcome, ended_at=event.at), []

@@ -1,4 +1,4 @@
-"""What there is to judge: collected from a job's events, as they happen or from its record."""
+"""The failures of a job, collected from its events as they happen, or from its record."""
 
 from __future__ import annotations
 
@@ -6,33 +6,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
+from distrun.events import Result, TimerKind
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from distrun.agent.protocol.causes import Cause
     from distrun.lifecycle import JobState, TaskState
+    from distrun.spec.model import Timeouts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """One failure of a job.
+class Failure:
+    """One failure of a job, with everything that may show its cause.
 
-    `trigger` is the event that was taken for a failure; `tasks` are all of the job's as they
-    were in the end, `members` the names of those that failed together or may have caused it, in
-    the order of their exits. `lost_hosts` tells why, by host; `other_hosts` are not this machine;
-    `sent` are the signals besides SIGTERM and SIGKILL with which distrun ended tasks.
+    Attributes:
+        trigger: the event that made the job or a restart fail.
+        tasks: all tasks of the job as they were in the end.
+        members: the names of the tasks that failed together or may have caused it, in the order
+            of their exits.
+        lost_hosts: why each host was lost, by its name.
+        other_hosts: the hosts that are not this machine.
+        sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
     """
 
     trigger: events.Event
     tasks: dict[str, TaskState]
     members: tuple[str, ...]
-    lost_hosts: dict[str, str]
-    other_hosts: frozenset[str] = frozenset()
-    sent: frozenset[int] = frozenset()
-    start_timeout: float | None = None
-    run_timeout: float | None = None
-    stall_timeout: float | None = None
+    lost_hosts: dict[str, Cause]
+    other_hosts: frozenset[str]
+    sent: frozenset[int]
+    timeouts: Timeouts
 
     @property
     def leader(self) -> str | None:
@@ -47,21 +52,21 @@ class Case:
 
 
 class FailureTracker:
-    """Notes a job's events; says when there is something to judge.
+    """Follows a job's events and reports each failure as soon as it can be analyzed.
 
-    There is at a restart's beginning, at the end of an evaluator that is not to start again, and
-    at a job's end: by then every attempt concerned has ended and has said all it had to say.
+    That is when a restart begins, when an evaluator has failed for good, and when the job ends:
+    by then every attempt concerned has ended, and its log is complete.
     """
 
     def __init__(self) -> None:
         self._exits: dict[str, float] = {}
-        self._aside: dict[str, events.Event] = {}
+        self._evaluator_exits: dict[str, events.Event] = {}
         self._triggers: dict[int, events.Event] = {}
         self._final: events.Event | None = None
         self._sent: set[int] = set()
 
-    def note(self, before: JobState, event: events.Event, after: JobState) -> Case | None:
-        """One event and what it changed. A case where it begins a restart."""
+    def on_event(self, before: JobState, event: events.Event, after: JobState) -> Failure | None:
+        """Note an event. Returns the failure that can be analyzed now, if there is one."""
         if isinstance(event, events.TaskExited) and event.task in before.tasks:
             host = before.hosts.get(before.tasks[event.task].host)
             self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
@@ -73,59 +78,62 @@ class FailureTracker:
         for number in before.restarts.keys() - after.restarts.keys():
             names = before.restarts[number].tasks
             trigger = self._triggers.pop(number, None)
-            begun = after.tasks[names[0]].attempt > before.tasks[names[0]].attempt
-            if begun and trigger is not None:
-                case = self._case(before, trigger, names)
+            has_begun = after.tasks[names[0]].attempt > before.tasks[names[0]].attempt
+            if has_begun and trigger is not None:
+                failure = self._failure(before, trigger, names)
                 self._sent.clear()
-                return case
-        return self._stays_down(before, event, after)
+                return failure
+        return self._evaluator_failure(before, event, after)
 
-    def _stays_down(self, before: JobState, event: events.Event, after: JobState) -> Case | None:
-        """The failure of an evaluator that is not to start again, with which the job goes on."""
+    def final_failure(self, state: JobState) -> Failure | None:
+        """Return the failure that ended the job; None if it did not fail."""
+        outcome = state.outcome
+        if self._final is None or outcome is None or outcome.result is not Result.FAILED:
+            return None
+        names = [
+            task.name
+            for task in state.tasks.values()
+            if task.role is not Role.EVALUATOR or task.name == outcome.task
+        ]
+        return self._failure(state, self._final, names)
+
+    def _evaluator_failure(
+        self, before: JobState, event: events.Event, after: JobState
+    ) -> Failure | None:
+        """Return the failure of an evaluator that will not restart; the job goes on."""
         if isinstance(event, events.HostLost):
-            return self._lost_aside(event, before, after)
+            return self._evaluator_lost(event, before, after)
         if not isinstance(event, (events.TaskExited, events.TaskEnded, events.TaskNotStarted)):
             return None
         task = after.tasks.get(event.task)
         if task is None or task.role is not Role.EVALUATOR or after.outcome is not None:
             return None
         if not isinstance(event, events.TaskEnded):
-            self._aside[task.name] = event
-        trigger = self._aside.get(task.name)
+            self._evaluator_exits[task.name] = event
+        trigger = self._evaluator_exits.get(task.name)
         if task.phase is not lifecycle.TaskPhase.FAILED or trigger is None:
             return None
-        return self._case(after, trigger, [task.name])
+        return self._failure(after, trigger, [task.name])
 
-    def _lost_aside(self, event: events.HostLost, before: JobState, after: JobState) -> Case | None:
-        """The same where the host of an evaluator was lost that had not ended for good by then."""
+    def _evaluator_lost(
+        self, event: events.HostLost, before: JobState, after: JobState
+    ) -> Failure | None:
         if after.outcome is not None:
             return None
         for name, task in after.tasks.items():
             is_news = not before.tasks[name].phase.is_final
             if is_news and task.host == event.host and task.phase is lifecycle.TaskPhase.FAILED:
-                return self._case(after, event, [name])
+                return self._failure(after, event, [name])
         return None
 
     def _note_signal(self, event: events.Event) -> None:
         if isinstance(event, events.StopRequested):
             self._sent.add(event.signal)
-        elif isinstance(event, events.TimedOut) and event.timer == lifecycle.STALL:
+        elif isinstance(event, events.TimedOut) and event.timer.kind is TimerKind.STALL:
             self._sent.add(lifecycle.SIGABRT)
 
-    def last(self, state: JobState) -> Case | None:
-        """What ended the job; None where that is no failure."""
-        if self._final is None or state.outcome is None or state.outcome.result != "failed":
-            return None
-        failed = state.outcome.task
-        names = [
-            task.name
-            for task in state.tasks.values()
-            if task.role is not Role.EVALUATOR or task.name == failed
-        ]
-        return self._case(state, self._final, names)
-
-    def _case(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Case:
-        return Case(
+    def _failure(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Failure:
+        return Failure(
             trigger=trigger,
             tasks=state.tasks,
             members=tuple(sorted(names, key=lambda name: self._exits.get(name, float("inf")))),
@@ -134,23 +142,21 @@ class FailureTracker:
             },
             other_hosts=frozenset(each.name for each in state.hosts.values() if not each.is_local),
             sent=frozenset(self._sent),
-            start_timeout=state.start_timeout,
-            run_timeout=state.run_timeout,
-            stall_timeout=state.stall_timeout,
+            timeouts=state.timeouts,
         )
 
 
-def cases(history: Iterable[events.Event]) -> Iterator[Case]:
-    """The failures that a record tells of, in their order."""
-    docket, state = FailureTracker(), lifecycle.JobState()
+def failures(history: Iterable[events.Event]) -> Iterator[Failure]:
+    """Yield the failures in a record, in their order."""
+    tracker, state = FailureTracker(), lifecycle.JobState()
     for event in history:
         before = state
         if isinstance(event, events.JobEnded):
             break
         state, _ = lifecycle.step(before, event)
-        case = docket.note(before, event, state)
-        if case is not None:
-            yield case
-    final = docket.last(state)
+        failure = tracker.on_event(before, event, state)
+        if failure is not None:
+            yield failure
+    final = tracker.final_failure(state)
     if final is not None:
         yield final
