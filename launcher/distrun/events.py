@@ -60,9 +60,12 @@ class HostReady(Event):
     python: str
     cores: float
     gpus: tuple[int, ...]
-    is_local: bool = True
+    kind: str = "local"
+    """How it is reached, for people."""
+    pid_namespace: str = ""
+    """Where its process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     address: str | None = None
-    """By which address of it ssh came there."""
+    """The address at which the login arrived."""
     behind: float = 0.0
 
 

@@ -164,7 +164,7 @@ class Session:
 
     def _on_message(self, message: Notice) -> None:
         if isinstance(message, protocol.Refused):
-            error = DistrunError(message.message, hint=message.hint)
+            error = DistrunError(cause=message.cause)
             error.exit_code = message.exit_code
             raise error
         if isinstance(message, protocol.Progress):

@@ -45,7 +45,7 @@ class Host:
     def __init__(self, folder: Path, job_id: str) -> None:
         self.folder = folder
         self.job_id = job_id
-        self.link = local.start_local_agent("localhost", job_id)
+        self.link = local.LocalReach().connect(job_id)
         self.said: list[Any] = []
         self.seqs: list[int] = []
         self._unseen: collections.deque[Any] = collections.deque()

@@ -17,6 +17,7 @@ import pytest
 
 from distrun import events, lifecycle, record
 from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, encode
 from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
@@ -34,7 +35,7 @@ from distrun.supervisor.hosts import local
 from harness.values import not_none
 
 TIMEOUT = 20.0
-STOP = protocol.StopJob("SIGINT", 2, None, 130)
+STOP = protocol.StopJob(Cause(Code.LAUNCH_SIGNALLED, signal=2), 2, None, 130)
 
 
 class Launch:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distrun.agent.lease import Lease, beat_interval
+from distrun.agent.lease import Lease
+from distrun.agent.protocol import heartbeat_interval
 
 LEASE = 12.0
 
@@ -30,7 +31,7 @@ def test_a_link_that_is_back_for_a_moment_renews_the_lease() -> None:
         lease.forget_sent()
         assert lease.until_beat <= 0, "the new link is cut again before a beat would be due"
         sent_at, beat = clock.at, lease.beat()
-        clock.at += beat_interval(LEASE) / 10
+        clock.at += heartbeat_interval(LEASE) / 10
         lease.echoed(beat.number)
         assert lease.remaining is not None
         assert lease.remaining > LEASE / 2
@@ -52,10 +53,10 @@ def test_beats_of_a_link_that_is_no_more_renew_nothing() -> None:
 def test_beats_come_several_times_a_lease_and_only_when_due() -> None:
     clock = Clock()
     lease = Lease(LEASE, 1.0, clock)
-    assert lease.until_beat == beat_interval(LEASE)
+    assert lease.until_beat == heartbeat_interval(LEASE)
     clock.at += 1
     lease.beat()
-    assert lease.until_beat == beat_interval(LEASE)
+    assert lease.until_beat == heartbeat_interval(LEASE)
     lease.forget_sent()
     lease.beat()
-    assert lease.until_beat == beat_interval(LEASE), "one at once, not one after the other"
+    assert lease.until_beat == heartbeat_interval(LEASE), "one at once, not one after the other"

@@ -34,7 +34,7 @@ def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     programs = folder / "bin"
     programs.mkdir()
     programs.joinpath("python3").symlink_to(python)
-    given = bootstrap.agent(MARK)
+    given = bootstrap.start_agent(MARK)
     given += encode(protocol.Configure(protocol.PROTOCOL, "a job", "", 1.0, "user@host"))
     given += encode(protocol.Shutdown())
     return subprocess.run(
@@ -48,7 +48,7 @@ def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
 
 
 def test_it_is_one_payload_of_less_than_100_kb() -> None:
-    assert len(bootstrap.agent(MARK)) < 100_000
+    assert len(bootstrap.start_agent(MARK)) < 100_000
     assert len(shlex.split(bootstrap.COMMAND)) == 6
 
 

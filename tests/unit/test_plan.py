@@ -359,7 +359,8 @@ def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing() -> None
     chosen = replace(command, is_workdir_chosen=True)
 
     def may_be_home(program: ProgramSpec, host: HostSpec) -> bool:
-        made = planned(spec_of(role("worker"), program=program, hosts=(host,)))
+        facts = replace(FACTS, has_launch_folders=host.name == "localhost")
+        made = planned(spec_of(role("worker"), program=program, hosts=(host,)), facts)
         assert task(made, "worker:0").workdir == (host.workdir or "/here")
         return task(made, "worker:0").or_home
 

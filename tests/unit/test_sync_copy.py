@@ -16,9 +16,10 @@ from distrun.agent import agent_dir
 from distrun.agent.files import blob_cache
 from distrun.agent.files.receiver import FileReceiver
 from distrun.agent.protocol import Cause, Code, Message, file_messages
-from distrun.cli.cause_text import cause_text
-from distrun.supervisor.hosts.file_delivery import Delivery
-from distrun.supervisor.hosts.file_sender import Sender, listed
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender, list_parts
+from distrun.supervisor.hosts.local import LocalReach
+from distrun.supervisor.preparation import files_refused
 from distrun.sync.file_selection import FileSelection
 from distrun.sync.manifest import LinkEntry, Manifest
 from harness.values import not_none
@@ -57,8 +58,8 @@ class Host:
         self.copy = Path(agent_dir.copy_of(str(self.folder)))
         self.reports.clear()
         self.taker = self.new_taker()
-        self.sender = Sender(manifest)
-        for part in listed(manifest):
+        self.sender = FileSender(manifest)
+        for part in list_parts(manifest):
             self.taker.obey(part, self._to_supervisor())
 
     def new_taker(self) -> FileReceiver:
@@ -79,7 +80,7 @@ class Host:
                 return
             answers, self._on_their_way = self._on_their_way, []
             for answer in answers:
-                self.sender.have_taken(answer.size)
+                self.sender.record_received(answer.size)
 
     def cut(self) -> None:
         self.sender.pause()
@@ -193,7 +194,7 @@ def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path) -> Non
     assert tree(host.copy) == tree(job)
     assert came >= 600_000
     assert host.came == host.sender.size  # nothing came twice
-    assert host.sender.taken == host.sender.size
+    assert host.sender.received == host.sender.size
 
 
 def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
@@ -203,14 +204,14 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
     for number in range(600):
         (tmp_path / "job" / str(number)).write_text(str(number))
     manifest = manifest_of(tmp_path / "job")
-    sender, sent = Sender(manifest), list[Message]()
+    sender, sent = FileSender(manifest), list[Message]()
     sender.resume(file_messages.FilesRequested(list(range(600)), 0))
     sender.send(Wires(sent.append))  # type: ignore[arg-type]
     assert 0 < len(sent) < 200
     host.expect(manifest)
     host.go_on()
     assert tree(host.copy) == tree(tmp_path / "job")
-    assert (host.sender.taken, host.sender.size) == (manifest.size, manifest.size)
+    assert (host.sender.received, host.sender.size) == (manifest.size, manifest.size)
     assert host.beats >= 600
     host.beats = 0
     host.taker.leave()
@@ -374,8 +375,9 @@ NOT_WRITTEN = Cause(Code.FILE_NOT_WRITTEN, path="/h/files/n")
     ],
 )
 def test_what_to_do_about_files_that_a_host_cannot_have(cause: Cause, hint: str | None) -> None:
-    delivery: Any = Delivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
-    delivery.takes("h1", file_messages.FilesRefused(cause, 0.0))
-    assert delivery.error.message == f"h1 cannot have the program's files: {cause_text(cause)}"
-    assert (delivery.error.hint or "").startswith(hint or "")
-    assert bool(delivery.error.hint) == bool(hint)
+    delivery: Any = FileDelivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
+    delivery.receive("h1", file_messages.FilesRefused(cause, 0.0))
+    error = files_refused(delivery.refusals, {"h1": LocalReach()}).as_cause()
+    assert cause_text(error) == f"h1 cannot have the program's files: {cause_text(cause)}"
+    assert (cause_advice(error) or "").startswith(hint or "")
+    assert bool(cause_advice(error)) == bool(hint)

@@ -61,7 +61,10 @@ def on_two_hosts(behind: float = 0.0) -> Job:
 
 
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
-    for is_local, variable in ((True, "DISTRUN_HOME"), (False, "XDG_STATE_HOME for its login")):
+    for name, variable in (
+        ("DISTRUN_HOME", "DISTRUN_HOME"),
+        ("XDG_STATE_HOME", "XDG_STATE_HOME for its login"),
+    ):
         job = Job()
         job.created(MWM)
         job(
@@ -72,9 +75,8 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
             python="3.11",
             cores=2.0,
             gpus=(),
-            is_local=is_local,
         )
-        job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
+        job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x", name=name))
         (verdict,) = verdicts(job)
         assert verdict.kind is Kind.DISK_FULL
         assert cause_advice(verdict.cause) == f"make room there, or set {variable} to another disk"

@@ -11,16 +11,9 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Optional
 
-from distrun.agent.protocol import Heartbeat
+from distrun.agent.protocol import Heartbeat, heartbeat_interval
 
-_BEATS_A_LEASE = 8
-_LONGEST_PAUSE = 10.0
 _RESERVE = 0.5
-
-
-def beat_interval(lease: Optional[float]) -> float:
-    """Seconds between two beats, for a lease of so many seconds or for ever (None)."""
-    return _LONGEST_PAUSE if lease is None else min(_LONGEST_PAUSE, lease / _BEATS_A_LEASE)
 
 
 def clock() -> float:
@@ -39,7 +32,7 @@ class Lease:
         self, seconds: Optional[float], grace: float, now: Callable[[], float] = clock
     ) -> None:
         self._now = now
-        self._interval = beat_interval(seconds)
+        self._interval = heartbeat_interval(seconds)
         self._granted = now()
         self._next_beat = self._granted + self._interval
         self._number = 0

@@ -11,22 +11,27 @@ from typing import NoReturn
 
 from distrun.agent.reattach import door_name, presence_name
 
-EXIT_NO_AGENT = 66
-"""The agent with that token is no more, nor is anything it had started."""
 _GUARD_SECONDS = 20.0
 _LOOK_AGAIN = 0.05
 
 
-def main(mark: bytes, token: str) -> NoReturn:
-    """Hand standard input and output to the agent, and wait until it lets go of them."""
+def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn:
+    """Pass standard input and output to the agent, and wait until it has closed them.
+
+    Args:
+        mark: written before the agent's messages.
+        token: the agent's.
+        no_agent: printed where the agent and everything that it had started are gone.
+        exit_no_agent: the exit code for that.
+    """
     visitor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         visitor.connect(door_name(token))
     except OSError:
         _wait_until_gone(token)
-        sys.stderr.write("distrun: its agent is gone\n")
+        sys.stderr.write(no_agent + "\n")
         sys.stderr.flush()
-        os._exit(EXIT_NO_AGENT)
+        os._exit(exit_no_agent)
     os.write(1, mark)
     link = array.array("i", [0, 1])
     visitor.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, link)])

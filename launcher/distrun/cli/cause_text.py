@@ -5,16 +5,23 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.text_format import format_bytes, format_count, format_names
 from distrun.lifecycle.restarts import LIVED_LONG
 
+if TYPE_CHECKING:
+    from distrun.events import PreflightFound
+    from distrun.preflight import Check
+
+_MOST_HOSTS = 3
+
 
 def cause_text(cause: Cause) -> str:
     """Return what failed, as a clause without a full stop."""
-    return _TEXT[cause.code](cause)
+    return _TEXT[cause.code](cause) or "unknown"
 
 
 def cause_advice(cause: Cause) -> str | None:
@@ -27,6 +34,16 @@ def cause_advice(cause: Cause) -> str | None:
 def exit_text(code: int | None, signal: int | None) -> str:
     """Return how a process ended: `exited 3`, `was killed by SIGKILL`."""
     return f"exited {code}" if signal is None else f"was killed by {signal_name(signal)}"
+
+
+def cause_with_advice(cause: Cause) -> str:
+    """Return what failed and what to do about it, as one text."""
+    text, advice = cause_text(cause), cause_advice(cause)
+    if advice is None:
+        return text
+    if "\n" in text or cause.code is Code.HOST_UNUSABLE:
+        return "".join([text, *(f"\n  {line}" for line in advice.splitlines())])
+    return f"{text} ({advice})"
 
 
 def _why(cause: Cause) -> str:
@@ -107,6 +124,57 @@ def _on(cause: Cause) -> str:
 
 def _port(cause: Cause) -> str:
     return f"port {cause.port} on {cause.host}" if cause.host else f"port {cause.port}"
+
+
+def _within(cause: Cause) -> str:
+    return "; ".join(map(cause_text, cause.within))
+
+
+def _because(cause: Cause) -> str:
+    return f"; {_within(cause)}" if cause.within else ""
+
+
+def _listed(headline: str, cause: Cause) -> str:
+    """One line for each host, without the words that the headline has already."""
+    lines = [f"  {each.host}: {_within(each)}" for each in cause.within]
+    return "\n".join([headline, *lines])
+
+
+def _first_ones(cause: Cause) -> str:
+    lines = [cause_text(each) for each in cause.within[:_MOST_HOSTS]]
+    if len(cause.within) > _MOST_HOSTS:
+        lines.append(f"and {len(cause.within) - _MOST_HOSTS} more hosts (`distrun doctor`)")
+    return "; ".join(lines)
+
+
+def _advice_within(cause: Cause, separator: str = "; ") -> str | None:
+    """The advice on each cause, without repetition."""
+    advice = dict.fromkeys(map(cause_advice, cause.within))
+    return separator.join(each for each in advice if each is not None) or None
+
+
+def _process_exit(cause: Cause) -> str:
+    if cause.signal:
+        return f"was killed by {signal_name(cause.signal)}"
+    return f"exited with {cause.status}"
+
+
+def _ssh(cause: Cause) -> str:
+    """The last words of ssh in parentheses, and how it ended."""
+    if cause.signal:
+        return f" (ssh: {f'{cause.text}, ' if cause.text else ''}{_process_exit(cause)[4:]})"
+    if cause.status is not None:
+        return f" (ssh: {f'{cause.text}, ' if cause.text else ''}exit code {cause.status})"
+    return f" ({cause.text})" if cause.text else ""
+
+
+def _command(cause: Cause, number: int = 0) -> str:
+    return cause.commands[number] if number < len(cause.commands) else "ssh"
+
+
+def _folder_variable(name: str) -> str:
+    """The variable that moves a folder to another disk, as advice names it."""
+    return f"{name} for its login" if name.startswith("XDG") else name or "DISTRUN_HOME"
 
 
 def _gpus(cause: Cause) -> str:
@@ -306,8 +374,7 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.PORTS_HELD: lambda c: f"{format_count(c.count, 'port')} held; no other to reach",
     Code.PORTS_REACHED: lambda c: f"reaches {format_count(c.count, 'port')} of the tasks",
     Code.PORTS_UNREACHABLE: lambda c: (
-        f"{format_names(c.hosts)} cannot reach {c.host} at {format_names(c.addresses)}: "
-        f"{_inner(c)}"
+        f"{format_names(c.hosts)} cannot reach {c.host} at {format_names(c.addresses)}: {_inner(c)}"
     ),
     Code.PORTS_NOT_DIALLED: lambda c: f"it could not try to reach the others: {_inner(c)}",
     Code.CLOCK_AGREES: lambda _: "within a second of this machine's",
@@ -354,6 +421,107 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     ),
     # Decided by the plan.
     Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
+    # A host could not be reached.
+    Code.SSH_NOT_STARTED: lambda c: f"ssh cannot be started: {_why(c)}",
+    Code.SSH_OPTION_REFUSED: lambda c: f"ssh refuses an option that it is given{_ssh(c)}",
+    Code.SSH_CONFIGURATION_REFUSED: lambda c: f"ssh refuses its configuration{_ssh(c)}",
+    Code.HOST_KEY_CHANGED: lambda c: f"its host key is not the one in known_hosts{_ssh(c)}",
+    Code.HOST_KEY_UNKNOWN: lambda c: f"its host key is not known{_ssh(c)}",
+    Code.LOGIN_REFUSED: lambda c: f"the login is refused{_ssh(c)}",
+    Code.SSH_NAME_NOT_RESOLVED: lambda c: f"its name cannot be resolved{_ssh(c)}",
+    Code.SSH_PORT_CLOSED: lambda c: f"nothing listens at its ssh port{_ssh(c)}",
+    Code.SSH_NO_ROUTE: lambda c: f"there is no way to it{_ssh(c)}",
+    Code.NO_COMMON_ALGORITHM: lambda c: (
+        f"it and the ssh of this machine have no algorithm in common{_ssh(c)}"
+    ),
+    Code.BANNER_MISSING: lambda c: (
+        f"its sshd, or the jump host or proxy on the way to it, does not answer{_ssh(c)}"
+    ),
+    Code.SSH_TIMED_OUT: lambda c: f"it does not answer{_ssh(c)}",
+    Code.CLOSED_BY_SSHD: lambda c: f"its sshd closes the connection{_ssh(c)}",
+    Code.CLOSED_BY_PROXY: lambda c: (
+        f"the proxy on the way to it, or its sshd, closes the connection{_ssh(c)}"
+    ),
+    Code.JUMP_HOST_FAILED: lambda c: (
+        f"its jump host{f' {c.name}' if c.name else ''}: {_within(c)}{_ssh(c)}"
+    ),
+    Code.SSH_FAILED: lambda c: f"ssh failed{_ssh(c)}",
+    Code.LOGIN_TIMED_OUT: lambda c: (
+        f"its login did not finish within {c.seconds:g} s"
+        f"{f'; it printed: {c.text}' if c.text else ''}"
+    ),
+    Code.PYTHON_MISSING: lambda c: f"there is no python3 on it{_ssh(c)}",
+    Code.PYTHON_TOO_OLD: lambda c: (
+        f"its python3 is {f'{c.name}, ' if c.name else ''}too old for distrun's agent"
+    ),
+    Code.PYTHON_NOT_EXECUTABLE: lambda c: f"its python3 cannot be executed{_ssh(c)}",
+    Code.ACCOUNT_RUNS_NO_COMMANDS: lambda c: f"its account runs no commands{_ssh(c)}",
+    Code.INPUT_TAKEN_BY_LOGIN: lambda c: f"what is sent to it does not reach Python there{_ssh(c)}",
+    Code.REMOTE_DISK_FULL: lambda c: f"a disk there is full{_ssh(c)}",
+    Code.AGENT_NOT_STARTED: lambda c: (
+        f"its agent cannot be started: {_why(c)}"
+        if c.errno
+        else f"the agent could not start there{_ssh(c)}"
+    ),
+    Code.AGENT_NOT_CONFIGURED: _within,
+    Code.HOST_UNUSABLE: lambda c: f"{c.host} cannot be used: {_within(c)}",
+    Code.HOSTS_UNUSABLE: lambda c: _listed(f"{len(c.within)} of {c.count} hosts cannot be used", c),
+    # The link to an agent was lost, or the agent ended.
+    Code.AGENT_EXITED: lambda c: f"its agent {_process_exit(c)}{f' ({c.text})' if c.text else ''}",
+    Code.AGENT_SHUT_DOWN: lambda _: "its agent ended",
+    Code.AGENT_NOT_NEEDED: lambda _: "it is no longer needed",
+    Code.AGENT_GONE: lambda c: (
+        f"its agent is gone{_because(c)}: the host was restarted, or out of reach for longer than "
+        "timeouts.link"
+    ),
+    Code.AGENT_ABANDONED: lambda c: (
+        "it is out of reach, and its tasks go on (timeouts.link: off): end them there"
+        f"{f', with kill -9 {c.pid}, its agent' if c.pid else ''}"
+    ),
+    Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_process_exit(c)}",
+    Code.SSH_NOT_ANSWERED: lambda _: "no answer to ssh",
+    Code.SSH_NOT_ENDED: lambda _: "ssh does not end",
+    Code.HEARTBEAT_MISSING: lambda _: "no sign of life",
+    Code.HOST_SILENT_TOO_LONG: lambda c: (
+        f"no sign of life for {c.seconds:g} s (timeouts.link){_because(c)}"
+    ),
+    # The logs of a host are not all here.
+    Code.LOG_PART_MISSING: lambda c: f"a part of {c.path} is missing",
+    Code.LOG_COPY_NOT_WRITTEN: lambda c: f"the copy of {c.path} cannot be written: {_why(c)}",
+    Code.LOGS_LEFT_ON_HOST: lambda c: f"{_within(c)}; all of them are in {c.path} on {c.host}",
+    # Hosts cannot have the program's files.
+    Code.FILES_REFUSED: lambda c: f"{c.host} cannot have the program's files: {_within(c)}",
+    Code.FILES_REFUSED_BY_HOSTS: lambda c: _listed(
+        f"{len(c.within)} hosts cannot have the program's files", c
+    ),
+    # Hosts cannot be prepared for a job, or the job cannot go on.
+    Code.ONE_MACHINE_TWICE: lambda c: (
+        f"port {c.port} is wanted on {c.name} and on {c.host}: one machine"
+    ),
+    Code.PORTS_REFUSED: _within,
+    Code.HOST_NOT_PREPARED: lambda c: f"{c.host} cannot be prepared: {_within(c)}",
+    Code.NO_HOST_ANSWERED: lambda _: "no host answered",
+    Code.SEVERAL: _first_ones,
+    Code.SPEC_INVALID: lambda c: c.text,
+    Code.PLAN_NOT_WRITTEN: lambda c: f"the plan {c.path} cannot be written: {_why(c)}",
+    Code.RECORD_NOT_WRITTEN: lambda c: f"the job's record {c.path} cannot be written: {_why(c)}",
+    Code.JOB_FOLDER_NOT_CREATED: lambda c: (
+        f"the job's folder {c.path} cannot be created: {_why(c)}"
+    ),
+    # TensorBoard ended, or was not started.
+    Code.TENSORBOARD_WITHOUT_HOST: lambda _: "is not started: no task runs on this machine",
+    Code.TENSORBOARD_NOT_STARTED: lambda c: (
+        f"could not be started: {_within(c) if c.within else _why(c)}"
+    ),
+    Code.TENSORBOARD_EXITED: lambda c: (
+        f"ended by itself ({signal_name(c.signal) if c.signal else c.status}); see {c.path}"
+    ),
+    # Somebody asked for the job's end.
+    Code.STOPPED_BY_COMMAND: lambda c: c.name,
+    Code.LAUNCH_SIGNALLED: lambda c: signal_name(c.signal),
+    Code.OUTPUT_READER_GONE: lambda _: "the end of its output's reader",
+    Code.SUPERVISOR_SIGNALLED: lambda c: f"{signal_name(c.signal)} to its supervisor",
+    Code.LAUNCH_COMMAND_DIED: lambda _: "the death of its launch command",
     # How a task ended.
     Code.TASK_EXITED: lambda c: f"{_subject(c)}exited {c.status}",
     Code.TASK_KILLED: lambda c: f"{_subject(c)}was killed by {signal_name(c.signal)}",
@@ -373,7 +541,8 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.HOST_LOST: lambda c: f"{c.host} was lost: {_inner(c)}",
     Code.HOST_FAILED: lambda c: f"{c.host} cannot go on: {_inner(c)}",
     Code.START_TIMED_OUT: lambda c: (
-        f"not started within timeouts.start, {c.seconds:g} s: {format_names(c.tasks) or 'its hosts'}"
+        f"not started within timeouts.start, {c.seconds:g} s: "
+        f"{format_names(c.tasks) or 'its hosts'}"
     ),
     Code.RUN_TIMED_OUT: lambda c: f"it ran longer than timeouts.run, {c.seconds:g} s",
     Code.STALLED: lambda c: f"no progress within timeouts.stall, {c.seconds:g} s",
@@ -465,9 +634,7 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
     # A check of the preflight.
     Code.PORT_NOT_LISTENING: "does another program listen there?",
     Code.PORTS_NOT_DIALLED: "is the host overloaded?",
-    Code.CLOCK_DIFFERS: (
-        "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)"
-    ),
+    Code.CLOCK_DIFFERS: ("logs are merged by time: set the clocks by NTP (timedatectl, chronyc)"),
     Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
     Code.DISK_NEARLY_FULL: lambda c: f"make room on the disk of {c.path}",
     Code.WORKDIR_UNUSABLE: (
@@ -481,9 +648,7 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
     Code.SCRIPT_DIFFERS: lambda c: (
         f"copy it anew to the hosts where it differs; {_advice_on_copying(c)}"
     ),
-    Code.PYTHON_NOT_RUNNING: (
-        "program.python or the host's `python` names the interpreter"
-    ),
+    Code.PYTHON_NOT_RUNNING: ("program.python or the host's `python` names the interpreter"),
     Code.PYTHON_SLOW: "does it start at once there? Its disk may be slow",
     Code.PYTHON_DIFFERS: _advice_on_versions("Python"),
     Code.TENSORFLOW_DIFFERS: _advice_on_versions("TensorFlow"),
@@ -494,6 +659,83 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
     ),
     Code.PROXY_BETWEEN_HOSTS: lambda c: (
         f"add them to no_proxy (no_grpc_proxy), or set {c.name} to nothing under program.env"
+    ),
+    # A host could not be reached.
+    Code.SSH_NOT_STARTED: lambda _: "install OpenSSH's client",
+    Code.SSH_OPTION_REFUSED: lambda _: (
+        "correct ssh.options: ssh_config(5) has the options and what they can be"
+    ),
+    Code.SSH_CONFIGURATION_REFUSED: lambda _: (
+        "correct that line, or name another file with ssh.config_file"
+    ),
+    Code.HOST_KEY_CHANGED: lambda c: (
+        f"if it was set up anew, `{_command(c, 1)}` and `{_command(c)}` take the new key; if not, "
+        "somebody may be in between"
+    ),
+    Code.HOST_KEY_UNKNOWN: lambda c: (
+        f"log in once by hand, `{_command(c)}`, and compare the key it shows"
+    ),
+    Code.LOGIN_REFUSED: lambda c: (
+        f"`{_command(c)} true` must work without asking: ssh-copy-id puts your key there, ssh-add "
+        "unlocks it, ssh.user and ssh.identity_file say whose"
+    ),
+    Code.SSH_NAME_NOT_RESOLVED: lambda _: "correct it under hosts, or name it in ~/.ssh/config",
+    Code.SSH_PORT_CLOSED: lambda _: "is sshd running there, and at the port in ssh.port?",
+    Code.SSH_NO_ROUTE: lambda _: "is it switched on, and the network (VPN) up?",
+    Code.NO_COMMON_ALGORITHM: lambda _: (
+        "allow one that it offers, as in `ssh: {options: {HostKeyAlgorithms: +ssh-rsa}}`, or "
+        "bring its sshd up to date"
+    ),
+    Code.BANNER_MISSING: lambda _: (
+        "are all of them up, and no firewall in between? ssh.connect_timeout waits longer"
+    ),
+    Code.SSH_TIMED_OUT: lambda _: (
+        "is it switched on, and no firewall in between? ssh.connect_timeout waits longer"
+    ),
+    Code.CLOSED_BY_SSHD: lambda _: (
+        "its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in sshd_config may"
+    ),
+    Code.CLOSED_BY_PROXY: lambda c: (
+        f"`{_command(c)} true` must work; what leads there is the ProxyCommand or ProxyJump of "
+        "~/.ssh/config or ssh.options"
+    ),
+    Code.JUMP_HOST_FAILED: _advice_within,
+    Code.SSH_FAILED: lambda c: f"try `{_command(c)} true`",
+    Code.LOGIN_TIMED_OUT: lambda c: (
+        f"does `{_command(c)} echo fine` print fine at once? If not, it may be out of reach, or a "
+        "shell profile there waits for something or takes the output"
+    ),
+    Code.PYTHON_MISSING: lambda _: "install Python 3.8 or newer there",
+    Code.PYTHON_TOO_OLD: lambda _: "make a Python 3.8 or newer the first python3 in its PATH",
+    Code.PYTHON_NOT_EXECUTABLE: lambda c: f"try `{_command(c)} python3 --version`",
+    Code.ACCOUNT_RUNS_NO_COMMANDS: lambda c: (
+        "give it a login shell there, or name another user with ssh.user: "
+        f"`{_command(c)} exec true` must print nothing"
+    ),
+    Code.INPUT_TAKEN_BY_LOGIN: lambda c: (
+        "does a shell profile there read standard input or start another shell, or the account "
+        f"run another command? `echo fine | {_command(c)} cat` must print fine"
+    ),
+    Code.REMOTE_DISK_FULL: lambda _: "make room on it",
+    Code.AGENT_NOT_STARTED: lambda c: (
+        f"try `{_command(c)} python3 --version`" if c.commands else None
+    ),
+    Code.AGENT_NOT_CONFIGURED: lambda c: (
+        f"make room there, or set {_folder_variable(c.name)} to a folder on another disk"
+    ),
+    Code.HOST_UNUSABLE: _advice_within,
+    Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
+    Code.FILES_REFUSED: _advice_within,
+    Code.FILES_REFUSED_BY_HOSTS: _advice_within,
+    Code.ONE_MACHINE_TWICE: lambda _: (
+        "name each machine once in `hosts`, and give each task its own port"
+    ),
+    Code.PORTS_REFUSED: _advice_within,
+    Code.HOST_NOT_PREPARED: _advice_within,
+    Code.SEVERAL: _advice_within,
+    Code.SPEC_INVALID: lambda c: c.name or None,
+    Code.JOB_FOLDER_NOT_CREATED: lambda _: (
+        "set DISTRUN_HOME to a folder that can be written, on a disk with room"
     ),
     # How a task ended.
     Code.TASK_NOT_STARTED: _not_started_advice,
@@ -586,5 +828,7 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
     ),
     Code.JOB_DID_NOT_START: "see where its tasks wait, or raise timeouts.start",
     Code.JOB_DID_NOT_END: "see where its tasks wait, or raise timeouts.run",
-    Code.JOB_DISK_FULL: lambda c: f"make room there, or set {c.name} to another disk",
+    Code.JOB_DISK_FULL: lambda c: (
+        f"make room there, or set {_folder_variable(c.name)} to another disk"
+    ),
 }

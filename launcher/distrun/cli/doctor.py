@@ -11,7 +11,13 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option, overrides_option, spec_argument
-from distrun.cli.text_format import format_count, format_duration, format_host_names, printable
+from distrun.cli.text_format import (
+    format_count,
+    format_duration,
+    format_host_names,
+    format_names,
+    printable,
+)
 from distrun.errors import HostError
 
 if TYPE_CHECKING:
@@ -19,7 +25,9 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from distrun.examination import Examination
+    from distrun.agent.protocol import Cause, Hello
+    from distrun.preflight import Check
+    from distrun.supervisor.preparation import Preparation
 
 _REDRAW_SECONDS = 1.0
 
@@ -41,18 +49,55 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
       distrun doctor job.yaml
       distrun doctor job.yaml --json
     """
-    from distrun.examination import examine
     from distrun.jobstore import JobStore
     from distrun.spec import load
+    from distrun.supervisor.dry_run import check_hosts
 
     spec = load(spec_path, overrides=overrides)
     with _StatusLine() as show_status:
-        found = examine(spec, JobStore.default().jobs, show_status)
+        found = _Result(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
         console.print_json({"doctor": _as_json(found)})
     else:
         _print_report(found)
     return HostError.exit_code if found.failed else 0
+
+
+class _Result:
+    """What was found out about a job's hosts."""
+
+    def __init__(self, preparation: Preparation) -> None:
+        self.hosts = preparation.hosts
+        checks = [_reached(host, hello) for host, hello in preparation.hellos.items()]
+        checks += [_failed(host, "reached", why) for host, why in preparation.unreachable.items()]
+        checks += [_failed(host, "preparation", why) for host, why in preparation.failures.items()]
+        checks += preparation.checks or ()
+        order = {host: number for number, host in enumerate(self.hosts)}
+        self.checks = sorted(checks, key=lambda check: order.get(check.host, len(order)))
+        is_usable = not (preparation.unreachable or preparation.failures)
+        self.is_complete = preparation.checks is not None and is_usable
+        """Whether every host was checked."""
+
+    @property
+    def failed(self) -> int:
+        from distrun.preflight import Grade
+
+        return sum(check.grade is Grade.FAILED for check in self.checks)
+
+
+def _reached(host: str, hello: Hello) -> Check:
+    from distrun.agent.protocol import Cause, Code
+    from distrun.preflight import Check, Grade, Subject
+
+    cores, gpus = f"{hello.cores:g}", len(hello.gpus)
+    cause = Cause(Code.HOST_REACHED, text=cores, count=gpus, version=hello.python)
+    return Check(host=host, subject=Subject.REACHED, grade=Grade.OK, cause=cause)
+
+
+def _failed(host: str, subject: str, cause: Cause) -> Check:
+    from distrun.preflight import Check, Grade, Subject
+
+    return Check(host=host, subject=Subject(subject), grade=Grade.FAILED, cause=cause)
 
 
 class _StatusLine:
@@ -65,60 +110,78 @@ class _StatusLine:
         self._terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
         self._started = time.monotonic()
 
-    def __enter__(self) -> Callable[[str], float | None]:
+    def __enter__(self) -> Callable[[Preparation], float | None]:
         return self._show
 
     def __exit__(self, *_: object) -> None:
         self._terminal.clear_status()
 
-    def _show(self, step: str) -> float | None:
+    def _show(self, preparation: Preparation) -> float | None:
+        step = _step(preparation)
         self._terminal.show_status(f"{step}  {format_duration(time.monotonic() - self._started)}")
         return _REDRAW_SECONDS if self._terminal.has_status_line else None
 
 
-def _as_json(found: Examination) -> dict[str, Any]:
-    from distrun.codec import to_json
+def _step(preparation: Preparation) -> str:
+    """What is being done, and which hosts it waits for."""
+    verb = "checking" if preparation.is_probing else "reaching"
+    text = f"{verb} {format_count(len(preparation.hosts), 'host')}"
+    waiting = preparation.waiting_for
+    if 0 < len(waiting) < len(preparation.hosts):
+        text += f", waiting for {format_names(waiting)}"
+    return text
+
+
+def _as_json(found: _Result) -> dict[str, Any]:
+    from distrun.cli.job_view import json_with_words
 
     return {
         "ok": not found.failed,
         "complete": found.is_complete,
         "hosts": list(found.hosts),
-        "checks": [to_json(check) for check in found.checks],
+        "checks": [json_with_words(check) for check in found.checks],
     }
 
 
-def _print_report(found: Examination) -> None:
+def _print_report(found: _Result) -> None:
+    from distrun.cli.cause_text import cause_advice
     from distrun.cli.table import Column, make_table
 
     columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
     console.print_renderable(make_table(columns, _rows(found), console.rich_console().width))
-    advice = dict.fromkeys(check.advice for check in found.checks if check.advice)
-    if advice:
+    subjects: dict[str, dict[str, None]] = {}
+    for check in found.checks:
+        advice = cause_advice(check.cause)
+        if advice:
+            subjects.setdefault(advice, {})[check.subject.value] = None
+    if subjects:
         console.print_text("\nwhat to do:")
-    for each in advice:
-        subjects = dict.fromkeys(check.subject for check in found.checks if check.advice == each)
-        console.print_text(f"  {', '.join(subjects)}: {printable(each or '')}", indent=4)
+    for advice, each in subjects.items():
+        console.print_text(f"  {', '.join(each)}: {printable(advice)}", indent=4)
     console.print_message(_summary(found))
 
 
-def _rows(found: Examination) -> list[dict[str, str | Text]]:
+def _rows(found: _Result) -> list[dict[str, str | Text]]:
     """One row for all hosts with the same result; the worst result of each subject first."""
+    from distrun.cli.cause_text import cause_text
     from distrun.cli.table import styled
-    from distrun.preflight import SUBJECTS, Grade
+    from distrun.preflight import Grade, Subject
 
-    hosts_by_result: dict[tuple[str, Grade, str], list[str]] = {}
+    hosts_by_result: dict[tuple[Subject, Grade, str], list[str]] = {}
     for check in found.checks:
-        hosts_by_result.setdefault((check.subject, check.grade, check.text), []).append(check.host)
+        result = (check.subject, check.grade, cause_text(check.cause))
+        hosts_by_result.setdefault(result, []).append(check.host)
+    subjects = list(Subject)
     worst_first = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
     rows: list[dict[str, str | Text]] = []
     order = sorted(
-        hosts_by_result, key=lambda key: (SUBJECTS.index(key[0]), worst_first.index(key[1]))
+        hosts_by_result, key=lambda key: (subjects.index(key[0]), worst_first.index(key[1]))
     )
-    last = ""
+    last = None
     for subject, grade, text in order:
         rows.append(
             {
-                "CHECK": subject if subject != last else "",
+                "CHECK": subject.value if subject is not last else "",
                 "RESULT": styled(grade.value),
                 "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
                 "FOUND": text,
@@ -135,14 +198,16 @@ def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:
     return format_host_names(names)
 
 
-def _summary(found: Examination) -> str:
-    from distrun.preflight import Grade
+def _summary(found: _Result) -> str:
+    from distrun.preflight import Grade, Subject
 
     grades = Counter(check.grade for check in found.checks)
     checks = format_count(len(found.checks), "check")
     if not found.failed:
         warnings = grades[Grade.WARNING]
         return f"{checks}, {format_count(warnings, 'warning') if warnings else 'all passed'}"
-    left_out = not found.is_complete and any(check.subject == "network" for check in found.checks)
+    left_out = not found.is_complete and any(
+        check.subject is Subject.NETWORK for check in found.checks
+    )
     left = "; hosts that cannot be used were left out of the other checks" if left_out else ""
     return f"{found.failed} of {checks} failed: the job cannot run{left}"

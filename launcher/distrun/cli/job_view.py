@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distrun import events, record
+from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
-from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.cli.cause_text import cause_advice, cause_text, check_text
 from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.lifecycle import Account, TaskPhase
+from distrun.preflight import Check
 from distrun.verdict.model import Evidence, Verdict
 
 if TYPE_CHECKING:
@@ -154,21 +156,22 @@ def job_view(folder: JobFolder) -> JobView:
 
     job = job_summary(folder)
     state = job.state
-    here = {
+    visible = _visible_hosts(state)
+    pids = {
         task.name: task.pid
         for task in state.tasks.values()
-        if task.pid is not None and not task.has_ended and _is_local(task, state)
+        if task.pid is not None and not task.has_ended and task.host in visible
     }
     has_supervisor = job.supervisor is not None
     progress = control.progress(folder) if has_supervisor else {}
-    used = usage.measure(list(here.values())) if has_supervisor else {}
+    used = usage.measure(list(pids.values())) if has_supervisor else {}
     tasks = (
         TaskView(
             state=task,
             phase=LOST if job.is_lost and not task.has_ended else task.phase.value,
             restarts_at=None if job.is_lost else _restarts_at(state, task),
             log=str(folder.log_of(task.name)),
-            usage=used.get(here.get(task.name, 0)),
+            usage=used.get(pids.get(task.name, 0)),
             progress=progress.get(task.name, task.reported),
         )
         for task in state.tasks.values()
@@ -200,6 +203,12 @@ def json_with_words(value: Any) -> Any:
             shown[name] = json_with_words(inner)
     if isinstance(value, Verdict):
         shown["advice"] = cause_advice(value.cause) or ""
+    if isinstance(value, (Check, events.PreflightFound)):
+        is_check = isinstance(value, Check)
+        shown["text"] = cause_text(value.cause) if is_check else check_text(value)
+        shown["advice"] = cause_advice(value.cause)
+        shown["dialled_from"] = list(value.cause.hosts) if value.cause.addresses else []
+        shown["addresses"] = list(value.cause.addresses)
     return shown
 
 
@@ -214,10 +223,10 @@ def _tensorboard(folder: JobFolder) -> str | None:
     return address
 
 
-def _is_local(task: TaskState, state: JobState) -> bool:
-    """Whether its process id is one of this machine."""
-    host = state.hosts.get(task.host)
-    return host is None or host.is_local
+def _visible_hosts(state: JobState) -> set[str]:
+    """The hosts whose process ids are those that this process sees."""
+    own = pid_namespace()
+    return {host.name for host in state.hosts.values() if host.pid_namespace == own}
 
 
 def _restarts_at(state: JobState, task: TaskState) -> float | None:

@@ -88,8 +88,9 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all jobs to stop, then wait for all: they end at the same time."""
     from distrun import control
-    from distrun.agent.protocol import StopJob, Watch
+    from distrun.agent.protocol import Cause, Code, StopJob, Watch
 
+    cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
     channels = []
     for folder in folders:
         channel = control.connect(folder)
@@ -98,7 +99,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
             continue
         view = _WaitView(folder.state())
         channel.send(Watch())
-        channel.send(StopJob("distrun kill", signum, grace, EXIT_KILLED))
+        channel.send(StopJob(cause, signum, grace, EXIT_KILLED))
         control.wake(folder)
         channels.append((folder, channel, view))
     for folder, channel, view in channels:

@@ -45,9 +45,9 @@ def command(
 
 def show_plan(spec: Spec, *, as_json: bool) -> int:
     """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
-    from distrun.rehearsal import rehearse
+    from distrun.supervisor.dry_run import make_plan
 
-    plan = rehearse(spec)
+    plan = make_plan(spec)
     if as_json:
         console.print_json({"plan": _plan_as_json(plan, spec)})
         return 0

@@ -131,7 +131,10 @@ class HostState:
     lost: Cause | None = None
     fault: Cause | None = None
     """Why its agent failed, if the job did not need the host any more."""
-    is_local: bool = True
+    kind: str = "local"
+    """How it is reached, for people."""
+    pid_namespace: str = ""
+    """Where its process ids hold."""
     link_lost: Cause | None = None
     """Why there is no link to its agent at present."""
     link_lost_at: float | None = None

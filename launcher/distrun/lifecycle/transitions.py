@@ -88,7 +88,8 @@ def _(event: events.HostReady, state: JobState) -> Transition:
         name=event.host,
         agent_pid=event.agent_pid,
         hostname=event.hostname,
-        is_local=event.is_local,
+        kind=event.kind,
+        pid_namespace=event.pid_namespace,
         behind=event.behind,
     )
     return replace(state, hosts={**state.hosts, event.host: host}), []

@@ -104,7 +104,7 @@ class Formatter:
             prefix = self._timestamp(written) + prefix
         if not (block and prefix):
             return block
-        # A single pass is the fastest way through many lines. It also adds the prefix after the last
+        # A single pass is the fastest way through many lines. It also adds a prefix after the last
         # line; that one is removed.
         every = block.replace(b"\n", b"\n" + prefix)
         return b"".join((prefix, memoryview(every)[: -len(prefix)]))

@@ -27,11 +27,11 @@ class Timers:
 
     @property
     def next_due(self) -> float | None:
-        """When the next is due; None where there is none."""
+        """When the next timer is due; None: there is none."""
         return self._timers[0][0] if self._timers else None
 
     def pop_due(self) -> Timer | None:
-        """One that is due, which is over with that; None where none is."""
+        """Remove and return a timer that is due; None if none is."""
         if not self._timers or self._timers[0][0] > self._clock():
             return None
         return heapq.heappop(self._timers)[1]

@@ -245,9 +245,8 @@ class _Analysis:
         reason = getattr(trigger, "cause", None) or Cause(Code.UNCODED, text=type(trigger).__name__)
         kind, cause = Kind.OTHER, reason
         if reason.is_disk_full:
-            elsewhere = host in self._failure.other_hosts
-            variable = "XDG_STATE_HOME for its login" if elsewhere else "DISTRUN_HOME"
             kind = Kind.DISK_FULL
+            variable = next((each.name for each in _chain(reason) if each.name), "")
             cause = Cause(Code.JOB_DISK_FULL, host=host, name=variable, within=(reason,))
         elif isinstance(trigger, (events.HostLost, events.HostFault)):
             code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED

@@ -27,7 +27,6 @@ class Failure:
         members: the names of the tasks that failed together or may have caused it, in the order
             of their exits.
         lost_hosts: why each host was lost, by its name.
-        other_hosts: the hosts that are not this machine.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
     """
 
@@ -35,7 +34,6 @@ class Failure:
     tasks: dict[str, TaskState]
     members: tuple[str, ...]
     lost_hosts: dict[str, Cause]
-    other_hosts: frozenset[str]
     sent: frozenset[int]
     timeouts: Timeouts
 
@@ -140,7 +138,6 @@ class FailureTracker:
             lost_hosts={
                 host.name: host.lost for host in state.hosts.values() if host.lost is not None
             },
-            other_hosts=frozenset(each.name for each in state.hosts.values() if not each.is_local),
             sent=frozenset(self._sent),
             timeouts=state.timeouts,
         )

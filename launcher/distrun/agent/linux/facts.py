@@ -23,8 +23,21 @@ def hello(variables: Sequence[str] = ()) -> Hello:
         cores=usable_cores(),
         gpus=gpus(),
         at=time.time(),
+        pid_namespace=pid_namespace(),
         environ={name: os.environ[name] for name in variables if name in os.environ},
     )
+
+
+def pid_namespace() -> str:
+    """What identifies the processes that share this one's process ids; empty if unknown.
+
+    It is the kernel's boot and the namespace, see pid_namespaces(7).
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return "{} {}".format(file.read().strip(), os.readlink("/proc/self/ns/pid"))
+    except OSError:
+        return ""
 
 
 def usable_cores() -> float:

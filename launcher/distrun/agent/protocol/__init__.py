@@ -47,6 +47,7 @@ from distrun.agent.protocol.messages import (
     TaskStarted,
     Watch,
     WatchStarted,
+    heartbeat_interval,
 )
 
 __all__ = [
@@ -91,4 +92,5 @@ __all__ = [
     "TaskStarted",
     "Watch",
     "WatchStarted",
+    "heartbeat_interval",
 ]

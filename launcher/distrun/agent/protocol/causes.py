@@ -113,6 +113,80 @@ class Code(str, Enum):
     # Decided by the plan.
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
+    # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
+    # what ssh and the login printed, and `status` or `signal` how ssh ended.
+    SSH_NOT_STARTED = "ssh_not_started"  # errno
+    SSH_OPTION_REFUSED = "ssh_option_refused"
+    SSH_CONFIGURATION_REFUSED = "ssh_configuration_refused"
+    HOST_KEY_CHANGED = "host_key_changed"  # and the command that forgets the old key
+    HOST_KEY_UNKNOWN = "host_key_unknown"
+    LOGIN_REFUSED = "login_refused"
+    SSH_NAME_NOT_RESOLVED = "ssh_name_not_resolved"
+    SSH_PORT_CLOSED = "ssh_port_closed"
+    SSH_NO_ROUTE = "ssh_no_route"
+    NO_COMMON_ALGORITHM = "no_common_algorithm"
+    BANNER_MISSING = "banner_missing"
+    SSH_TIMED_OUT = "ssh_timed_out"
+    CLOSED_BY_SSHD = "closed_by_sshd"
+    CLOSED_BY_PROXY = "closed_by_proxy"
+    JUMP_HOST_FAILED = "jump_host_failed"  # name: the jump host, if known; within: why
+    SSH_FAILED = "ssh_failed"
+    LOGIN_TIMED_OUT = "login_timed_out"  # seconds
+    PYTHON_MISSING = "python_missing"
+    PYTHON_TOO_OLD = "python_too_old"  # name: its version, if known
+    PYTHON_NOT_EXECUTABLE = "python_not_executable"
+    ACCOUNT_RUNS_NO_COMMANDS = "account_runs_no_commands"
+    INPUT_TAKEN_BY_LOGIN = "input_taken_by_login"
+    REMOTE_DISK_FULL = "remote_disk_full"
+    AGENT_NOT_STARTED = "agent_not_started"
+    AGENT_NOT_CONFIGURED = "agent_not_configured"  # name: what moves its folder; within: why
+    HOST_UNUSABLE = "host_unusable"  # host; within: why
+    HOSTS_UNUSABLE = "hosts_unusable"  # count: of all hosts; within: a HOST_UNUSABLE each
+
+    # The link to an agent was lost, or the agent ended.
+    AGENT_EXITED = "agent_exited"  # status or signal, text
+    AGENT_SHUT_DOWN = "agent_shut_down"
+    AGENT_NOT_NEEDED = "agent_not_needed"
+    AGENT_GONE = "agent_gone"  # within: why the link was lost, if known
+    AGENT_ABANDONED = "agent_abandoned"  # pid: the agent's, if known
+    SSH_ENDED = "ssh_ended"  # status or signal, text
+    SSH_NOT_ANSWERED = "ssh_not_answered"
+    SSH_NOT_ENDED = "ssh_not_ended"
+    HEARTBEAT_MISSING = "heartbeat_missing"
+    HOST_SILENT_TOO_LONG = "host_silent_too_long"  # seconds; within: as of AGENT_GONE
+
+    # The logs of a host are not all here.
+    LOG_PART_MISSING = "log_part_missing"  # path
+    LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
+    LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
+
+    # Hosts cannot have the program's files.
+    FILES_REFUSED = "files_refused"  # host, name: the variable that moves its copy; within: why
+
+    # Hosts cannot be prepared for a job, or the job cannot go on.
+    FILES_REFUSED_BY_HOSTS = "files_refused_by_hosts"  # within: a FILES_REFUSED each
+    ONE_MACHINE_TWICE = "one_machine_twice"  # host, name: the same machine's other name, port
+    PORTS_REFUSED = "ports_refused"  # host; within: a cause for each port
+    HOST_NOT_PREPARED = "host_not_prepared"  # host; within: why
+    NO_HOST_ANSWERED = "no_host_answered"
+    SEVERAL = "several"  # count: of all hosts; within: a cause for each that failed
+    SPEC_INVALID = "spec_invalid"  # text: the problem, name: what to do
+    PLAN_NOT_WRITTEN = "plan_not_written"  # path, errno
+    RECORD_NOT_WRITTEN = "record_not_written"  # path, errno, name: the variable that moves it
+    JOB_FOLDER_NOT_CREATED = "job_folder_not_created"  # path, errno
+
+    # TensorBoard ended, or was not started.
+    TENSORBOARD_WITHOUT_HOST = "tensorboard_without_host"
+    TENSORBOARD_NOT_STARTED = "tensorboard_not_started"  # errno, or within: why
+    TENSORBOARD_EXITED = "tensorboard_exited"  # status or signal, path: its log
+
+    # Somebody asked for the job's end.
+    STOPPED_BY_COMMAND = "stopped_by_command"  # name: the command
+    LAUNCH_SIGNALLED = "launch_signalled"  # signal
+    OUTPUT_READER_GONE = "output_reader_gone"
+    SUPERVISOR_SIGNALLED = "supervisor_signalled"  # signal
+    LAUNCH_COMMAND_DIED = "launch_command_died"
+
     # How a task ended. Without `task` these stand as evidence, which names the task already.
     TASK_EXITED = "task_exited"  # task, status
     TASK_KILLED = "task_killed"  # task, signal
@@ -180,7 +254,7 @@ class Code(str, Enum):
     UNCODED = "uncoded"  # text: words from a record of an earlier version
 
 
-_LISTS = ("tasks", "hosts", "addresses")
+_LISTS = ("tasks", "hosts", "addresses", "commands")
 
 
 class Cause(Struct):
@@ -200,6 +274,7 @@ class Cause(Struct):
         seconds: a length of time.
         count: how many.
         total: of how many.
+        commands: commands to try, as a shell takes them.
         version: of a program.
         expected: the version that it should have.
         hosts: names of hosts.
@@ -221,6 +296,7 @@ class Cause(Struct):
     seconds: float = 0.0
     count: int = 0
     total: int = 0
+    commands: Tuple[str, ...] = ()
     version: str = ""
     expected: str = ""
     hosts: Tuple[str, ...] = ()

@@ -190,6 +190,8 @@ class Hello(Report):
     door: str = ""
     """The socket by which to come back after a lost link, see :mod:`distrun.agent.reattach`."""
     folder: str = ""
+    pid_namespace: str = ""
+    """Where the host's process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     files: str = ""
     """Where a copy of the program's files will be, once it has been sent."""
 
@@ -205,6 +207,11 @@ class Heartbeat(Report):
     """A sign of life, now and then; the supervisor echoes it."""
 
     number: int
+
+
+def heartbeat_interval(lease: Optional[float]) -> float:
+    """Seconds between two heartbeats, for a lease of so many seconds, or without end (None)."""
+    return 10.0 if lease is None else min(10.0, lease / 8)
 
 
 class LogData(Report):
@@ -328,9 +335,10 @@ class Detach(Request):
 
 
 class StopJob(Request):
-    """Stop the job: `reason` names the command or signal. `grace` None is the spec's."""
+    """Stop the job: `cause` names the command or signal. `grace` None is the spec's."""
 
-    reason: str
+    parts: ClassVar = (("cause", Cause.from_json),)
+    cause: Cause
     signal: int
     grace: Optional[float]
     exit_code: int
@@ -354,8 +362,8 @@ class WatchStarted(Notice):
 
 
 class Refused(Notice):
-    """The job could not be made. `exit_code` is distrun's own."""
+    """The job could not be created. `exit_code` is distrun's own."""
 
-    message: str
-    hint: Optional[str]
+    parts: ClassVar = (("cause", Cause.from_json),)
+    cause: Cause
     exit_code: int

@@ -1,10 +1,10 @@
-"""The preflight of one job: it asks the hosts, in order, and has their answers judged.
+"""Questions to the hosts of a plan before the first task, for :mod:`distrun.preflight` to judge.
 
-    Listen to all -> all listen -> Dial -> all have dialled -> StopListening -> nothing listens
-    Inspect to all, beside it
+    Listen to all -> all listen -> Dial -> all have dialed -> StopListening -> nothing listens
+    Inspect to all, meanwhile
 
-So each host calls the ports of the others only while somebody is there to answer, and no task
-starts while anything but it listens on its port.
+So a host dials the ports of others only while something listens there, and no task starts while
+anything but the task listens on its port.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun import events
-from distrun.agent import protocol
-from distrun.agent.protocol import probe_messages
+from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.errors import HostError
 from distrun.plan import PROXY_VARIABLES, split_address
-from distrun.preflight import Check, Findings, Grade, HostFindings, judge
-from distrun.spec.model import ProgramKind, Sync
-from distrun.supervisor.preparation import environment
+from distrun.preflight import Answers, Check, Grade, HostAnswers, Subject, judge
+from distrun.spec.model import ProgramKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
@@ -39,17 +37,19 @@ _PYTHON = re.compile(r"python[0-9.]*")
 _OF_ONE_TASK = (
     "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS",
 )  # fmt: skip
-"""Variables in which tasks differ though they run the same; TF_CONFIG is large, too."""
+"""Variables that differ between tasks of the same program; TF_CONFIG is large, too."""
 
 
-class Preflight:
-    """Asks the hosts of a plan what a job needs to know before it starts.
+class Probe:
+    """Asks the hosts of a plan and collects their answers.
 
     Args:
-        hosts: those of them that can be asked.
-        folder: where the job's record is, or will be.
-        has_files: whether other hosts have been sent the program's files, as the spec says.
+        hosts: those of the plan that can be asked.
+        folder: where the job's record is, or would be.
         order: sends a host an order.
+        lacking_files: the hosts that a launch would first send the program's files.
+        has_own_logs: the hosts whose tasks do not write into the job's folder.
+        passed: by host, variables that its tasks get from the launching environment.
     """
 
     def __init__(
@@ -60,11 +60,15 @@ class Preflight:
         folder: Path,
         order: Callable[[str, Order], None],
         *,
-        has_files: bool = True,
+        lacking_files: Collection[str],
+        has_own_logs: Collection[str],
+        passed: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._spec = spec
         self._by_name = {host.name: host for host in spec.hosts}
-        self._has_files = has_files
+        self._lacking_files = lacking_files
+        self._has_own_logs = has_own_logs
+        self._passed = passed
         self._plan = plan
         self._hosts = hosts
         self._folder = folder
@@ -75,24 +79,24 @@ class Preflight:
         self._ports = Counter(self._addresses.values())
         self._machines = list(dict.fromkeys(split_address(each)[0] for each in self._addresses))
         self._greetings = {host: f"distrun {os.urandom(8).hex()}\n" for host in hosts}
-        self._calls = {host: self._targets(host) for host in hosts}
+        self._targets = {host: self._targets_of(host) for host in hosts}
         self._asked_at: dict[str, float] = {}
         self._clocks: dict[str, tuple[float, float]] = {}
-        self._listen_errors: dict[str, tuple[protocol.Cause, ...]] = {}
-        self._dialled: dict[str, probe_messages.Dialled] = {}
-        self._quiet: set[str] = set()
+        self._listen_errors: dict[str, tuple[Cause, ...]] = {}
+        self._dialed: dict[str, probe_messages.Dialled] = {}
+        self._stopped: set[str] = set()
         self._inspected: dict[str, probe_messages.Inspected] = {}
 
-    def begin(self) -> None:
-        """Ask the first questions; to :meth:`take` come the answers."""
+    def start(self) -> None:
+        """Ask the first questions; pass the answers to :meth:`receive`."""
         for host in self._hosts:
             self._asked_at[host] = time.time()
             self._order(host, probe_messages.Listen(self._greetings[host]))
         for host, programs in self._programs().items():
             self._order(host, probe_messages.Inspect(programs, _INSPECT_SECONDS))
 
-    def take(self, host: str, answer: Report) -> None:
-        """Take what an agent answered; what is to be asked next is asked."""
+    def receive(self, host: str, answer: Report) -> None:
+        """Note an agent's answer, and ask what follows from it."""
         if isinstance(answer, probe_messages.Listening):
             now, asked = time.time(), self._asked_at[host]
             self._clocks[host] = (answer.at - (now + asked) / 2, max(0.0, (now - asked) / 2))
@@ -100,83 +104,83 @@ class Preflight:
             if len(self._listen_errors) == len(self._hosts):
                 self._dial()
         elif isinstance(answer, probe_messages.Dialled):
-            self._dialled[host] = answer
-            self._hush_when_dialled()
+            self._dialed[host] = answer
+            self._stop_when_dialed()
         elif isinstance(answer, probe_messages.StoppedListening):
-            self._quiet.add(host)
+            self._stopped.add(host)
         elif isinstance(answer, probe_messages.Inspected):
-            self._inspected[host] = self._looked_at(host, answer)
+            self._inspected[host] = self._relevant(host, answer)
 
     @property
     def waiting_for(self) -> list[str]:
-        """The hosts that have yet to answer what they were asked last."""
+        """The hosts that have not answered the last question yet."""
         if len(self._listen_errors) < len(self._hosts):
             return [host for host in self._hosts if host not in self._listen_errors]
-        calling = [host for host, targets in self._calls.items() if targets]
-        if len(self._dialled) < len(calling):
-            return [host for host in calling if host not in self._dialled]
-        done = self._quiet & self._inspected.keys()
+        dialing = [host for host, targets in self._targets.items() if targets]
+        if len(self._dialed) < len(dialing):
+            return [host for host in dialing if host not in self._dialed]
+        done = self._stopped & self._inspected.keys()
         return [host for host in self._hosts if host not in done]
 
     def checks(self) -> tuple[Check, ...] | None:
-        """What it comes to; None while something has not been answered."""
-        if len(self._quiet & self._inspected.keys()) < len(self._hosts):
+        """Return the judgement; None while an answer is missing."""
+        if len(self._stopped & self._inspected.keys()) < len(self._hosts):
             return None
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
         judged = judge(
-            Findings(
-                hosts=tuple(self._findings(host) for host in self._hosts),
+            Answers(
+                hosts=tuple(self._answers(host) for host in self._hosts),
                 owners=self._addresses,
                 machines=tuple(self._machines),
                 digest=_digest(script) if is_script else "",
-                is_sent=self._spec.program.sync is not Sync.OFF,
+                sync=self._spec.program.sync.value,
                 job_folder=str(self._folder),
                 job_disk=_free(self._folder),
             )
         )
-        return (*judged, *dict.fromkeys(self._not_looked_at()))
+        return (*judged, *dict.fromkeys(self._uninspected()))
 
-    def _not_looked_at(self) -> Iterator[Check]:
-        """What hosts have not been sent; a launch looks at it when they have."""
+    def _uninspected(self) -> Iterator[Check]:
+        """The programs that a launch would send first, and inspect then."""
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
         for task in self._plan.tasks:
-            if task.host not in self._hosts or not self._lacks_files(task):
+            if task.host not in self._hosts or task.host not in self._lacking_files:
                 continue
             if is_script or self._needs_files(task):
-                what = self._spec.program.target if is_script else task.argv[0]
+                path = self._spec.program.target if is_script else task.argv[0]
                 yield Check(
                     host=task.host,
-                    subject="script" if is_script else "program",
+                    subject=Subject.SCRIPT if is_script else Subject.PROGRAM,
                     grade=Grade.NOTE,
-                    text=f"{what} was not looked at: a launch sends it first",
+                    cause=Cause(Code.NOT_SENT_YET, path=path),
                 )
 
-    def _findings(self, host: str) -> HostFindings:
+    def _answers(self, host: str) -> HostAnswers:
         offset, tolerance = self._clocks[host]
-        return HostFindings(
+        return HostAnswers(
             host=host,
-            offset=offset,
-            tolerance=tolerance,
+            clock_offset=offset,
+            clock_tolerance=tolerance,
             listen_errors=self._listen_errors[host],
-            dialled=self._dialled.get(host),
-            calls=sum(len(target.ports) for target in self._calls[host]),
+            dialled=self._dialed.get(host),
+            calls=sum(len(target.ports) for target in self._targets[host]),
             ports=self._ports[host],
             inspected=self._inspected[host],
         )
 
-    def _looked_at(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
-        if not any(each.is_local for each in self._spec.hosts if each.name == host):
+    def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
+        if host in self._has_own_logs:
             return answer
-        # Logs go into the job's folder here, which is looked at for itself.
+        # Its logs are in the job's folder, which is inspected on its own.
         workdirs = {program.workdir for program in answer.programs}
         disks = [disk for disk in answer.disks if disk.folder in workdirs]
         return probe_messages.Inspected(answer.programs, disks, answer.failure)
 
     # The network ---------------------------------------------------------------------------
 
-    def _targets(self, host: str) -> list[probe_messages.Target]:
-        """Every port of the others; its own where tasks there have to reach each other."""
+    def _targets_of(self, host: str) -> list[probe_messages.Target]:
+        """The ports of all other hosts, and its own if tasks there must reach each other."""
         targets: dict[tuple[str, str], probe_messages.Target] = {}
         for address, owner in self._addresses.items():
             if owner != host or self._ports[host] > 1:
@@ -186,20 +190,20 @@ class Preflight:
         return list(targets.values())
 
     def _dial(self) -> None:
-        for host, targets in self._calls.items():
+        for host, targets in self._targets.items():
             if targets:
                 self._order(host, probe_messages.Dial(targets, _DIAL_SECONDS))
-        self._hush_when_dialled()
+        self._stop_when_dialed()
 
-    def _hush_when_dialled(self) -> None:
-        if len(self._dialled) == sum(bool(targets) for targets in self._calls.values()):
+    def _stop_when_dialed(self) -> None:
+        if len(self._dialed) == sum(bool(targets) for targets in self._targets.values()):
             for host in self._hosts:
                 self._order(host, probe_messages.StopListening())
 
     # Programs ------------------------------------------------------------------------------
 
     def _programs(self) -> dict[str, list[probe_messages.Program]]:
-        """What is run on each host, tasks that run the same once."""
+        """The programs of each host; tasks that run the same one count once."""
         asked: dict[str, dict[object, probe_messages.Program]] = {host: {} for host in self._hosts}
         for task in self._plan.tasks:
             if task.host not in asked or self._needs_files(task):
@@ -209,22 +213,19 @@ class Preflight:
             asked[task.host].setdefault(key, program)
         return {host: list(programs.values()) for host, programs in asked.items()}
 
-    def _lacks_files(self, task: TaskPlan) -> bool:
-        return not self._has_files and not self._by_name[task.host].is_local
-
     def _needs_files(self, task: TaskPlan) -> bool:
-        """Whether the program itself is one of the files that its host has not been sent."""
+        """Whether the program itself is a file that its host has not been sent yet."""
         is_command = self._spec.program.kind is ProgramKind.COMMAND
         is_sent = is_command and "/" in task.argv[0] and not os.path.isabs(task.argv[0])
-        return is_sent and self._lacks_files(task)
+        return is_sent and task.host in self._lacking_files
 
     def _program(self, task: TaskPlan) -> probe_messages.Program:
         kind = self._spec.program.kind
-        lacks_files = self._lacks_files(task)
+        lacks_files = task.host in self._lacking_files
         has_script = kind is ProgramKind.SCRIPT and not lacks_files
         head = 2 if has_script else 1
-        env = environment(self._spec, task)
-        # Else it is in the copy.
+        env = {**task.env, **self._passed[task.host]}
+        # Otherwise the folder is in the copy of the files.
         is_on_host = task.workdir in (self._spec.program.workdir, self._by_name[task.host].workdir)
         return probe_messages.Program(
             argv=list(task.argv[:head]),
@@ -243,16 +244,17 @@ class Preflight:
 
 
 def failure(checks: tuple[Check, ...]) -> HostError | None:
-    """Why the job cannot start; None where it can."""
-    failed = [check.sentence for check in checks if check.grade is Grade.FAILED]
+    """Return why the job cannot start; None if it can."""
+    failed = [check for check in checks if check.grade is Grade.FAILED]
     if not failed:
         return None
-    more = f", and {len(failed) - 1} more (`distrun events`)" if len(failed) > 1 else ""
-    return HostError(f"the preflight failed: {failed[0]}{more}")
+    first = failed[0]
+    cause = Cause(Code.PREFLIGHT_FAILED, host=first.host, within=(first.cause,), count=len(failed))
+    return HostError(cause=cause)
 
 
 def record(checks: tuple[Check, ...], at: float) -> Iterator[events.Event]:
-    """What of it belongs in the job's record: all that is not good, and the sum."""
+    """Return the events for the record: everything that is not good, and the totals."""
     found: Counter[Grade] = Counter(check.grade for check in checks)
     for check in checks:
         if check.grade in (Grade.WARNING, Grade.FAILED):
@@ -260,9 +262,8 @@ def record(checks: tuple[Check, ...], at: float) -> Iterator[events.Event]:
                 at=at,
                 host=check.host,
                 subject=check.subject,
-                grade=check.grade.value,
-                text=check.sentence,
-                advice=check.advice,
+                grade=check.grade,
+                cause=check.cause,
             )
     yield events.PreflightEnded(
         at=at,
@@ -285,7 +286,7 @@ def _digest(path: str) -> str:
 
 
 def _free(folder: Path) -> int | None:
-    """Bytes free where a folder is or will be."""
+    """The free bytes on the disk of a folder that exists or will."""
     for place in (folder, *folder.parents):
         with contextlib.suppress(OSError):
             found = os.statvfs(place)
