@@ -18,8 +18,8 @@ from distrun.verdict.model import Verdict
 class Event:
     """Something that happened; `at` is Unix time in seconds.
 
-    What two of them have in common stands here once: made for each kind, it would take half of
-    the time that a command needs to start.
+    The methods are written here once. Generated for each kind, they would take half of the time
+    that a command needs to start.
     """
 
     at: float
@@ -36,6 +36,8 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobCreated(Event):
+    """The supervisor has created the job's folder. The first event of every record."""
+
     job_id: str
     name: str
     strategy: str
@@ -71,7 +73,7 @@ class HostReady(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class HostLost(Event):
-    """The host's agent is gone, and nothing of its tasks is left there."""
+    """The host's agent has ended or is out of reach for good; none of its tasks runs any more."""
 
     host: str
     cause: Cause
@@ -79,7 +81,7 @@ class HostLost(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LinkLost(Event):
-    """The way to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
+    """The link to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
 
     host: str
     cause: Cause
@@ -87,14 +89,14 @@ class LinkLost(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LinkRestored(Event):
-    """The way is there again; what happened meanwhile follows."""
+    """The link is restored. The events of the meantime follow."""
 
     host: str
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LogsIncomplete(Event):
-    """The logs of a host's tasks are not all on this machine."""
+    """Parts of the logs of a host's tasks are missing on this machine."""
 
     host: str
     cause: Cause
@@ -102,7 +104,7 @@ class LogsIncomplete(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SyncStarted(Event):
-    """The host is sent those of the program's files that it lacks; sizes in bytes."""
+    """The transfer of the program's files that a host lacks has started. Sizes in bytes."""
 
     host: str
     files: int
@@ -113,7 +115,7 @@ class SyncStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Synced(Event):
-    """The host has a copy of the program's files, whole; so much of it was sent."""
+    """The host has all of the program's files. `files` and `size` (bytes) were sent."""
 
     host: str
     files: int
@@ -122,7 +124,7 @@ class Synced(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class FilesPreserved(Event):
-    """Tasks have written files into that copy: they are kept on the host, in `folder`."""
+    """Tasks wrote files into the host's copy of the program's files; they are kept in `folder`."""
 
     host: str
     folder: str
@@ -132,7 +134,7 @@ class FilesPreserved(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class HostFault(Event):
-    """The host's agent cannot go on and is ending its tasks."""
+    """The host's agent has failed and is stopping its tasks."""
 
     host: str
     cause: Cause
@@ -140,7 +142,10 @@ class HostFault(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRecord:
-    """A planned task, as far as the job's state needs it."""
+    """A planned task, as far as the job's state needs it.
+
+    `proxied` is set if its environment sends gRPC to a proxy instead of its peers.
+    """
 
     name: str
     role: str
@@ -152,24 +157,26 @@ class TaskRecord:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobPlanned(Event):
+    """Every task has its host, its port and its command."""
+
     tasks: tuple[TaskRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightSkipped(Event):
-    """The hosts were not tried out before the first task, as the launch command was told."""
+    """The hosts were not checked before the first task, as `--no-preflight` asked."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightStarted(Event):
-    """So many hosts are being tried out."""
+    """The checks of so many hosts have started."""
 
     hosts: int
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightFound(Event):
-    """A check of the preflight that ended with a warning or failed."""
+    """A check of a host that did not pass. `grade` is WARNING or FAILED."""
 
     host: str
     subject: Subject
@@ -179,7 +186,7 @@ class PreflightFound(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightEnded(Event):
-    """The hosts have been tried out. `checks` are how many things were looked at."""
+    """All checks of the hosts have ended; the numbers of all, the failed, and the warnings."""
 
     checks: int
     failed: int
@@ -188,7 +195,7 @@ class PreflightEnded(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Aborted(Event):
-    """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
+    """The job cannot start or go on: a port is taken, a plan is impossible, a disk is full."""
 
     cause: Cause
     exit_code: int
@@ -196,6 +203,8 @@ class Aborted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskStarted(Event):
+    """The task's program is being executed."""
+
     task: str
     attempt: int
     pid: int
@@ -203,6 +212,8 @@ class TaskStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskNotStarted(Event):
+    """The task's program could not be executed."""
+
     task: str
     attempt: int
     cause: Cause
@@ -210,10 +221,13 @@ class TaskNotStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskExited(Event):
-    """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not.
+    """A task's first process exited, by `code` or by `signal`; other processes may remain.
 
-    `oom` tells why it is thought that the kernel killed it for want of memory; `suspended`: it
-    stood still when it was told to stop; `was_told`: that had reached it before it exited.
+    Attributes:
+        lived: seconds by the host's monotonic clock, which does not jump as `at` may.
+        oom: what shows that the kernel killed it because memory ran out.
+        suspended: whether it was suspended (SIGSTOP) when distrun stopped it.
+        was_told: whether distrun's order to stop reached its agent before it exited.
     """
 
     task: str
@@ -228,13 +242,15 @@ class TaskExited(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskEnded(Event):
+    """No process of the attempt is left."""
+
     task: str
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskReported(Event):
-    """What a task has last said of itself through DISTRUN_NOTIFY, recorded before its exit."""
+    """The last progress that a task reported through DISTRUN_NOTIFY, recorded before its exit."""
 
     task: str
     values: dict[str, str]
@@ -242,9 +258,12 @@ class TaskReported(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class RestartPlanned(Event):
-    """What has been decided after a failure: these tasks start again, in `delay` seconds at least.
+    """A restart was decided after a failure.
 
-    `left` is how many more restarts they may have; `is_free` where this one was not counted.
+    Attributes:
+        delay: the seconds after which the tasks start again at the earliest.
+        is_free: whether it does not count against `restart.max`.
+        left: how many counted restarts are left.
     """
 
     number: int
@@ -318,7 +337,7 @@ class TimedOut(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class VerdictReached(Event):
-    """What a failure was, once all it concerns has ended: before a restart, or a job's end."""
+    """A failure was analyzed: before a restart, or at the job's end."""
 
     verdict: Verdict
 
@@ -356,6 +375,8 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobEnded(Event):
+    """Nothing of the job is left. The last event of a record."""
+
     outcome: Outcome
 
 
@@ -373,7 +394,7 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def encode(event: Event) -> dict[str, Any]:
-    """An event as the JSON object that the record and `distrun events --json` hold."""
+    """Return an event as the JSON object in the record."""
     return {"event": type(event).__name__, **to_json(event)}
 
 
@@ -382,4 +403,7 @@ def decode(record: dict[str, Any]) -> Event | None:
     kind = _KINDS.get(record.get("event", ""))
     if "cause" not in record and ("reason" in record or "how" in record):  # of an earlier version
         record = {**record, "cause": record.get("reason", record.get("how"))}
+    if kind is PreflightFound and "text" in record:  # likewise, with the host in the text
+        cause = Cause(Code.UNCODED, host=record["host"], text=record["text"])
+        record = {**record, "cause": cause.to_json()}
     return None if kind is None else from_json(kind, record)

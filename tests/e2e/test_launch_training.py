@@ -35,7 +35,7 @@ def train(distrun: Distrun, small_mnist: Path, tmp_path: Path) -> Callable[..., 
     # fmt: off
     arguments = [
         "--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "saved"),
-        "--steps-per-epoch", "20", "--checkpoint-every", "4",
+        "--model", "cnn", "--batch-size", "16", "--steps-per-epoch", "8", "--checkpoint-every", "4",
     ]
     # fmt: on
 

@@ -16,7 +16,7 @@ from harness.training import held_port
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PLAIN = Path(__file__).parent / "plain"
-SHORT = ["--epochs", "2", "--steps-per-epoch", "4"]
+SHORT = ["--epochs", "2", "--steps-per-epoch", "4", "--model", "cnn", "--batch-size", "16"]
 PATIENT = ["--set", "timeouts.grace=100s"]
 """What an evaluator has to come to its end in, on a machine that others use too."""
 

@@ -15,10 +15,12 @@ import pytest
 
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import alive
+from harness.requirements import reason
 from harness.waiting import wait_until
 
 installed = pytest.mark.skipif(
-    find_spec("tensorboard") is None, reason="TensorBoard is not installed (an extra)"
+    find_spec("tensorboard") is None,
+    reason=reason("TensorBoard is not installed", "pip install tensorboard"),
 )
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.05; done"
 

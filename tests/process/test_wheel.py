@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-# One process has them all, when several run tests: what they share takes long to make.
-pytestmark = pytest.mark.xdist_group("wheel")
 ROOT = Path(__file__).resolve().parents[2]
 
 SPEC = """\

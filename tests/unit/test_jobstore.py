@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,42 +23,6 @@ STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
 @pytest.fixture(params=["plain", STRANGE, "/".join(["deep" * 20] * 3)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> JobStore:
     return JobStore(tmp_path / request.param)
-
-
-# Holds a job's lock in a process of its own, as its supervisor does, until its input ends.
-HOLDER = """
-import sys
-from pathlib import Path
-from distrun import jobstore
-folder = jobstore.JobFolder(Path(sys.argv[1]))
-jobstore.create(folder, b"name: x\\n")
-server = folder.listen()
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-class Holder:
-    def __init__(self, folder: JobFolder) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(folder.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"ready\n"
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-@pytest.fixture
-def holders() -> Iterator[list[Holder]]:
-    made: list[Holder] = []
-    yield made
-    for holder in made:
-        holder.kill()
 
 
 def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
@@ -145,29 +106,6 @@ def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore) -> None:
         store.find("nothing")
     assert "a file" not in [folder.job_id for folder in store.folders()]
     assert ".new-half" not in [folder.job_id for folder in store.folders()]
-
-
-def test_the_lock_tells_whether_a_supervisor_lives(store: JobStore, holders: list[Holder]) -> None:
-    folder = store.new_folder("mnist")
-    assert folder.supervisor_pid() is None
-    holders.append(Holder(folder))
-    assert folder.supervisor_pid() == holders[0].process.pid
-    assert [each.path for each in store.running()] == [folder.path]
-    with pytest.raises(OSError, match="temporarily unavailable"):
-        folder.take_lock()
-    holders[0].kill()
-    assert folder.supervisor_pid() is None
-    assert store.running() == []
-
-
-def test_its_socket_is_reached_whatever_its_path(store: JobStore, holders: list[Holder]) -> None:
-    folder = store.new_folder("mnist")
-    holders.append(Holder(folder))
-    connection = folder.connect()
-    assert connection is not None
-    connection.close()
-    holders[0].kill()
-    assert folder.connect() is None
 
 
 def test_a_folder_appears_whole_or_not_at_all(store: JobStore) -> None:

@@ -26,6 +26,7 @@ from distrun.lifecycle import (
     replay,
 )
 from distrun.strategies import Success
+from harness.examples import examples
 from harness.values import not_none
 
 from .histories import GRACE, MWM, PS, Job, because, running, timer, told
@@ -461,7 +462,7 @@ EVALUATOR_KILLED = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(history=histories())
 @example(
     history=(

@@ -32,6 +32,7 @@ from distrun.lifecycle import (
 )
 from distrun.spec.model import RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Success
+from harness.examples import examples
 
 from .histories import because, timer
 
@@ -308,7 +309,7 @@ def check_budgets(history: list[events.Event], policy: RestartSpec) -> None:
             assert in_a_row <= MOST_FREE_IN_A_ROW
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_whatever_happens_the_guarantees_hold(data: st.DataObject) -> None:
     strategy, success, names = data.draw(st.sampled_from(JOBS))

@@ -91,7 +91,7 @@ def _killed_from_outside(cause: Cause) -> str:
 
 
 def _killed_advice(cause: Cause) -> str:
-    advice = "somebody or something sent it that signal: a scheduler, a person, a script"
+    advice = "somebody sent it that signal: a scheduler, a person, a script"
     if cause.signal != 9:
         return advice
     return (
@@ -534,9 +534,9 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.JOB_SUCCEEDED: lambda _: "it succeeded",
     Code.JOB_STOPPED: lambda c: f"stopped by {_inner(c)}",
     Code.RESTARTS_USED_UP: _restarts_used_up,
-    Code.RESTART_EXCLUDED: lambda c: f"{_inner(c)}, after which restart.never_on wants no restart",
+    Code.RESTART_EXCLUDED: lambda c: f"{_inner(c)}, after which restart.never_on allows no restart",
     Code.RESTART_IMPOSSIBLE: lambda c: (
-        f"{_inner(c)}; {c.task} cannot start again there, as it should after {_inner(c, 1)}"
+        f"{_inner(c)}; {c.task} cannot restart there, as it must after {_inner(c, 1)}"
     ),
     Code.HOST_LOST: lambda c: f"{c.host} was lost: {_inner(c)}",
     Code.HOST_FAILED: lambda c: f"{c.host} cannot go on: {_inner(c)}",
@@ -547,9 +547,9 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.RUN_TIMED_OUT: lambda c: f"it ran longer than timeouts.run, {c.seconds:g} s",
     Code.STALLED: lambda c: f"no progress within timeouts.stall, {c.seconds:g} s",
     # What a verdict has found.
-    Code.COLLECTIVES_LATE: _found("made its strategy after TensorFlow was in use"),
+    Code.COLLECTIVES_LATE: _found("created its strategy after TensorFlow was in use"),
     Code.KERAS_3_USED: _found("used Keras 3 with a strategy that needs Keras 2"),
-    Code.TF_CONFIG_MISMATCH: _found("has a TF_CONFIG that does not fit that of the others"),
+    Code.TF_CONFIG_MISMATCH: _found("has a TF_CONFIG that does not match that of the others"),
     Code.TF_CONFIG_REFUSED: _found("has a TF_CONFIG that TensorFlow does not accept"),
     Code.MODULE_NOT_RUNNABLE: _found("has no program to run"),
     Code.MODULE_NOT_IMPORTED: _found("could not import a module"),
@@ -573,22 +573,22 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
         f"{_subject(c)}ran out of memory: the kernel's OOM killer ended it on {c.host}"
     ),
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
-    Code.PREEMPTED: lambda c: f"{_subject(c)}was told to end from outside: it {_exit(c)}",
+    Code.PREEMPTED: lambda c: f"{_subject(c)}was preempted: it {_exit(c)}",
     Code.CRASHED: _crash,
     Code.SHELL_FAILED: lambda c: (
-        f"{_subject(c)}exited {c.status}, as a shell does that cannot run a program"
+        f"{_subject(c)}exited {c.status}, as a shell does if it cannot run a program"
     ),
-    Code.EXITED_BY_ITSELF: lambda c: f"{_subject(c)}exited {c.status} by its own decision",
+    Code.EXITED_BY_ITSELF: lambda c: f"{_subject(c)}exited {c.status} by itself",
     Code.EXITED_WHILE_NEEDED: _found("exited 0 while the others still needed it"),
-    Code.SUSPENDED: _found("stood still: it was suspended"),
+    Code.SUSPENDED: _found("did not run: it was suspended"),
     Code.NOT_ANSWERING: _found("no longer answered"),
     Code.SERVED_ELSEWHERE: lambda c: (
-        f"{_subject(c)}served at {c.text} instead of {c.name}: its TF_CONFIG does not fit that of "
-        "the others"
+        f"{_subject(c)}served at {c.text} instead of {c.name}: its TF_CONFIG does not match "
+        "that of the others"
     ),
     Code.WAITED_FOR_OTHERS: lambda c: (
         f"{_subject(c)}waited for {c.text} tasks to connect, but the job has {c.count}: its "
-        "TF_CONFIG does not fit that of the others"
+        "TF_CONFIG does not match that of the others"
     ),
     Code.BEHIND_PROXY: lambda c: (
         f"{_subject(c)}reaches its peers only through a proxy: {_inner(c)}"
@@ -744,12 +744,12 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
     Code.HOST_LOST: _HOST,
     Code.HOST_FAILED: _HOST,
     Code.STALLED: (
-        "the logs end with where each thread of each task stood; a longer first step or "
+        "the logs end with where each thread of each task was; a longer first step or "
         "evaluation needs a longer timeouts.stall"
     ),
     # What a verdict has found.
     Code.COLLECTIVES_LATE: (
-        "make MultiWorkerMirroredStrategy at the top of the script, before any tensor, variable, "
+        "create MultiWorkerMirroredStrategy at the top of the script, before any tensor, variable, "
         "dataset or model, and before anything that lists devices"
     ),
     Code.KERAS_3_USED: (
@@ -763,7 +763,7 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
     Code.MODULE_NOT_RUNNABLE: "check `program.module`: it must be importable where the tasks run",
     Code.MODULE_NOT_IMPORTED: (
         "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
-        "`program.python`; modules of your own must lie in the script's folder or PYTHONPATH"
+        "`program.python`; modules of your own must be in the script's folder or PYTHONPATH"
     ),
     Code.LIBRARY_NOT_LOADED: (
         "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
@@ -778,7 +778,7 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
     Code.PERMISSION_REFUSED: _OWNER,
     Code.GPU_MEMORY_EXHAUSTED: (
         "use a smaller batch or model, give each task a GPU of its own (`gpus` of its role), or "
-        "set TF_FORCE_GPU_ALLOW_GROWTH=true where several share one"
+        "set TF_FORCE_GPU_ALLOW_GROWTH=true if several share one"
     ),
     Code.MEMORY_EXHAUSTED: _LESS_MEMORY,
     Code.KILLED_FOR_MEMORY: (
@@ -796,17 +796,17 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
         "or check how it is sharded"
     ),
     Code.VALUES_NOT_FINITE: (
-        "lower the learning rate, clip gradients, or look at the sample that did it"
+        "lower the learning rate, clip gradients, or inspect the sample that caused it"
     ),
     Code.PROXY_ANSWERED: _PROXY,
     Code.BEHIND_PROXY: _PROXY,
     Code.PEERS_LOST: ("check the network between the hosts, and what the other tasks printed last"),
     Code.EXCEPTION_RAISED: lambda c: f"see its traceback: distrun logs -t {c.task}",
-    Code.INTERRUPTED: "somebody or something sent it SIGINT: a scheduler, a shell, a person",
+    Code.INTERRUPTED: "somebody sent it SIGINT: a scheduler, a shell, a person",
     Code.KILLED_FROM_OUTSIDE: _killed_advice,
     Code.PREEMPTED: (
-        "somebody or something sent it SIGTERM, perhaps a scheduler that needs the machine; with "
-        f"`restart` in the spec such an end costs no restart after {LIVED_LONG:g} s of life or a "
+        "somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with `restart` in "
+        f"the spec, a preempted task costs no restart after {LIVED_LONG:g} s of life or a "
         "step reported through DISTRUN_NOTIFY"
     ),
     Code.CRASHED: lambda c: (

@@ -25,6 +25,17 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState, TaskState
 
+_CAUSE_KEYS: dict[type, str] = {
+    **dict.fromkeys(
+        (
+            *(events.HostLost, events.LinkLost, events.LogsIncomplete, events.HostFault),
+            *(events.Aborted, events.TaskNotStarted, events.StopRequested),
+        ),
+        "reason",
+    ),
+    events.TensorBoardEnded: "how",
+}
+"""The keys under which programs find the cause of these events in words."""
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
 
@@ -195,8 +206,9 @@ def json_with_words(value: Any) -> Any:
     for name in (each.name for each in dataclasses.fields(value)):
         inner = getattr(value, name)
         if isinstance(inner, Cause):
-            shown[name] = cause_text(inner)
-            shown[f"{name}_code"] = inner.to_json()
+            key = _CAUSE_KEYS.get(type(value), name)
+            shown[key] = cause_text(inner)
+            shown[f"{key}_code"] = inner.to_json()
         elif isinstance(inner, tuple):
             shown[name] = [json_with_words(each) for each in inner]
         else:

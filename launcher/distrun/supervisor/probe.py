@@ -20,7 +20,9 @@ from distrun import events
 from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.errors import HostError
 from distrun.plan import PROXY_VARIABLES, split_address
-from distrun.preflight import Answers, Check, Grade, HostAnswers, Subject, judge
+from distrun.preflight import Check, Grade, Subject
+from distrun.preflight.answers import Answers, HostAnswers
+from distrun.preflight.judgement import judge
 from distrun.spec.model import ProgramKind
 
 if TYPE_CHECKING:

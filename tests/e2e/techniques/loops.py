@@ -199,7 +199,7 @@ for path, model, says in (
     assert code == 65, (path, said, errors)
     assert errors[-1].startswith("error: "), errors
     assert says in errors[-1], errors
-synthetic.load = lambda: synthetic.draw(10, 10)
+synthetic.load = lambda *_: synthetic.draw(10, 10, variants=1)
 code, _, errors = run("--data", "synthetic", "--evaluate", f"{RESULTS}/two-for", "--model", "cnn")
 assert code == 65
 assert "it was trained with --data mnist, not synthetic" in errors[-1], errors

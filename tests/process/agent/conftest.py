@@ -15,6 +15,7 @@ from harness.agents import (
     MakeHost,
     python38,
 )
+from harness.requirements import skip
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def any_host(
     if request.param == "python 3.8":
         python = python38()
         if python is None:
-            pytest.skip("no python3.8 here")
+            skip("there is no Python 3.8", "pyenv install 3.8")
         monkeypatch.setattr(sys, "executable", python)
     host = make_host()
     monkeypatch.undo()

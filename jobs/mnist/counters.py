@@ -1,4 +1,4 @@
-"""How far a run is: numbers of Python's own, which a checkpoint holds too."""
+"""How far a run has come: Python numbers that are saved in its checkpoints."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import tensorflow as tf
 _NUMBERS = ("epoch", "step", "epoch_images", "total_steps", "images_seen")
 
 
-class Position(tf.train.experimental.PythonState):  # type: ignore[misc]
-    """Counted in Python: variables would have to be written at each step, and read again."""
+class Counters(tf.train.experimental.PythonState):  # type: ignore[misc]
+    """Counts in Python: variables would have to be written and read again at each step."""
 
     def __init__(self) -> None:
         super().__init__()
         self.epoch = 0
-        """Epochs finished."""
+        """Finished epochs."""
         self.step = 0
-        """Steps done of the epoch after them."""
+        """Finished steps of the current epoch."""
         self.epoch_images = 0
-        """Images seen in these steps."""
+        """Images in those steps."""
         self.total_steps = 0
         self.images_seen = 0
 
@@ -27,14 +27,14 @@ class Position(tf.train.experimental.PythonState):  # type: ignore[misc]
         return f"epoch {self.epoch + 1}, after step {self.step}"
 
     def count_steps(self, steps: int, images: int) -> None:
-        """Takes note of steps that have been trained, and of the images they saw."""
+        """Counts finished steps and the images in them."""
         self.step += steps
         self.total_steps += steps
         self.epoch_images += images
         self.images_seen += images
 
     def begin_epoch(self) -> None:
-        """Takes note that an epoch is over."""
+        """Counts a finished epoch."""
         self.epoch += 1
         self.step = self.epoch_images = 0
 

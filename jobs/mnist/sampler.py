@@ -1,9 +1,10 @@
-"""The order in which a run goes over its images: batches of indices, the same on every worker.
+"""The order of the images in a run: batches of indices, the same on every worker.
 
-A batch is (indices (b,), weights (b,)), b being the global batch. In the mean loss over the b
-places an image counts with its weight: 1, but in a smaller batch, whose k < b images are padded
-with others of weight 0, b / k. So the loss of a step is the mean over the images it has, whatever
-their number and wherever the padding comes to lie, and no replica is ever without images.
+A batch is (indices (b,), weights (b,)), where b is the size of the global batch. The mean loss over
+its b places multiplies each image's loss by its weight. The weight is 1 in a full batch. A smaller
+batch of k < b images is padded with images of weight 0, and its own images get the weight b / k. So
+the loss of a step is the mean over its images, however many there are and wherever the padding is,
+and every replica always has images.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _FOREVER = np.iinfo(np.int64).max
 
 
 def endless(count: int, *, seed: int, start: int, global_batch: int) -> tf.data.Dataset:
-    """Full batches only: one goes on where the other ended, from one permutation into the next.
+    """Full batches only, without end: permutations of all images, one after the other.
 
     Args:
         count: how many images there are.
@@ -32,13 +33,13 @@ def endless(count: int, *, seed: int, start: int, global_batch: int) -> tf.data.
 
 
 def passes(count: int, *, seed: int, epoch: int, start: int, global_batch: int) -> tf.data.Dataset:
-    """A permutation of all images an epoch, in batches of which the last may be smaller.
+    """One permutation of all images per epoch. The last batch of an epoch may be smaller.
 
     Args:
         count: how many images there are.
         seed: of the permutations.
-        epoch: the one to begin in, from 0.
-        start: how many images of it the run has seen before.
+        epoch: the first epoch, counted from 0.
+        start: how many images of that epoch the run has seen before.
         global_batch: images in a step over all replicas.
     """
 
@@ -54,7 +55,7 @@ def passes(count: int, *, seed: int, epoch: int, start: int, global_batch: int) 
 
 
 def padded(indices: tf.Tensor, global_batch: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """A batch of at most so many indices as one of exactly so many, with weights."""
+    """Pads a batch to the size of the global batch; returns its indices and weights."""
     found = tf.size(indices)
     missing = global_batch - found
     weight = tf.cast(global_batch, tf.float32) / tf.cast(found, tf.float32)

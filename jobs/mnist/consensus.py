@@ -1,4 +1,4 @@
-"""What the workers of a cluster tell each other, beside gradients."""
+"""Checks that all workers of a cluster run with the same settings, and a barrier for them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class DisagreementError(Exception):
-    """The workers were not started for the same run: the text says in what they differ."""
+    """The workers have different settings: the message says which."""
 
 
-def terms(arguments: Arguments, digits: Digits) -> dict[str, int | str]:
-    """What the workers that train together must have in common, by its names."""
+def run_settings(arguments: Arguments, digits: Digits) -> dict[str, int | str]:
+    """The settings that all workers must share, by name."""
     asked, every = arguments, arguments.checkpoint_every
     return {
         "data": digits.fingerprint,
@@ -45,10 +45,10 @@ def terms(arguments: Arguments, digits: Digits) -> dict[str, int | str]:
 
 
 def agree(strategy: tf.distribute.Strategy, task: Task, values: Mapping[str, int | str]) -> None:
-    """Checks that all workers have the same values, before they train on different ones.
+    """Checks that all workers have the same values. All must call it.
 
     Raises:
-        DisagreementError: they differ; raised on all of them.
+        DisagreementError: they differ. Raised on all workers.
     """
     if task.trainers == 1:
         return
@@ -60,7 +60,7 @@ def agree(strategy: tf.distribute.Strategy, task: Task, values: Mapping[str, int
         if len(set(numbers)) > 1
     ]
     if different:
-        _linger(strategy)
+        _confirm_gather(strategy)
         raise DisagreementError(
             f"the workers differ in {', '.join(different)}: "
             "give all of them the same arguments and data, and a --checkpoint-dir they share"
@@ -75,26 +75,26 @@ def _shown(mine: int | str, of_all: list[int]) -> str:
     return ", ".join(map(str, of_all)) if isinstance(mine, int) else f"here {mine}"
 
 
-def meet(strategy: tf.distribute.Strategy, task: Task) -> None:
-    """Waits until all workers are here: none may leave while another still needs it."""
+def barrier(strategy: tf.distribute.Strategy, task: Task) -> None:
+    """Waits for all workers. None may exit while another still communicates with it."""
     if task.trainers > 1:
         _gather(strategy, [0])
-        _linger(strategy)
+        _confirm_gather(strategy)
 
 
-def _linger(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have what was gathered last; to be called before this one leaves.
+def _confirm_gather(strategy: tf.distribute.Strategy) -> None:
+    """Waits until all workers have received the last gather; call it before this worker exits.
 
-    Who has the others' numbers could be gone before they have its own. So all gather once more: who
-    comes to the end of that knows that all came to the end of the one before, which is what counts;
-    it may itself break off because somebody has left.
+    A worker that has received the others' numbers could exit before they receive its own. So all
+    gather once more: when that returns, all have finished the gather before. The second gather
+    itself may fail, because a peer has already exited. That does no harm.
     """
     with contextlib.suppress(tf.errors.OpError):
         _gather(strategy, [0])
 
 
 def _gather(strategy: tf.distribute.Strategy, mine: list[int]) -> list[list[int]]:
-    """Returns every replica's numbers, in the replicas' order."""
+    """Returns the numbers of every replica, in the order of the replicas."""
 
     def gather() -> tf.Tensor:
         return strategy.gather(strategy.run(lambda: tf.constant([mine], tf.int64)), axis=0)

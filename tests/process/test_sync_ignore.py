@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrun.sync.file_selection import FileSelection
+from harness.examples import examples
+from harness.requirements import missing
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is to be compared with")
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason=str(missing(["git"])))
 
 TREE = (
     "a.log", "a.py", "b.txt", "build/out.bin", "build/keep/k.py", "data/raw/x.csv", "data/y.csv",
@@ -81,7 +83,7 @@ def test_each_pattern_means_what_it_means_to_git(repository: Path) -> None:
         same_as_git(repository, {"": pattern})
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(top=LINES, doc=LINES)
 def test_so_do_patterns_of_several_files_together(repository: Path, top: str, doc: str) -> None:
     same_as_git(repository, {"": top, "doc": doc})
