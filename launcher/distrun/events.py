@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from distrun.agent.protocol.causes import Cause  # at run time too: distrun.codec reads the hints
+from distrun.agent.protocol.causes import (  # at run time too: distrun.codec reads the hints
+    Cause,
+    Code,
+)
 from distrun.codec import from_json, to_json
 from distrun.preflight.checks import Grade, Subject
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
