@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.command import Distrun
+from harness.preloaded import PreloadedPython
 from harness.training import MAIN, Alone, RunPython, Workers, notified
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
@@ -167,18 +168,19 @@ def test_sigterm_in_an_epochs_loop_and_in_fit(
 SPEC = """\
 name: fit
 strategy: parameter_server
-cluster: {chief: 1, worker: 1, ps: 1}
+cluster: {{chief: 1, worker: 1, ps: 1}}
 program:
   script: mnist
+  python: {python}
   args: [--fit, --epochs, 2, --steps-per-epoch, all, --batch-size, 300, --checkpoint-dir, saved,
     --export-dir, model, --variable-partitioner, fixed_shards, --shards, 2]
 """
 
 
 def test_fit_on_parameter_servers(
-    distrun: Distrun, run_python: RunPython, small_mnist: Path
+    distrun: Distrun, preloaded: PreloadedPython, run_python: RunPython, small_mnist: Path
 ) -> None:
-    (distrun.cwd / "job.yaml").write_text(SPEC)
+    (distrun.cwd / "job.yaml").write_text(SPEC.format(python=preloaded.interpreter))
     done = distrun("launch", "job.yaml", "--", "--data-dir", str(small_mnist), timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     said = [line.partition("| ")[2] for line in done.stdout.splitlines() if "chief:0" in line]

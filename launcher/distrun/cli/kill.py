@@ -127,12 +127,12 @@ class _WaitView:
 
     def on_event(self, event: Event) -> None:
         from distrun import events
-        from distrun.cli.event_text import logs_incomplete_text
+        from distrun.cli.event_text import event_text
 
         if isinstance(event, events.LinkLost):
             self._print_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):
-            console.print_message(logs_incomplete_text(event))
+            console.print_message(event_text(event) or "")
 
     def _print_lost(self, host: str) -> None:
         if host in self._printed or not self._waits:
