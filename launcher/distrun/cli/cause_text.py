@@ -452,7 +452,7 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     ),
     Code.PYTHON_MISSING: lambda c: f"there is no python3 on it{_ssh(c)}",
     Code.PYTHON_TOO_OLD: lambda c: (
-        f"its python3 is {f'{c.name}, ' if c.name else ''}too old for distrun's agent"
+        f"{f'python3 is {c.name},' if c.name else 'its python3 is'} too old for distrun's agent"
     ),
     Code.PYTHON_NOT_EXECUTABLE: lambda c: f"its python3 cannot be executed{_ssh(c)}",
     Code.ACCOUNT_RUNS_NO_COMMANDS: lambda c: f"its account runs no commands{_ssh(c)}",

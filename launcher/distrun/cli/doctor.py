@@ -104,8 +104,7 @@ class _StatusLine:
     """Shows the current step on stderr, if that is a terminal; the report goes to stdout."""
 
     def __init__(self) -> None:
-        from distrun.cli.terminal import Terminal
-        from distrun.session import Output
+        from distrun.cli.terminal import Output, Terminal
 
         self._terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
         self._started = time.monotonic()

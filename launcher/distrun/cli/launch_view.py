@@ -10,7 +10,7 @@ from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, check_text
 from distrun.cli.event_text import event_text
 from distrun.cli.progress import progress_words
-from distrun.cli.terminal import Terminal
+from distrun.cli.terminal import Output, Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
 from distrun.lifecycle import TaskPhase
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol.file_messages import TransferProgress
     from distrun.lifecycle import JobState
-    from distrun.session import Output
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
