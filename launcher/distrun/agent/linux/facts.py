@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
-from typing import List, Sequence
+from typing import Dict, List, Sequence
 
-from distrun.agent.protocol import PROTOCOL, Hello
+from distrun.agent.structs import Struct
 
 _NVIDIA_SMI_SECONDS = 20
 
 
-def hello(variables: Sequence[str] = ()) -> Hello:
-    """This host's facts as the agent reports them, and those variables that are set here."""
-    return Hello(
-        protocol=PROTOCOL,
-        pid=os.getpid(),
+class HostFacts(Struct):
+    """What this process finds on its host; `environ` has only the variables that are set."""
+
+    hostname: str
+    python: str
+    cores: float
+    gpus: List[int]
+    environ: Dict[str, str]
+
+
+def read(variables: Sequence[str] = ()) -> HostFacts:
+    """Read the facts of this host, and the values of those variables."""
+    return HostFacts(
         hostname=socket.gethostname(),
         python=".".join(str(part) for part in sys.version_info[:3]),
         cores=usable_cores(),
         gpus=gpus(),
-        at=time.time(),
         environ={name: os.environ[name] for name in variables if name in os.environ},
     )
 

@@ -7,10 +7,15 @@ for a job on one machine needs neither.
 """
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.agent.protocol.messages import (
+from distrun.agent.protocol.constants import (
+    EXIT_NO_AGENT,
+    KILL_GRACE,
     LOG_OVERHEAD,
     PROTOCOL,
     UNSENT_REPORTS,
+    heartbeat_interval,
+)
+from distrun.agent.protocol.messages import (
     Ack,
     AgentExiting,
     Configure,
@@ -50,6 +55,8 @@ from distrun.agent.protocol.messages import (
 )
 
 __all__ = [
+    "EXIT_NO_AGENT",
+    "KILL_GRACE",
     "LOG_OVERHEAD",
     "PROTOCOL",
     "UNSENT_REPORTS",
@@ -91,4 +98,5 @@ __all__ = [
     "TaskStarted",
     "Watch",
     "WatchStarted",
+    "heartbeat_interval",
 ]

@@ -18,6 +18,8 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import EXIT_NO_AGENT
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
@@ -28,8 +30,8 @@ EXIT_TOO_OLD = 67
 _OLDEST = (3, 8)
 _WITHOUT_DOCSTRINGS = 2
 _SOURCES = Path(__file__).parents[3]
-_REATTACH = ("distrun", "distrun.agent", "distrun.agent.reattach", "distrun.agent.reattach_client")
-"""The modules that hand a new connection over to a running agent."""
+_REATTACH = ("distrun", "distrun.agent", "distrun.agent.reattach")
+"""The modules that pass a new connection to a running agent."""
 
 _FIRST = """\
 import os, sys
@@ -80,13 +82,15 @@ del block, inflate
 
 def agent(mark: bytes) -> bytes:
     """What starts an agent that says `mark` before all else."""
-    return _bootstrap(_agent_modules(), f"from distrun.agent.remote import main\nmain({mark!r})\n")
+    start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
+    return _bootstrap(_agent_modules(), start)
 
 
 def knock(mark: bytes, token: str) -> bytes:
     """What hands a new ssh over to the running agent with that token."""
     return _bootstrap(
-        _REATTACH, f"from distrun.agent.reattach_client import main\nmain({mark!r}, {token!r})\n"
+        _REATTACH,
+        f"from distrun.agent.reattach import main\nmain({mark!r}, {token!r}, {EXIT_NO_AGENT})\n",
     )
 
 

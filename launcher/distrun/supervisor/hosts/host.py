@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
-from distrun.agent.protocol import file_messages
+from distrun.agent.protocol import EXIT_NO_AGENT, file_messages
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.agent.protocol.framing import Damage
 from distrun.agent.protocol.outbox import Outbox
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.file_sender import Sender
     from distrun.supervisor.hosts.link import Listener
 
-EXIT_NO_AGENT = 66  # as distrun.agent.reattach_client has it, and what it says then
 _NO_AGENT = "distrun: its agent is gone"
 _MOST_TRIES = 4
 _PAUSE_BEFORE_A_TRY = 0.5
@@ -397,7 +396,7 @@ class RemoteHost:
             self._give_up(Diagnosis(cause_text(message.cause), _NO_ROOM_HINT))
         else:
             if isinstance(message, protocol.Hello):
-                self._door = message.door
+                self._door = message.token
                 self._be_up()
                 self._follow_logs()
             elif isinstance(message, file_messages.FilesRequested) and self._sender is not None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import heartbeat_interval
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.diagnosis import Diagnosis
     from distrun.supervisor.hosts.host import RemoteHost
 
-LONGEST_PAUSE = 10.0
-_BEATS_A_LEASE = 8  # as distrun.agent.lease has it
+LONGEST_PAUSE = heartbeat_interval(None)
 _SILENT_BEATS = 2.5
 
 
@@ -52,8 +53,7 @@ class Pulse:
     """
 
     def __init__(self, lease: float | None) -> None:
-        interval = LONGEST_PAUSE if lease is None else min(LONGEST_PAUSE, lease / _BEATS_A_LEASE)
-        self._silence = interval * _SILENT_BEATS
+        self._silence = heartbeat_interval(lease) * _SILENT_BEATS
         self._lease = lease
         self._heard: float | None = None
 
