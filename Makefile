@@ -18,7 +18,7 @@ export DATA_DIR
 endif
 export PYTHON
 
-.PHONY: help demo test lint smoke faults results docs clean distclean venv
+.PHONY: help demo test check lint smoke faults results docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -34,8 +34,11 @@ demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute o
 	fi; \
 	exec "$(VENV)/bin/python" -m distrun launch templates/multi_worker_mirrored.yaml "$$@"
 
-test: lint ## check style and types, then run all tests, the fast ones first
-	@"$(VENV)/bin/python" -m pytest -n 2 --dist loadgroup $(ARGS)
+test: lint ## check style and types, then run all tests (several minutes)
+	@"$(VENV)/bin/python" -m pytest -n 3 $(ARGS)
+
+check: lint ## check style and types, then run the unit tests with fewer examples (half a minute)
+	@"$(VENV)/bin/python" -m pytest -n 2 -q --hypothesis-profile=quick $(ARGS) tests/unit
 
 lint: venv ## run ruff and mypy
 	@"$(VENV)/bin/python" -m ruff check .

@@ -19,12 +19,13 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import psutil
 import pytest
 
 from harness.command import Distrun, Json, Status
+from harness.examples import register_profiles
 from harness.processes import alive
+from harness.requirements import left_out
 from harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,15 +34,7 @@ LEFT_BEHIND_AFTER = 30.0
 """Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
 
-# How long an example takes tells how busy the machine is. Tests that have health checks of their
-# own left out leave out this one as well.
-hypothesis.settings.register_profile(
-    "any machine",
-    parent=hypothesis.settings.default,
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("any machine")
+register_profiles()
 
 # What is started is to find what it finds in most shells, wherever the tests are run.
 for _name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
@@ -162,7 +155,7 @@ def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import synthetic
 
     folder = tmp_path_factory.mktemp("small-mnist")
-    digits = synthetic.draw(2000, 101)
+    digits = synthetic.draw(2000, 101, variants=8)
     np.savez(
         folder / "mnist.npz",
         x_train=digits.train_images,
@@ -173,21 +166,36 @@ def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the tables that tests have made, also where pytest-xdist ran them."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Generator[None]:
+    """Print the tables that tests have made, and as the last line which tests were left out.
+
+    Tests that pytest-xdist ran elsewhere are included.
+    """
     for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
         for name, lines in report.user_properties:
             if name == "table" and report.when == "call":
                 terminalreporter.write_sep("-", report.nodeid)
                 terminalreporter.write_line(lines)
+    yield
+    line = left_out(report.longrepr[2] for report in terminalreporter.getreports("skipped"))
+    if line is not None:
+        terminalreporter.write_line(line)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests that share a network of hosts to one process, when several run tests."""
-    for item in items:
-        if item.path.is_relative_to(ROOT / "tests" / "ssh"):
-            item.add_marker(pytest.mark.xdist_group("ssh"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        from harness.schedule import rank
+
+        items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    # Markers of pytest-xdist do not group tests with pytest 9.2: it ignores the names they set.
+    from harness.schedule import Schedule
+
+    return Schedule(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from digits import TITLES, Bytes, DataError, Digits, check, missing, tell_apart
+from digits import TITLES, Bytes, DataError, Digits, check, check_is_dataset, missing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,7 +133,7 @@ def _digits(
     try:
         check("training", train_images, train_labels)
         check("test", test_images, test_labels)
-        tell_apart(dataset, train_labels)
+        check_is_dataset(dataset, train_labels)
     except DataError as error:
         raise DataError(f"{place} is no {TITLES[dataset]}: {error}") from None
     return Digits(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-import origin
-import scratch
-from folders import FolderError
-from writing import writing
+import checkpoint_metadata
+import temp_dirs
+from directories import DirectoryError
+from io_errors import explained_io_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ def listed(folder: Path) -> list[str] | None:
     return paths or None
 
 
-def _mend_list(folder: Path) -> None:
+def _repair_list(folder: Path) -> None:
     """Writes TensorFlow's list anew where it is lost or garbled: saving goes on from it."""
     if listed(folder) is not None:
         return
@@ -90,12 +90,12 @@ class Checkpoints:
     ) -> None:
         self.folder = folder
         self._checkpoint, self._arguments = checkpoint, arguments
-        self._scratch = None if task.is_chief else scratch.folder_of(task, folder)
+        self._temp_dir = None if task.is_chief else temp_dirs.of_task(task, folder)
         if task.is_chief:
-            _mend_list(folder)
+            _repair_list(folder)
         self._manager = tf.train.CheckpointManager(
             checkpoint,
-            str(self._scratch or folder),
+            str(self._temp_dir or folder),
             max_to_keep=arguments.max_to_keep if task.is_chief else 1,
         )
 
@@ -108,9 +108,9 @@ class Checkpoints:
         paths = saved(self.folder)
         for path in paths:
             try:
-                origin.check(path, self._arguments, origin.TRAINING)
+                checkpoint_metadata.check(path, self._arguments, checkpoint_metadata.TRAINING)
                 self._checkpoint.restore(path).assert_existing_objects_matched()
-            except origin.ForeignError as error:
+            except checkpoint_metadata.MismatchError as error:
                 raise CheckpointError(
                     f"{path} cannot be resumed from: {error}; ask for the same, or name another "
                     "--checkpoint-dir"
@@ -130,17 +130,17 @@ class Checkpoints:
         """Saves; all workers must call it at the same step.
 
         Raises:
-            FolderError: it cannot be written; what was saved before is still there.
+            DirectoryError: it cannot be written; what was saved before is still there.
         """
-        folder = self._scratch or self.folder
+        folder = self._temp_dir or self.folder
         try:
-            with writing("checkpoint", folder):
+            with explained_io_errors("checkpoint", folder):
                 self._manager.save()
-        except FolderError:
-            scratch.remove_half_saved(folder)
+        except DirectoryError:
+            temp_dirs.remove_partial_checkpoints(folder)
             raise
 
-    def tidy(self) -> None:
+    def remove_temp_dir(self) -> None:
         """Removes what a worker that is not the chief has saved."""
-        if self._scratch is not None:
-            scratch.remove(self._scratch)
+        if self._temp_dir is not None:
+            temp_dirs.remove(self._temp_dir)

@@ -83,7 +83,7 @@ def check(name: str, images: npt.NDArray[np.generic], labels: npt.NDArray[np.gen
         raise DataError(f"the {name} images are all black")
 
 
-def tell_apart(dataset: str, train_labels: npt.NDArray[np.generic]) -> None:
+def check_is_dataset(dataset: str, train_labels: npt.NDArray[np.generic]) -> None:
     """Refuses one data set in the place of the other.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a checkpoint is worth on the test images, found without any strategy."""
+"""Evaluates checkpoints on the test images, without a strategy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+import checkpoint_metadata
 import inputs
-import origin
 from checkpoints import UNUSABLE, CheckpointError, listed, problem_of, saved
 from state import State
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Of one checkpoint."""
+    """The test result of one checkpoint."""
 
     name: str
     epoch: int
-    """Epochs finished."""
+    """Finished epochs."""
     step: int
-    """Steps done of the epoch after them."""
+    """Finished steps of the epoch after them."""
     total_steps: int
     accuracy: float
     loss: float
@@ -39,10 +39,10 @@ class Result:
 
 
 class Evaluation:
-    """Evaluates checkpoints, whichever strategy saved them."""
+    """Evaluates checkpoints of any strategy."""
 
     def __init__(self, digits: Digits, arguments: Arguments) -> None:
-        """Makes a model to restore into.
+        """Builds the model.
 
         Args:
             digits: the test half is used.
@@ -52,7 +52,7 @@ class Evaluation:
         self._arguments = arguments
         self._state = State(strategy, arguments, arguments.batch_size)
         self._checkpoint = tf.train.Checkpoint(
-            model=self._state.model, position=self._state.position
+            model=self._state.model, position=self._state.counters
         )
         self._test_step = tf.function(lambda images: self._state.test_on(next(images)))
         self._images, self._steps = inputs.test_iterator(strategy, digits)
@@ -65,10 +65,10 @@ class Evaluation:
         """
         state = self._state
         try:
-            origin.check(path, self._arguments, origin.EVALUATION)
-            # Its optimizer and its training metrics are not wanted, its model is, wholly.
+            checkpoint_metadata.check(path, self._arguments, checkpoint_metadata.EVALUATION)
+            # The whole model must be restored; the optimizer and training metrics are ignored.
             self._checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
-        except (*UNUSABLE, origin.ForeignError) as error:
+        except (*UNUSABLE, checkpoint_metadata.MismatchError) as error:
             raise CheckpointError(f"{path} cannot be restored: {problem_of(error)}") from error
         state.test_accuracy.reset_state()
         state.test_loss.reset_state()
@@ -76,21 +76,21 @@ class Evaluation:
             self._test_step(self._images)
         return Result(
             name=Path(path).name,
-            epoch=state.position.epoch,
-            step=state.position.step,
-            total_steps=state.position.total_steps,
+            epoch=state.counters.epoch,
+            step=state.counters.step,
+            total_steps=state.counters.total_steps,
             accuracy=float(state.test_accuracy.result()),
             loss=float(state.test_loss.result()),
         )
 
 
 def newest_in(folder: Path) -> str | None:
-    """The newest checkpoint whose files are there, by its path."""
+    """The path of the newest checkpoint whose files exist."""
     return _newest(saved(folder))
 
 
 def newest_whole_in(folder: Path) -> str | None:
-    """The same of those that are not just being saved; none where TensorFlow's list is lost."""
+    """The same, without one that is still being saved. None if TensorFlow's list is lost."""
     return _newest(listed(folder) or [])
 
 
@@ -99,7 +99,7 @@ def _newest(paths: list[str]) -> str | None:
 
 
 def found(asked: Path) -> str:
-    """The checkpoint that is meant by its own path, or by that of its folder: there the newest.
+    """The checkpoint with this path, or the newest one in this folder.
 
     Raises:
         CheckpointError: there is none.

@@ -1,4 +1,4 @@
-"""The evaluator: follows the checkpoints that others save, and ends after the last one."""
+"""The evaluator: evaluates each checkpoint that others save, and exits after the last one."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from arguments import Arguments
     from digits import Digits
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class Evaluator:
-    """Evaluates the newest checkpoint whenever there is a new one, without any strategy."""
+    """Evaluates the newest checkpoint whenever there is a new one, without a strategy."""
 
     def __init__(
         self, digits: Digits, folder: Path, arguments: Arguments, say: Callable[[str], None]
     ) -> None:
-        """Takes what the training tasks were given too.
+        """Builds the model.
 
         Args:
             digits: the test half is used.
-            folder: where the chief saves.
-            arguments: the checkpoint that has as many epochs as they say is the last one.
-            say: told each result in a line.
+            folder: the chief's checkpoints.
+            arguments: those of the training tasks. The checkpoint with all their epochs is the
+                last one.
+            say: called with one line per result.
         """
         self._digits, self._folder, self._say = digits, folder, say
         self._epochs = arguments.epochs
@@ -41,30 +42,30 @@ class Evaluator:
 
     @property
     def headline(self) -> str:
-        """What is evaluated on what, in one line."""
+        """One line that names the checkpoints and the data."""
         return (
             f"evaluator: follows the checkpoints in {self._folder} to epoch {self._epochs}; data: "
             f"{self._digits.source}, {len(self._digits.test_images):,} images"
         )
 
     def run(self) -> None:
-        """Evaluates, until the checkpoint of the last epoch has been."""
+        """Evaluates checkpoints, up to that of the last epoch."""
         seen, epoch = None, 0
         while epoch < self._epochs:
             newest = newest_whole_in(self._folder)
             if newest in {None, seen}:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
                 continue
             try:
                 epoch = self._evaluate(newest)
             except CheckpointError as error:
                 if newest != newest_whole_in(self._folder):
-                    continue  # the chief has removed it meanwhile, for newer ones
+                    continue  # the chief has removed it, because there are newer ones
                 self._say(str(error))
             seen = newest
 
     def _evaluate(self, path: str) -> int:
-        """Evaluates one checkpoint; returns how many epochs it holds."""
+        """Evaluates one checkpoint; returns its number of finished epochs."""
         started = time.monotonic()
         result = self._evaluation.of(path)
         self._say(str(result))

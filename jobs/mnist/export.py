@@ -1,4 +1,4 @@
-"""The trained model as a SavedModel, which needs nothing of this job to be loaded."""
+"""Exports the trained model as a SavedModel, which can be loaded without this job."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from folders import try_out
+from directories import check_writable
 
 _MARK = "saved_model.pb"
 
 
 class ExportError(Exception):
-    """The model cannot be exported there: the text says why."""
+    """The model cannot be exported there: the message says why."""
 
 
 def check(folder: Path) -> None:
-    """Checks that a model can be written to a folder, before there is one; needs no TensorFlow.
+    """Checks, before training, that a model can be written to a folder; needs no TensorFlow.
 
     Raises:
-        ExportError: what is there is no model, or cannot be replaced.
-        FolderError: nothing can be written beside it.
+        ExportError: the folder has other content, or cannot be replaced.
+        DirectoryError: its parent cannot be written to.
     """
     if folder.name in {"", ".."} or os.path.ismount(folder):
         raise ExportError(
@@ -33,21 +33,20 @@ def check(folder: Path) -> None:
         raise ExportError(f"--export-dir {folder} is there, and is no folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _MARK).exists():
         raise ExportError(f"--export-dir {folder} holds other things than a SavedModel")
-    try_out("--export-dir", folder.parent)
+    check_writable("--export-dir", folder.parent)
 
 
 def export(model: Any, plain: Any, folder: Path) -> None:
-    """Writes the model, whole or not at all.
+    """Writes the complete model, or nothing.
 
-    Reading the layers' variables needs no other worker (reading metrics would), so the chief does
-    this alone. They are copied into a model without a strategy: else the SavedModel would have
-    the devices of the training in it, and the parts into which parameter servers divide a
-    variable.
+    Only the chief calls this: unlike metrics, the variables of layers can be read without other
+    workers. They are copied to a model without a strategy. Otherwise, the SavedModel would contain
+    the training's devices, and the parts into which parameter servers divide a variable.
 
     Args:
         model: the trained one.
-        plain: another of the same kind, made outside of every strategy.
-        folder: takes the place of a SavedModel that is there.
+        plain: a model of the same kind, built without a strategy.
+        folder: the target. A SavedModel that is there is replaced.
 
     Raises:
         ExportError: it cannot be written.
@@ -62,9 +61,9 @@ def export(model: Any, plain: Any, folder: Path) -> None:
     )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-            new, old = Path(scratch, "new"), Path(scratch, "old")
-            copied = tf.train.Checkpoint(layers=model.layers).write(str(Path(scratch, "layers")))
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+            new, old = Path(temporary, "new"), Path(temporary, "old")
+            copied = tf.train.Checkpoint(layers=model.layers).write(str(Path(temporary, "layers")))
             tf.train.Checkpoint(layers=plain.layers).read(copied).assert_consumed()
             tf.saved_model.save(served, str(new), signatures={"serving_default": served.__call__})
             umask = os.umask(0)

@@ -1,9 +1,9 @@
-"""Training by Model.fit in the place of the custom loop; all else of a run stays the same.
+"""Training by Model.fit instead of the custom loop; the rest of a run stays the same.
 
-Keras has the steps: gradients, loss and metrics are made from what the model is compiled with.
-What a run does at the end of an epoch (test, tell, save) is done by a callback, for Keras's own
-evaluation and checkpoints would make a new distributed iterator each epoch, or save what the
-custom loop cannot resume from. Started again, either goes on where the other stopped.
+Keras runs the steps: it computes gradients, loss and metrics from the settings of `compile`. At the
+end of each epoch a callback tests, reports and saves. Keras's own evaluation would make a new
+distributed iterator each epoch, and the custom loop could not resume from Keras's own checkpoints.
+Each of the two can resume where the other stopped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from state import State
 
-_LOOK_SECONDS = 0.02
-"""Between two looks at whether an epoch's steps are done, on parameter servers."""
+_POLL_SECONDS = 0.02
+"""Seconds between two checks whether an epoch's steps are done, on parameter servers."""
 
 
 class CountedAccuracy(tf_keras.metrics.SparseCategoricalAccuracy):  # type: ignore[misc]
-    """In which each image counts once, whatever its weight in the loss; padding does not."""
+    """Accuracy that counts each image once, whatever its weight in the loss, and no padding."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         once = None if sample_weight is None else tf.sign(sample_weight)
@@ -38,9 +38,9 @@ class CountedAccuracy(tf_keras.metrics.SparseCategoricalAccuracy):  # type: igno
 
 
 class _Steps(tf_keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells the run of each step; Keras on parameter servers allows no such callback."""
+    """Reports each step to the run. Keras does not allow this callback on parameter servers."""
 
-    _supports_tf_logs = True  # else Keras waits for each step, to make its loss a number
+    _supports_tf_logs = True  # otherwise Keras waits for each step to convert its loss
 
     def __init__(self, trained: Callable[[tf.Tensor], None]) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class _Steps(tf_keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class _Epochs(tf_keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells the run of each epoch: its loss and accuracy."""
+    """Reports the loss and accuracy of each epoch to the run."""
 
     def __init__(self, trained: Callable[[float, float], None]) -> None:
         super().__init__()
@@ -62,10 +62,10 @@ class _Epochs(tf_keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def compile_for_fit(strategy: tf.distribute.Strategy, state: State) -> None:
-    """Has the model trained by the state's optimizer for the objective of the custom loop.
+    """Compiles the model for the optimizer and the objective of the custom loop.
 
-    Keras divides the loss by the places in the global batch, as State does, and adds the
-    regularization's share itself.
+    Keras divides the loss by the size of the global batch, as State does, and adds each replica's
+    share of the regularization.
     """
     with strategy.scope():
         state.model.compile(
@@ -76,12 +76,12 @@ def compile_for_fit(strategy: tf.distribute.Strategy, state: State) -> None:
 
 
 def run_steps_by(run: Callable[..., Any], model: Any) -> None:
-    """Has `run(step, iterator)` called in the place of each `step(iterator)` of Model.fit."""
+    """Makes Model.fit call `run(step, iterator)` instead of `step(iterator)`."""
     make = model.make_train_function
 
     def make_train_function(force: bool = False) -> Any:
         if model.train_function is not None and not force:
-            return model.train_function  # of an earlier fit
+            return model.train_function  # from an earlier fit
         train = make(force)
         return lambda iterator: run(train, iterator)
 
@@ -89,30 +89,30 @@ def run_steps_by(run: Callable[..., Any], model: Any) -> None:
 
 
 class _Fit(Training):
-    """What fit is given, and when, whichever the strategy."""
+    """Calls Model.fit; common to all strategies."""
 
     def _train(self) -> None:
-        # An epoch that was stopped is finished first: all of one fit have the same steps.
-        if self._state.position.step:
+        # Finish an interrupted epoch first: all epochs of one fit have the same number of steps.
+        if self._state.counters.step:
             self._finish_epoch()
-        if self._state.position.epoch < self._arguments.epochs:
+        if self._state.counters.epoch < self._arguments.epochs:
             self._fit(until=self._arguments.epochs)
 
     def _finish_epoch(self) -> None:
-        epoch = self._state.position.epoch + 1
+        epoch = self._state.counters.epoch + 1
         if self._steps_left:
             self._fit(until=epoch)
             return
-        # What is asked for now is less than was trained.
+        # This launch asks for fewer steps than are trained already.
         self._say(f"epoch {epoch}/{self._arguments.epochs} has all its steps already")
         self._close_epoch()
 
     def _fit(self, until: int) -> None:
-        """Trains epochs from where the run is, each of as many steps as the first has left."""
+        """Trains up to epoch `until`. Each epoch has the steps that are left in the current one."""
         self._state.model.fit(
             self._fitted_data(),
             steps_per_epoch=self._steps_left,
-            initial_epoch=self._state.position.epoch,
+            initial_epoch=self._state.counters.epoch,
             epochs=until,
             callbacks=self._callbacks(),
             verbose=0,
@@ -120,11 +120,11 @@ class _Fit(Training):
 
     @abstractmethod
     def _fitted_data(self) -> Any:
-        """The run's batches from where it is now, in the form that fit takes."""
+        """The batches that the run has not seen yet, in the form that fit takes."""
 
     @abstractmethod
     def _callbacks(self) -> list[Any]:
-        """Those that tell the run what has been trained; called at the start of each fit."""
+        """The callbacks that report to the run. Called at the start of each fit."""
 
 
 class SynchronousFit(_Fit, SynchronousTraining):
@@ -137,7 +137,7 @@ class SynchronousFit(_Fit, SynchronousTraining):
         run_steps_by(self._preemption.run, self._state.model)
 
     def _fitted_data(self) -> Any:
-        self._datasets.append(self._training_dataset())  # kept: deleting one stalls
+        self._datasets.append(self._training_dataset())  # kept, because deleting one stalls
         return self._datasets[-1]
 
     def _callbacks(self) -> list[Any]:
@@ -146,23 +146,23 @@ class SynchronousFit(_Fit, SynchronousTraining):
 
     def _start_clock(self) -> None:
         self._started = time.monotonic()
-        self._first_image = self._state.position.images_seen
+        self._first_image = self._state.counters.images_seen
 
     def _count_fitted_step(self, loss: tf.Tensor) -> None:
-        """Called after each step; the loss is the mean over the epoch so far."""
-        self._say_first(1)
+        """Called after each step. The loss is the mean over the epoch so far."""
+        self._report_first_step(1)
         self._count_steps(1)
         speed = self._speed(self._started, self._first_image)
-        self._tell(self._state.position.epoch + 1, loss, speed)
+        self._report_progress(self._state.counters.epoch + 1, loss, speed)
         if self._tracing and self._steps_left:
             self._start_clock()
         self._tracing = False
         every = self._arguments.checkpoint_every.steps
-        if every and self._state.position.step % every == 0 and self._steps_left:
+        if every and self._state.counters.step % every == 0 and self._steps_left:
             self._save()
 
     def _mean(self, loss: tf.Tensor) -> float:
-        # Keras sums over the workers what each of them has: the mean over all.
+        # Keras sums the means of all workers.
         return float(loss) / self._task.trainers
 
     def _end_fitted_epoch(self, loss: float, accuracy: float) -> None:
@@ -171,10 +171,10 @@ class SynchronousFit(_Fit, SynchronousTraining):
 
 
 class AsynchronousFit(_Fit, AsynchronousTraining):
-    """Model.fit on ParameterServerStrategy: Keras schedules the steps, and shows epochs only."""
+    """Model.fit on ParameterServerStrategy: Keras schedules the steps and reports only epochs."""
 
     _in_epoch = False
-    """Whether steps have been scheduled that are not counted in the position."""
+    """Whether steps have been scheduled that are not counted yet."""
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -194,21 +194,21 @@ class AsynchronousFit(_Fit, AsynchronousTraining):
         self._started = time.monotonic()
 
     def _schedule(self, step: Callable[[Any], Any], iterator: Any) -> Any:
-        """Schedules a step; returns after an epoch's last one when all are done.
+        """Schedules a step. After the last step of an epoch, waits until all are done.
 
-        Keras would wait for them where a SIGTERM could not be acted on.
+        Keras would also wait, but then SIGTERM could not interrupt it.
 
         Raises:
-            Preempted: the chief was told to end. What was trained of this epoch is lost: no one
-                knows which of its steps have been done.
+            Preempted: the chief received SIGTERM. The steps of this epoch are lost, because nobody
+                knows which of them are done.
         """
-        if self._told_to_end.is_set():
+        if self._shutdown_requested.is_set():
             raise Preempted
         self._in_epoch = True
         scheduled = step(iterator)
         self._to_schedule -= 1
         while not (self._to_schedule or self._coordinator.done()):
-            if self._told_to_end.wait(_LOOK_SECONDS):
+            if self._shutdown_requested.wait(_POLL_SECONDS):
                 raise Preempted
         return scheduled
 

@@ -1,4 +1,4 @@
-"""The images as tf.data pipelines, distributed: each replica gets its part of every batch."""
+"""Distributed tf.data pipelines of images: each replica gets its part of every batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-import order
+import sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,17 +44,16 @@ def training_dataset(
     global_batch: int,
     how: str,
 ) -> Any:
-    """Returns the one distributed dataset of the whole run; it has no end.
+    """Returns one distributed dataset for the whole run; it has no end.
 
-    Its elements are (images (b, 28, 28, 1) in 0..1, labels (b,), weights (b,)). Which images are
-    in a global batch is `batches`'s alone, so the same global batch gives the same training on
-    any number of workers, by either way of distributing; a resumed run goes on where the stopped
-    one was.
+    Its elements are (images (b, 28, 28, 1) from 0 to 1, labels (b,), weights (b,)). Only `batches`
+    decides which images are in a global batch. So the training is the same on any number of workers
+    and with either way of distributing, and a resumed run continues where the stopped one was.
 
     Args:
         strategy: distributes them.
         digits: the training half is used.
-        batches: makes the order of the run, as `order` has it; the same on every worker.
+        batches: makes the batches of `sampler`; the same on every worker.
         global_batch: images in a step over all replicas.
         how: `from_function` or `distribute`.
     """
@@ -72,11 +71,10 @@ def training_dataset(
 def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> Any:
     """Distributes a dataset of global batches.
 
-    TensorFlow cuts each batch into one piece for each replica, and with the policy DATA each
-    worker takes of the pieces those that are its own: together the replicas have just the global
-    batch. With OFF each worker would take all pieces, one after the other: every image on every
-    worker, and a step of two workers twice the same half of a batch. FILE needs files, and AUTO
-    would come to DATA by failing to find any.
+    TensorFlow cuts each batch into one piece per replica. With the policy DATA, each worker takes
+    its own pieces, so all replicas together have exactly the global batch. With OFF, each worker
+    would take all pieces one after the other, and a step of two workers would train twice on the
+    same half of a batch. FILE needs files. AUTO would find no files and use DATA.
     """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
@@ -84,23 +82,23 @@ def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> An
 
 
 def looked_up(batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
-    """The images and labels that each batch of indices names, with their weights."""
+    """The images and labels of each batch of indices, with their weights."""
     return (
         batches.map(
             lambda at, weights: (_floats(tf.gather(pixels, at)), tf.gather(labels, at), weights)
         )
-        # Known to be endless, it needs no agreement between the workers at each step on
-        # whether anyone has a batch left.
+        # If the dataset is known to be endless, the workers need not agree at each step whether
+        # anyone has a batch left.
         .apply(tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY))
         .prefetch(tf.data.AUTOTUNE)
     )
 
 
 def test_iterator(strategy: tf.distribute.Strategy, digits: Digits) -> tuple[Any, int]:
-    """Returns (iterator, steps of one round): (images, labels, weights) of the whole test set.
+    """Returns (an iterator over the test set, the number of steps for one pass).
 
-    The same iterator serves every evaluation. What is missing to fill the last step on every
-    replica is padded with images of weight 0.
+    Its elements are (images, labels, weights). The same iterator serves every evaluation. The last
+    step is padded with images of weight 0.
     """
     count = len(digits.test_images)
     replicas = strategy.num_replicas_in_sync
@@ -112,7 +110,7 @@ def test_iterator(strategy: tf.distribute.Strategy, digits: Digits) -> tuple[Any
         pixels, labels = _constants(digits.test_images, digits.test_labels)
 
         rounds = tf.data.Dataset.range(count).batch(global_batch).repeat()
-        batches = rounds.map(lambda at: order.padded(at, global_batch))
+        batches = rounds.map(lambda at: sampler.padded(at, global_batch))
         return looked_up(part(batches, context, global_batch), pixels, labels)
 
     return iter(strategy.distribute_datasets_from_function(pipeline)), steps
@@ -121,7 +119,7 @@ def test_iterator(strategy: tf.distribute.Strategy, digits: Digits) -> tuple[Any
 def part(
     batches: tf.data.Dataset, context: tf.distribute.InputContext, global_batch: int
 ) -> tf.data.Dataset:
-    """Of each global batch the worker's own part, in pieces of one replica each."""
+    """The worker's own part of each global batch, in one piece per replica."""
     per_worker = global_batch // context.num_input_pipelines
     first = context.input_pipeline_id * per_worker
     per_replica = context.get_per_replica_batch_size(global_batch)

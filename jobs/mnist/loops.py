@@ -1,7 +1,7 @@
-"""The ways to go over the distributed dataset; whichever it is, the same is trained.
+"""The loops over the distributed dataset. All of them train the same.
 
-Each has one iterator for the whole run, kept until the process ends: a new one each epoch stalls
-two workers for 5 to 15 seconds, while the old one is deleted.
+Each has one iterator for the whole run and keeps it until the process ends. With a new iterator per
+epoch, two workers stall for 5 to 15 seconds while the old one is deleted.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from preemption import Preemption
 
 Batch = Any
-"""A global batch, as each replica's part of it."""
+"""A global batch, as one part for each replica."""
 
 
 class Loop(Protocol):
-    """Trains steps in calls of TensorFlow, between which the run can be stopped or saved."""
+    """Trains steps in calls of TensorFlow. The run can stop or save between two calls."""
 
     def run(self, steps: int) -> Iterator[tuple[int, tf.Tensor]]:
-        """Trains so many steps, and says after each call: (its steps, loss of the last one).
+        """Trains so many steps; yields (its steps, the loss of the last one) after each call.
 
         Raises:
-            Preempted: in the place of a call.
+            Preempted: instead of a call.
         """
         ...
 
 
 class ForLoop:
-    """`for batch in dataset`: each batch comes to Python and is passed to the step."""
+    """`for batch in dataset`: Python receives each batch and passes it to the step."""
 
     def __init__(
         self, dataset: Any, train_step: Callable[[Batch], tf.Tensor], preemption: Preemption
@@ -48,7 +48,7 @@ class ForLoop:
 
 
 class IteratorLoop:
-    """A fixed number of steps, each of which takes the next batch itself."""
+    """A fixed number of steps. Each takes the next batch from the iterator itself."""
 
     def __init__(
         self, dataset: Any, train_step: Callable[[Batch], tf.Tensor], preemption: Preemption
@@ -63,7 +63,7 @@ class IteratorLoop:
 
 
 class EpochLoop:
-    """The epoch's steps inside one tf.function, as many in a call as may be."""
+    """The steps of an epoch inside one tf.function, up to `steps_per_call` of them in a call."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class EpochLoop:
         self._train_steps = tf.function(self._several)
         self._preemption = preemption
         self._steps_per_call = steps_per_call
-        # Traced and optimized here rather than within the first epoch's time.
+        # Trace and optimize now, so that the first epoch's time does not include it.
         self._train_steps(self._iterator, tf.constant(0))
 
     def run(self, steps: int) -> Iterator[tuple[int, tf.Tensor]]:
         while steps:
             now = min(steps, self._steps_per_call)
-            # A tensor: a Python number would have the function traced anew for each other one.
+            # A tensor: the function would be traced again for each new Python number.
             yield now, self._preemption.run(self._train_steps, self._iterator, tf.constant(now))
             steps -= now
 

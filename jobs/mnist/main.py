@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import arguments
-import folders
-import scratch
+import directories
+import temp_dirs
 from cluster import ClusterError, Task, read_task
-from folders import FolderError
+from directories import DirectoryError
 from startup import StartUpGuard, import_slow
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     chosen = arguments.parse(argv, os.environ, task)
     if chosen.strategy not in arguments.ROLES:
         task = Task()  # the strategy runs in one process, whatever cluster there is
-    elif problem := _misplaced(chosen, task):
+    elif problem := _role_problem(chosen, task):
         return _fail(EXIT_USAGE, problem)
     guard = StartUpGuard()
 
@@ -59,26 +59,26 @@ def main(argv: Sequence[str]) -> int:
     from mnist import load_digits
 
     try:
-        folders.check(chosen, task)
+        directories.check(chosen, task)
         if chosen.export_dir and task.is_chief:
             check_export(chosen.export_dir)
         digits = load_digits(chosen.data, chosen.dataset, chosen.data_dir, _say)
-    except (FolderError, ExportError) as error:
+    except (DirectoryError, ExportError) as error:
         return _fail(EXIT_USAGE, error)
     except DataError as error:
         return _fail(EXIT_DATA, error)
     if chosen.dataset == "mnist":
         chosen = replace(chosen, data="synthetic" if digits.are_synthetic else "mnist")
     if chosen.checkpoint_dir:
-        scratch.sweep(chosen.checkpoint_dir)
+        temp_dirs.remove_leftovers(chosen.checkpoint_dir)
     # Before TensorFlow is imported: tf.keras is tf_keras (Keras 3 fails with several of the
     # strategies), and TensorFlow's informative messages stay out of the task's log.
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    return _take_part(chosen, digits, task, guard)
+    return _run_role(chosen, digits, task, guard)
 
 
-def _misplaced(chosen: arguments.Arguments, task: Task) -> str | None:
+def _role_problem(chosen: arguments.Arguments, task: Task) -> str | None:
     """Why the task cannot take its part in the strategy's cluster, if so."""
     roles = arguments.ROLES[chosen.strategy]
     if task.role not in roles:
@@ -95,7 +95,7 @@ def _misplaced(chosen: arguments.Arguments, task: Task) -> str | None:
     return None
 
 
-def _take_part(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
+def _run_role(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
     if chosen.strategy == "parameter_server" and task.role in {"worker", "ps"}:
         import_slow("tensorflow")
         return _serve(digits, task, guard)
@@ -154,6 +154,7 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
 
     from asynchronous import AsynchronousTraining, LostUpdateError
     from checkpoints import CheckpointError
+    from consensus import DisagreementError
     from distribution import DistributionError
     from export import ExportError
     from fitting import AsynchronousFit, SynchronousFit
@@ -162,7 +163,6 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
     from strategies import FACTORIES
     from synchronous import SynchronousTraining
     from tpus import NoTpuError
-    from workers import DisagreementError
 
     tf.get_logger().setLevel("ERROR")
     tf_keras.utils.set_random_seed(chosen.seed)
@@ -177,7 +177,7 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
         CheckpointError: EXIT_DATA,
         DisagreementError: EXIT_DATA,
         ExportError: EXIT_DATA,
-        FolderError: EXIT_DATA,
+        DirectoryError: EXIT_DATA,
         NoTpuError: EXIT_NO_TPU,
         LostUpdateError: EXIT_CLUSTER,
     }
@@ -209,7 +209,7 @@ def _leave(code: int) -> None:
     When the interpreter takes everything down it deletes TensorFlow's distributed iterators,
     which took up to 40 s with two workers on two cores: after the last line, for nothing.
     """
-    scratch.remove_generated_code()
+    temp_dirs.remove_generated_code()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""A worker or ps of a parameter-server cluster: it does what the chief has it do."""
+"""A worker or ps of a parameter-server cluster: it runs what the chief sends."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from handout import Handout
 from preemption import EXIT_CODE
+from process_data import ProcessData
 
 if TYPE_CHECKING:
     from cluster import Task
     from digits import Digits
     from startup import StartUpGuard
 
-LINGER_SECONDS = 8.0
-"""How long a task that was told to end goes on for the chief, which may have to save: less than
-the 10 s that launchers and clusters give at least."""
+SHUTDOWN_SECONDS = 8.0
+"""How long a task continues after SIGTERM, so that the chief can save: less than the 10 s that
+launchers and clusters usually give."""
 _PROBE_SECONDS = 0.1
 
 
 class ServerError(Exception):
-    """The server cannot be started: the text says why."""
+    """The server cannot be started: the message says why."""
 
 
 def serve(task: Task, digits: Digits | None, guard: StartUpGuard) -> None:
-    """Runs TensorFlow's server; never returns: the chief ends without a word to it.
+    """Runs TensorFlow's server. Never returns: the chief exits without telling its servers.
 
     Args:
-        task: this one; its cluster names the chief.
-        digits: what a worker trains on; a ps needs none.
-        guard: has SIGTERM, which a server blocked in TensorFlow could not act on.
+        task: this task; its cluster names the chief.
+        digits: the training data of a worker; None for a ps.
+        guard: handles SIGTERM, which a server blocked in TensorFlow could not.
 
     Raises:
         ServerError: it cannot be started.
     """
-    handout = Handout(task.index, digits)
-    guard.on_signal(lambda: _leave(handout, task.addresses("chief")))
+    data = ProcessData(task.index, digits)
+    guard.on_signal(lambda: _leave(data, task.addresses("chief")))
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     config = tf.compat.v1.ConfigProto()
     if (os.cpu_count() or 1) < task.count("worker") + 1:
-        # As in TensorFlow's tutorial: with fewer, workers that wait for each other can hang.
+        # As in TensorFlow's tutorial: with fewer threads, workers can wait for each other forever.
         config.inter_op_parallelism_threads = task.count("worker") + 1
     try:
         server = tf.distribute.Server(
@@ -60,14 +60,14 @@ def serve(task: Task, digits: Digits | None, guard: StartUpGuard) -> None:
     server.join()
 
 
-def _leave(handout: Handout, chief: tuple[str, ...]) -> None:
-    """Ends this process after SIGTERM, as soon as the chief has no more need of it.
+def _leave(data: ProcessData, chief: tuple[str, ...]) -> None:
+    """Ends this process after SIGTERM, when the chief no longer needs it.
 
-    What a ps holds is lost with it, so the chief is told, saves and ends. Without a worker the
-    chief goes on.
+    The variables of a ps are lost with it. So the chief is told, saves and exits. The chief can
+    continue without a worker.
     """
-    handout.say_leaving()
-    deadline = time.monotonic() + LINGER_SECONDS
+    data.announce_shutdown()
+    deadline = time.monotonic() + SHUTDOWN_SECONDS
     while any(map(_answers, chief)):
         if time.monotonic() > deadline:
             os._exit(128 + signal.SIGTERM)

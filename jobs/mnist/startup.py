@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 def seconds_since_start() -> float:
@@ -60,7 +60,7 @@ class StartUpGuard:
     def _watch(self) -> None:
         # Without a timeout of its own, in which Python's sigtimedwait takes it for a signal that
         # the process was stopped and continued, or the machine asleep.
-        while not self._over.wait(_LOOK_SECONDS):
+        while not self._over.wait(_POLL_SECONDS):
             if signal.sigtimedwait({signal.SIGTERM}, 0) is not None:
                 self._act()
 

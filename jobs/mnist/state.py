@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import tensorflow as tf
 import tf_keras
 
-import origin
+import checkpoint_metadata
+from counters import Counters
 from mnist import build_model
-from position import Position
 
 if TYPE_CHECKING:
     from arguments import Arguments
@@ -52,19 +52,19 @@ class State:
             self.loss = tf_keras.metrics.Mean()
             self.test_accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
             self.test_loss = tf_keras.metrics.Mean()
-        self.position = Position()
+        self.counters = Counters()
         self.checkpoint = tf.train.Checkpoint(
             model=self.model,
             optimizer=self.optimizer,
             accuracy=self.accuracy,
             loss=self.loss,
-            position=self.position,
-            origin=origin.variable(arguments),
+            position=self.counters,
+            origin=checkpoint_metadata.variable(arguments),
         )
 
     def begin_epoch(self) -> None:
         """Takes note that an epoch is over, and forgets its metrics."""
-        self.position.begin_epoch()
+        self.counters.begin_epoch()
         self.accuracy.reset_state()
         self.loss.reset_state()
 

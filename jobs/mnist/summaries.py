@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from writing import writing
+from io_errors import explained_io_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ class Summaries:
         self._train: Any = None
         self._test: Any = None
         if folder is not None:
-            with writing("summary", folder):
+            with explained_io_errors("summary", folder):
                 self._train = tf.summary.create_file_writer(str(folder / "train"))
                 self._test = tf.summary.create_file_writer(str(folder / "test"))
         self._due = 0
@@ -41,7 +41,7 @@ class Summaries:
         if self._folder is None:
             return
         self._due = step + EVERY
-        with writing("summary", self._folder), self._train.as_default():
+        with explained_io_errors("summary", self._folder), self._train.as_default():
             tf.summary.scalar("batch_loss", loss, step=step)
 
     def write_epoch(
@@ -62,7 +62,7 @@ class Summaries:
         """
         if self._folder is None:
             return
-        with writing("summary", self._folder):
+        with explained_io_errors("summary", self._folder):
             for writer, (loss, accuracy) in ((self._train, train), (self._test, test)):
                 with writer.as_default():
                     tf.summary.scalar("epoch_loss", loss, step=epoch)

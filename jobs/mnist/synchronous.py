@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 import inputs
+from consensus import agree, barrier
 from loops import EpochLoop, ForLoop, IteratorLoop
 from preemption import Preemption
 from training import Training, count
-from workers import agree, meet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ class SynchronousTraining(Training):
         return self._task.trainers
 
     @property
-    def _shape(self) -> str:
+    def _trainers_text(self) -> str:
         replicas = count(self._strategy.num_replicas_in_sync, "replica")
         return f"{replicas} on {count(self._task.trainers, 'worker')}"
 
@@ -52,18 +52,18 @@ class SynchronousTraining(Training):
         agree(self._strategy, self._task, values)
 
     def _finish(self) -> None:
-        meet(self._strategy, self._task)
+        barrier(self._strategy, self._task)
 
     def _prepare(self) -> None:
         self._make_test_pipeline()
         self._loop = self._chosen_loop(self._training_dataset())
 
     def _make_test_pipeline(self) -> None:
-        # Kept until the process ends: deleting a distributed iterator stalls for up to 40 s.
+        # Kept until the process ends: deleting a distributed iterator can take 40 s.
         self._test_images, self._test_steps = inputs.test_iterator(self._strategy, self._digits)
 
     def _training_dataset(self) -> Any:
-        """The run's batches from where it is now; it has no end."""
+        """The batches that the run has not seen yet, without end."""
         return inputs.training_dataset(
             self._strategy,
             self._digits,
@@ -81,28 +81,28 @@ class SynchronousTraining(Training):
         return IteratorLoop(dataset, step, preemption)
 
     def _train_epoch(self, epoch: int) -> float:
-        position = self._state.position
-        started, first_image = time.monotonic(), position.images_seen
-        while stretch := self._next_stretch:
+        counters = self._state.counters
+        started, first_image = time.monotonic(), counters.images_seen
+        while stretch := self._steps_to_next_save:
             for steps, loss in self._loop.run(stretch):
-                self._say_first(steps)
+                self._report_first_step(steps)
                 self._count_steps(steps)
-                self._tell(epoch, loss, self._speed(started, first_image))
+                self._report_progress(epoch, loss, self._speed(started, first_image))
                 if self._tracing and steps == 1 and self._steps_left:
-                    started, first_image = time.monotonic(), position.images_seen
+                    started, first_image = time.monotonic(), counters.images_seen
                 self._tracing = False
             if self._steps_left:
                 self._save()
         return self._speed(started, first_image)
 
     def _speed(self, started: float, first_image: int) -> float:
-        """Images a second since then, over all workers."""
-        images = self._state.position.images_seen - first_image
+        """Images per second since then, over all workers."""
+        images = self._state.counters.images_seen - first_image
         return images / max(time.monotonic() - started, 1e-9)
 
-    def _tell(self, epoch: int, loss: tf.Tensor, speed: float) -> None:
-        """Tells of the last step, where it is time: to read its loss, it has to be waited for."""
-        step = self._state.position.total_steps
+    def _report_progress(self, epoch: int, loss: tf.Tensor, speed: float) -> None:
+        """Reports the last step if a report is due, because reading a loss waits for its step."""
+        step = self._state.counters.total_steps
         summary_due = self._summaries.is_due(step)
         if not (summary_due or (self._progress.due and speed > 0)):
             return
@@ -113,12 +113,12 @@ class SynchronousTraining(Training):
             self._summaries.write_step(step, mean)
 
     def _mean(self, loss: tf.Tensor) -> float:
-        """The mean loss of a step, of what the step returned of it."""
-        # This worker's part, scaled up: the sum over all would be a collective more.
+        """The mean loss of a step, from the part that the step returned."""
+        # An estimate from this worker's part: the exact sum would need another collective.
         return float(loss) * self._task.trainers
 
     def _distributed_train_step(self, batch: Batch) -> tf.Tensor:
-        """One step on one global batch; returns this worker's part of its mean loss."""
+        """Trains one step on one global batch; returns this worker's part of the mean loss."""
         parts = self._strategy.run(self._state.train_on, args=(batch,))
         return tf.add_n(self._strategy.experimental_local_results(parts))
 

@@ -1,6 +1,6 @@
-"""A run of the job: its epochs, what is said of them, what is saved; how it trains is a subclass's.
+"""A run of the job: resumes, trains epochs, reports, saves and exports. Subclasses train the steps.
 
-`synchronous` has all replicas take each step together, `asynchronous` gives each step to one
+In `synchronous`, all replicas take each step together. In `asynchronous`, each step goes to one
 worker of a parameter-server cluster.
 """
 
@@ -12,8 +12,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import inputs
-import order
+import sampler
 from checkpoints import Checkpoints
+from consensus import run_settings
 from export import export
 from mnist import build_model
 from options import WHOLE_PASS
@@ -22,7 +23,6 @@ from progress import Progress
 from startup import seconds_since_start
 from state import State
 from summaries import Summaries
-from workers import terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,8 +47,8 @@ class Training(ABC):
     ) -> None:
         self._strategy, self._arguments, self._task, self._say = strategy, arguments, task, say
         self._digits = digits
-        # Before the first variable, which the workers would share: they must be of one model.
-        self._agree(terms(arguments, digits))
+        # Before the first variable: the workers share variables, so their models must be equal.
+        self._agree(run_settings(arguments, digits))
         self._global_batch = inputs.global_batch_size(
             strategy, self._workers_in_step, arguments.batch_size
         )
@@ -70,55 +70,56 @@ class Training(ABC):
 
     @property
     @abstractmethod
-    def _shape(self) -> str:
-        """Who trains, in words."""
+    def _trainers_text(self) -> str:
+        """The workers and replicas, in words."""
 
     @abstractmethod
     def _agree(self, values: Mapping[str, int | str]) -> None:
-        """Checks that all tasks were started for the same run: that these are the same on all."""
+        """Checks that all workers have the same values."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Makes the pipelines; called once, after the run has been resumed."""
+        """Builds the pipelines. Called once, after the checkpoint has been restored."""
 
     @abstractmethod
     def _train_epoch(self, epoch: int) -> float:
-        """Trains what is left of an epoch; returns images a second, over all workers.
+        """Trains the rest of an epoch; returns images per second, over all workers.
 
-        The first step of a launch, in which TensorFlow traces the functions, is not counted in
-        the speed where others follow it.
+        TensorFlow traces the functions in the first step of a launch. So the speed does not count
+        that step, unless the epoch has no other.
         """
 
     @abstractmethod
     def _test(self) -> None:
-        """Has the state's test metrics see the whole test set once."""
+        """Updates the test metrics with the whole test set."""
 
     @abstractmethod
     def _finish(self) -> None:
-        """Called when all is trained, and when the run is preempted, once it is saved."""
+        """Called after training, and after a preempted run has been saved."""
 
     @property
     def headline(self) -> str:
-        """What is trained on what, in one line."""
+        """One line that names the strategy, the workers and the data."""
         digits = self._digits
         return (
-            f"{self._arguments.strategy}: {self._shape}, {self._global_batch} images a step; data: "
-            f"{digits.source}, {len(digits.train_images):,} + {len(digits.test_images):,} images"
+            f"{self._arguments.strategy}: {self._trainers_text}, {self._global_batch} images a "
+            f"step; data: {digits.source}, {len(digits.train_images):,} + "
+            f"{len(digits.test_images):,} images"
         )
 
     @property
     def position(self) -> str:
-        """How far the run is, in words."""
-        return str(self._state.position)
+        """The current epoch and step, in words."""
+        return str(self._state.counters)
 
     def run(self) -> None:
-        """Trains, from the newest checkpoint on where there is one.
+        """Trains. Starts from the newest checkpoint if there is one.
 
         Raises:
-            Preempted: a worker got SIGTERM; all have saved.
+            Preempted: a worker received SIGTERM; all have saved.
             CheckpointError: the checkpoints cannot be used.
             ExportError: the model cannot be written.
-            DisagreementError: the workers were started for different runs.
+            DisagreementError: the workers have different settings.
         """
         try:
             self._resume()
@@ -134,11 +135,11 @@ class Training(ABC):
         finally:
             self._progress.close()
             if self._checkpoints:
-                self._checkpoints.tidy()
+                self._checkpoints.remove_temp_dir()
 
     def _resume(self) -> None:
         restored = self._checkpoints.restore(self._say) if self._checkpoints else None
-        self._agree({"steps_resumed_from": self._state.position.total_steps})
+        self._agree({"steps_resumed_from": self._state.counters.total_steps})
         if restored:
             self._say(
                 f"resumed from {restored} in {self._arguments.checkpoint_dir}: {self.position}"
@@ -146,7 +147,7 @@ class Training(ABC):
             self._state.optimizer.learning_rate.assign(self._arguments.learning_rate)
 
     def _has_more(self) -> bool:
-        arguments, epochs = self._arguments, self._state.position.epoch
+        arguments, epochs = self._arguments, self._state.counters.epoch
         if epochs < arguments.epochs:
             return True
         self._say(
@@ -156,22 +157,22 @@ class Training(ABC):
         return False
 
     def _train(self) -> None:
-        """Trains the epochs that are left."""
-        while (epoch := self._state.position.epoch + 1) <= self._arguments.epochs:
+        """Trains the remaining epochs."""
+        while (epoch := self._state.counters.epoch + 1) <= self._arguments.epochs:
             speed = self._train_epoch(epoch)
             state = self._state
             self._end_epoch(float(state.loss.result()), float(state.accuracy.result()), speed)
 
     def _end_epoch(self, loss: float, accuracy: float, speed: float) -> None:
-        """Tests, tells and saves an epoch whose steps have been trained.
+        """Tests, reports and saves an epoch after its last step.
 
         Args:
             loss: over the epoch's images.
             accuracy: over the epoch's images.
-            speed: images a second, over all workers.
+            speed: images per second, over all workers.
         """
         state, epochs = self._state, self._arguments.epochs
-        epoch, steps = state.position.epoch + 1, state.position.step
+        epoch, steps = state.counters.epoch + 1, state.counters.step
         state.test_accuracy.reset_state()
         state.test_loss.reset_state()
         self._test()
@@ -184,7 +185,7 @@ class Training(ABC):
             f"test_loss {test_loss:.3f}"
         )
         self._progress.send(
-            step=state.position.total_steps, epoch=epoch, loss=loss, examples_per_sec=speed
+            step=state.counters.total_steps, epoch=epoch, loss=loss, examples_per_sec=speed
         )
         self._summaries.write_epoch(
             epoch,
@@ -195,54 +196,54 @@ class Training(ABC):
         self._close_epoch()
 
     def _close_epoch(self) -> None:
-        """Begins the next epoch, and saves where that is due between the two."""
+        """Begins the next epoch, and saves if a save is due."""
         self._state.begin_epoch()
-        done = self._state.position.epoch
+        done = self._state.counters.epoch
         if done % self._arguments.checkpoint_every.epochs == 0 or done == self._arguments.epochs:
             self._save()
 
     @property
     def _passes(self) -> bool:
-        """Whether an epoch is a pass over the images, rather than a number of steps."""
+        """Whether an epoch is one pass over the images instead of a number of steps."""
         return self._arguments.steps_per_epoch == WHOLE_PASS
 
     @property
     def _images_left(self) -> int:
-        """Of an epoch that is a pass over the images."""
-        return len(self._digits.train_images) - self._state.position.epoch_images
+        """Images left in an epoch that is one pass."""
+        return len(self._digits.train_images) - self._state.counters.epoch_images
 
     @property
     def _steps_left(self) -> int:
-        """Of the epoch."""
+        """Steps left in the epoch."""
         if self._passes:
             return max(-(-self._images_left // self._global_batch), 0)
-        return max(self._arguments.steps_per_epoch - self._state.position.step, 0)
+        return max(self._arguments.steps_per_epoch - self._state.counters.step, 0)
 
     @property
-    def _next_stretch(self) -> int:
+    def _steps_to_next_save(self) -> int:
         """Steps to train until the next checkpoint, or until the end of the epoch."""
         left, every = self._steps_left, self._arguments.checkpoint_every.steps
-        return min(left, every - self._state.position.step % every) if every else left
+        return min(left, every - self._state.counters.step % every) if every else left
 
     def _count_steps(self, steps: int) -> None:
-        """Takes note of steps that have been trained."""
+        """Counts finished steps."""
         images = steps * self._global_batch
         if self._passes:
             images = min(images, self._images_left)
-        self._state.position.count_steps(steps, images)
+        self._state.counters.count_steps(steps, images)
 
     def _batches(self) -> tf.data.Dataset:
-        """The run's batches of indices, from where it is now."""
-        position, images = self._state.position, len(self._digits.train_images)
+        """The batches of indices that the run has not seen yet."""
+        counters, images = self._state.counters, len(self._digits.train_images)
         seed, batch = self._arguments.seed, self._global_batch
         if self._passes:
-            epoch, seen = position.epoch, position.epoch_images
-            return order.passes(images, seed=seed, epoch=epoch, start=seen, global_batch=batch)
-        seen = position.images_seen
-        return order.endless(images, seed=seed, start=seen, global_batch=batch)
+            epoch, seen = counters.epoch, counters.epoch_images
+            return sampler.passes(images, seed=seed, epoch=epoch, start=seen, global_batch=batch)
+        seen = counters.images_seen
+        return sampler.endless(images, seed=seed, start=seen, global_batch=batch)
 
-    def _say_first(self, steps: int) -> None:
-        """Says once that the training is under way: until then nobody sees whether it hangs."""
+    def _report_first_step(self, steps: int) -> None:
+        """Reports the first step once: until then nobody can see whether the job hangs."""
         if not self._has_stepped:
             self._has_stepped = True
             what = "first step" if steps == 1 else f"first {steps} steps"
@@ -260,5 +261,5 @@ class Training(ABC):
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun, in words: `1 worker`, `2 workers`."""
+    """A number with its noun: `1 worker`, `2 workers`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,8 +1,8 @@
 """Frozen dataclasses to JSON and back, for what distrun keeps in files and sends to itself.
 
-Understands dataclasses, causes, enums, tuples of one kind, dicts with text keys, unions with None,
-and JSON's own types. Fields that are missing take their defaults, unknown ones are ignored, so that
-a record of another version can still be read.
+Understands dataclasses, enums, tuples, dicts with text keys, unions with None, JSON's own types,
+and classes that have `to_json` and `from_json`. Fields that are missing take their defaults,
+unknown ones are ignored, so that a record of another version can still be read.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ import types
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from distrun.agent.protocol import Cause
-
 T = TypeVar("T")
 
 
 def to_json(value: Any) -> Any:
     """A dataclass, or anything in one, as what `json.dumps` takes."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: to_json(getattr(value, each.name)) for each in _fields(type(value))}
-    if isinstance(value, Cause):
-        return value.to_json()
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (tuple, list)):
@@ -59,12 +57,12 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
     if origin is dict:
         key_kind, value_kind = get_args(kind)
         return {_read(key_kind, key): _read(value_kind, each) for key, each in value.items()}
+    if hasattr(kind, "from_json"):
+        return kind.from_json(value)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = _hints(kind)
         known = {name: _read(hints[name], value[name]) for name in hints if name in value}
         return kind(**known)
-    if kind is Cause:
-        return Cause.from_json(value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     if kind is float:

@@ -5,6 +5,11 @@ Only :mod:`distrun.cli` turns these into a process's exit; everything else raise
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distrun.agent.protocol import Cause
+
 EXIT_TIMED_OUT = 124  # `distrun wait --timeout`, as coreutils' timeout
 EXIT_KILLED = 137  # `distrun kill`
 
@@ -14,10 +19,22 @@ class DistrunError(Exception):
 
     exit_code = 70
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str = "", *, hint: str | None = None, cause: Cause | None = None
+    ) -> None:
+        super().__init__(message or cause)
         self.message = message
         self.hint = hint
+        self.cause = cause
+        """In place of message and hint, where those are not known before it is shown."""
+
+    def as_cause(self) -> Cause:
+        """Return the cause, for the record."""
+        if self.cause is not None:
+            return self.cause
+        from distrun.agent.protocol import Cause, Code
+
+        return Cause(Code.SPEC_INVALID, text=self.message, name=self.hint or "")
 
 
 class UsageError(DistrunError):

@@ -1,22 +1,14 @@
-"""What happens to a job, as events; and the append-only record of them, the only authority.
-
-The record is one JSON object a line. Its replay through :func:`distrun.lifecycle.step` is the
-job's state. A torn last line, left by a death while writing, is ignored.
-"""
+"""The events of a job: all that can happen to it. Pure; :mod:`distrun.record` is the file."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
-from distrun.agent.linux import syscalls
-from distrun.agent.protocol import Cause
+from distrun.agent.protocol.causes import Cause  # at run time too: distrun.codec reads the hints
 from distrun.codec import from_json, to_json
-from distrun.spec.model import NO_RESTARTS, RestartSpec
+from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Success
 from distrun.verdict.model import Verdict
 
@@ -25,8 +17,8 @@ from distrun.verdict.model import Verdict
 class Event:
     """Something that happened; `at` is Unix time in seconds.
 
-    What two of them have in common stands here once: made for each kind, it would take half of
-    the time that a command needs to start.
+    The methods are written here once. Generated for each kind, they would take half of the time
+    that a command needs to start.
     """
 
     at: float
@@ -43,17 +35,15 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobCreated(Event):
+    """The supervisor has created the job's folder. The first event of every record."""
+
     job_id: str
     name: str
     strategy: str
     success: Success
     spec_file: str
     supervisor_pid: int
-    grace: float
-    start_timeout: float | None = None
-    run_timeout: float | None = None
-    stall_timeout: float | None = None
-    link_timeout: float | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
     restart: RestartSpec = NO_RESTARTS
 
 
@@ -71,46 +61,49 @@ class HostReady(Event):
     python: str
     cores: float
     gpus: tuple[int, ...]
-    is_local: bool = True
+    kind: str = "local"
+    """How it is reached, for people."""
+    pid_namespace: str = ""
+    """Where its process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     address: str | None = None
-    """By which address of it ssh came there."""
+    """The address at which the login arrived."""
     behind: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class HostLost(Event):
-    """The host's agent is gone, and nothing of its tasks is left there."""
+    """The host's agent has ended or is out of reach for good; none of its tasks runs any more."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LinkLost(Event):
-    """The way to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
+    """The link to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LinkRestored(Event):
-    """The way is there again; what happened meanwhile follows."""
+    """The link is restored. The events of the meantime follow."""
 
     host: str
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LogsIncomplete(Event):
-    """The logs of a host's tasks are not all on this machine."""
+    """Parts of the logs of a host's tasks are missing on this machine."""
 
     host: str
-    reason: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SyncStarted(Event):
-    """The host is sent those of the program's files that it lacks; sizes in bytes."""
+    """The transfer of the program's files that a host lacks has started. Sizes in bytes."""
 
     host: str
     files: int
@@ -121,7 +114,7 @@ class SyncStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Synced(Event):
-    """The host has a copy of the program's files, whole; so much of it was sent."""
+    """The host has all of the program's files. `files` and `size` (bytes) were sent."""
 
     host: str
     files: int
@@ -130,7 +123,7 @@ class Synced(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class FilesPreserved(Event):
-    """Tasks have written files into that copy: they are kept on the host, in `folder`."""
+    """Tasks wrote files into the host's copy of the program's files; they are kept in `folder`."""
 
     host: str
     folder: str
@@ -140,7 +133,7 @@ class FilesPreserved(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class HostFault(Event):
-    """The host's agent cannot go on and is ending its tasks."""
+    """The host's agent has failed and is stopping its tasks."""
 
     host: str
     cause: Cause
@@ -148,7 +141,10 @@ class HostFault(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRecord:
-    """A planned task, as far as the job's state needs it."""
+    """A planned task, as far as the job's state needs it.
+
+    `proxied` is set if its environment sends gRPC to a proxy instead of its peers.
+    """
 
     name: str
     role: str
@@ -160,24 +156,26 @@ class TaskRecord:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobPlanned(Event):
+    """Every task has its host, its port and its command."""
+
     tasks: tuple[TaskRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightSkipped(Event):
-    """The hosts were not tried out before the first task, as the launch command was told."""
+    """The hosts were not checked before the first task, as `--no-preflight` asked."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightStarted(Event):
-    """So many hosts are being tried out."""
+    """The checks of so many hosts have started."""
 
     hosts: int
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightFound(Event):
-    """Something that is not as it should be on a host. `grade`: warning or failed."""
+    """A check of a host that did not pass. `grade`: warning or failed."""
 
     host: str
     subject: str
@@ -188,7 +186,7 @@ class PreflightFound(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightEnded(Event):
-    """The hosts have been tried out. `checks` are how many things were looked at."""
+    """All checks of the hosts have ended; the numbers of all, the failed, and the warnings."""
 
     checks: int
     failed: int
@@ -197,16 +195,16 @@ class PreflightEnded(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Aborted(Event):
-    """The job cannot be, or cannot go on: a port is taken, a plan impossible, a disk full."""
+    """The job cannot start or go on: a port is taken, a plan is impossible, a disk is full."""
 
+    cause: Cause
     exit_code: int
-    reason: str = ""
-    cause: Cause | None = None
-    """Instead of `reason`, where an agent reported it."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskStarted(Event):
+    """The task's program is being executed."""
+
     task: str
     attempt: int
     pid: int
@@ -214,6 +212,8 @@ class TaskStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskNotStarted(Event):
+    """The task's program could not be executed."""
+
     task: str
     attempt: int
     cause: Cause
@@ -221,10 +221,13 @@ class TaskNotStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskExited(Event):
-    """`lived` is in seconds by its host's monotonic clock: `at` may jump, this does not.
+    """A task's first process exited, by `code` or by `signal`; other processes may remain.
 
-    `oom` tells why it is thought that the kernel killed it for want of memory; `suspended`: it
-    stood still when it was told to stop; `was_told`: that had reached it before it exited.
+    Attributes:
+        lived: seconds by the host's monotonic clock, which does not jump as `at` may.
+        oom: what shows that the kernel killed it because memory ran out.
+        suspended: whether it was suspended (SIGSTOP) when distrun stopped it.
+        was_told: whether distrun's order to stop reached its agent before it exited.
     """
 
     task: str
@@ -239,13 +242,15 @@ class TaskExited(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskEnded(Event):
+    """No process of the attempt is left."""
+
     task: str
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskReported(Event):
-    """What a task has last said of itself through DISTRUN_NOTIFY, recorded before its exit."""
+    """The last progress that a task reported through DISTRUN_NOTIFY, recorded before its exit."""
 
     task: str
     values: dict[str, str]
@@ -253,14 +258,17 @@ class TaskReported(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class RestartPlanned(Event):
-    """What has been decided after a failure: these tasks start again, in `delay` seconds at least.
+    """A restart was decided after a failure.
 
-    `left` is how many more restarts they may have; `is_free` where this one was not counted.
+    Attributes:
+        delay: the seconds after which the tasks start again at the earliest.
+        is_free: whether it does not count against `restart.max`.
+        left: how many counted restarts are left.
     """
 
     number: int
     tasks: tuple[str, ...]
-    cause: str
+    cause: Cause
     delay: float
     is_free: bool
     left: int
@@ -268,64 +276,107 @@ class RestartPlanned(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TensorBoardStarted(Event):
-    """TensorBoard has been started beside the job; it listens at `address` in a moment."""
+    """TensorBoard was started beside the job. It will listen at the URL `address`."""
 
     address: str
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TensorBoardEnded(Event):
-    """It ended, or could not be started. No failure of the job."""
+    """TensorBoard ended, or could not be started. The job does not fail by it."""
 
-    how: str
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StopRequested(Event):
-    """Somebody wants the job to end. `reason` names the command or the signal."""
+    """Somebody asked for the end of the job. `cause`: by which command or signal."""
 
-    reason: str
+    cause: Cause
     signal: int
     grace: float
     exit_code: int
 
 
+class TimerKind(str, Enum):
+    """The kinds of timers. The comment names the `key` of :class:`Timer`, if the kind has one."""
+
+    START = "start"
+    RUN = "run"
+    STALL = "stall"
+    EVALUATOR = "evaluator"
+    RESTART = "restart"  # the restart's number
+    HEALTH = "health"  # the budget whose restarts are counted from 0 again
+
+
+@dataclass(frozen=True, order=True)
+class Timer:
+    """One of a job's timers, written as `stall` or `restart:1`."""
+
+    kind: TimerKind
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{self.key}" if self.key else self.kind.value
+
+    to_json = __str__
+
+    @classmethod
+    def from_json(cls, text: str) -> Timer:
+        """The inverse. Raises ValueError for an unknown kind."""
+        kind, _, key = text.partition(":")
+        return cls(TimerKind(kind), key)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TimedOut(Event):
-    """One of the job's timers ran out.
+    """One of the job's timers expired."""
 
-    They are `start`, `run`, `evaluator`, `restart:1` for which that restart waited, and
-    `health:job`, after which restarts are counted from 0 again.
-    """
-
-    timer: str
+    timer: Timer
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class VerdictReached(Event):
-    """What a failure was, once all it concerns has ended: before a restart, or a job's end."""
+    """A failure was analyzed: before a restart, or at the job's end."""
 
     verdict: Verdict
 
 
+class Result(str, Enum):
+    """How a job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Origin(str, Enum):
+    """Who determined a job's exit code: a task by its own exit, or distrun."""
+
+    TASK = "task"
+    DISTRUN = "distrun"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. `origin` says whose exit code it is; `cause` is a sentence.
+    """How a job ended.
 
-    `task` is whose code it is, or whose failure; `verdict` is what is known of a failed job's
-    first cause.
+    `task` is the task that determined the exit code, or that failed; `verdict` is what is known
+    of a failed job's first cause.
     """
 
-    result: str
+    result: Result
     exit_code: int
-    origin: str
-    cause: str
+    origin: Origin
+    cause: Cause
     task: str | None = None
     verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobEnded(Event):
+    """Nothing of the job is left. The last event of a record."""
+
     outcome: Outcome
 
 
@@ -343,104 +394,13 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def encode(event: Event) -> dict[str, Any]:
-    """An event as the JSON object that the record and `distrun events --json` hold."""
+    """Return an event as the JSON object in the record."""
     return {"event": type(event).__name__, **to_json(event)}
 
 
 def decode(record: dict[str, Any]) -> Event | None:
     """The inverse; None for an event that this version does not know."""
     kind = _KINDS.get(record.get("event", ""))
+    if "cause" not in record and ("reason" in record or "how" in record):  # of an earlier version
+        record = {**record, "cause": record.get("reason", record.get("how"))}
     return None if kind is None else from_json(kind, record)
-
-
-_ROOM = 256 * 1024
-"""Bytes kept on the disk for the end of a job: two events each of a thousand tasks."""
-
-
-class EventLog:
-    """The record's writer. There is one: the job's supervisor.
-
-    It keeps room ahead, so that a job whose disk is full can still say so, and how it ended.
-    """
-
-    def __init__(self, path: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o600)
-        self._kept = 0
-        self._keeps_room = True
-
-    def append(self, event: Event) -> dict[str, Any]:
-        """Write one event, whole or not at all; returns it as written.
-
-        Raises:
-            OSError: the disk is full or broken; what was there before is unharmed. Where the
-                room that was kept is all there is, this is raised once. From then on it is used.
-        """
-        record = encode(event)
-        line = json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
-        size = os.fstat(self._file).st_size
-        if size:  # a job that cannot even begin to tell of itself has nothing to keep room for
-            self._keep_room(size + len(line))
-        written = os.write(self._file, line)
-        if written < len(line):
-            os.ftruncate(self._file, size)
-            raise OSError(errno.ENOSPC, f"no space left for {len(line)} bytes of the job's record")
-        return record
-
-    def _keep_room(self, size: int) -> None:
-        if not self._keeps_room or size + _ROOM <= self._kept:
-            return
-        try:
-            syscalls.reserve(self._file, size, 2 * _ROOM)
-        except OSError as error:
-            self._keeps_room = False
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise OSError(error.errno, os.strerror(error.errno)) from error
-        self._kept = size + 2 * _ROOM
-
-    def let_go_of_room(self) -> None:
-        """Give back what was kept: the job has ended."""
-        self._keeps_room = False
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._file, os.fstat(self._file).st_size)
-
-    def close(self) -> None:
-        self.let_go_of_room()
-        os.close(self._file)
-
-
-class EventReader:
-    """The record's events in order, as they come; those of later versions left out."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-
-    def read_new(self) -> list[Event]:
-        """What was added since the last call. A torn last line is not there yet."""
-        with open(self._path, "rb") as file:
-            file.seek(self._offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        decoded = map(_decode_line, whole.splitlines())
-        return [event for event in decoded if event is not None]
-
-
-def _decode_line(line: bytes) -> Event | None:
-    try:
-        return decode(json.loads(line))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-
-
-def read(path: str) -> list[Event]:
-    """All events of a record. Raises FileNotFoundError where there is none."""
-    return EventReader(path).read_new()
-
-
-def first(path: str) -> Event | None:
-    """A record's first event, without reading the rest; None where it has none yet."""
-    with open(path, "rb") as file:
-        line = file.readline()
-    return _decode_line(line) if line.endswith(b"\n") else None

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, record
 from distrun.agent.protocol import UNSENT_REPORTS
 from distrun.errors import HostError, UsageError
 
@@ -62,7 +62,7 @@ class JobFolder:
     def state(self) -> lifecycle.JobState:
         """The job's state by its record; that of a job in preparation where there is none."""
         try:
-            return lifecycle.replay([*events.read(str(self.events_file)), *self._last_words()])
+            return lifecycle.replay([*record.read(str(self.events_file)), *self._last_words()])
         except FileNotFoundError:
             # It is just being made, or that was as far as it came, or it is just being removed.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
@@ -70,14 +70,14 @@ class JobFolder:
     def _last_words(self) -> list[events.Event]:
         """What became of its tasks after its supervisor's death, where an agent could tell."""
         try:
-            return events.read(str(self.logs / UNSENT_REPORTS))
+            return record.read(str(self.logs / UNSENT_REPORTS))
         except OSError:
             return []
 
     def name(self) -> str | None:
         """What the job is called by its record's beginning; None where there is none to read."""
         try:
-            first = events.first(str(self.events_file))
+            first = record.first(str(self.events_file))
         except OSError:
             return None
         return first.name if isinstance(first, events.JobCreated) else None

@@ -164,7 +164,7 @@ class Session:
 
     def _on_message(self, message: Notice) -> None:
         if isinstance(message, protocol.Refused):
-            error = DistrunError(message.message, hint=message.hint)
+            error = DistrunError(cause=message.cause)
             error.exit_code = message.exit_code
             raise error
         if isinstance(message, protocol.Progress):
@@ -188,7 +188,7 @@ class Session:
 
     def _take_leave_of_supervisor(self) -> None:
         status = self._process.wait()
-        processes.end_all(lifecycle.PROMPT_GRACE)
+        processes.end_all(protocol.KILL_GRACE)
         recorded = self.folder.state()
         if status == 0 and recorded.phase.is_final:
             self.state = recorded

@@ -125,7 +125,8 @@ def neutral(stored: dict[str, Any], folder: Path) -> dict[str, Any]:
     ):
         text = text.replace(path, name)
     text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text)
-    return json.loads(text)
+    neutral: dict[str, Any] = json.loads(text)
+    return neutral
 
 
 if __name__ == "__main__":

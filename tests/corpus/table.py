@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrun import events
-from distrun.verdict.case import cases
-from distrun.verdict.judging import judge
+from distrun.verdict.analysis import analyze
+from distrun.verdict.failures import failures
+from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
-from distrun.verdict.reading import Tail
 
 HERE = Path(__file__).resolve().parent
 
@@ -43,11 +43,11 @@ def rows(part: str) -> list[Row]:
 def row(path: Path) -> Row:
     stored = json.loads(path.read_text())
     decoded = [events.decode(record) for record in stored["events"]]
-    found = list(cases([event for event in decoded if event is not None]))
+    found = list(failures([event for event in decoded if event is not None]))
     logs = {name: text.encode() for name, text in stored["logs"].items()}
     label = stored["label"]
     tasks = label["task"] if isinstance(label["task"], list) else [label["task"]]
-    verdict = judge(found[-1], lambda task: Tail(logs.get(task, b""))) if found else None
+    verdict = analyze(found[-1], lambda task: LogTail(logs.get(task, b""))) if found else None
     return Row(path.stem, tasks, label["kind"], verdict)
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-import job_harness
-from preloaded import PreloadedPython
+from harness import training
+from harness.preloaded import PreloadedPython
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from job_harness import Alone, RunPython, Workers
+    from harness.training import Alone, RunPython, Workers
+
+
+# The same arithmetic, compiled in less time: the programs train for a few steps only.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 
 @pytest.fixture(scope="session")
@@ -27,16 +32,16 @@ def preloaded(_subreaper: None) -> Iterator[PreloadedPython]:
 @pytest.fixture(scope="session")
 def alone(preloaded: PreloadedPython) -> Alone:
     """Start the job as one process: `with alone("--epochs", "2") as job`."""
-    return partial(job_harness.alone, preloaded)
+    return partial(training.alone, preloaded)
 
 
 @pytest.fixture(scope="session")
 def workers(preloaded: PreloadedPython) -> Workers:
     """Start the job as several workers: `with workers(2, "--epochs", "2") as pair`."""
-    return partial(job_harness.workers, preloaded)
+    return partial(training.workers, preloaded)
 
 
 @pytest.fixture(scope="session")
 def run_python(preloaded: PreloadedPython) -> RunPython:
     """Run a script, or `-c` and code, to its end; returns its output."""
-    return partial(job_harness.run_python, preloaded)
+    return partial(training.run_python, preloaded)

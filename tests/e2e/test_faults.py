@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cells import MWM, PS, Cell
+from harness.requirements import AS_ROOT, skip
 from trial import has_memory_cgroups, tried
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -29,9 +30,9 @@ CELLS = [
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_what_must_hold_holds(cell, record_property: Callable[[str, object], None]) -> None:
+def test_what_must_hold_holds(cell: Cell, record_property: Callable[[str, object], None]) -> None:
     if cell.fault == "oom" and not has_memory_cgroups():
-        pytest.skip("no memory cgroup can be made here")
+        skip("no memory cgroup can be made here", AS_ROOT)
     result = tried(cell)
     record_property("table", str(result))
     assert not result.wrong, str(result)

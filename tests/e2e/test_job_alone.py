@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from job_harness import Alone, notified
+from harness.training import Alone, notified
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -88,7 +88,7 @@ def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
     ],
 )
 def test_what_the_machine_cannot_do_is_one_line(
-    alone: Alone, small_mnist: Path, arguments, says: str
+    alone: Alone, small_mnist: Path, arguments: list[str], says: str
 ) -> None:
     with alone("--data-dir", str(small_mnist), *arguments, CUDA_VISIBLE_DEVICES="-1") as job:
         assert job.finish() == 2

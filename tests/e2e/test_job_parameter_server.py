@@ -4,12 +4,13 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.command import Distrun
+from harness.training import MAIN, RunPython
 from harness.waiting import wait_until
-from job_harness import MAIN, RunPython
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -19,7 +20,8 @@ strategy: parameter_server
 cluster: {chief: 1, worker: 1, ps: 1}
 program:
   script: mnist
-  args: [--epochs, 1, --checkpoint-dir, saved, --variable-partitioner, fixed_shards, --shards, 2]
+  args: [--epochs, 1, --model, cnn, --batch-size, 8, --checkpoint-dir, saved,
+    --variable-partitioner, fixed_shards, --shards, 2]
 """
 SAVED = re.compile(r"preempted at epoch 1, after step (\d+): saved in saved")
 
@@ -31,13 +33,17 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(distrun: Distrun, small_mnist: Pa
     def launched() -> str:
         done = distrun("launch", "-d", "job.yaml", *arguments)
         assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return str(done.stdout.strip())
 
-    def tasks(job: str) -> dict[str, dict]:
+    def tasks(job: str) -> dict[str, dict[str, Any]]:
         status = json.loads(distrun("status", job, "--json").stdout)
         return {task["task"]: task for task in status["job"]["task_states"]}
 
     def trains(job: str) -> bool:
+        # Reading the log costs less than asking for the status.
+        log = distrun.home / "jobs" / job / "logs" / "chief-0.log"
+        if not (log.exists() and re.search("^first .* after", log.read_text(), re.MULTILINE)):
+            return False
         state = tasks(job)["chief:0"]
         assert state["state"] in {"starting", "running"}, distrun("status", job).stdout
         return int(state["progress"].get("STEP", 0)) > 0
@@ -69,24 +75,24 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-import handout
+import process_data
 from digits import Digits
 from inputs import looked_up
-from order import endless
+from sampler import endless
 
 images = np.arange(20 * 28 * 28, dtype=np.uint8).reshape(20, 28, 28)
 labels = np.arange(20, dtype=np.uint8) % 10
 digits = Digits(
     source="", train_images=images, train_labels=labels, test_images=images, test_labels=labels
 )
-handed = handout.Handout(1, digits)
+handed = process_data.ProcessData(1, digits)
 
 
 @tf.function
 def first_batch():
-    pixels, labels = handout.training_images(20)
+    pixels, labels = process_data.training_images(20)
     batches = endless(20, seed=0, start=0, global_batch=5)
-    mine = batches.shard(2, handout.task_index(digits.fingerprint))
+    mine = batches.shard(2, process_data.task_index(digits.fingerprint))
     return next(iter(looked_up(mine, pixels, labels)))
 
 
@@ -105,12 +111,12 @@ assert weights.numpy().tolist() == [1.0] * 5
 assert labels.numpy().tolist() == [at % 10 for at in order[5:]]
 assert np.array_equal(np.rint(pixels.numpy()[..., 0] * 255).astype(np.uint8), images[order[5:]])
 
-assert not handout.is_leaving()
-handed.say_leaving()
-assert handout.is_leaving()
+assert not process_data.is_shutting_down()
+handed.announce_shutdown()
+assert process_data.is_shutting_down()
 
 try:
-    handout.task_index(digits.fingerprint + 1)
+    process_data.task_index(digits.fingerprint + 1)
 except tf.errors.InvalidArgumentError as error:
     assert "other data" in str(error)
 else:
@@ -126,26 +132,22 @@ def test_a_worker_trains_on_its_own_images_which_no_graph_carries(run_python: Ru
 SAVED_AGAIN = """
 import tensorflow as tf
 
-from asynchronous import AsynchronousTraining
-from folders import FolderError
-
-failures = [FolderError("a function was lost"), tf.errors.UnavailableError(None, None, "a worker")]
+from asynchronous import save_with_retries
+from directories import DirectoryError
 
 
-class Checkpoints:
-    def save(self):
-        if failures:
-            raise failures.pop(0)
-        print("saved")
+def save():
+    if failures:
+        raise failures.pop(0)
+    print("saved")
 
 
-training = object.__new__(AsynchronousTraining)
-training._checkpoints = Checkpoints()
-training._save()
-failures = [FolderError(f"full {attempt}") for attempt in range(9)]
+failures = [DirectoryError("a function was lost"), tf.errors.UnavailableError(None, None, "lost")]
+save_with_retries(save)
+failures = [DirectoryError(f"full {attempt}") for attempt in range(9)]
 try:
-    training._save()
-except FolderError as error:
+    save_with_retries(save)
+except DirectoryError as error:
     print(error)
 """
 

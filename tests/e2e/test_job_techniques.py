@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.command import Distrun
-from job_harness import MAIN, Alone, RunPython, Workers, notified
+from harness.training import MAIN, Alone, RunPython, Workers, notified
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
 
@@ -128,18 +128,18 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(
         assert job.finish() == 0
     assert numbers(epoch_of(job.lines, 1)) == pytest.approx(first_epoch, abs=2e-3)
 
-    said = re.search(r"test_(accuracy [\d.]+)", epoch_of(pair[0].lines, 2))
-    assert said
+    tested = re.search(r"test_(accuracy [\d.]+)", epoch_of(pair[0].lines, 2))
+    assert tested
     output = run_python(
         "-c", LOADED + APART, str(small_mnist / "mnist.npz"), str(model), str(saved), str(one),
         cwd=tmp_path,
     )  # fmt: skip
     *accuracies, apart = output.splitlines()
-    assert accuracies == [said[1]] * 2
+    assert accuracies == [tested[1]] * 2
     assert float(apart) <= ONE_AND_TWO
     with alone("--data-dir", str(small_mnist), "--evaluate", str(saved)) as job:
         assert job.finish() == 0
-    assert f"ckpt-2 (epoch 2): test_{said[1]}" in job.lines[-1]
+    assert f"ckpt-2 (epoch 2): test_{tested[1]}" in job.lines[-1]
 
 
 def test_sigterm_in_an_epochs_loop_and_in_fit(

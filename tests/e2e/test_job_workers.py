@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from job_harness import Process, Workers
+from harness.training import Process, Workers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -24,7 +24,9 @@ def results(process: Process) -> list[dict[str, float]]:
 
 
 @pytest.mark.mnist
-@pytest.mark.skipif(not MNIST.exists(), reason=f"the real MNIST is not at {MNIST}")
+@pytest.mark.skipif(
+    not MNIST.exists(), reason=f"the real MNIST is not at {MNIST} (put mnist.npz there)"
+)
 def test_learns_mnist_as_in_the_tutorials(workers: Workers) -> None:
     with workers(2, "--data-dir", str(MNIST.parent)) as (first, second):
         assert (first.finish(300), second.finish()) == (0, 0)

@@ -10,7 +10,9 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -24,7 +26,7 @@ PATIENCE = 240.0
 
 
 @pytest.fixture
-def train(distrun: Distrun, small_mnist: Path, tmp_path: Path):
+def train(distrun: Distrun, small_mnist: Path, tmp_path: Path) -> Callable[..., Any]:
     """Start training in the background; a function of more arguments for the job."""
     spec = tmp_path / "mnist.yaml"
     spec.write_text(
@@ -33,7 +35,7 @@ def train(distrun: Distrun, small_mnist: Path, tmp_path: Path):
     # fmt: off
     arguments = [
         "--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "saved"),
-        "--steps-per-epoch", "20", "--checkpoint-every", "4",
+        "--model", "cnn", "--batch-size", "16", "--steps-per-epoch", "8", "--checkpoint-every", "4",
     ]
     # fmt: on
 
@@ -45,7 +47,7 @@ def train(distrun: Distrun, small_mnist: Path, tmp_path: Path):
 
 
 @pytest.fixture
-def said(distrun: Distrun):
+def said(distrun: Distrun) -> Callable[[str], int]:
     """How often a pattern stands in what launch has shown so far."""
 
     def count(pattern: str) -> int:
@@ -56,18 +58,19 @@ def said(distrun: Distrun):
 
 
 @pytest.fixture
-def told(distrun: Distrun):
+def told(distrun: Distrun) -> Callable[[str], list[Any]]:
     """What the workers have printed that matches, or its groups, in the order of its coming."""
 
-    def find(pattern: str) -> list:
+    def find(pattern: str) -> list[Any]:
         text = (distrun.cwd / "said").read_text(errors="replace")
         return re.findall(rf"^worker:\d \| {pattern}", text, re.MULTILINE)
 
     return find
 
 
-def job_of(distrun: Distrun) -> dict:
-    return json.loads(distrun("status", "--json").stdout)["job"]
+def job_of(distrun: Distrun) -> dict[str, Any]:
+    job: dict[str, Any] = json.loads(distrun("status", "--json").stdout)["job"]
+    return job
 
 
 def leftovers(saved: Path) -> list[str]:
@@ -76,7 +79,7 @@ def leftovers(saved: Path) -> list[str]:
 
 
 def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
-    distrun: Distrun, train, told, tmp_path: Path
+    distrun: Distrun, train: Callable[..., Any], told: Callable[[str], list[Any]], tmp_path: Path
 ) -> None:
     # It saves at every step: the signal most likely comes in the middle of saving.
     launch = train("--epochs", "10000", "--checkpoint-every", "1")
@@ -101,7 +104,11 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
 
 
 def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
-    distrun: Distrun, train, said, told, tmp_path: Path
+    distrun: Distrun,
+    train: Callable[..., Any],
+    said: Callable[..., int],
+    told: Callable[[str], list[Any]],
+    tmp_path: Path,
 ) -> None:
     launch = train("--epochs", "10000")
     wait_until(lambda: len(told(r"epoch 1/.*")) == 2, PATIENCE, "both trained an epoch")
@@ -125,7 +132,9 @@ def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
     assert results[0] == results[1]
 
 
-def test_ctrl_c_gives_training_time_to_save(distrun: Distrun, train, said) -> None:
+def test_ctrl_c_gives_training_time_to_save(
+    distrun: Distrun, train: Callable[..., Any], said: Callable[..., int]
+) -> None:
     launch = train("--epochs", "10000")
     wait_until(lambda: said(r"^worker:\d \| epoch 1/") == 2, PATIENCE, "both trained an epoch")
     launch.send_signal(signal.SIGINT)

@@ -22,7 +22,7 @@ def launch(distrun: Distrun, script: str, strategy: str, cluster: str, env: str 
     )
     done = distrun("launch", "job.yaml", timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 def test_keras_fit_with_model_checkpoint(distrun: Distrun) -> None:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 class Caller:
@@ -24,7 +25,7 @@ class Caller:
         self.has_ended = False
         self._incoming = b""
 
-    def receive(self) -> list[dict]:
+    def receive(self) -> list[dict[str, Any]]:
         try:
             block = self.connection.recv(1 << 16)
         except ConnectionError:

@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ CHECKPOINT_EVERY = 10
 
 
 @pytest.fixture
-def train(distrun: Distrun, small_mnist: Path):
+def train(distrun: Distrun, small_mnist: Path) -> Callable[..., Any]:
     """Start training in the background with one restart; `steps` in its only epoch."""
 
     def start(strategy: str, cluster: str, steps: int) -> subprocess.Popen[bytes]:
@@ -47,10 +49,10 @@ def train(distrun: Distrun, small_mnist: Path):
 
 
 @pytest.fixture
-def tasks(distrun: Distrun):
+def tasks(distrun: Distrun) -> Callable[[], dict[str, dict[str, Any]]]:
     """What `status --json` says of each task, by its name; nothing while there is no job."""
 
-    def ask() -> dict[str, dict]:
+    def ask() -> dict[str, dict[str, Any]]:
         done = distrun("status", "--json")
         states = json.loads(done.stdout)["job"]["task_states"] if done.returncode == 0 else []
         return {task["task"]: task for task in states}
@@ -59,7 +61,7 @@ def tasks(distrun: Distrun):
 
 
 @pytest.fixture
-def kill_at(tasks):
+def kill_at(tasks: Callable[[], dict[str, dict[str, Any]]]) -> Callable[..., int]:
     """SIGKILL one task once another has told of a step; returns the step it had come to."""
 
     def kill(victim: str, teller: str, step: int) -> int:
@@ -75,7 +77,10 @@ def kill_at(tasks):
 
 
 def test_two_workers_go_on_together_from_the_last_checkpoint(
-    distrun: Distrun, train, tasks, kill_at
+    distrun: Distrun,
+    train: Callable[..., Any],
+    tasks: Callable[[], dict[str, dict[str, Any]]],
+    kill_at: Callable[..., int],
 ) -> None:
     launch = train("multi_worker_mirrored", "{worker: 2}", steps=400)
     came_to = kill_at("worker:1", "worker:1", step=15)
@@ -98,7 +103,10 @@ def test_two_workers_go_on_together_from_the_last_checkpoint(
 
 
 def test_a_parameter_servers_worker_comes_back_alone_while_the_chief_trains_on(
-    distrun: Distrun, train, tasks, kill_at
+    distrun: Distrun,
+    train: Callable[..., Any],
+    tasks: Callable[[], dict[str, dict[str, Any]]],
+    kill_at: Callable[..., int],
 ) -> None:
     launch = train("parameter_server", "{chief: 1, worker: 2, ps: 1}", steps=700)
     kill_at("worker:1", "chief:0", step=20)

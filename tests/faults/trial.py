@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,9 @@ class Result:
         return "\n       ".join([row, *self.wrong])
 
 
-def _is_dead(caller: Caller) -> bool:
+def _is_dead(caller: Caller | None) -> bool:
     """Its end of the desk's socket is closed a while before."""
-    if not caller.has_ended:
+    if caller is None or not caller.has_ended:
         return False
     try:
         return psutil.Process(caller.pid).status() == psutil.STATUS_ZOMBIE
@@ -162,8 +163,9 @@ class Trial:
         )  # fmt: skip
         return done.stdout
 
-    def _status(self) -> dict:
-        return json.loads(self._ask("status", "--json"))["job"]
+    def _status(self) -> dict[str, Any]:
+        job: dict[str, Any] = json.loads(self._ask("status", "--json"))["job"]
+        return job
 
     # The fault -----------------------------------------------------------------------------
 
@@ -216,7 +218,9 @@ class Trial:
         cell = self._cell
         victim = self._desk.caller(cell.victim)
         must_die = victim is not None and cell.fault != "SIGTERM"
-        if must_die and not self._desk.serve_until(lambda: _is_dead(victim), PATIENCE):
+        if must_die and not self._desk.serve_until(
+            lambda: victim is None or _is_dead(victim), PATIENCE
+        ):
             return [f"{cell.victim} did not die of it"]
         if held is not victim or cell.fault == "SIGTERM":
             held.answer("go")
@@ -284,7 +288,7 @@ class Trial:
             wrong.append(f"wanted {wanted}, exit code {wanted.codes[0]}")
         elif found.restarts not in wanted.restarts:
             wrong.append(f"wanted {wanted}")
-        said = found.verdicts or [(victim, None)]
+        said: Sequence[tuple[str | None, str | None]] = found.verdicts or [(victim, None)]
         if any(each not in [(victim, kind) for kind in wanted.kinds] for each in said):
             wrong.append(f"wanted {wanted}, of {victim}")
         if found.survivors:

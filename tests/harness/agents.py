@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -20,6 +20,8 @@ import pytest
 from distrun.agent import protocol
 from distrun.supervisor.hosts import local
 from harness.waiting import wait_until
+
+R = TypeVar("R")
 
 TIMEOUT = 20.0
 PLAIN_PYTHON = [sys.executable, "-I", "-S"]
@@ -43,7 +45,7 @@ class Host:
     def __init__(self, folder: Path, job_id: str) -> None:
         self.folder = folder
         self.job_id = job_id
-        self.link = local.start_local_agent("localhost", job_id)
+        self.link = local.LocalReach().connect(job_id)
         self.said: list[Any] = []
         self.seqs: list[int] = []
         self._unseen: collections.deque[Any] = collections.deque()
@@ -86,7 +88,7 @@ class Host:
     def stop(self, task: str, signum: int = signal.SIGTERM, grace: float = 10.0) -> None:
         self.send(protocol.StopTask(task, signum, grace))
 
-    def expect(self, kind: type[Any], task: str | None = None, timeout: float = TIMEOUT) -> Any:
+    def expect(self, kind: type[R], task: str | None = None, timeout: float = TIMEOUT) -> R:
         """The next report of that kind (and task); what else came stays for later calls."""
         deadline = time.monotonic() + timeout
         passed: list[Any] = []
@@ -116,7 +118,7 @@ class Host:
             self.receive(deadline - time.monotonic())
         return self.link.process.wait(max(0.1, deadline - time.monotonic()))
 
-    def all(self, kind: type[Any]) -> list[Any]:
+    def all(self, kind: type[R]) -> list[R]:
         return [message for message in self.said if isinstance(message, kind)]
 
     def log(self, task: str) -> bytes:

@@ -25,6 +25,7 @@ from typing import Protocol
 
 import psutil
 
+from harness.requirements import AS_ROOT, missing, reason
 from harness.waiting import wait_until
 
 NEEDED = ("ip", "nsenter", "ssh", "ssh-keygen", "sshd", "unshare", "mount", "nft")
@@ -71,12 +72,15 @@ exec "$3" -D -f "$2/sshd_config" -E "$2/sshd.log"
 def why_not() -> str | None:
     """Why such hosts cannot be made here; None where they can."""
     if os.geteuid() != 0:
-        return "network namespaces need root"
-    missing = [name for name in NEEDED if shutil.which(name, path=_PATH) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
+        return reason("network namespaces need root", AS_ROOT)
+    lacking = missing(NEEDED, _PATH)
+    if lacking:
+        return lacking
     trial = _run("unshare", "--net", "--uts", "--mount", "--pid", "--fork", "true", check=False)
-    return None if trial.returncode == 0 else f"no namespaces: {trial.stderr.strip()}"
+    if trial.returncode:
+        why = f"namespaces cannot be made here: {trial.stderr.strip()}"
+        return reason(why, "allow them, or use a virtual machine")
+    return None
 
 
 def _run(*argv: str, check: bool = True, given: str = "") -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""`distrun clean` removes what is over, and nothing else."""
+"""`distrun clean` removes ended jobs, and nothing else."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_job_whose_supervisor_died(distrun: Distrun, detached: Detach, status:
     assert listed(distrun) == {}
 
 
-def test_what_a_death_left_half_made(distrun: Distrun, detached: Detach) -> None:
+def test_an_incomplete_folder_is_removed(distrun: Distrun, detached: Detach) -> None:
     job_id = detached("exit 0")
     distrun("wait")
     jobs = distrun.home / "jobs"
@@ -96,7 +96,7 @@ def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun: Distrun, detach
     assert (target / "file").exists()
 
 
-def test_two_at_once(distrun: Distrun, detached: Detach) -> None:
+def test_two_cleans_at_once(distrun: Distrun, detached: Detach) -> None:
     ids = {detached("exit 0", workers=1) for _ in range(3)}
     distrun("wait", *ids)
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

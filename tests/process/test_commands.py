@@ -1,4 +1,4 @@
-"""A detached job and the commands on it, each as a process of its own."""
+"""The commands on a detached job. Each command is a process of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import survivors
+from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_the_whole_way_of_a_detached_job(
+def test_a_detached_job_from_launch_to_kill(
     distrun: Distrun, detached: Detach, status: Status
 ) -> None:
     job_id = detached("echo up; exec sleep 600", name="night")
@@ -31,7 +32,7 @@ def test_the_whole_way_of_a_detached_job(
     assert all(task["usage"]["processes"] == 1 for task in job["task_states"])
     follower = distrun.start("logs", "-f", job_id, stdout=subprocess.PIPE, text=True)
     waiter = distrun.start("wait", job_id, stderr=subprocess.PIPE, text=True)
-    assert {follower.stdout.readline() for _ in range(2)} == {
+    assert {not_none(follower.stdout).readline() for _ in range(2)} == {
         "worker:0 | up\n",
         "worker:1 | up\n",
     }
@@ -39,7 +40,7 @@ def test_the_whole_way_of_a_detached_job(
     assert killed.returncode == 0
     assert survivors(job_id) == []
     assert waiter.wait(30) == 137
-    assert "stopped by distrun kill" in waiter.stderr.read()
+    assert "stopped by distrun kill" in not_none(waiter.stderr).read()
     assert follower.wait(30) == 0
     assert json.loads(distrun("ps", "--json").stdout)["jobs"] == []
     assert status(job_id)["state"] == "stopped"
@@ -54,17 +55,17 @@ def test_launch_d_returns_once_every_program_runs(
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_a_detached_job_that_is_over_at_once_is_launched_all_the_same(
+def test_a_detached_launch_succeeds_even_if_the_job_ends_at_once(
     distrun: Distrun, write_spec: WriteSpec, code: int
 ) -> None:
-    """Whether it ends before or after the launch has seen all its tasks start is chance."""
+    """The job may end before or after the launch has seen all its tasks start."""
     for _ in range(4):
         done = distrun("launch", "-d", write_spec(f"exit {code}", workers=1))
         assert (done.returncode, done.stderr) == (0, "")
         assert distrun("wait", done.stdout.strip()).returncode == code
 
 
-def test_the_result_of_a_detached_job_is_that_of_wait(distrun: Distrun, detached: Detach) -> None:
+def test_wait_exits_with_the_result_of_a_detached_job(distrun: Distrun, detached: Detach) -> None:
     job_id = detached("sleep 0.2; exit 7")
     waited = distrun("wait", job_id)
     assert waited.returncode == 7
@@ -75,7 +76,7 @@ def test_the_result_of_a_detached_job_is_that_of_wait(distrun: Distrun, detached
     assert distrun("wait").returncode == 0
 
 
-def test_wait_runs_out_of_time(distrun: Distrun, detached: Detach, status: Status) -> None:
+def test_wait_times_out(distrun: Distrun, detached: Detach, status: Status) -> None:
     detached("exec sleep 600")
     waited = distrun("wait", "--timeout", "200ms")
     assert waited.returncode == 124
@@ -83,7 +84,7 @@ def test_wait_runs_out_of_time(distrun: Distrun, detached: Detach, status: Statu
     distrun("kill")
 
 
-def test_kill_needs_a_name_where_several_run(distrun: Distrun, detached: Detach) -> None:
+def test_kill_needs_a_name_if_several_jobs_run(distrun: Distrun, detached: Detach) -> None:
     first, second = detached("exec sleep 600"), detached("exec sleep 600")
     refused = distrun("kill")
     assert refused.returncode == 2
@@ -115,8 +116,8 @@ def test_kill_grace_and_signal(
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "kill", "wait"])
-def test_a_job_that_is_not_there_names_those_that_are(
-    distrun: Distrun, detached: Detach, command
+def test_the_error_for_an_unknown_job_lists_the_existing_ones(
+    distrun: Distrun, detached: Detach, command: str
 ) -> None:
     none = distrun(command, "nothing")
     assert none.returncode == 2
@@ -146,7 +147,7 @@ def test_follow_a_job_that_has_not_written_yet(
     detached("while [ ! -e go ]; do sleep 0.05; done; echo at last", workers=1)
     follower = distrun.start("logs", "-f", stdout=subprocess.PIPE, text=True)
     (tmp_path / "go").touch()
-    assert follower.stdout.read() == "worker:0 | at last\n"
+    assert not_none(follower.stdout).read() == "worker:0 | at last\n"
     assert follower.wait(30) == 0
 
 
@@ -171,7 +172,7 @@ def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun: Distrun, tmp_path: Pat
     assert not list(distrun.home.rglob("events.jsonl"))
 
 
-def test_a_home_that_cannot_be_written_is_said(
+def test_a_home_that_is_not_writable_is_reported(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()

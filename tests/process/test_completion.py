@@ -1,4 +1,4 @@
-"""Completion, asked as the shells ask, and in a real bash."""
+"""Completion, called as each shell calls it, and in a real bash."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from harness.command import Detach, Distrun
 
 
 @pytest.fixture
-def path(tmp_path: Path):
-    """A PATH on which `distrun` is this checkout's."""
+def path(tmp_path: Path) -> str:
+    """A PATH with this checkout as `distrun`."""
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
@@ -24,8 +25,8 @@ def path(tmp_path: Path):
 
 
 @pytest.fixture
-def in_bash(path, tmp_path: Path):
-    """What bash offers for each line, as its completion function leaves it in COMPREPLY."""
+def in_bash(path: str, tmp_path: Path) -> Callable[..., list[list[str]]]:
+    """The completions that bash offers for each line, from COMPREPLY."""
 
     def offered(*lines: str) -> list[list[str]]:
         script = [
@@ -50,20 +51,20 @@ def in_bash(path, tmp_path: Path):
 
 
 @pytest.fixture
-def asked_by(distrun: Distrun):
-    """What distrun answers a shell's completion function, by the shell's own variables."""
+def asked_by(distrun: Distrun) -> Callable[[str, str, str], str]:
+    """distrun's answer to a shell's completion function, called with that shell's variables."""
 
     def ask(shell: str, words: str, current: str) -> str:
         env = {**os.environ, "_DISTRUN_COMPLETE": f"{shell}_complete", "COMP_WORDS": words}
         done = distrun(env={**env, "COMP_CWORD": current})
         assert "Traceback" not in done.stderr
-        return done.stdout
+        return str(done.stdout)
 
     return ask
 
 
 def test_bash_completes_commands_jobs_and_tasks(
-    in_bash, detached: Detach, distrun: Distrun
+    in_bash: Callable[..., list[list[str]]], detached: Detach, distrun: Distrun
 ) -> None:
     ended = detached("exit 0", name="day")
     distrun("wait")
@@ -94,7 +95,9 @@ def test_bash_completes_commands_jobs_and_tasks(
     distrun("kill")
 
 
-def test_zsh_and_fish_are_answered(asked_by, detached: Detach, distrun: Distrun) -> None:
+def test_zsh_and_fish_get_completions(
+    asked_by: Callable[[str, str, str], str], detached: Detach, distrun: Distrun
+) -> None:
     job_id = detached("exit 0")
     distrun("wait")
     zsh = asked_by("zsh", "distrun logs -t worker:", "3").splitlines()
@@ -105,8 +108,8 @@ def test_zsh_and_fish_are_answered(asked_by, detached: Detach, distrun: Distrun)
     assert asked_by("fish", "distrun logs -t worker:", "worker:").count("plain,worker:") == 2
 
 
-def test_where_there_are_no_jobs_none_is_offered(
-    asked_by, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_jobs_none_is_offered(
+    asked_by: Callable[[str, str, str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert asked_by("fish", "distrun logs -t ", "").strip() == ""
     monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "file" / "home"))
@@ -115,7 +118,7 @@ def test_where_there_are_no_jobs_none_is_offered(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(distrun: Distrun, shell) -> None:
+def test_each_shell_has_a_script(distrun: Distrun, shell: str) -> None:
     done = distrun("completion", shell)
     assert done.returncode == 0
     assert "_DISTRUN_COMPLETE" in done.stdout

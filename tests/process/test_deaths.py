@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -34,14 +35,19 @@ def family_of(pid: int) -> set[psutil.Process]:
     return {root, *root.children(recursive=True)}
 
 
-def all_gone(processes):
+def all_gone(processes: set[psutil.Process]) -> Callable[[], bool]:
     return lambda: not [process for process in processes if alive(process)]
 
 
 @pytest.mark.parametrize("hider", HIDERS, ids=lambda name: name.replace(" ", "-"))
 @pytest.mark.parametrize("who", ["launch", "supervisor", "agent", "guard"])
 def test_one_death_leaves_nothing(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, who: str, hider
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    status: Status,
+    victim_of: FindVictim,
+    who: str,
+    hider: str,
 ) -> None:
     script = f"touch up-$DISTRUN_TASK; {HIDERS[hider]}"
     launch = distrun.start(
@@ -59,7 +65,7 @@ def test_one_death_leaves_nothing(
 
 @pytest.mark.parametrize("order", ["supervisor agent", "agent supervisor", "guard supervisor"])
 def test_two_deaths_at_once_leave_nothing(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, order
+    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, order: str
 ) -> None:
     script = f"touch up-$DISTRUN_TASK; {HIDERS['ignores SIGTERM']}"
     distrun("launch", "-d", write_spec(script))
@@ -74,7 +80,7 @@ def test_two_deaths_at_once_leave_nothing(
 @pytest.mark.parametrize("by", ["kill", "SIGINT"])
 @pytest.mark.parametrize("who", ["supervisor", "agent", "guard"])
 def test_what_stands_still_is_ended_when_asked_for(
-    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim, who: str, by
+    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim, who: str, by: str
 ) -> None:
     launch = distrun.start(
         "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),

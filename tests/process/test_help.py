@@ -1,4 +1,4 @@
-"""`--help` of every command: its examples work, and docs/ says the same."""
+"""Every command's `--help`: its examples work, and docs/ has the same text."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.command import Distrun
+from harness.values import not_none
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = (
-    *("launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait"),
-    *("events", "init", "schema", "clean", "completion"),
-)
+COMMANDS = [
+    found
+    for path in sorted((ROOT / "launcher" / "distrun" / "cli").glob("*.py"))
+    for found in re.findall(r'^@click.command\("([a-z]+)"', path.read_text(), re.MULTILINE)
+]
+README = (ROOT / "README.md").read_text().partition("<!-- commands -->")[2].partition("\n\n")[0]
 EXAMPLE = re.compile(r"^    (\S.*)$", re.MULTILINE)
 JOB = """\
 name: mnist
@@ -29,8 +34,8 @@ program: {command: [sh, -c, 'echo "loss of $DISTRUN_TASK"']}
 
 
 @pytest.fixture
-def bash(distrun: Distrun, tmp_path: Path):
-    """Run a line as a person would type it, in a folder with job.yaml."""
+def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
+    """Run a line as a user would type it, in a folder with job.yaml."""
     (tmp_path / "job.yaml").write_text(JOB)
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
@@ -54,22 +59,25 @@ def bash(distrun: Distrun, tmp_path: Path):
 
 
 def in_its_shell(line: str) -> tuple[str, str]:
-    """A line and the shell it is for; where that is not here, what it would have read."""
+    """A line and its shell; without that shell, the command whose output it would have read."""
     shell = next((name for name in ("zsh", "fish") if f"completion {name}" in line), "bash")
     if shutil.which(shell) is not None:
         return line, shell
-    return re.search(r"distrun completion \w+", line)[0], "bash"
+    return not_none(re.search(r"distrun completion \w+", line))[0], "bash"
 
 
-def test_every_command_is_here(distrun: Distrun) -> None:
+def test_every_command_is_listed_in_the_order_of_the_readme(distrun: Distrun) -> None:
     text = distrun("--help").stdout
     listing = text.partition("\nCommands:\n")[2]
-    assert re.findall(r"^  ([a-z]+)", listing, re.MULTILINE) == list(COMMANDS)
+    listed = re.findall(r"^  ([a-z]+)", listing, re.MULTILINE)
+    assert sorted(listed) == COMMANDS
+    assert len(listed) >= 14
+    assert listed == re.findall(r"^\| `distrun ([a-z]+)", README, re.MULTILINE), "another order"
     assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_work(distrun: Distrun, bash, command) -> None:
+def test_the_examples_work(distrun: Distrun, bash: Callable[..., Any], command: str) -> None:
     asked = distrun(command, "--help")
     assert asked.returncode == 0
     assert max(map(len, asked.stdout.splitlines())) <= 80
@@ -94,7 +102,7 @@ def test_the_examples_work(distrun: Distrun, bash, command) -> None:
     bash("distrun kill --all")
 
 
-def test_the_documents_are_those_of_the_code() -> None:
+def test_the_generated_pages_are_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "docs.py", "--check"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "launcher")},
@@ -115,7 +123,7 @@ def test_the_documents_are_those_of_the_code() -> None:
         (["ps", "--jsn"], "--json"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant(distrun: Distrun, args, meant) -> None:
+def test_a_typing_error_gets_a_suggestion(distrun: Distrun, args: list[str], meant: str) -> None:
     done = distrun(*args)
     assert done.returncode == 2
     assert re.search(rf"[Dd]id you mean:? '?{meant}", done.stderr)

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun, Json, WriteSpec
 
 HOSTILE = "a'b\"c\n$(touch owned) ../../x; touch owned\x1b[31m\x1b]0;title\x07\u202e`touch owned`"
 
 
 @pytest.fixture
-def hostile_folder(tmp_path: Path):
+def hostile_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "we'ird \"$(touch owned)\n\x1b[31m;touch owned"
     folder.mkdir()
     return folder
 
 
-def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folder) -> None:
+def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folder: Path) -> None:
     document = {
         "name": HOSTILE,
         "strategy": "multi_worker_mirrored",
@@ -35,7 +35,8 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
     spec = hostile_folder / "spec $(touch owned).yaml"
     spec.write_text(yaml.safe_dump(document))
     before = set(os.listdir(hostile_folder.parent))
-    run = {"cwd": hostile_folder, "env": {**os.environ, "DISTRUN_HOME": str(hostile_folder / "h")}}
+    env = {**os.environ, "DISTRUN_HOME": str(hostile_folder / "h")}
+    run: Json = {"cwd": hostile_folder, "env": env}
     said = [distrun(command, spec, **run) for command in ("validate", "plan", "launch")]
     assert [done.returncode for done in said] == [0, 0, 3]
     assert (hostile_folder / "got").read_text() == HOSTILE
@@ -56,7 +57,9 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
 
 
 @pytest.mark.parametrize("output", ["../up.yaml", "$(touch owned).yaml", "new\nline.yaml"])
-def test_init_writes_what_it_is_told_and_no_more(distrun: Distrun, tmp_path: Path, output) -> None:
+def test_init_writes_what_it_is_told_and_no_more(
+    distrun: Distrun, tmp_path: Path, output: str
+) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     done = distrun("init", "script", "-o", output, cwd=folder)
@@ -88,7 +91,7 @@ def test_init_lists_templates_in_a_line_each(distrun: Distrun) -> None:
         assert written.startswith(f"# {says}\n")
 
 
-NOT_YET = {
+NOT_YET: Json = {
     "logs": {"max_size": "10MB"},
 }
 

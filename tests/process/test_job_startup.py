@@ -1,13 +1,17 @@
 """SIGTERM while the bundled job starts: neither lost nor imagined."""
 
+from __future__ import annotations
+
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
 
+from harness.values import not_none
 from harness.waiting import wait_until
 
 JOB = Path(__file__).parents[2] / "jobs" / "mnist"
@@ -25,6 +29,10 @@ guard.end()
 LONGER_THAN_A_LOOK = 0.3
 
 
+def passed(moment: float) -> bool:
+    return time.monotonic() > moment
+
+
 def test_a_stop_and_a_continue_are_no_sigterm() -> None:
     job = subprocess.Popen(
         [sys.executable, "-c", SCRIPT], cwd=JOB, text=True,
@@ -33,19 +41,19 @@ def test_a_stop_and_a_continue_are_no_sigterm() -> None:
     with job:
 
         def answer() -> str:
-            job.stdin.write("goes on\n")
-            job.stdin.flush()
-            return job.stdout.readline()
+            not_none(job.stdin).write("goes on\n")
+            not_none(job.stdin).flush()
+            return not_none(job.stdout).readline()
 
         assert answer() == "goes on\n"
         for _ in range(3):
             job.send_signal(signal.SIGSTOP)
             wait_until(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED)
             stopped = time.monotonic()
-            wait_until(lambda since=stopped: time.monotonic() > since + LONGER_THAN_A_LOOK)
+            wait_until(partial(passed, stopped + LONGER_THAN_A_LOOK))
             job.send_signal(signal.SIGCONT)
             assert answer() == "goes on\n"
         job.send_signal(signal.SIGTERM)
-        assert job.stdout.readline() == "told to end\n"
-        job.stdin.close()
+        assert not_none(job.stdout).readline() == "told to end\n"
+        not_none(job.stdin).close()
         assert job.wait(60) == 0

@@ -14,6 +14,7 @@ import pytest
 
 from harness.command import Distrun, Status, WriteSpec
 from harness.processes import alive, survivors
+from harness.values import not_none
 from harness.waiting import wait_until
 
 
@@ -48,7 +49,7 @@ def test_tasks_get_the_plan(distrun: Distrun, write_spec: WriteSpec) -> None:
     configs = {}
     for line in done.stdout.splitlines():
         prefix, text = line.split(" | ", 1)
-        config, attempt, strategy = re.fullmatch(r"(\{.*\}) (\d) (\w+)", text).groups()
+        config, attempt, strategy = not_none(re.fullmatch(r"(\{.*\}) (\d) (\w+)", text)).groups()
         assert (attempt, strategy) == ("0", "multi_worker_mirrored")
         configs[prefix] = json.loads(config)
     assert set(configs) == {"worker:0", "worker:1", "worker:2"}
@@ -124,7 +125,7 @@ def test_eight_sleepers_are_gone_once_a_failure_is_told(
     )
     done = distrun("launch", spec)
     assert done.returncode == 1
-    job_id = re.search(r"job (\S+):", done.stderr)[1]
+    job_id = not_none(re.search(r"job (\S+):", done.stderr))[1]
     assert survivors(job_id) == []
 
 
@@ -157,8 +158,8 @@ def test_no_reader_ends_the_job(distrun: Distrun, write_spec: WriteSpec, status:
         "launch", write_spec("while echo line; do sleep 0.01; done"),
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    assert launch.stdout.readline().endswith(b"line\n")
-    launch.stdout.close()
+    assert not_none(launch.stdout).readline().endswith(b"line\n")
+    not_none(launch.stdout).close()
     assert launch.wait(60) == 141
     assert status()["state"] == "stopped"
 

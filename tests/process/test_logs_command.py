@@ -1,4 +1,4 @@
-"""`distrun logs` as it is used: a part of the output, much of it, and what bars do to it."""
+"""`distrun logs`: a part of the output, 100 MB of output, and progress bars in it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import psutil
 
 from distrun.agent.logs.index import RECORD
 from harness.command import Detach, Distrun, WriteSpec
+from harness.values import not_none
 from harness.waiting import wait_until
 
 A_PART = 30_000_000
@@ -55,12 +56,12 @@ def test_grep_since_and_timestamps(distrun: Distrun, detached: Detach, tmp_path:
 
 
 def is_known(log: Path) -> bool:
-    """Whether the index says when all that is in a log was written."""
+    """Whether the index covers the whole log."""
     records = log.with_suffix(".idx").read_bytes()
     return bool(records) and RECORD.unpack(records[-RECORD.size :])[1] == log.stat().st_size
 
 
-def test_a_progress_bar_does_not_wreck_the_view(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_a_progress_bar_is_shown_as_one_line(distrun: Distrun, write_spec: WriteSpec) -> None:
     bar = (
         "for i in 1 2 3; do printf 'epoch %s\\r' $i; done; printf 'epoch 3 done\\n'; "
         "printf '\\033[2K\\033[1A10%%\\b\\b\\b20%%\\r\\n'; printf '50%%\\r60%%\\r'"
@@ -75,7 +76,7 @@ def test_a_progress_bar_does_not_wreck_the_view(distrun: Distrun, write_spec: Wr
     assert "epoch 1\repoch 2\r" in distrun("logs", "--raw", text=False).stdout.decode()
 
 
-def test_of_100_mb_only_a_part_is_read_for_the_first_page_and_the_last(
+def test_the_first_and_the_last_page_read_only_a_part_of_100_mb(
     distrun: Distrun, write_spec: WriteSpec
 ) -> None:
     spec = write_spec(MUCH)
@@ -84,20 +85,20 @@ def test_of_100_mb_only_a_part_is_read_for_the_first_page_and_the_last(
     size = sum(path.stat().st_size for path in distrun.home.rglob("*.log"))
     assert size > 100_000_000
     page = distrun.start("logs", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    first = [page.stdout.readline() for _ in range(50)]
+    first = [not_none(page.stdout).readline() for _ in range(50)]
     assert read_so_far(page) < A_PART
-    page.stdout.close()
+    not_none(page.stdout).close()
     assert page.wait(60) == 141
-    assert page.stderr.read() == b""
+    assert not_none(page.stderr).read() == b""
     assert all(re.match(rb"worker:[01] \| a line", line) for line in first)
     last = distrun.start("logs", "-n", "10000", stdout=subprocess.PIPE)
-    begun = last.stdout.readline()
+    begun = not_none(last.stdout).readline()
     assert read_so_far(last) < A_PART
-    assert (begun + last.stdout.read()).count(b"\n") == 10_000
+    assert (begun + not_none(last.stdout).read()).count(b"\n") == 10_000
 
 
 def read_so_far(process: subprocess.Popen[bytes]) -> int:
-    """Bytes that a process has read of files; it waits for its pipe to be read."""
+    """The bytes that a process has read from files, while it waits for its pipe to be read."""
     return psutil.Process(process.pid).io_counters().read_chars
 
 
@@ -107,7 +108,11 @@ def test_follow_from_the_last_lines_to_the_end_of_the_job(
     detached("seq 1 5; touch up; until test -e go; do sleep 0.05; done; echo the end", workers=1)
     wait_until((tmp_path / "up").exists, timeout=30)
     follower = distrun.start("logs", "-f", "-n", "2", stdout=subprocess.PIPE, text=True)
-    assert [follower.stdout.readline() for _ in range(2)] == ["worker:0 | 4\n", "worker:0 | 5\n"]
+    output = not_none(follower.stdout)
+    assert [output.readline() for _ in range(2)] == [
+        "worker:0 | 4\n",
+        "worker:0 | 5\n",
+    ]
     (tmp_path / "go").touch()
-    assert follower.stdout.read() == "worker:0 | the end\n"
+    assert not_none(follower.stdout).read() == "worker:0 | the end\n"
     assert follower.wait(30) == 0

@@ -1,4 +1,4 @@
-"""Following processes that write while they are followed."""
+"""Following the logs of processes that are still writing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_no_line_of_four_writers_is_damaged(tmp_path: Path) -> None:
     check(shown, 4, LINES)
 
 
-def test_a_tail_of_running_writers_and_its_continuation_are_the_whole(tmp_path: Path) -> None:
+def test_the_last_lines_and_what_follows_them_are_complete(tmp_path: Path) -> None:
     logs = task_logs(tmp_path, 4)
     writers = start_writers(logs, LINES)
     with contextlib.closing(Follower(logs, view_of(logs))) as begun:
@@ -89,8 +89,8 @@ def test_a_tail_of_running_writers_and_its_continuation_are_the_whole(tmp_path: 
     check(shown, 4, LINES)
 
 
-def test_each_line_is_seen_without_looking_now_and_then(tmp_path: Path) -> None:
-    """A writer prints each line when the one before has been seen."""
+def test_each_line_is_noticed_without_polling(tmp_path: Path) -> None:
+    """The writer prints each line after the one before has been seen."""
     logs = task_logs(tmp_path, 16)
     writer = "import sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)\n"
     with contextlib.closing(Follower(logs, View([]))) as follower:
@@ -127,7 +127,7 @@ def test_idle_tasks_cost_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signal_from", ["pipe", "time"])
-def test_until_ends_although_nothing_is_written(tmp_path: Path, signal_from) -> None:
+def test_following_ends_although_nothing_is_written(tmp_path: Path, signal_from: str) -> None:
     logs = task_logs(tmp_path, 1)
     reading, writing = os.pipe()
     ended = threading.Event()

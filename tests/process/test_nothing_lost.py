@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from harness.command import Distrun, FindVictim, Status, WriteSpec
+from harness.requirements import AS_ROOT, skip
+from harness.values import not_none
 from harness.waiting import wait_until
 
 SOON = {"max": 3, "backoff": "50ms"}
@@ -45,7 +47,7 @@ def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
     finally:
         for pid in ours:
             os.kill(pid, signal.SIGCONT)
-    assert launch.wait(60) == 0, launch.stderr.read()
+    assert launch.wait(60) == 0, not_none(launch.stderr).read()
 
 
 def test_a_home_that_vanishes_fails_no_job(
@@ -61,7 +63,7 @@ def test_a_home_that_vanishes_fails_no_job(
     (distrun.cwd / "go").touch()
     _, said = launch.communicate(timeout=60)
     assert launch.returncode == 0, said
-    assert "was removed while it ran" in said
+    assert "was removed while the job ran" in said
     assert "Traceback" not in said
 
 
@@ -89,7 +91,7 @@ def small_home(distrun_home: Path, tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root")
+        skip("mounting a small disk needs root", AS_ROOT)
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
@@ -105,7 +107,7 @@ FULL = {
 
 @pytest.mark.parametrize("script", FULL.values(), ids=FULL)
 def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
-    distrun: Distrun, write_spec: WriteSpec, small_home, script
+    distrun: Distrun, write_spec: WriteSpec, small_home: Path, script: str
 ) -> None:
     env = {**os.environ, "DISTRUN_HOME": str(small_home)}
     done = distrun("launch", write_spec(script, restart=SOON), env=env, timeout=60,
@@ -121,7 +123,7 @@ def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
 
 
 def test_a_launch_on_a_full_disk_is_refused(
-    distrun: Distrun, write_spec: WriteSpec, small_home
+    distrun: Distrun, write_spec: WriteSpec, small_home: Path
 ) -> None:
     with contextlib.suppress(OSError), open(small_home / "filler", "wb") as filler:
         while True:

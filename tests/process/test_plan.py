@@ -1,16 +1,18 @@
-"""`distrun plan`: what a person reads, and what a program does."""
+"""`distrun plan`: the text for people and the JSON for programs."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun, Json, Status, WriteSpec
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -22,15 +24,16 @@ SECRETS = {
 }
 
 
-def plan_of(distrun: Distrun, *args, **options) -> dict:
+def plan_of(distrun: Distrun, *args: str | os.PathLike[str], **options: Any) -> Json:
     done = distrun("plan", *args, "--json", **options)
     assert done.returncode == 0, done.stderr
     envelope = json.loads(done.stdout)
     assert envelope["version"] == 1
-    return envelope["plan"]
+    plan: Json = envelope["plan"]
+    return plan
 
 
-def write(tmp_path: Path, **keys):
+def write(tmp_path: Path, **keys: Any) -> Path:
     document = {
         "name": "train",
         "strategy": "parameter_server",
@@ -49,13 +52,13 @@ def write(tmp_path: Path, **keys):
 
 
 def table(text: str) -> dict[str, list[str]]:
-    """The cells of the table by their task, its heading by TASK."""
+    """The cells of the table by task; those of the heading by TASK."""
     lines = text.partition("\n\n")[2].partition("\n\n")[0].splitlines()
     return {line.split()[0]: line.split() for line in lines}
 
 
-def tf_configs(text: str) -> dict[str, dict]:
-    """Each task's TF_CONFIG, put together again from what is shown."""
+def tf_configs(text: str) -> dict[str, Json]:
+    """Each task's TF_CONFIG, reassembled from the text."""
     section = text.partition("\nTF_CONFIG\n")[2].splitlines()
     ends = {}
     cluster = ""
@@ -68,7 +71,7 @@ def tf_configs(text: str) -> dict[str, dict]:
     return ends
 
 
-def test_a_person_finds_everything_that_json_has(distrun: Distrun, tmp_path: Path) -> None:
+def test_the_text_has_everything_that_the_json_has(distrun: Distrun, tmp_path: Path) -> None:
     spec = write(tmp_path, ports={"range": "20000-29999"})
     plan = plan_of(distrun, spec)
     done = distrun("plan", spec)
@@ -141,7 +144,7 @@ def test_nothing_is_cut_off_on_a_narrow_terminal(terminal: OpenTerminal, tmp_pat
     assert set(tf_configs(text)) >= {"chief:0", "ps:1"}
 
 
-def test_secrets_are_masked_where_we_print_and_real_in_the_task(
+def test_secrets_are_masked_in_output_and_real_in_the_task(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, status: Status
 ) -> None:
     script = "; ".join(f'printf "%s\\n" "${name}" >> got' for name in SECRETS)
@@ -176,7 +179,7 @@ def test_gpus_and_threads_are_in_the_table(distrun: Distrun, tmp_path: Path) -> 
     assert rows["ps:0"][3] == "none"
 
 
-def test_a_tf_config_of_ones_own_is_shown_as_it_is(distrun: Distrun, tmp_path: Path) -> None:
+def test_a_tf_config_from_the_spec_is_shown_unchanged(distrun: Distrun, tmp_path: Path) -> None:
     program = {"command": [sys.executable], "env": {"TF_CONFIG": "what I like"}}
     spec = write(tmp_path, program=program)
     assert "TF_CONFIG=what I like" in distrun("plan", spec).stdout

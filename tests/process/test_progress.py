@@ -1,4 +1,4 @@
-"""What a task says of its progress, to its last word."""
+"""The progress that a task reports, up to its last report."""
 
 import json
 
@@ -18,7 +18,7 @@ program: {script: speak.py}
 """
 
 
-def test_what_is_said_right_before_the_exit_is_kept(distrun: Distrun) -> None:
+def test_a_report_just_before_the_exit_is_kept(distrun: Distrun) -> None:
     (distrun.cwd / "speak.py").write_text(SCRIPT)
     (distrun.cwd / "job.yaml").write_text(SPEC)
     assert distrun("launch", "job.yaml").returncode == 0

@@ -1,6 +1,6 @@
-"""What the documents show is true: every block is run, validated or accounted for.
+"""The pages are true: every block of code is run, validated, or marked with a reason why not.
 
-The HTML comment on the line before a fenced block says what becomes of it:
+The HTML comment on the line before a fenced block says what is done with it:
 
 - `file: NAME`: written to NAME in one folder, beside the others of its document; a YAML file is
   validated, by the command and against the schema.
@@ -10,7 +10,8 @@ The HTML comment on the line before a fenced block says what becomes of it:
 - `run by: PATH`: that file of the tests runs it.
 - `not run: REASON`.
 
-`commands` before a table: it lists every command of distrun. `map`: its paths are the code's.
+Before a table, `commands`: it lists every command of distrun; `map`: its paths are the code's;
+`changes`: each row names at most five files.
 """
 
 from __future__ import annotations
@@ -198,6 +199,16 @@ def test_the_map_is_the_codes() -> None:
     }
     missing = modules - listed - {"launcher/distrun/__init__.py"}
     assert not missing, f"not on the map: {missing}"
+
+
+def test_a_change_touches_at_most_five_files_that_are_there() -> None:
+    rows = section(ROOT.joinpath("CONTRIBUTING.md").read_text(), "changes")
+    assert len(rows) == 10
+    for change, cell in rows:
+        paths = re.findall(r"`([^`]+)`", cell)
+        assert 1 <= len(paths) + cell.count("the module that uses it") <= 5, change
+        gone = [path for path in paths if "NAME" not in path and not ROOT.joinpath(path).exists()]
+        assert not gone, f"{change}: not there: {gone}"
 
 
 @pytest.mark.parametrize(

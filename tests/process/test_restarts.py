@@ -15,6 +15,7 @@ import pytest
 
 from harness.command import Distrun, FindVictim, Status, WriteSpec
 from harness.processes import alive
+from harness.values import not_none
 from harness.waiting import wait_until
 
 MARKER = re.compile(r"--- attempt (\d+), \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after (.*) ---")
@@ -55,7 +56,7 @@ def waits(distrun: Distrun, *job: str) -> bool:
 
 
 def test_a_group_starts_again_together_at_the_same_addresses(
-    distrun: Distrun, write_spec: WriteSpec, given, status: Status
+    distrun: Distrun, write_spec: WriteSpec, given: Callable[..., Any], status: Status
 ) -> None:
     fails_twice = (
         "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-[01]) "
@@ -105,7 +106,7 @@ def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(
 
 
 def test_a_parameter_servers_worker_starts_again_alone(
-    distrun: Distrun, write_spec: WriteSpec, given, status: Status
+    distrun: Distrun, write_spec: WriteSpec, given: Callable[..., Any], status: Status
 ) -> None:
     script = (
         f"{TASK} case $DISTRUN_TASK in chief:0) "
@@ -259,7 +260,7 @@ def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "worker:0 | begun 0"
-    assert MARKER.search(lines[1])[2] == "worker:0 was killed by SIGKILL"
+    assert not_none(MARKER.search(lines[1]))[2] == "worker:0 was killed by SIGKILL"
     assert lines[2] == "worker:0 | begun 1"
     assert distrun("logs").stdout.splitlines() == lines
     raw = distrun("logs", "--raw").stdout

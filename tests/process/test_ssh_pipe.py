@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from distrun.supervisor.hosts.ssh import open_link
+from distrun.supervisor.hosts.ssh import open_connection
 
 WRITER = """
 import os, sys
@@ -21,13 +21,10 @@ except BlockingIOError:
 # A pipe's room is pages, and small pieces may leave half of each empty.
 @pytest.mark.parametrize("size", [1, 1000, 2049, 2732, 4097, 6145, 32785])
 def test_the_window_fits_whatever_the_size_of_a_write(size: int) -> None:
-    client = open_link([sys.executable, "-c", WRITER, str(size)], b"mark", "job-1")
+    connection = open_connection([sys.executable, "-c", WRITER, str(size)], "job-1")
     try:
-        assert client.process.wait(20) == 0
-        client.read_complaints()
-        assert 0 < client.window < int(client.said)
+        assert connection.process.wait(20) == 0
+        connection.read_stderr()
+        assert 0 < connection.log_window < int(connection.stderr_text)
     finally:
-        if client.process.poll() is None:
-            client.process.kill()
-            client.process.wait()
-        client.close()
+        connection.close()

@@ -46,10 +46,10 @@ def launch_patiently(distrun: Distrun, write_spec: WriteSpec) -> Callable[..., A
 
 
 def test_a_job_that_hangs_ends_and_tells_where_each_task_stood(
-    distrun: Distrun, launch_patiently, status: Status
+    distrun: Distrun, launch_patiently: Any, status: Status
 ) -> None:
     def both_began() -> bool:
-        return distrun("logs", "--grep", "it begins").stdout.count("\n") == 2
+        return bool(distrun("logs", "--grep", "it begins").stdout.count("\n") == 2)
 
     done, seconds = launch_patiently(
         """
@@ -72,9 +72,11 @@ def test_a_job_that_hangs_ends_and_tells_where_each_task_stood(
     assert "in wait_for_ever" in distrun("logs", "-t", "worker:1").stdout
 
 
-def test_a_job_that_hangs_starts_again(distrun: Distrun, launch_patiently, status: Status) -> None:
+def test_a_job_that_hangs_starts_again(
+    distrun: Distrun, launch_patiently: Any, status: Status
+) -> None:
     def both_began_twice() -> bool:
-        return distrun("logs", "--grep", "it begins").stdout.count("\n") == 4
+        return bool(distrun("logs", "--grep", "it begins").stdout.count("\n") == 4)
 
     done, _ = launch_patiently(
         """
@@ -93,7 +95,7 @@ def test_a_job_that_hangs_starts_again(distrun: Distrun, launch_patiently, statu
 
 
 def test_steps_keep_a_silent_job_alive_and_lines_do_not_one_that_had_steps(
-    launch_patiently, status: Status
+    launch_patiently: Any, status: Status
 ) -> None:
     def steps() -> set[str]:
         return {task["progress"].get("STEP", "") for task in status()["task_states"]}

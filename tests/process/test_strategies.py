@@ -109,7 +109,12 @@ esac
     ],
 )
 def test_success_of_one_is_enough_where_the_spec_says_so(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, success, ends, cluster
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    status: Status,
+    success: str,
+    ends: str,
+    cluster: dict[str, int],
 ) -> None:
     spec = write_spec(FIRST_ENDS.format(ends=ends), cluster=cluster, success=success)
     done = distrun("launch", spec)

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, record
 from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, encode
+from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
 from distrun.jobstore import JobFolder
 from distrun.spec.model import (
@@ -30,9 +32,10 @@ from distrun.spec.model import (
 )
 from distrun.strategies import Role, Success
 from distrun.supervisor.hosts import local
+from harness.values import not_none
 
 TIMEOUT = 20.0
-STOP = protocol.StopJob("SIGINT", 2, None, 130)
+STOP = protocol.StopJob(Cause(Code.LAUNCH_SIGNALLED, signal=2), 2, None, 130)
 
 
 class Launch:
@@ -50,7 +53,9 @@ class Launch:
                 pass_fds=[theirs.fileno()],
             )
         descriptor = ours.detach()
-        self.channel = Channel(descriptor, descriptor, protocol.Notice)
+        self.channel: Channel[protocol.Notice, Any] = Channel(
+            descriptor, descriptor, protocol.Notice
+        )
         self.state = lifecycle.JobState()
         self.history: list[events.Event] = []
 
@@ -121,21 +126,21 @@ def test_it_runs_a_job_to_its_end_and_records_what_it_tells(launch: Launch, spec
     assert state.outcome is not None
     assert state.outcome.exit_code == 3
     assert state == launch.folder.state()
-    assert launch.history == list(events.read(str(launch.folder.events_file)))
+    assert launch.history == list(record.read(str(launch.folder.events_file)))
 
 
 def test_a_stop_on_the_heels_of_the_job_is_not_lost(launch: Launch, spec: Spec) -> None:
     launch.open(spec, STOP)
     state = launch.until_end()
     assert state.phase is lifecycle.JobPhase.STOPPED
-    assert state.outcome.exit_code == 130
+    assert not_none(state.outcome).exit_code == 130
 
 
 def test_a_job_that_cannot_be_placed_ends_at_once(launch: Launch, spec: Spec) -> None:
     launch.open(replace(spec, hosts=(HostSpec(slots=1),)))
     state = launch.until_end()
-    assert state.outcome.exit_code == 65
-    assert "2 tasks do not fit" in state.outcome.cause
+    assert not_none(state.outcome).exit_code == 65
+    assert "2 tasks do not fit" in cause_text(not_none(state.outcome).cause)
 
 
 def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
@@ -145,8 +150,8 @@ def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
     launches.append(Launch(distrun_home, ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command]))
     launches[0].open(spec)
     state = launches[0].until_end()
-    assert state.outcome.exit_code == 69
-    assert "record" in state.outcome.cause
+    assert not_none(state.outcome).exit_code == 69
+    assert "record" in cause_text(not_none(state.outcome).cause)
     assert not any(isinstance(event, events.TaskStarted) for event in launches[0].history)
 
 
@@ -193,8 +198,8 @@ def test_an_agent_that_sends_noise_is_let_go(
     launches.append(Launch(distrun_home, command))
     launches[0].open(spec)
     state = launches[0].until_end()
-    assert state.outcome.exit_code == 69
-    assert "noise on the link" in state.outcome.cause
+    assert not_none(state.outcome).exit_code == 69
+    assert "noise on the link" in cause_text(not_none(state.outcome).cause)
 
 
 WITH_JUMPING_CLOCK = """
@@ -220,9 +225,9 @@ def test_a_clock_that_jumps_moves_no_deadline(
     launches[0].open(replace(spec, program=program, restart=restart))
     state = launches[0].until_end()
     assert time.monotonic() - began > 0.2
-    assert state.outcome.result == "succeeded", launches[0].history
+    assert not_none(state.outcome).result == "succeeded", launches[0].history
     assert state == launches[0].folder.state()
     assert {task.attempt for task in state.tasks.values()} == {1}
-    assert all(task.lived >= 0 for task in state.tasks.values())
+    assert all(not_none(task.lived) >= 0 for task in state.tasks.values())
     times = [event.at for event in launches[0].history]
     assert times != sorted(times), "it did not jump"

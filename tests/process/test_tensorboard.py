@@ -15,10 +15,12 @@ import pytest
 
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import alive
+from harness.requirements import reason
 from harness.waiting import wait_until
 
 installed = pytest.mark.skipif(
-    find_spec("tensorboard") is None, reason="TensorBoard is not installed (an extra)"
+    find_spec("tensorboard") is None,
+    reason=reason("TensorBoard is not installed", "pip install tensorboard"),
 )
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.05; done"
 
@@ -38,7 +40,7 @@ def command_line(process: psutil.Process) -> list[str]:
 def answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(f"{address}data/environment", timeout=5) as answer:
-            return answer.status == 200
+            return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
 

@@ -1,4 +1,4 @@
-"""On a real pseudo-terminal: Ctrl-C, a closed window, a detached job."""
+"""Jobs on a pseudo-terminal: Ctrl-C, a closed window, a detached job."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_closing_the_window_leaves_a_detached_job(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_launch(terminal: OpenTerminal, write_spec: WriteSpec, number) -> None:
+def test_signals_to_launch(terminal: OpenTerminal, write_spec: WriteSpec, number: int) -> None:
     window = terminal("launch", write_spec("echo ready; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.process.send_signal(number)
@@ -103,7 +103,7 @@ def test_prefixes_are_coloured_on_a_terminal_only(
 
 @pytest.mark.parametrize("files", ["jobs", "jobs/*", "jobs/*/plan.json", "jobs/*/logs/*.log"])
 def test_ctrl_c_while_it_starts_is_not_lost(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, files
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, files: str
 ) -> None:
     window = terminal("launch", write_spec("exec sleep 600"))
     wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")
@@ -113,7 +113,7 @@ def test_ctrl_c_while_it_starts_is_not_lost(
     assert "Traceback" not in window.seen
 
 
-def test_an_interrupt_while_the_command_is_being_read_shows_no_traceback(distrun: Distrun) -> None:
+def test_an_interrupt_during_the_imports_shows_no_traceback(distrun: Distrun) -> None:
     # The signal comes as soon as the interpreter runs: in the middle of importing.
     code = (
         "import os, signal, sys; from distrun.__main__ import main; "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from distrun.verdict.model import Kind
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun, Json, Status, WriteSpec
 
 TRACEBACK = (
     "cat <<'E'\n"
@@ -21,7 +22,7 @@ TRACEBACK = (
 ECHO = "echo 'UnavailableError: /job:worker/replica:0/task:1 stopped sending heartbeats'"
 
 
-def told(distrun: Distrun) -> list[dict]:
+def told(distrun: Distrun) -> list[Json]:
     return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
 
 
@@ -110,7 +111,7 @@ def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(
 def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(
     distrun: Distrun, write_spec: WriteSpec, status: Status
 ) -> None:
-    def verdict_of(script: str, **keys) -> tuple[str | None, str]:
+    def verdict_of(script: str, **keys: Any) -> tuple[str | None, str]:
         distrun("launch", write_spec(script, **keys))
         verdict = status()["outcome"]["verdict"]
         assert verdict["evidence"]

@@ -1,4 +1,4 @@
-"""`ps`, `status` and `launch` as they look on terminals, wide and narrow, and in pipes."""
+"""What `ps`, `status` and `launch` show on wide and narrow terminals and in pipes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,10 +32,10 @@ LONG = "a job with a name that is rather longer than any that one would give it 
 
 
 @pytest.fixture
-def reporting(write_spec: WriteSpec):
-    """Write a spec whose tasks report their progress and go on until there is a file `go`."""
+def reporting(write_spec: WriteSpec) -> Callable[..., Path]:
+    """Write a spec whose tasks report their progress and run until a file `go` exists."""
 
-    def write(*args: str, workers: int = 2, **keys):
+    def write(*args: str, workers: int = 2, **keys: Any) -> Path:
         program = {"command": [sys.executable, "-c", REPORTS, *args]}
         return write_spec("", workers=workers, program=program, **keys)
 
@@ -45,7 +47,11 @@ def columns_of(line: str) -> list[str]:
 
 
 def test_status_shows_progress_and_fits_80_columns(
-    distrun: Distrun, reporting, terminal: OpenTerminal, tmp_path: Path, status: Status
+    distrun: Distrun,
+    reporting: Callable[..., Path],
+    terminal: OpenTerminal,
+    tmp_path: Path,
+    status: Status,
 ) -> None:
     distrun("launch", "-d", reporting())
     wait_until(lambda: all(task["progress"] for task in status()["task_states"]), timeout=30)
@@ -62,11 +68,11 @@ def test_status_shows_progress_and_fits_80_columns(
     assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME PROGRESS"
     (tmp_path / "go").touch()
     assert distrun("wait").returncode == 0
-    assert "had come to epoch 1, step 120" in distrun("events").stdout
+    assert "last reported epoch 1, step 120" in distrun("events").stdout
 
 
-def test_a_task_can_send_what_it_likes(
-    distrun: Distrun, reporting, tmp_path: Path, status: Status
+def test_any_text_in_a_progress_report_is_harmless(
+    distrun: Distrun, reporting: Callable[..., Path], tmp_path: Path, status: Status
 ) -> None:
     distrun("launch", "-d", reporting(f"STEP=\x1b[31m{'9' * 500} LOSS=\x07x EPOCH", workers=1))
     wait_until(lambda: status()["task_states"][0]["progress"], timeout=30)
@@ -116,7 +122,7 @@ def test_names_are_folded_and_never_cut(
 
 
 def test_watch_redraws_in_place_and_ends_with_the_job(
-    distrun: Distrun, reporting, terminal: OpenTerminal, tmp_path: Path
+    distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     distrun("launch", "-d", reporting())
     window = terminal("status", "-w")
@@ -135,8 +141,8 @@ def test_watch_redraws_in_place_and_ends_with_the_job(
     assert piped.stdout.count("worker:0") == 1
 
 
-def test_the_live_line_tells_how_it_goes_and_harms_no_output(
-    reporting, terminal: OpenTerminal, tmp_path: Path, distrun: Distrun
+def test_the_status_line_shows_progress_and_damages_no_output(
+    reporting: Callable[..., Path], terminal: OpenTerminal, tmp_path: Path, distrun: Distrun
 ) -> None:
     spec = reporting()
     window = terminal("launch", spec, columns=100)
@@ -177,7 +183,7 @@ def test_every_json_is_one_versioned_envelope(distrun: Distrun, write_spec: Writ
     assert [told[0]["event"], told[-1]["event"]] == ["JobCreated", "JobEnded"]
 
 
-def test_events_read_as_a_story(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_events_are_shown_in_order_as_text(distrun: Distrun, write_spec: WriteSpec) -> None:
     distrun("launch", write_spec("exit 3", workers=1))
     lines = distrun("events").stdout.splitlines()
     whats = [re.split(r"  +", line, maxsplit=2)[2] for line in lines if line[0].isdigit()]
@@ -196,8 +202,8 @@ def test_events_read_as_a_story(distrun: Distrun, write_spec: WriteSpec) -> None
 
 
 @pytest.mark.parametrize("command", [["ps", "-a"], ["status"], ["logs"], ["schema"], ["events"]])
-def test_a_reader_that_goes_away_is_no_defect(
-    distrun: Distrun, write_spec: WriteSpec, command
+def test_a_closed_pipe_or_full_disk_shows_no_traceback(
+    distrun: Distrun, write_spec: WriteSpec, command: list[str]
 ) -> None:
     distrun("launch", write_spec("seq 200000", workers=1))
     read, write = os.pipe()
@@ -214,10 +220,10 @@ def test_a_reader_that_goes_away_is_no_defect(
     assert done.stderr == "distrun: No space left on device\n"
 
 
-def test_the_usage_is_that_of_the_whole_tree(
+def test_usage_is_summed_over_the_process_tree(
     distrun: Distrun, detached: Detach, status: Status, tmp_path: Path
 ) -> None:
-    """nvidia-smi is a script here: it tells of the GPU memory of a task's child."""
+    """A script replaces nvidia-smi: it reports GPU memory for a task's child."""
     hungry = "x = b'x' * 80_000_000; import os, time; open('pid', 'w').write(str(os.getpid()))"
     child = f'"{sys.executable}" -c "{hungry}; time.sleep(600)" & wait'
     job_id = detached(f"trap 'kill %1; exit' TERM; {child}", workers=1)
@@ -237,7 +243,7 @@ def test_the_usage_is_that_of_the_whole_tree(
     assert distrun("kill", job_id).returncode == 0
 
 
-def test_a_story_is_folded_between_words_on_a_narrow_terminal(
+def test_events_are_wrapped_between_words_on_a_narrow_terminal(
     distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
 ) -> None:
     distrun("launch", write_spec("true", name="a-name-that-makes-the-line-long"))
@@ -254,7 +260,7 @@ def test_a_story_is_folded_between_words_on_a_narrow_terminal(
     assert " ".join(windows[60].text().split()) == " ".join(windows[160].text().split())
 
 
-def test_the_report_begins_with_what_is_to_be_seen_first(
+def test_the_headline_of_the_report_is_bold(
     distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
 ) -> None:
     window = terminal("launch", write_spec("exit 3"))

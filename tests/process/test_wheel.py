@@ -1,4 +1,4 @@
-"""The built wheel, installed where there is no checkout, launches a script."""
+"""The built wheel, installed without a checkout, launches a script."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-# One process has them all, when several run tests: what they share takes long to make.
-pytestmark = pytest.mark.xdist_group("wheel")
 ROOT = Path(__file__).resolve().parents[2]
 
 SPEC = """\
@@ -47,7 +45,7 @@ def run(*words: str | Path, cwd: Path, **environment: str) -> subprocess.Complet
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the source distribution, and the wheel from it, as a release is built."""
+    """Build the source distribution and from it the wheel, as for a release."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
     return next(folder.glob("*.whl"))
@@ -55,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel, and what it requires except TensorFlow, in a fresh environment.
+    """Install the wheel and its requirements, except TensorFlow, in a new environment.
 
     TensorFlow is 2 GB and a minute, and nothing here imports it: distrun starts tasks, which
     may have a Python of their own, and must itself work without. `make` installs the package

@@ -15,6 +15,7 @@ import pytest
 from harness.command import Distrun
 from harness.network import Hosts, ProcessesOf, RemoteSpec
 from harness.processes import alive
+from harness.values import not_none
 from harness.waiting import wait_until
 
 # Prints without end, and has a child that has left its session.
@@ -158,7 +159,7 @@ def test_a_dead_agent_is_noticed_where_a_profile_leaves_a_process_that_holds_ssh
         stdout=-3, stderr=-1, text=True,
     )  # fmt: skip
     (task,) = wait_until(lambda: processes_of(h1, "cat"))
-    task.parent().kill()
+    not_none(task.parent()).kill()
     _, said = launch.communicate(timeout=60)
     assert launch.returncode == 69
     assert "its agent is gone" in said

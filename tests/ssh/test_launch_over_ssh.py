@@ -91,7 +91,7 @@ def test_a_jump_that_the_user_shares_with_other_logins_outlives_the_job(
         "Host h2\n  ProxyJump h1\nHost h1\n  ControlMaster auto\n  ControlPersist 300\n"
         f"  ControlPath {tmp_path}/shared\n{network.ssh_config.read_text()}"
     )
-    ask = ["ssh", "-F", config, "-O"]
+    ask = ["ssh", "-F", str(config), "-O"]
     try:
         done = distrun("launch", remote_spec("true", [h2], ssh={"config_file": str(config)}))
         assert done.returncode == 0, done.stderr

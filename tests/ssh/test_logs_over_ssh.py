@@ -14,6 +14,7 @@ import pytest
 from distrun.agent.logs.index import RECORD
 from harness.command import Distrun, Status
 from harness.network import Hosts, Network, RemoteSpec
+from harness.values import not_none
 from harness.waiting import wait_until
 
 
@@ -63,7 +64,7 @@ def test_times_are_those_of_the_writing_and_follow_and_since_work(
     assert launched.returncode == 0, launched.stderr
     wait_until(lambda: distrun("logs").stdout.count("early") == 2)
     follow = distrun.start("logs", "-f", "--timestamps", stdout=-1, stderr=-1, text=True)
-    early = [follow.stdout.readline() for _ in range(2)]
+    early = [not_none(follow.stdout).readline() for _ in range(2)]
     h2.cut()
     before = time.time()
     go.touch()
@@ -117,8 +118,8 @@ def test_secrets_travel_over_the_link_alone(
         # Those of the link and of the task have been looked at.
         if all(any(part in each for each in seen) for part in ("exec python3", words)):
             go.touch()
-    assert launch.returncode == 0, launch.stderr.read()
-    assert launch.stdout.read().count("it has 36 letters") == 2
+    assert launch.returncode == 0, not_none(launch.stderr).read()
+    assert not_none(launch.stdout).read().count("it has 36 letters") == 2
     assert go.exists(), "nothing was looked at"
     assert not [each for each in seen if secret in each]
     for folder in (distrun.home, network.folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from harness.command import Distrun, Status
-from harness.network import HasEnded, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.network import HasEnded, Host, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.values import not_none
 from harness.waiting import wait_until
 
 # Counts until it is told to end, and leaves in a file how far it came.
@@ -173,7 +174,7 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
 @pytest.fixture
 def without_a_lease(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
-):
+) -> Iterator[tuple[Host, subprocess.Popen[Any], psutil.Process]]:
     """A host, a launch whose task there would go on for ever, and the ssh that leads to it.
 
     With no lease silence is noticed late; the end of ssh at once.
@@ -182,7 +183,7 @@ def without_a_lease(
     process = distrun.start(
         "launch", remote_spec("sleep 1000", [h1], timeouts={"link": "off"}), stderr=-1, text=True
     )
-    assert "1 task" in process.stderr.readline()
+    assert "1 task" in not_none(process.stderr).readline()
     wait_until(lambda: processes_of(h1, "sleep"))
     h1.cut()
     below = psutil.Process(process.pid).children(recursive=True)
@@ -202,7 +203,7 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
     client.kill()
     assert "the link to h1 is lost" in process.stderr.readline()
     first = distrun.start("kill", stderr=-1, text=True)
-    said = first.stderr.readline()
+    said = not_none(first.stderr).readline()
     assert "h1 cannot be reached" in said
     wait_until(lambda: "asked to stop by distrun kill" in distrun("events").stdout)
     again = said.rpartition("distrun ")[2].split()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from harness.command import Distrun
-from harness.network import CutOff, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.network import CutOff, Host, Hosts, Network, ProcessesOf, RemoteSpec
 from harness.waiting import wait_until
 
 TRAIN = """\
@@ -37,17 +37,17 @@ FILES = [".gitignore", "empty", "kept.log", "link", "a'b\n$(x)", "pkg/__init__.p
 
 
 @pytest.fixture
-def hide(network: Network) -> Callable[[Any, Path], None]:
+def hide(network: Network) -> Callable[[Host, Path], None]:
     """Have a host see an empty folder where this machine has one."""
 
-    def cover(host: Any, folder: Path) -> None:
+    def cover(host: Host, folder: Path) -> None:
         host.is_changed = True
         host.run("mount", "-t", "tmpfs", "none", str(folder))
 
     return cover
 
 
-def state_of(host: Any) -> Path:
+def state_of(host: Host) -> Path:
     return host.home / ".local" / "state" / "distrun"
 
 
@@ -188,7 +188,7 @@ def test_a_script_that_is_a_link_finds_what_is_beside_it_and_beside_its_file(
     there = distrun("launch", spec)
     assert (there.returncode, there.stdout) == (0, here.stdout), there.stderr
     planned = " ".join(distrun("plan", spec).stdout.split())
-    assert f" of {tmp_path}/job/link and {tmp_path}/job/real, to a folder" in planned
+    assert f" of {tmp_path}/job/link and {tmp_path}/job/real, into a new folder" in planned
 
 
 # An agent that stops when some of the files have come, however fast they come.

@@ -11,6 +11,8 @@ import pytest
 
 from harness.command import Distrun
 from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
+from harness.requirements import missing
+from harness.values import not_none
 from harness.waiting import wait_until
 
 # So often an sshd is asked that has too many at its door.
@@ -33,7 +35,7 @@ def refused(distrun: Distrun, spec: Path, **options: Any) -> str:
     assert done.returncode == 69, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    return done.stderr
+    return str(done.stderr)
 
 
 def test_a_wrong_host_key_is_refused(
@@ -189,7 +191,7 @@ def test_a_profile_that_prints_disturbs_nothing(
 ) -> None:
     path = shutil.which(shell)
     if path is None:
-        pytest.skip(f"{shell} is not installed")
+        pytest.skip(not_none(missing([shell])))
     (h1,) = hosts(1)
     h1.change(shell=path)
     profiles = {"bash": ".bashrc", "fish": ".config/fish/config.fish", "tcsh": ".cshrc"}

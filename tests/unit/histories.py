@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrun import events
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
-    PROMPT_GRACE,
     SIGTERM,
     Action,
     Announce,
@@ -18,12 +19,18 @@ from distrun.lifecycle import (
     StopTask,
     step,
 )
-from distrun.spec.model import RestartSpec
+from distrun.spec.model import RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Success
 
 GRACE = 10.0
+timer = events.Timer.from_json
 MWM = "multi_worker_mirrored"
 PS = "parameter_server"
+
+
+def because(text: str) -> Cause:
+    """A cause whose words are that text."""
+    return Cause(Code.UNCODED, text=text)
 
 
 @dataclass
@@ -48,6 +55,8 @@ class Job:
         return actions
 
     def created(self, strategy: str, success: Success | None = None, **fields: Any) -> list[Action]:
+        bounds = {key[:-8]: fields.pop(key) for key in list(fields) if key.endswith("_timeout")}
+        timeouts = Timeouts(**{"link": None, "grace": GRACE, **bounds})
         return self(
             events.JobCreated,
             name="job",
@@ -55,8 +64,8 @@ class Job:
             success=success or STRATEGIES[strategy].success,
             spec_file="job.yaml",
             supervisor_pid=1,
-            grace=GRACE,
-            **{"job_id": "job-1", "start_timeout": 300.0, **fields},
+            timeouts=timeouts,
+            **{"job_id": "job-1", **fields},
         )
 
     def planned(
@@ -125,26 +134,46 @@ class Job:
     def attempts(self) -> dict[str, int]:
         return {name: task.attempt for name, task in self.state.tasks.items()}
 
-    def timed_out(self, timer: str) -> list[Action]:
-        return self(events.TimedOut, timer=timer)
+    def timed_out(self, name: str) -> list[Action]:
+        return self(events.TimedOut, timer=timer(name))
 
     def stop(self, signal: int = SIGTERM, grace: float = GRACE) -> list[Action]:
         return self(
-            events.StopRequested, reason="distrun kill", signal=signal, grace=grace, exit_code=137
+            events.StopRequested,
+            cause=because("distrun kill"),
+            signal=signal,
+            grace=grace,
+            exit_code=137,
         )
+
+    @property
+    def words(self) -> str:
+        """The cause of the job's outcome in words."""
+        return cause_text(self.outcome.cause)
 
     def phases(self) -> dict[str, str]:
         return {name: task.phase.value for name, task in self.state.tasks.items()}
 
+    def phase(self) -> JobPhase:
+        return self.state.phase
+
+    def undecided(self) -> bool:
+        return self.state.outcome is None
+
+    @property
+    def outcome(self) -> events.Outcome:
+        assert self.state.outcome is not None
+        return self.state.outcome
+
     @property
     def verdict(self) -> tuple[str, int, str] | None:
         outcome = self.state.outcome
-        return outcome and (outcome.result, outcome.exit_code, outcome.origin)
+        return (outcome.result, outcome.exit_code, outcome.origin) if outcome else None
 
     def finish(self) -> None:
         """What the supervisor does once it has been told to finish."""
         (outcome,) = [action.outcome for action in self.actions if isinstance(action, Finish)]
-        assert outcome == self.state.outcome
+        assert outcome == self.outcome
         self(events.JobEnded, outcome=outcome)
         assert self.state.phase.is_final
 
@@ -160,11 +189,11 @@ def running(
     job.created(strategy, success, **fields)
     assert job.planned(*names, places=places) == [StartTask(name, 0) for name in names]
     job.started(*names)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     return job
 
 
-def told(*names: str, signal: int = SIGTERM, grace: float = PROMPT_GRACE) -> list[Action]:
+def told(*names: str, signal: int = SIGTERM, grace: float = KILL_GRACE) -> list[Action]:
     return [StopTask(name, signal, grace) for name in names]
 
 

@@ -11,7 +11,8 @@ from distrun.agent.main import connection_addresses
 from distrun.agent.protocol import PROTOCOL, Hello
 from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts import addresses as subject
-from distrun.supervisor.hosts.addresses import addresses
+from distrun.supervisor.hosts.addresses import login_address
+from distrun.supervisor.hosts.local import LocalReach
 
 HERE = socket.gethostname()
 
@@ -28,7 +29,11 @@ TOLD = hello("gpu3", "198.18.0.3", "198.18.0.9")
 
 
 def dialled(**hellos: Hello) -> dict[str, str | None]:
-    return addresses(hellos, {name for name in hellos if name != "local"})
+    every = hellos.values()
+    return {
+        name: LocalReach().address(said, every) if name == "local" else login_address(said, every)
+        for name, said in hellos.items()
+    }
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.5", "::1", "::ffff:127.0.0.1"])
@@ -51,7 +56,7 @@ def test_this_machine_is_never_localhost_beside_others(
     other: Hello, has_route: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_route:
-        monkeypatch.setattr(subject, "_way_to", lambda _address: None)
+        monkeypatch.setattr(subject, "_source_address", lambda _address: None)
         monkeypatch.setattr(socket, "gethostname", lambda: "the-name")
 
     found = dialled(local=LOCAL, other=other)

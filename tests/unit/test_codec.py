@@ -65,7 +65,8 @@ def test_what_does_not_fit_is_an_error(value: Any) -> None:
 
 def test_every_event_can_be_recorded() -> None:
     def below(kind: type) -> set[type]:
-        return {kind}.union(*(below(each) for each in kind.__subclasses__()))
+        subclasses: list[type] = kind.__subclasses__()
+        return {kind}.union(*map(below, subclasses))
 
     assert set(events._KINDS.values()) == below(events.Event) - {events.Event}
     assert all(dataclasses.is_dataclass(kind) for kind in events._KINDS.values())

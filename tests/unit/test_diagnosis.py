@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import SshSpec
-from distrun.supervisor.hosts.diagnosis import Diagnosis, diagnose, may_pass
+from distrun.supervisor.hosts.ssh_diagnosis import diagnose, is_transient
 
 PLAIN = SshSpec()
 FULL = SshSpec(
@@ -38,9 +39,17 @@ HOMELESS = "Could not chdir to home directory /home/u: Permission denied"
 JUMPED = "kex_exchange_identification: Connection closed by remote host"
 
 
+class Diagnosis(NamedTuple):
+    """A cause in words."""
+
+    reason: str
+    hint: str
+
+
 def of(said: str, status: int | None = 255, ssh: SshSpec = PLAIN, **about: Any) -> Diagnosis:
     given = {"name": "h1", "noise": b"", "seconds": 40.0, **about}
-    return diagnose(settings=ssh, status=status, said=said, **given)
+    cause = diagnose(settings=ssh, status=status, said=said, **given)
+    return Diagnosis(cause_text(cause), cause_advice(cause) or "")
 
 
 @pytest.mark.parametrize(
@@ -198,5 +207,7 @@ def test_the_cause_is_told_and_no_word_that_stands_beside_it(
 
 def test_only_who_is_turned_away_at_the_door_comes_again() -> None:
     closed = "Connection closed by 10.0.0.7 port 22"
-    assert may_pass(255, f"kex_exchange_identification: read: Connection reset by peer\n{closed}")
-    assert not may_pass(255, closed)
+    assert is_transient(
+        255, f"kex_exchange_identification: read: Connection reset by peer\n{closed}"
+    )
+    assert not is_transient(255, closed)

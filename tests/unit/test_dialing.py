@@ -81,6 +81,6 @@ def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
             return heard
 
     monkeypatch.setattr(dialer, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(dialer.selectors, "DefaultSelector", Slow)
+    monkeypatch.setattr(selectors, "DefaultSelector", Slow)
     with answering(GREETING) as port:
         assert failures(port, 5.0) == missed

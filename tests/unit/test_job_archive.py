@@ -3,6 +3,7 @@
 import gzip
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
+Arrays = dict[str, Any]
+
 IDX_NAMES = {
     "x_train": "train-images-idx3-ubyte",
     "y_train": "train-labels-idx1-ubyte",
@@ -45,7 +48,7 @@ def write_idx(folder: Path, arrays: dict[str, np.ndarray], suffix: str = "") -> 
         (folder / (name + suffix)).write_bytes(gzip.compress(content) if suffix else content)
 
 
-def test_reads_an_archive(tmp_path: Path, arrays) -> None:
+def test_reads_an_archive(tmp_path: Path, arrays: Arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     digits = archive.read_folder(tmp_path)
     assert np.array_equal(digits.train_images, arrays["x_train"])
@@ -54,7 +57,7 @@ def test_reads_an_archive(tmp_path: Path, arrays) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_reads_idx_files(tmp_path: Path, arrays, suffix) -> None:
+def test_reads_idx_files(tmp_path: Path, arrays: Arrays, suffix: str) -> None:
     write_idx(tmp_path, arrays, suffix)
     digits = archive.read_folder(tmp_path)
     assert np.array_equal(digits.train_images, arrays["x_train"])
@@ -62,7 +65,7 @@ def test_reads_idx_files(tmp_path: Path, arrays, suffix) -> None:
     assert np.array_equal(digits.test_images, arrays["x_test"])
 
 
-def test_other_labels_have_another_fingerprint(tmp_path: Path, arrays) -> None:
+def test_other_labels_have_another_fingerprint(tmp_path: Path, arrays: Arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     before = archive.read_folder(tmp_path).fingerprint
     arrays["y_test"][0] = (arrays["y_test"][0] + 1) % 10
@@ -80,7 +83,7 @@ def test_a_missing_folder(tmp_path: Path) -> None:
         archive.read_folder(tmp_path / "nowhere")
 
 
-def test_one_idx_file_missing(tmp_path: Path, arrays) -> None:
+def test_one_idx_file_missing(tmp_path: Path, arrays: Arrays) -> None:
     write_idx(tmp_path, arrays)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(DataError, match="lacks t10k-labels-idx1-ubyte"):
@@ -88,7 +91,7 @@ def test_one_idx_file_missing(tmp_path: Path, arrays) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 3, 10, 500])
-def test_a_truncated_idx_file(tmp_path: Path, arrays, keep) -> None:
+def test_a_truncated_idx_file(tmp_path: Path, arrays: Arrays, keep: int) -> None:
     write_idx(tmp_path, arrays)
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:keep])
@@ -96,7 +99,7 @@ def test_a_truncated_idx_file(tmp_path: Path, arrays, keep) -> None:
         archive.read_folder(tmp_path)
 
 
-def test_a_truncated_gzip_file(tmp_path: Path, arrays) -> None:
+def test_a_truncated_gzip_file(tmp_path: Path, arrays: Arrays) -> None:
     write_idx(tmp_path, arrays, ".gz")
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-100])
@@ -105,7 +108,7 @@ def test_a_truncated_gzip_file(tmp_path: Path, arrays) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
-def test_a_truncated_archive(tmp_path: Path, arrays, share) -> None:
+def test_a_truncated_archive(tmp_path: Path, arrays: Arrays, share: float) -> None:
     path = tmp_path / "mnist.npz"
     np.savez(path, **arrays)
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
@@ -113,7 +116,7 @@ def test_a_truncated_archive(tmp_path: Path, arrays, share) -> None:
         archive.read_folder(tmp_path)
 
 
-def test_a_changed_byte_in_an_archive(tmp_path: Path, arrays) -> None:
+def test_a_changed_byte_in_an_archive(tmp_path: Path, arrays: Arrays) -> None:
     path = tmp_path / "mnist.npz"
     np.savez(path, **arrays)
     content = bytearray(path.read_bytes())
@@ -151,13 +154,16 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_something_else_than_digits(tmp_path: Path, arrays, change, says: str) -> None:
-    np.savez(tmp_path / "mnist.npz", **{**arrays, **change})
+def test_something_else_than_digits(
+    tmp_path: Path, arrays: Arrays, change: Arrays, says: str
+) -> None:
+    changed: dict[str, Any] = {**arrays, **change}
+    np.savez(tmp_path / "mnist.npz", **changed)
     with pytest.raises(DataError, match=says):
         archive.read_folder(tmp_path)
 
 
-def write_either(folder: Path, arrays: dict[str, np.ndarray], form: str, dataset: str) -> None:
+def write_either(folder: Path, arrays: dict[str, Any], form: str, dataset: str) -> None:
     if form == "npz":
         np.savez(folder / f"{dataset}.npz", **arrays)
     else:
@@ -173,7 +179,7 @@ def write_either(folder: Path, arrays: dict[str, np.ndarray], form: str, dataset
     ],
 )
 def test_one_data_set_is_not_taken_for_the_other(
-    tmp_path: Path, arrays, form, asked, found, first_labels
+    tmp_path: Path, arrays: Arrays, form: str, asked: str, found: str, first_labels: Any
 ) -> None:
     arrays["y_train"][:10] = first_labels
     write_either(tmp_path, arrays, form, asked)
@@ -186,7 +192,9 @@ def test_one_data_set_is_not_taken_for_the_other(
     )
 
 
-def test_the_archive_of_one_data_set_does_not_serve_the_other(tmp_path: Path, arrays) -> None:
+def test_the_archive_of_one_data_set_does_not_serve_the_other(
+    tmp_path: Path, arrays: Arrays
+) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     with pytest.raises(DataError, match=r"no Fashion-MNIST in .*put fashion_mnist\.npz there"):
         archive.read_folder(tmp_path, "fashion_mnist")
@@ -205,7 +213,9 @@ class Origin:
 
 
 @pytest.mark.parametrize(("dataset", "form"), [("mnist", "npz"), ("fashion_mnist", "idx")])
-def test_a_download_is_checked_and_kept(tmp_path: Path, arrays, dataset, form) -> None:
+def test_a_download_is_checked_and_kept(
+    tmp_path: Path, arrays: Arrays, dataset: str, form: str
+) -> None:
     folder, cache = tmp_path / "origin", tmp_path / "cache"
     folder.mkdir()
     write_either(folder, arrays, form, dataset)
@@ -219,7 +229,7 @@ def test_a_download_is_checked_and_kept(tmp_path: Path, arrays, dataset, form) -
     assert origin.read(cache, dataset).fingerprint == digits.fingerprint
 
 
-def test_a_wrong_download_is_not_kept(tmp_path: Path, arrays) -> None:
+def test_a_wrong_download_is_not_kept(tmp_path: Path, arrays: Arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     cache = tmp_path / "cache"
     with pytest.raises(DataError, match="its hash differs"):
@@ -230,7 +240,7 @@ def test_a_wrong_download_is_not_kept(tmp_path: Path, arrays) -> None:
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
-def test_a_damaged_cache_is_not_used(tmp_path: Path, arrays, dataset) -> None:
+def test_a_damaged_cache_is_not_used(tmp_path: Path, arrays: Arrays, dataset: str) -> None:
     for form in ("npz", "idx"):  # fine files, but not Keras's
         write_either(tmp_path, arrays, form, dataset)
     with pytest.raises(DataError, match="cannot be downloaded"):

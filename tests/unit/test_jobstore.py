@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,8 @@ from distrun import events, jobstore
 from distrun.errors import UsageError
 from distrun.jobstore import JobFolder, JobStore
 from distrun.lifecycle import JobPhase
+from distrun.record import EventLog
+from distrun.spec.model import Timeouts
 from distrun.strategies import Success
 
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
@@ -26,48 +25,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> JobStore:
     return JobStore(tmp_path / request.param)
 
 
-# Holds a job's lock in a process of its own, as its supervisor does, until its input ends.
-HOLDER = """
-import sys
-from pathlib import Path
-from distrun import jobstore
-folder = jobstore.JobFolder(Path(sys.argv[1]))
-jobstore.create(folder, b"name: x\\n")
-server = folder.listen()
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-class Holder:
-    def __init__(self, folder: JobFolder) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(folder.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"ready\n"
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-@pytest.fixture
-def holders() -> Iterator[list[Holder]]:
-    made: list[Holder] = []
-    yield made
-    for holder in made:
-        holder.kill()
-
-
 def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
     folder = store.new_folder(name)
     folder.logs.mkdir(parents=True)
     folder.spec_file.write_text("x")
     os.utime(folder.spec_file, ns=(order, order))
-    log = events.EventLog(str(folder.events_file))
+    log = EventLog(str(folder.events_file))
     log.append(
         events.JobCreated(
             at=0.0,
@@ -77,7 +40,7 @@ def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
             success=Success.ALL,
             spec_file="x",
             supervisor_pid=1,
-            grace=1.0,
+            timeouts=Timeouts(grace=1.0),
         )
     )
     log.close()
@@ -143,29 +106,6 @@ def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore) -> None:
         store.find("nothing")
     assert "a file" not in [folder.job_id for folder in store.folders()]
     assert ".new-half" not in [folder.job_id for folder in store.folders()]
-
-
-def test_the_lock_tells_whether_a_supervisor_lives(store: JobStore, holders: list[Holder]) -> None:
-    folder = store.new_folder("mnist")
-    assert folder.supervisor_pid() is None
-    holders.append(Holder(folder))
-    assert folder.supervisor_pid() == holders[0].process.pid
-    assert [each.path for each in store.running()] == [folder.path]
-    with pytest.raises(OSError, match="temporarily unavailable"):
-        folder.take_lock()
-    holders[0].kill()
-    assert folder.supervisor_pid() is None
-    assert store.running() == []
-
-
-def test_its_socket_is_reached_whatever_its_path(store: JobStore, holders: list[Holder]) -> None:
-    folder = store.new_folder("mnist")
-    holders.append(Holder(folder))
-    connection = folder.connect()
-    assert connection is not None
-    connection.close()
-    holders[0].kill()
-    assert folder.connect() is None
 
 
 def test_a_folder_appears_whole_or_not_at_all(store: JobStore) -> None:

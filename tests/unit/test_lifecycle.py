@@ -10,10 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrun import events
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.errors import HostError, StartTimeoutError
 from distrun.lifecycle import (
-    PROMPT_GRACE,
     SIGKILL,
     SIGTERM,
     Action,
@@ -26,8 +25,10 @@ from distrun.lifecycle import (
     replay,
 )
 from distrun.strategies import Success
+from harness.examples import examples
+from harness.values import not_none
 
-from .histories import GRACE, MWM, PS, Job, running, told
+from .histories import GRACE, MWM, PS, Job, because, running, timer, told
 
 W = ("worker:0", "worker:1", "worker:2")
 SIGABRT = 6
@@ -41,19 +42,19 @@ def test_it_succeeds_once_all_workers_have_exited_0() -> None:
     job = running(MWM, *W)
     for name in W[:2]:
         assert job.gone(name) == []
-    assert job.state.phase is JobPhase.RUNNING, "a member that exits 0 leaves the group pending"
+    assert job.phase() is JobPhase.RUNNING, "a member that exits 0 leaves the group pending"
     assert job.exited("worker:2") == told("worker:2"), "what it left behind is ended"
     assert job.verdict == ("succeeded", 0, "task")
-    assert job.ended("worker:2") == [Finish(job.state.outcome)]
+    assert job.ended("worker:2") == [Finish(job.outcome)]
     job.finish()
-    assert job.state.phase is JobPhase.SUCCEEDED
+    assert job.phase() is JobPhase.SUCCEEDED
     assert set(job.phases().values()) == {"succeeded"}
 
 
 def test_a_chief_is_waited_for_as_well() -> None:
     job = running(MWM, "chief:0", "worker:0")
     job.gone("worker:0")
-    assert job.verdict is None
+    assert job.undecided()
     job.gone("chief:0")
     assert job.verdict == ("succeeded", 0, "task")
 
@@ -62,12 +63,12 @@ def test_the_first_failure_decides_and_the_rest_is_stopped_promptly() -> None:
     job = running(MWM, *W)
     assert job.exited("worker:1", 3) == told(*W)
     assert job.verdict == ("failed", 3, "task")
-    assert job.state.outcome.task == "worker:1"
-    assert job.state.outcome.cause == "worker:1 exited 3"
+    assert job.outcome.task == "worker:1"
+    assert job.words == "worker:1 exited 3"
     decided_at = job.state.decided_at
     job.gone("worker:0", 1)
     job.ended("worker:1")
-    assert job.gone("worker:2", signal=SIGKILL) == [Finish(job.state.outcome)]
+    assert job.gone("worker:2", signal=SIGKILL) == [Finish(job.outcome)]
     job.finish()
     assert job.state.decided_at == decided_at
     assert job.verdict == ("failed", 3, "task")
@@ -86,7 +87,7 @@ def test_a_failure_that_only_follows_after_others_have_succeeded_still_counts() 
     job.gone("worker:0")
     job.exited("worker:1", 5)
     assert job.verdict == ("failed", 5, "task")
-    assert StopTask("worker:0", SIGTERM, PROMPT_GRACE) not in job.actions, "it has ended"
+    assert StopTask("worker:0", SIGTERM, KILL_GRACE) not in job.actions, "it has ended"
 
 
 # parameter_server ---------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def test_the_chiefs_exit_0_is_success_and_servers_are_stopped() -> None:
     job.gone("worker:0", signal=SIGTERM)
     job.gone("worker:1", 1)
     job.gone("ps:0", signal=SIGKILL)
-    assert job.ended("chief:0") == [Finish(job.state.outcome)]
+    assert job.ended("chief:0") == [Finish(job.outcome)]
     job.finish()
     assert job.verdict == ("succeeded", 0, "task")
     assert job.phases() == {
@@ -113,10 +114,10 @@ def test_the_chiefs_exit_0_is_success_and_servers_are_stopped() -> None:
 def test_a_server_that_exits_0_before_the_chief_has_failed(server: str) -> None:
     job = running(PS, *CLUSTER)
     job.exited(server, 0)
-    result, code, origin = job.verdict
+    result, code, origin = not_none(job.verdict)
     assert (result, origin) == ("failed", "distrun")
     assert code != 0
-    assert server in job.state.outcome.cause
+    assert server in job.words
 
 
 @pytest.mark.parametrize("name", CLUSTER)
@@ -133,7 +134,7 @@ def test_any_failure_in_the_cluster_fails_the_job(name: str) -> None:
 def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]) -> None:
     job = running(MWM, "worker:0", "evaluator:0")
     assert job.gone("evaluator:0", **how) == []
-    assert job.verdict is None
+    assert job.undecided()
     job.gone("worker:0")
     assert job.verdict == ("succeeded", 0, "task")
     assert isinstance(job.actions[-1], Finish)
@@ -141,16 +142,16 @@ def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]) -> None:
 
 def test_after_success_an_evaluator_has_the_grace_to_end() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
-    assert job.exited("worker:0") == [*told("worker:0"), SetTimer("evaluator", GRACE)]
+    assert job.exited("worker:0") == [*told("worker:0"), SetTimer(timer("evaluator"), GRACE)]
     assert job.ended("worker:0") == []
-    assert job.gone("evaluator:0") == [Finish(job.state.outcome)]
+    assert job.gone("evaluator:0") == [Finish(job.outcome)]
     assert job.phases()["evaluator:0"] == "succeeded"
 
 
 def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again() -> None:
     job = running(PS, *CLUSTER, "evaluator:0")
     job.exited("chief:0")
-    assert job(events.TimedOut, timer="evaluator") == told("evaluator:0")
+    assert job.timed_out("evaluator") == told("evaluator:0")
     job.gone("evaluator:0", signal=SIGTERM)
     job.ended("chief:0")
     for name in CLUSTER[1:]:
@@ -164,7 +165,7 @@ def test_an_evaluator_killed_meanwhile_is_not_told_again() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
     job.exited("worker:0")
     assert job.stop() == told("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
-    assert job(events.TimedOut, timer="evaluator") == []
+    assert job.timed_out("evaluator") == []
 
 
 def test_after_a_failure_an_evaluator_is_stopped_with_the_rest() -> None:
@@ -197,7 +198,7 @@ def test_success_chief_needs_nobody_else() -> None:
 def test_success_worker0_needs_nobody_else() -> None:
     job = running(MWM, *W, success=Success.WORKER_0)
     job.gone("worker:1")
-    assert job.verdict is None
+    assert job.undecided()
     job.exited("worker:0")
     assert job.verdict == ("succeeded", 0, "task")
 
@@ -213,7 +214,7 @@ def test_success_all_waits_for_servers_and_evaluator() -> None:
     job = running(PS, *names, success=Success.ALL)
     for name in names[:-1]:
         job.gone(name)
-        assert job.verdict is None
+        assert job.undecided()
     job.gone("evaluator:0")
     assert job.verdict == ("succeeded", 0, "task")
 
@@ -230,10 +231,10 @@ def test_success_all_cannot_be_once_an_evaluator_has_failed() -> None:
 def test_stopped_while_preparing() -> None:
     job = Job()
     job.created(MWM)
-    assert job.stop() == [Finish(job.state.outcome)]
+    assert job.stop() == [Finish(job.outcome)]
     assert job.planned(*W) == [], "a plan that comes too late starts nothing"
     job.finish()
-    assert job.state.phase is JobPhase.STOPPED
+    assert job.phase() is JobPhase.STOPPED
     assert job.verdict == ("stopped", 137, "distrun")
 
 
@@ -294,16 +295,16 @@ def test_it_is_stopped_by_the_signal_that_was_asked_for() -> None:
 
 def test_timers_are_set_when_they_are_to_run() -> None:
     job = Job()
-    assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer("start", 5.0)]
+    assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer(timer("start"), 5.0)]
     job.planned(*W)
     assert job.started("worker:0", "worker:1") == []
-    assert job.started("worker:2") == [CancelTimer("start"), SetTimer("run", 60.0)]
+    assert job.started("worker:2") == [CancelTimer(timer("start")), SetTimer(timer("run"), 60.0)]
 
 
 def test_hosts_that_do_not_answer_in_time() -> None:
     job = Job()
     job.created(MWM, start_timeout=5.0)
-    assert job(events.TimedOut, timer="start") == [Finish(job.state.outcome)]
+    assert job.timed_out("start") == [Finish(job.outcome)]
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
@@ -312,20 +313,20 @@ def test_tasks_that_do_not_start_in_time() -> None:
     job.created(MWM, start_timeout=5.0)
     job.planned(*W)
     job.started("worker:0")
-    assert job(events.TimedOut, timer="start") == told(*W)
+    assert job.timed_out("start") == told(*W)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
-    assert "worker:1, worker:2" in job.state.outcome.cause
+    assert "worker:1, worker:2" in job.words
 
 
 def test_the_start_timer_means_nothing_once_all_run() -> None:
     job = running(MWM, *W)
-    assert job(events.TimedOut, timer="start") == []
-    assert job.verdict is None
+    assert job.timed_out("start") == []
+    assert job.undecided()
 
 
 def test_a_job_that_runs_too_long_has_the_grace() -> None:
     job = running(MWM, *W, run_timeout=60.0)
-    assert job(events.TimedOut, timer="run") == told(*W, grace=GRACE)
+    assert job.timed_out("run") == told(*W, grace=GRACE)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
@@ -333,15 +334,15 @@ def test_a_job_that_stalls_is_shown_where_and_ended() -> None:
     job = Job()
     job.created(MWM, stall_timeout=60.0)
     job.planned(*W)
-    assert SetTimer("stall", 60.0) not in job.started("worker:0", "worker:1")
-    assert SetTimer("stall", 60.0) in job.started("worker:2")
-    assert job.timed_out("stall") == [CancelTimer("stall"), *told(*W, signal=SIGABRT)]
+    assert SetTimer(timer("stall"), 60.0) not in job.started("worker:0", "worker:1")
+    assert SetTimer(timer("stall"), 60.0) in job.started("worker:2")
+    assert job.timed_out("stall") == [CancelTimer(timer("stall")), *told(*W, signal=SIGABRT)]
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
 def test_a_job_that_ends_otherwise_is_not_watched_for_stalls() -> None:
     job = running(MWM, *W, stall_timeout=60.0)
-    assert CancelTimer("stall") in job.exited("worker:1", 3)
+    assert CancelTimer(timer("stall")) in job.exited("worker:1", 3)
     assert job.timed_out("stall") == []
 
 
@@ -358,9 +359,7 @@ def test_a_task_that_could_not_be_executed() -> None:
     )
     assert actions == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert (
-        job.state.outcome.cause == "worker:1 could not be started: there is no program 'x' in PATH"
-    )
+    assert job.words == "worker:1 could not be started: there is no program 'x' in PATH"
     assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
 
 
@@ -375,8 +374,8 @@ def test_an_agents_fault_stops_all() -> None:
 def test_an_aborted_preparation() -> None:
     job = Job()
     job.created(MWM)
-    actions = job(events.Aborted, reason="port 1 is taken", exit_code=69)
-    assert actions == [Finish(job.state.outcome)]
+    actions = job(events.Aborted, cause=because("port 1 is taken"), exit_code=69)
+    assert actions == [Finish(job.outcome)]
     assert job.verdict == ("failed", 69, "distrun")
 
 
@@ -386,8 +385,8 @@ def test_events_after_the_end_change_nothing() -> None:
     job.finish()
     end = job.state
     assert job.stop() == []
-    assert job(events.TimedOut, timer="run") == []
-    assert job(events.HostLost, host="localhost", reason="late") == []
+    assert job.timed_out("run") == []
+    assert job(events.HostLost, host="localhost", cause=because("late")) == []
     assert job.gone("worker:0", 0) == []
     assert job.state == end
 
@@ -413,12 +412,12 @@ INTERRUPTIONS = ("stop", "start", "run", "evaluator", "fault", "lost")
 def histories(draw: st.DrawFn) -> tuple[str, Success | None, tuple[str, ...], list[Any]]:
     """A job, and what happens to it: each task's own events in order, the rest anywhere."""
     strategy, success, names = draw(st.sampled_from(SHAPES))
-    queues = []
+    queues: list[list[tuple[str, object]]] = []
     for name in names:
         how = draw(st.sampled_from([0, 0, 0, 1, 42, -9, -15, "not started"]))
         steps = ["not started"] if how == "not started" else ["started", how, "ended"]
         queues.append([(name, each) for each in steps])
-    queues += [[(None, each)] for each in draw(st.lists(st.sampled_from(INTERRUPTIONS)))]
+    queues += [[("", each)] for each in draw(st.lists(st.sampled_from(INTERRUPTIONS)))]
     order = []
     while queues:
         queue = draw(st.sampled_from(queues))
@@ -427,17 +426,17 @@ def histories(draw: st.DrawFn) -> tuple[str, Success | None, tuple[str, ...], li
     return strategy, success, names, order
 
 
-def feed(job: Job, name: str | None, what: Any) -> list[Action]:  # noqa: PLR0911 - one line a kind
+def feed(job: Job, name: str, what: Any) -> list[Action]:  # noqa: PLR0911 - one line a kind
     lost = job.state.hosts["localhost"].lost is not None
     if what == "stop":
         return job.stop()
     if what == "fault":
         return job(events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
     if what == "lost":
-        return job(events.HostLost, host="localhost", reason="gone")
+        return job(events.HostLost, host="localhost", cause=because("gone"))
     if what in ("start", "run", "evaluator"):
-        is_set = any(isinstance(each, SetTimer) and each.timer == what for each in job.actions)
-        return job(events.TimedOut, timer=what) if is_set else []
+        is_set = any(isinstance(each, SetTimer) and str(each.timer) == what for each in job.actions)
+        return job.timed_out(what) if is_set else []
     if lost:  # nobody is left there to say anything
         return []
     if what == "not started":
@@ -462,7 +461,7 @@ EVALUATOR_KILLED = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(history=histories())
 @example(
     history=(
@@ -472,7 +471,7 @@ EVALUATOR_KILLED = [
         EVALUATOR_KILLED,
     )
 )
-def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history) -> None:
+def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history: Any) -> None:
     strategy, success, names, order = history
     job = Job()
     job.created(strategy, success, run_timeout=60.0)
@@ -487,7 +486,9 @@ def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history)
             assert all(task.phase.is_final for task in job.state.tasks.values())
 
     assert all(task.phase.is_final for task in job.state.tasks.values())
-    assert [action for action in job.actions if isinstance(action, Finish)] == [Finish(decided)]
+    assert [action for action in job.actions if isinstance(action, Finish)] == [
+        Finish(not_none(decided))
+    ]
     stops = [action for action in job.actions if isinstance(action, StopTask)]
     for name in names:
         signals = [stop.signal for stop in stops if stop.task == name]

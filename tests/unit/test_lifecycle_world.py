@@ -30,8 +30,11 @@ from distrun.lifecycle import (
     replay,
     step,
 )
-from distrun.spec.model import RestartSpec
+from distrun.spec.model import RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Success
+from harness.examples import examples
+
+from .histories import because, timer
 
 MWM = "multi_worker_mirrored"
 PS = "parameter_server"
@@ -103,10 +106,10 @@ class World:
             if isinstance(action, StartTask) and action.attempt:
                 self.check_start(action)
         elif isinstance(action, SetTimer):
-            assert action.timer not in self.timers, "set twice"
-            self.timers[action.timer] = action.seconds
+            assert str(action.timer) not in self.timers, "set twice"
+            self.timers[str(action.timer)] = action.seconds
         elif isinstance(action, CancelTimer):
-            self.timers.pop(action.timer, None)
+            self.timers.pop(str(action.timer), None)
         elif isinstance(action, Announce):
             assert isinstance(action.event, events.RestartPlanned)
             assert "evaluator:0" not in action.event.tasks or len(action.event.tasks) == 1
@@ -169,7 +172,7 @@ class World:
         self.reports[host].clear()
         for name in [name for name in self.alive if self.hosts[name] == host]:
             del self.alive[name]
-        self.happen(events.HostLost(at=self.at, host=host, reason="gone"))
+        self.happen(events.HostLost(at=self.at, host=host, cause=because("gone")))
         there = [name for name, where in self.hosts.items() if where == host]
         if self.state.success is not Success.ALL and there == ["evaluator:0"]:
             assert self.state.outcome == decided, "an evaluator's host ended the job"
@@ -197,7 +200,7 @@ class World:
             self.happen(self.reports[which].popleft())
         elif what == "timer":
             del self.timers[which]
-            self.happen(events.TimedOut(at=self.at, timer=which))
+            self.happen(events.TimedOut(at=self.at, timer=timer(which)))
         elif what == "execute":
             self.execute(which, works=draw.draw(st.integers(0, 9), "executed unless 0") > 0)
         elif what == "exit":
@@ -210,7 +213,7 @@ class World:
         if what == "stop":
             self.happen(
                 events.StopRequested(
-                    at=self.at, reason="kill", signal=SIGTERM, grace=10.0, exit_code=137
+                    at=self.at, cause=because("kill"), signal=SIGTERM, grace=10.0, exit_code=137
                 )
             )
         elif what == "fault":
@@ -221,7 +224,7 @@ class World:
         elif what == "lost" and "b" not in self.lost:
             self.lose("b")
         elif what == "run" and self.timers.pop("run", None) is not None:
-            self.happen(events.TimedOut(at=self.at, timer="run"))
+            self.happen(events.TimedOut(at=self.at, timer=timer("run")))
 
     def settle(self) -> None:
         """From here on nothing goes wrong: what has been told to stop does, the rest exits 0."""
@@ -233,10 +236,10 @@ class World:
             told = [each for each in found if each[0] == "exit" and self.alive[each[1]].told]
             exits = [each for each in found if each[0] == "exit"]
             timers = [each for each in found if each[0] == "timer" and "restart" in each[1]]
-            choice = (calm or told or timers or sorted(exits) or [None])[0]
-            if choice is None:
+            ready = calm or told or timers or sorted(exits)
+            if not ready:
                 return
-            what, which = choice
+            what, which = ready[0]
             if what == "exit":
                 self.exit(which, None if self.alive[which].told else 0, SIGTERM
                           if self.alive[which].told else None, lived=1.0)  # fmt: skip
@@ -267,8 +270,7 @@ def create(
         events.JobCreated(
             at=0.0, job_id="job-1", name="job", strategy=strategy,
             success=success or STRATEGIES[strategy].success, spec_file="job.yaml",
-            supervisor_pid=1, grace=10.0, start_timeout=300.0, run_timeout=60.0,
-            stall_timeout=30.0, restart=policy,
+            supervisor_pid=1, timeouts=Timeouts(run=60.0, stall=30.0), restart=policy,
         )
     )  # fmt: skip
     for host in "ab":
@@ -292,7 +294,7 @@ def check_budgets(history: list[events.Event], policy: RestartSpec) -> None:
     for mine in (True, False):
         counted = in_a_row = 0
         for event in history:
-            if isinstance(event, events.TimedOut) and event.timer == (
+            if isinstance(event, events.TimedOut) and str(event.timer) == (
                 "health:evaluator" if mine else "health:job"
             ):
                 counted = in_a_row = 0
@@ -307,7 +309,7 @@ def check_budgets(history: list[events.Event], policy: RestartSpec) -> None:
             assert in_a_row <= MOST_FREE_IN_A_ROW
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_whatever_happens_the_guarantees_hold(data: st.DataObject) -> None:
     strategy, success, names = data.draw(st.sampled_from(JOBS))

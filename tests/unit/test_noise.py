@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from distrun.agent import protocol
 from distrun.agent.protocol.framing import MARK, ChecksummedReceiver, ChecksummedSender, Damage
+from harness.examples import examples
 
 BEGIN = b"\nbegin\n"
 NOISE = st.sampled_from([b"late 1\n", b"\0\0\0\x02{}", b"d", MARK, MARK + b"\0" * 30, b"\n" * 5000])
@@ -55,7 +56,7 @@ def reports(count: int) -> list[tuple[int, Any]]:
     return [(n, protocol.LogData(f"log {n}", n, b"line\n" * (n * 7))) for n in range(1, count + 1)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(noises=st.lists(NOISE, min_size=5, max_size=5), cut=st.integers(1, 700))
 def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int) -> None:
     link = Link()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def at_one_time() -> float:
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A kernel's log to write to, and a cgroup /job in which all processes are."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -39,7 +40,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     os.close(writer)
 
 
-def test_the_kernels_log_names_the_process(kernel) -> None:
+def test_the_kernels_log_names_the_process(kernel: Any) -> None:
     log, _ = kernel
     watch = oom.OomWatch(at_one_time)
     os.write(log, RECORD % 77)
@@ -48,7 +49,7 @@ def test_the_kernels_log_names_the_process(kernel) -> None:
     assert watch.evidence(77, of_child=False) == "", "told once"
 
 
-def test_a_shell_that_exits_as_its_killed_child_did(kernel) -> None:
+def test_a_shell_that_exits_as_its_killed_child_did(kernel: Any) -> None:
     log, _ = kernel
     watch = oom.OomWatch(at_one_time)
     assert watch.evidence(70, of_child=True) == ""
@@ -57,7 +58,7 @@ def test_a_shell_that_exits_as_its_killed_child_did(kernel) -> None:
     assert watch.evidence(71, of_child=True) == ""
 
 
-def test_the_cgroups_count_accounts_for_one_task_each(kernel) -> None:
+def test_the_cgroups_count_accounts_for_one_task_each(kernel: Any) -> None:
     _, counter = kernel
     watch = oom.OomWatch(at_one_time)
     assert watch.evidence(77, of_child=False) == "", "what it had counted before is nobody's"
@@ -67,7 +68,7 @@ def test_the_cgroups_count_accounts_for_one_task_each(kernel) -> None:
     assert watch.evidence(79, of_child=False) == ""
 
 
-def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel) -> None:
+def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel: Any) -> None:
     log, counter = kernel
     now = [0.0]
     watch = oom.OomWatch(lambda: now[0])

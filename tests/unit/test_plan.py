@@ -191,7 +191,9 @@ def test_an_address_is_taken_apart(address: str, parts: tuple[str, int]) -> None
     slots=st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=5),
     placement=st.sampled_from(Placement),
 )
-def test_every_task_has_one_place_and_no_host_more_than_its_slots(counts, slots, placement) -> None:
+def test_every_task_has_one_place_and_no_host_more_than_its_slots(
+    counts: list[int], slots: list[int], placement: Placement
+) -> None:
     names = ("chief", "worker", "ps", "evaluator")
     roles = [role(name, count) for name, count in zip(names, counts, strict=True) if count]
     hosts = tuple(HostSpec(name=f"h{n}", slots=each) for n, each in enumerate(slots))
@@ -357,7 +359,8 @@ def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing() -> None
     chosen = replace(command, is_workdir_chosen=True)
 
     def may_be_home(program: ProgramSpec, host: HostSpec) -> bool:
-        made = planned(spec_of(role("worker"), program=program, hosts=(host,)))
+        facts = replace(FACTS, has_launch_folders=host.name == "localhost")
+        made = planned(spec_of(role("worker"), program=program, hosts=(host,)), facts)
         assert task(made, "worker:0").workdir == (host.workdir or "/here")
         return task(made, "worker:0").or_home
 

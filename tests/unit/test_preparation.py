@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from typing import Any
 
-import pytest
-
 from distrun.agent.protocol import PROTOCOL, Cause, Code, Hello, PortsHeld, PortsRefused
-from distrun.errors import HostError
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.errors import DistrunError, HostError
 from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
 from distrun.supervisor.preparation import Preparation
@@ -28,48 +28,57 @@ def preparation(hosts: list[str], **worker: Any) -> Preparation:
         hosts=tuple(HostSpec(name=name) for name in hosts),
         success=STRATEGIES[MWM].success,
     )
-    made = Preparation(spec)
+    made = Preparation(spec, lambda _host, _order: None, Path("/record"))
     for name in hosts:
         machine = name.rpartition("=")[2]
-        made.on_hello(
+        made.receive(
             name, Hello(PROTOCOL, 1, machine, "3.8.0", 1.0, [], 0.0, address=f"{machine}.net")
         )
     return made
 
 
+def words(error: DistrunError | None) -> tuple[str, str | None]:
+    """What is shown of an error, and the hint."""
+    assert isinstance(error, HostError)
+    cause = error.as_cause()
+    return cause_text(cause), cause_advice(cause)
+
+
 def test_all_hosts_that_cannot_hold_their_ports_are_named() -> None:
     made = preparation(["h1", "h2", "h3"])
-    assert made.on_ports("h3", TOO_FEW) is None
-    assert made.on_ports("h2", PortsHeld([23000], [])) is None
-    with pytest.raises(HostError) as raised:
-        made.on_ports("h1", TOO_FEW)
-    assert raised.value.message == f"on h1 {SHORT}; on h3 {SHORT}"
-    assert raised.value.hint == "widen `ports: {range: …}`"
+    made.receive("h3", TOO_FEW)
+    made.receive("h2", PortsHeld([23000], []))
+    assert not made.is_finished
+    made.receive("h1", TOO_FEW)
+    message, hint = words(made.error)
+    assert message == f"on h1 {SHORT}; on h3 {SHORT}"
+    assert hint == "widen `ports: {range: …}`"
 
 
 def test_of_many_hosts_some_are_named() -> None:
     names = [f"h{number}" for number in range(9)]
     made = preparation(names)
     for name in names[:-1]:
-        assert made.on_ports(name, TOO_FEW) is None
-    with pytest.raises(HostError, match="; and 6 more hosts"):
-        made.on_ports(names[-1], TOO_FEW)
+        made.receive(name, TOO_FEW)
+        assert not made.is_finished
+    made.receive(names[-1], TOO_FEW)
+    assert "; and 6 more hosts" in words(made.error)[0]
 
 
 def test_where_descriptors_are_short_no_range_is_to_be_widened() -> None:
     made = preparation(["h1"])
     cause = Cause(Code.FREE_PORTS_NOT_HELD, total=1, errno=errno.EMFILE)
-    error = made.refusal("h1", PortsRefused([cause]))
-    assert error.message == "on h1 no port can be held: Too many open files"
-    assert "ulimit -n" in (error.hint or "")
+    refused = made.ports_refused("h1", PortsRefused([cause]))
+    assert cause_text(refused) == "on h1 no port can be held: Too many open files"
+    assert "ulimit -n" in (cause_advice(refused) or "")
     cause = cause._replace(errno=errno.EPERM)
-    assert made.refusal("h1", PortsRefused([cause])).hint is None
+    assert cause_advice(made.ports_refused("h1", PortsRefused([cause]))) is None
 
 
 def test_another_name_of_the_same_machine_is_no_other_job() -> None:
     made = preparation(["a=m", "b=m", "c"], addresses=("a=m:23005", "b=m:23005", "c:23005"))
     refused = PortsRefused([Cause(Code.PORT_HELD_BY_JOB, port=23005)])
-    error = made.refusal("b=m", refused)
-    assert error.message == "port 23005 is wanted on a=m and on b=m: one machine"
-    assert "name each machine once" in (error.hint or "")
-    assert made.refusal("c", refused).message.endswith("another distrun job holds it")
+    cause = made.ports_refused("b=m", refused)
+    assert cause_text(cause) == "port 23005 is wanted on a=m and on b=m: one machine"
+    assert "name each machine once" in (cause_advice(cause) or "")
+    assert cause_text(made.ports_refused("c", refused)).endswith("another distrun job holds it")

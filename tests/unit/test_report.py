@@ -8,8 +8,8 @@ import pytest
 
 from distrun import events
 from distrun.cli.report import failure_report
-from distrun.events import EventLog
 from distrun.jobstore import JobFolder
+from distrun.record import EventLog
 from distrun.spec.model import RestartSpec
 
 from .histories import MWM, Job, running
@@ -18,7 +18,7 @@ MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 
 
 
 @pytest.fixture
-def folder(tmp_path: Path):
+def folder(tmp_path: Path) -> JobFolder:
     made = JobFolder(tmp_path)
     made.logs.mkdir()
     return made
@@ -35,7 +35,7 @@ def report(folder: JobFolder, job: Job) -> str:
     return "\n".join(failure_report(folder, job.state))
 
 
-def test_last_lines_are_those_of_the_last_attempt(folder: Path) -> None:
+def test_last_lines_are_those_of_the_last_attempt(folder: JobFolder) -> None:
     folder.log_of("worker:0").write_text("old\n" + MARKER + "new\n")
     shown = report(folder, failed())
     assert "| new" in shown
@@ -43,12 +43,12 @@ def test_last_lines_are_those_of_the_last_attempt(folder: Path) -> None:
     assert "attempt 1" not in shown
 
 
-def test_a_long_line_is_cut(folder: Path) -> None:
+def test_a_long_line_is_cut(folder: JobFolder) -> None:
     folder.log_of("worker:0").write_text("n" * 10_000 + "\n")
     assert "| " + "n" * 400 + "…\n" in report(folder, failed())
 
 
-def test_a_log_that_is_not_there_is_not_called_empty(folder: Path) -> None:
+def test_a_log_that_is_not_there_is_not_called_empty(folder: JobFolder) -> None:
     assert "its log cannot be read" in report(folder, failed())
     folder.log_of("worker:0").write_text("")
     assert "it had printed nothing" in report(folder, failed())
@@ -65,7 +65,7 @@ def restarted() -> Job:
     return job
 
 
-def test_an_evaluators_restarts_are_not_the_jobs(folder: Path) -> None:
+def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
     job = restarted()
     record = EventLog(str(folder.events_file))
     for event in job.history:
@@ -74,5 +74,5 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: Path) -> None:
     assert "before it had been restarted 1 time: worker:0 exited 5\n" in report(folder, job)
 
 
-def test_restarts_without_a_record_of_their_causes_are_still_counted(folder: Path) -> None:
+def test_restarts_without_a_record_of_their_causes_are_still_counted(folder: JobFolder) -> None:
     assert "before it had been restarted 1 time\n" in report(folder, restarted())

@@ -8,6 +8,7 @@ import pytest
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
     MOST_FREE_IN_A_ROW,
     SIGKILL,
@@ -35,6 +36,7 @@ from .histories import (
     restarts_planned,
     running,
     starts,
+    timer,
     told,
 )
 
@@ -75,8 +77,8 @@ def test_a_mirrored_group_starts_again_together(victim: str) -> None:
     actions = job.exited(victim, signal=SIGKILL)
     assert actions[:3] == told(*group), "the evaluator is not told to stop"
     assert isinstance(actions[3], SetTimer)
-    assert job.state.phase is JobPhase.RESTARTING
-    assert job.verdict is None
+    assert job.phase() is JobPhase.RESTARTING
+    assert job.undecided()
     for name in group:
         if name != victim:
             job.exited(name, signal=SIGTERM)
@@ -84,7 +86,7 @@ def test_a_mirrored_group_starts_again_together(victim: str) -> None:
     assert backoff_over(job) == [], "one of the group has not ended"
     assert starts(job.ended(group[2])) == [(name, 1) for name in group]
     job.started(*group)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     assert job.attempts() == {**dict.fromkeys(group, 1), "evaluator:0": 0}
 
 
@@ -98,7 +100,7 @@ def test_who_has_exited_0_already_starts_again_with_the_group() -> None:
     restart_all(job, *W)
     for name in W[1:]:
         job.gone(name)
-        assert job.verdict is None, "worker:0's first exit 0 is of an attempt that does not count"
+        assert job.undecided(), "worker:0's first exit 0 is of an attempt that does not count"
     job.gone("worker:0")
     assert job.verdict == ("succeeded", 0, "task")
 
@@ -107,7 +109,7 @@ def test_who_has_exited_0_already_starts_again_with_the_group() -> None:
 def test_a_parameter_servers_worker_starts_again_alone(how: dict[str, int]) -> None:
     job = restartable(PS, *CLUSTER)
     assert job.exited("worker:1", **how)[:1] == told("worker:1")
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     job.ended("worker:1")
     assert job.phases()["worker:1"] == "restarting"
     assert starts(backoff_over(job)) == [("worker:1", 1)]
@@ -129,7 +131,7 @@ def test_a_group_restart_takes_in_a_workers_own() -> None:
     job = restartable(PS, *CLUSTER)
     job.gone("worker:1", 1)
     actions = job.exited("ps:0", 1)
-    assert actions[0] == CancelTimer("restart:1")
+    assert actions[0] == CancelTimer(timer("restart:1"))
     assert StopTask("worker:1", SIGTERM, 1.0) not in actions, "nothing of it is left"
     assert job.timed_out("restart:1") == []
     restart_all(job, *CLUSTER)
@@ -150,7 +152,7 @@ def test_the_addresses_stay() -> None:
 def test_an_evaluator_starts_again_alone_and_disturbs_nobody() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0", max=1)
     job.gone("evaluator:0", 1)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
     assert starts(backoff_over(job)) == [("evaluator:0", 1)]
     job.started("evaluator:0")
     assert job.state.budgets[Account.JOB].counted == 0, "it has restarts of its own"
@@ -163,7 +165,7 @@ def test_an_evaluator_starts_again_alone_and_disturbs_nobody() -> None:
 def test_an_evaluator_that_waits_to_start_again_does_not_hold_up_success() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0")
     job.gone("evaluator:0", 1)
-    assert CancelTimer("restart:1") in job.exited("worker:0")
+    assert CancelTimer(timer("restart:1")) in job.exited("worker:0")
     assert isinstance(job.ended("worker:0")[0], Finish)
     assert job.phases()["evaluator:0"] == "failed"
 
@@ -205,7 +207,7 @@ def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(b
 def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restart_left() -> None:
     job = restartable(MWM, "worker:0", "evaluator:0", max=1, success=Success.ALL)
     job.gone("evaluator:0", 4)
-    assert job.verdict is None
+    assert job.undecided()
     restart_all(job, "evaluator:0")
     job.exited("evaluator:0", 4)
     assert job.verdict == ("failed", 4, "task")
@@ -227,7 +229,7 @@ def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried() 
         restart_all(job, *W)
     job.exited("worker:2", 5)
     assert job.verdict == ("failed", 5, "task")
-    assert job.state.outcome.cause == "worker:2 exited 5, after 2 restarts"
+    assert job.words == "worker:2 exited 5, after 2 restarts"
     assert [each.left for each in restarts_planned(job)] == [1, 0]
     assert not job.state.restarts
 
@@ -236,7 +238,7 @@ def test_what_the_spec_never_restarts_fails_at_once() -> None:
     job = restartable(MWM, *W, never_on=(2, 137))
     job.exited("worker:1", 2)
     assert job.verdict == ("failed", 2, "task")
-    assert "restart.never_on" in job.state.outcome.cause
+    assert "restart.never_on" in job.words
     job = restartable(MWM, *W, never_on=(2, 137))
     job.exited("worker:1", signal=SIGKILL)
     assert job.verdict == ("failed", 137, "task"), "128 + the signal is its exit code"
@@ -245,11 +247,11 @@ def test_what_the_spec_never_restarts_fails_at_once() -> None:
 def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun() -> None:
     job = restartable(MWM, *W, never_on=(3,))
     job.exited("worker:0", 1)
-    assert job.state.phase is JobPhase.RESTARTING
+    assert job.phase() is JobPhase.RESTARTING
     job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=False)
     assert job.verdict == ("failed", 3, "task")
-    assert job.state.outcome.task == "worker:1"
-    assert "restart.never_on" in job.state.outcome.cause
+    assert job.outcome.task == "worker:1"
+    assert "restart.never_on" in job.words
     job.ended("worker:0", "worker:1")
     job.gone("worker:2", signal=SIGTERM)
     assert [action for action in job.actions if isinstance(action, Finish)]
@@ -259,7 +261,7 @@ def test_what_is_stopped_for_a_restart_may_exit_as_it_likes() -> None:
     job = restartable(MWM, *W, never_on=(3, 143))
     job.exited("worker:0", 1)
     job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=True)
-    assert job.verdict is None
+    assert job.undecided()
 
 
 def test_a_program_that_cannot_be_executed_is_never_tried_again() -> None:
@@ -283,26 +285,26 @@ def test_a_program_that_cannot_be_executed_is_never_tried_again() -> None:
 def test_after_a_spell_of_health_restarts_are_counted_from_0_again() -> None:
     job = restartable(MWM, *W, max=1, reset_after=600.0)
     job.exited("worker:0", 1)
-    assert not [each for each in job.actions if each == SetTimer("health:job", 600.0)]
+    assert not [each for each in job.actions if each == SetTimer(timer("health:job"), 600.0)]
     restart_all(job, *W)
-    assert job.actions[-1] == SetTimer("health:job", 600.0), "all of it runs again"
+    assert job.actions[-1] == SetTimer(timer("health:job"), 600.0), "all of it runs again"
     job.timed_out("health:job")
     job.exited("worker:0", 1)
-    assert job.verdict is None
+    assert job.undecided()
     restart_all(job, *W)
     actions = job.exited("worker:0", 1)
     assert job.verdict == ("failed", 1, "task")
-    assert job.state.outcome.cause == "worker:0 exited 1, after 2 restarts"
-    assert CancelTimer("health:job") not in actions, "the job is over"
+    assert job.words == "worker:0 exited 1, after 2 restarts"
+    assert CancelTimer(timer("health:job")) not in actions, "the job is over"
 
 
 def test_a_failure_ends_a_spell_of_health_before_its_time() -> None:
     job = restartable(MWM, *W, max=2)
     job.exited("worker:0", 1)
     restart_all(job, *W)
-    assert CancelTimer("health:job") in job.exited("worker:0", 1)
+    assert CancelTimer(timer("health:job")) in job.exited("worker:0", 1)
     restart_all(job, *W)
-    assert job.actions[-1] == SetTimer("health:job", 600.0)
+    assert job.actions[-1] == SetTimer(timer("health:job"), 600.0)
 
 
 def test_without_reset_after_they_are_never_forgotten() -> None:
@@ -310,7 +312,7 @@ def test_without_reset_after_they_are_never_forgotten() -> None:
     job.exited("worker:0", 1)
     restart_all(job, *W)
     assert not [
-        each for each in job.actions if isinstance(each, SetTimer) and "health" in each.timer
+        each for each in job.actions if isinstance(each, SetTimer) and "health" in str(each.timer)
     ]
 
 
@@ -329,7 +331,7 @@ def test_after_a_preemption_the_others_have_the_grace_and_it_is_free(how: dict[s
     job.ended(*W)
     backoff_over(job)
     job.started(*W)
-    assert job.state.phase is JobPhase.RUNNING
+    assert job.phase() is JobPhase.RUNNING
 
 
 def test_an_attempt_that_came_to_a_step_was_worth_it_however_short() -> None:
@@ -373,7 +375,7 @@ def delays(job_id: str, **policy: Any) -> list[float]:
         job.exited("worker:0", 1)
         restart_all(job, "worker:0")
     set_ones = [each for each in job.actions if isinstance(each, SetTimer)]
-    assert [each.seconds for each in set_ones if "restart" in each.timer] == [
+    assert [each.seconds for each in set_ones if "restart" in str(each.timer)] == [
         each.delay for each in restarts_planned(job)
     ]
     return [each.delay for each in restarts_planned(job)]
@@ -401,7 +403,7 @@ def test_stopped_while_it_waits_to_start_again_it_ends_at_once() -> None:
     for name in ("worker:0", "worker:2"):
         job.gone(name, signal=SIGTERM)
     assert set(job.phases().values()) == {"restarting"}
-    assert job.stop() == [CancelTimer("restart:1"), Finish(job.state.outcome)]
+    assert job.stop() == [CancelTimer(timer("restart:1")), Finish(job.outcome)]
     assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "stopped"}
     job.finish()
     assert job.verdict == ("stopped", 137, "distrun")
@@ -411,7 +413,7 @@ def test_stopped_while_it_stops_to_start_again() -> None:
     job = restartable(MWM, *W)
     job.gone("worker:1", 1)
     actions = job.stop()
-    assert actions == [CancelTimer("restart:1"), *told("worker:0", "worker:2", grace=GRACE)]
+    assert actions == [CancelTimer(timer("restart:1")), *told("worker:0", "worker:2", grace=GRACE)]
     assert job.timed_out("restart:1") == []
     job.gone("worker:0", signal=SIGTERM)
     assert isinstance(job.gone("worker:2", signal=SIGTERM)[-1], Finish)
@@ -421,7 +423,7 @@ def test_the_run_timeout_counts_over_restarts() -> None:
     job = restartable(MWM, *W, run_timeout=60.0)
     job.exited("worker:1", 1)
     restart_all(job, *W)
-    assert job.actions.count(SetTimer("run", 60.0)) == 1
+    assert job.actions.count(SetTimer(timer("run"), 60.0)) == 1
     job.exited("worker:1", 1)
     job.timed_out("run")
     assert job.verdict == ("failed", 75, "distrun")
@@ -432,11 +434,11 @@ def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is() -> None:
     job.gone("worker:1", 1)
     for name in ("worker:0", "worker:2"):
         job.gone(name, signal=SIGTERM)
-    assert backoff_over(job)[:2] == [CancelTimer("start"), SetTimer("start", 5.0)]
+    assert backoff_over(job)[:2] == [CancelTimer(timer("start")), SetTimer(timer("start"), 5.0)]
     job.started("worker:0")
     job.timed_out("start")
     assert job.verdict == ("failed", 75, "distrun")
-    assert job.state.outcome.cause.endswith("worker:1, worker:2")
+    assert job.words.endswith("worker:1, worker:2")
 
 
 def test_a_failure_before_all_have_started_restarts_too() -> None:
@@ -477,7 +479,7 @@ def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last() -> None:
         restarts_planned(job)[0].at + restarts_planned(job)[0].delay
     )
     (start,) = backoff_over(job)
-    assert start.cause == "worker:0 was killed by SIGKILL"
+    assert cause_text(start.cause) == "worker:0 was killed by SIGKILL"
     task = job.state.tasks["worker:0"]
     assert (task.signal, task.pid, task.reported, task.started_at) == (None, None, {}, None)
 

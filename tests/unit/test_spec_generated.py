@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from distrun.spec import SpecProblemsError, json_schema, load
 from distrun.spec.yamlnodes import MAX_BYTES
+from harness.examples import examples
 
 from .spec_strategies import documents
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FEW = settings(
-    max_examples=150,
+    max_examples=examples(150),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 ENVIRON = {"PATH": "/bin"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -284,14 +283,3 @@ def test_an_address_of_this_machine_by_its_own_name(
 
     assert len(_load(folder, text).roles[0].addresses) == 3
     assert _load(folder, f"{SMALL}hosts: [me]\n", allow_unsupported=False).hosts[0].is_local
-
-
-def test_importing_the_model_or_the_package_imports_nothing_slow() -> None:
-    code = (
-        "import sys, distrun.spec, distrun.spec.model, distrun.resources\n"
-        "print(sorted({'yaml', 'pydantic', 'psutil', 'tensorflow'} & set(sys.modules)))"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"

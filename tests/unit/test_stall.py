@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ class Tasks:
         self.now = 0.0
         self.folder = folder
         self.watch = StallWatch(STALL, self.log_of, lambda: self.now)
-        self.wait: float | None = self.watch.begin(self.names)
+        self.wait: float | None = self.watch.start(self.names)
 
     def log_of(self, task: str) -> Path:
         return self.folder / task
@@ -33,7 +34,7 @@ class Tasks:
             while each and happened + each <= self.now:
                 happened += each
                 self.happen(what, int(happened))
-            self.wait = self.watch.look()
+            self.wait = self.watch.check()
         return None if self.wait is not None else self.now
 
     def happen(self, what: str, number: int) -> None:
@@ -41,7 +42,7 @@ class Tasks:
             with self.log_of("worker:1").open("a") as log:
                 log.write("a line\n")
         else:
-            self.watch.take("worker:0", str(number) if what == "step" else "7")
+            self.watch.record("worker:0", str(number) if what == "step" else "7")
 
 
 @pytest.fixture
@@ -49,12 +50,12 @@ def tasks(tmp_path: Path) -> Tasks:
     return Tasks(tmp_path)
 
 
-def test_silence_is_a_stall(tasks) -> None:
+def test_silence_is_a_stall(tasks: Any) -> None:
     assert tasks.stall_at(1000.0) == STALL
 
 
 @pytest.mark.parametrize("what", ["line", "step"])
-def test_lines_and_steps_are_progress(tasks, what: str) -> None:
+def test_lines_and_steps_are_progress(tasks: Any, what: str) -> None:
     assert tasks.stall_at(1000.0, 90.0, what=what) is None
     since = tasks.now
     found = tasks.stall_at(2000.0)
@@ -62,29 +63,29 @@ def test_lines_and_steps_are_progress(tasks, what: str) -> None:
     assert STALL - 90.0 <= found - since <= STALL * 1.25
 
 
-def test_the_same_step_again_is_no_progress(tasks) -> None:
+def test_the_same_step_again_is_no_progress(tasks: Any) -> None:
     assert tasks.stall_at(1000.0, 10.0, what="same step") == pytest.approx(STALL, abs=25.0)
 
 
-def test_once_there_are_steps_lines_are_no_progress(tasks) -> None:
-    tasks.watch.take("worker:0", "1")
+def test_once_there_are_steps_lines_are_no_progress(tasks: Any) -> None:
+    tasks.watch.record("worker:0", "1")
     assert tasks.stall_at(1000.0, 10.0, what="line") == STALL
 
 
-def test_a_new_attempt_may_print_again_before_its_first_step(tasks) -> None:
-    tasks.watch.take("worker:0", "1")
+def test_a_new_attempt_may_print_again_before_its_first_step(tasks: Any) -> None:
+    tasks.watch.record("worker:0", "1")
     tasks.now = 90.0
-    tasks.wait = tasks.watch.begin(tasks.names)
+    tasks.wait = tasks.watch.start(tasks.names)
     assert tasks.stall_at(500.0, 30.0, what="line") is None
 
 
-def test_steps_of_a_task_that_is_not_waited_for_do_not_count(tasks) -> None:
-    tasks.watch.take("evaluator:0", "1")
+def test_steps_of_a_task_that_is_not_waited_for_do_not_count(tasks: Any) -> None:
+    tasks.watch.record("evaluator:0", "1")
     assert tasks.stall_at(1000.0) == STALL
 
 
-def test_while_a_host_is_out_of_reach_nothing_is_known(tasks) -> None:
+def test_while_a_host_is_out_of_reach_nothing_is_known(tasks: Any) -> None:
     tasks.now = 99.0
-    assert tasks.watch.look(are_known=False) is not None
+    assert tasks.watch.check(are_linked=False) is not None
     tasks.now = 198.0
-    assert tasks.watch.look() == pytest.approx(1.0)
+    assert tasks.watch.check() == pytest.approx(1.0)

@@ -18,6 +18,7 @@ from .histories import (
     restartable,
     running,
     starts,
+    timer,
 )
 
 W = ("worker:0", "worker:1", "worker:2")
@@ -29,11 +30,11 @@ def test_a_stall_starts_the_group_again_and_each_attempt_has_all_of_its_time() -
     actions = job.timed_out("stall")
     assert [each.task for each in actions if isinstance(each, StopTask)] == list(W)
     assert {each.signal for each in actions if isinstance(each, StopTask)} == {6}
-    assert CancelTimer("stall") in actions
+    assert CancelTimer(timer("stall")) in actions
     for name in W:
         job.gone(name, signal=6)
     assert starts(backoff_over(job)) == [(name, 1) for name in W]
-    assert SetTimer("stall", 60.0) in job.started(*W)
+    assert SetTimer(timer("stall"), 60.0) in job.started(*W)
     job.timed_out("stall")
     assert job.verdict == ("failed", 75, "distrun")
 
@@ -47,7 +48,7 @@ def test_a_task_that_starts_again_alone_begins_no_new_wait_for_progress(strategy
         backoff_over(job)
         job.actions.clear()
         job.started(name)
-        assert not [each for each in job.actions if getattr(each, "timer", "") == "stall"]
+        assert not [each for each in job.actions if getattr(each, "timer", None) == timer("stall")]
 
 
 def test_a_stall_of_parameter_servers_is_the_whole_groups() -> None:

@@ -16,11 +16,13 @@ from distrun.agent import agent_dir
 from distrun.agent.files import blob_cache
 from distrun.agent.files.receiver import FileReceiver
 from distrun.agent.protocol import Cause, Code, Message, file_messages
-from distrun.cli.cause_text import cause_text
-from distrun.supervisor.hosts.file_delivery import Delivery
-from distrun.supervisor.hosts.file_sender import Sender, listed
-from distrun.sync.files import Survey
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender, list_parts
+from distrun.supervisor.hosts.local import LocalReach
+from distrun.supervisor.preparation import files_refused
+from distrun.sync.file_selection import FileSelection
 from distrun.sync.manifest import LinkEntry, Manifest
+from harness.values import not_none
 
 DEADLINE = 20.0
 
@@ -67,7 +69,7 @@ class Host:
         """Bytes of files that have come over the link."""
         self.beats = 0
         self._jobs = 0
-        self._on_their_way: list[Message] = []
+        self._on_their_way: list[file_messages.FileDataReceived] = []
 
     def expect(self, manifest: Manifest) -> None:
         self._jobs += 1
@@ -77,8 +79,8 @@ class Host:
         self.copy = Path(self.dir.files_path)
         self.reports.clear()
         self.receiver = self.new_receiver()
-        self.sender = Sender(manifest)
-        for part in listed(manifest):
+        self.sender = FileSender(manifest)
+        for part in list_parts(manifest):
             self.receiver.execute(part)
 
     def new_receiver(self, *, has_supervisor: bool = True) -> FileReceiver:
@@ -97,7 +99,7 @@ class Host:
                 return
             answers, self._on_their_way = self._on_their_way, []
             for answer in answers:
-                self.sender.have_taken(answer.size)
+                self.sender.record_received(answer.size)
 
     def cut(self) -> None:
         self.sender.pause()
@@ -119,10 +121,12 @@ class Host:
         if isinstance(message, file_messages.FilesRequested):
             self.sender.resume(message)
         else:
+            assert isinstance(message, file_messages.FileDataReceived)
             self._on_their_way.append(message)
 
-    def _to_agent(self, message: Message) -> None:
-        self.came += len(message.data)
+    def _to_agent(self, message: file_messages.FileList | file_messages.FileData) -> None:
+        if isinstance(message, file_messages.FileData):
+            self.came += len(message.data)
         self.receiver.execute(message)
 
     def _nobody(self, message: Message) -> None:
@@ -155,7 +159,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def manifest_of(top: Path) -> Manifest:
-    return Survey(str(top), [str(top)]).manifest()
+    return FileSelection(str(top), [str(top)]).manifest()
 
 
 def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
@@ -207,7 +211,7 @@ def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path) -> Non
     assert tree(host.copy) == tree(job)
     assert came >= 600_000
     assert host.came == host.sender.size  # nothing came twice
-    assert host.sender.taken == host.sender.size
+    assert host.sender.received == host.sender.size
 
 
 def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
@@ -217,14 +221,14 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
     for number in range(600):
         (tmp_path / "job" / str(number)).write_text(str(number))
     manifest = manifest_of(tmp_path / "job")
-    sender, sent = Sender(manifest), list[Message]()
+    sender, sent = FileSender(manifest), list[Message]()
     sender.resume(file_messages.FilesRequested(list(range(600)), 0))
     sender.send(Wires(sent.append))  # type: ignore[arg-type]
     assert 0 < len(sent) < 200
     host.expect(manifest)
     host.go_on()
     assert tree(host.copy) == tree(tmp_path / "job")
-    assert (host.sender.taken, host.sender.size) == (manifest.size, manifest.size)
+    assert (host.sender.received, host.sender.size) == (manifest.size, manifest.size)
     assert host.beats >= 600
     host.beats = 0
     host.receiver.close()
@@ -270,7 +274,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
     host.expect(manifest_of(job))
     change(job / "big")
     host.go_on()
-    said = host.refused or cause_text(host.sender.failure)
+    said = host.refused or cause_text(not_none(host.sender.failure))
     assert told in said
     assert "big" in said
     host.receiver.close()
@@ -295,7 +299,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
         file_messages.FileList([], [], ["x/../../y"], last=True),
     ],
 )
-def test_nothing_is_written_outside_of_the_copy(host: Host, part: Message) -> None:
+def test_nothing_is_written_outside_of_the_copy(host: Host, part: file_messages.FileList) -> None:
     host.expect(Manifest(base="/", files=()))
     host.receiver = host.new_receiver(has_supervisor=False)
     host.receiver.execute(part)
@@ -387,8 +391,9 @@ NOT_WRITTEN = Cause(Code.FILE_NOT_WRITTEN, path="/h/files/n")
     ],
 )
 def test_what_to_do_about_files_that_a_host_cannot_have(cause: Cause, hint: str | None) -> None:
-    delivery: Any = Delivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
-    delivery.takes("h1", file_messages.FilesRefused(cause, 0.0))
-    assert delivery.error.message == f"h1 cannot have the program's files: {cause_text(cause)}"
-    assert (delivery.error.hint or "").startswith(hint or "")
-    assert bool(delivery.error.hint) == bool(hint)
+    delivery: Any = FileDelivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
+    delivery.receive("h1", file_messages.FilesRefused(cause, 0.0))
+    error = files_refused(delivery.refusals, {"h1": LocalReach()}).as_cause()
+    assert cause_text(error) == f"h1 cannot have the program's files: {cause_text(cause)}"
+    assert (cause_advice(error) or "").startswith(hint or "")
+    assert bool(cause_advice(error)) == bool(hint)

@@ -15,9 +15,9 @@ import pytest
 from distrun.errors import InvalidSpecError
 from distrun.spec.model import ProgramKind, ProgramSpec, Spec, Sync
 from distrun.strategies import STRATEGIES
-from distrun.sync import files
-from distrun.sync.files import Survey, survey
-from distrun.sync.ignore import Rules
+from distrun.sync import file_selection
+from distrun.sync.file_selection import FileSelection, select_files
+from distrun.sync.gitignore import IgnoreRules
 from distrun.sync.manifest import Manifest
 
 NEWLINE = b"a\nb \xff'\"$(x).py"
@@ -60,7 +60,7 @@ def test_files_of_every_kind_are_listed_with_what_identifies_them(tmp_path: Path
         finally:
             os.chdir(here)
         os.mkfifo(tmp_path / "pipe")
-        made = Survey(str(tmp_path), [str(tmp_path)]).manifest()
+        made = FileSelection(str(tmp_path), [str(tmp_path)]).manifest()
     assert names(made) == {b"run.sh", b"none.py", NEWLINE}
     by_name = {file.path: file for file in made.files}
     assert by_name["run.sh"].mode == 0o755
@@ -87,7 +87,7 @@ def test_links_stay_links_where_they_lead_to_what_is_sent(tmp_path: Path) -> Non
     (top / "shared.py").symlink_to(outside / "shared.py")
     (top / "lib").symlink_to(outside / "lib")
     (outside / "lib" / "again").symlink_to(top / "lib")
-    made = Survey(str(top), [str(top)]).manifest()
+    made = FileSelection(str(top), [str(top)]).manifest()
     links = {link.path: link.target for link in made.links}
     assert links["near"] == "src/a.py"
     assert links["absolute"] == "src"
@@ -114,7 +114,7 @@ def test_a_link_to_what_is_not_sent_is_replaced_by_it(tmp_path: Path) -> None:
     (top / "also").symlink_to("best.h5")
     (top / "old").symlink_to(top / "ck" / "old")
     (top / "log").symlink_to("home/log")
-    made = Survey(str(top), [str(top)], [str(home)]).manifest()
+    made = FileSelection(str(top), [str(top)], [str(home)]).manifest()
     assert names(made) == {b".gitignore", b"best.h5", b"old/4.h5"}
     assert links_of(made) == {"also": "best.h5", "old/here": "."}
 
@@ -131,13 +131,13 @@ def test_what_lies_below_a_link_comes_by_way_of_it(tmp_path: Path) -> None:
         {**inside, "sync_paths": (str(tmp_path), str(tmp_path / "current"))},
     ]
     for case in cases:
-        made = survey(spec_of(tmp_path, **case)).manifest()
+        made = select_files(spec_of(tmp_path, **case)).manifest()
         assert names(made) == {b"releases/1/train.py"}
         assert links_of(made) == {"current": "releases/1", "link.py": "releases/1/train.py"}
         assert made.folders == ("releases",)
     (tmp_path / ".gitignore").write_text("releases/\n")
     for case in cases:
-        made = survey(spec_of(tmp_path, **case)).manifest()
+        made = select_files(spec_of(tmp_path, **case)).manifest()
         assert b"current/train.py" in names(made)
         assert not made.folders
 
@@ -149,7 +149,7 @@ def test_a_link_that_goes_by_the_tops_own_name_stays_within_the_copy(tmp_path: P
     (top / "x").symlink_to("../top/y")
     (top / "src" / "x").symlink_to("../../top/src/../y")
     (top / "gone").symlink_to("../top/z")
-    made = Survey(str(top), [str(top)]).manifest()
+    made = FileSelection(str(top), [str(top)]).manifest()
     assert links_of(made) == {"x": "y", "src/x": "../y", "gone": "z"}
 
 
@@ -157,20 +157,20 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     (tmp_path / "train.py").touch()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "big.bin").touch()
-    os.truncate(tmp_path / "data" / "big.bin", files.MOST_BYTES)
-    assert survey(spec_of(tmp_path)).size == files.MOST_BYTES
+    os.truncate(tmp_path / "data" / "big.bin", file_selection.MOST_BYTES)
+    assert select_files(spec_of(tmp_path)).size == file_selection.MOST_BYTES
     (tmp_path / "one").write_text("1")
     with pytest.raises(InvalidSpecError) as caught:
-        survey(spec_of(tmp_path))
+        select_files(spec_of(tmp_path))
     assert " are 100,000,001 bytes, and no more than 100 MB are sent" in caught.value.message
     assert "data 100 MB" in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert "sync: [train.py, src]" in str(caught.value.hint)
     # Who lists paths knows what is in them.
     listed = spec_of(tmp_path, sync=Sync.PATHS, sync_paths=(str(tmp_path / "data"),))
-    assert survey(listed).count == 2  # the script always goes
+    assert select_files(listed).count == 2  # the script always goes
     (tmp_path / ".gitignore").write_text("/data/\n")
-    assert survey(spec_of(tmp_path)).size < 100
+    assert select_files(spec_of(tmp_path)).size < 100
 
 
 def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     (tmp_path / "job" / ".gitignore").write_text("ignored\n")
-    made = survey(
+    made = select_files(
         spec_of(
             tmp_path / "job",
             sync=Sync.PATHS,
@@ -193,7 +193,7 @@ def test_the_script_is_sent_whatever_the_rules_say_of_it(tmp_path: Path) -> None
     (tmp_path / "train.py").write_text("x")
     (tmp_path / "other.py").write_text("x")
     (tmp_path / ".gitignore").write_text("*.py\n")
-    assert names(survey(spec_of(tmp_path)).manifest()) == {b".gitignore", b"train.py"}
+    assert names(select_files(spec_of(tmp_path)).manifest()) == {b".gitignore", b"train.py"}
 
 
 def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(
@@ -202,7 +202,7 @@ def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(
     (tmp_path / "train.py").write_text("x")
     (tmp_path / "swap").write_text("x")
     (tmp_path / "grows").write_text("12345")
-    found = Survey(str(tmp_path), [str(tmp_path)])
+    found = FileSelection(str(tmp_path), [str(tmp_path)])
     (tmp_path / "swap").unlink()
     (tmp_path / "grows").write_text("1234567")
     made = found.manifest()
@@ -220,16 +220,16 @@ def test_folders_and_links_that_are_gone_again_are_no_error(
     (tmp_path / "kept").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("kept")
-    within = Rules.within
+    within = IgnoreRules.within
 
-    def losing(rules: Rules, folder: bytes) -> Rules:
+    def losing(rules: IgnoreRules, folder: bytes) -> IgnoreRules:
         if os.path.basename(folder) in (b"link", b"folder"):  # they have been listed
             (tmp_path / "link").unlink(missing_ok=True)
             shutil.rmtree(tmp_path / "folder", ignore_errors=True)
         return within(rules, folder)
 
-    monkeypatch.setattr(Rules, "within", losing)
-    made = Survey(str(tmp_path), [str(tmp_path)]).manifest()
+    monkeypatch.setattr(IgnoreRules, "within", losing)
+    made = FileSelection(str(tmp_path), [str(tmp_path)]).manifest()
     assert (names(made), made.links, made.folders) == ({b"kept"}, (), ())
 
 
@@ -244,12 +244,12 @@ def test_an_entry_that_cannot_be_looked_at_is_named(
 
     monkeypatch.setattr(os, "readlink", broken)
     with pytest.raises(InvalidSpecError, match=r"/data/link cannot be sent: Input/output error"):
-        Survey(str(tmp_path), [str(tmp_path)])
+        FileSelection(str(tmp_path), [str(tmp_path)])
 
 
 def test_the_records_of_jobs_are_never_sent(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "home" / "jobs").mkdir(parents=True)
     (tmp_path / "home" / "jobs" / "log").touch()
-    found = survey(spec_of(tmp_path), [str(tmp_path / "home" / "jobs")])
+    found = select_files(spec_of(tmp_path), [str(tmp_path / "home" / "jobs")])
     assert names(found.manifest()) == {b"train.py"}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
-from distrun.verdict.case import cases
-from distrun.verdict.judging import judge
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.verdict.analysis import analyze
+from distrun.verdict.failures import failures
+from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
-from distrun.verdict.reading import Tail
+from harness.values import not_none
 
-from .histories import MWM, PS, Job, running
+from .histories import MWM, PS, Job, because, running
 
 ECHO = (
     "Traceback (most recent call last):\n"
@@ -30,8 +32,8 @@ def verdicts(job: Job, **logs: str) -> list[Verdict]:
     """Logs by a task's name, `worker0`."""
     texts = {name: text.encode() for name, text in logs.items()}
     return [
-        judge(case, lambda name: Tail(texts.get(name.replace(":", ""), b"")))
-        for case in cases(job.history)
+        analyze(case, lambda name: LogTail(texts.get(name.replace(":", ""), b"")))
+        for case in failures(job.history)
     ]
 
 
@@ -59,7 +61,10 @@ def on_two_hosts(behind: float = 0.0) -> Job:
 
 
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
-    for is_local, variable in ((True, "DISTRUN_HOME"), (False, "XDG_STATE_HOME for its login")):
+    for name, variable in (
+        ("DISTRUN_HOME", "DISTRUN_HOME"),
+        ("XDG_STATE_HOME", "XDG_STATE_HOME for its login"),
+    ):
         job = Job()
         job.created(MWM)
         job(
@@ -70,25 +75,24 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
             python="3.11",
             cores=2.0,
             gpus=(),
-            is_local=is_local,
         )
-        job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
+        job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x", name=name))
         (verdict,) = verdicts(job)
         assert verdict.kind is Kind.DISK_FULL
-        assert verdict.advice == f"make room there, or set {variable} to another disk"
+        assert cause_advice(verdict.cause) == f"make room there, or set {variable} to another disk"
 
 
 def test_a_lost_host_is_the_cause_of_what_its_peers_say() -> None:
     job = on_two_hosts()
     job.gone("worker:0", 1)
-    job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
+    job(events.HostLost, host="there", cause=because("no sign of life for 60 s (timeouts.link)"))
     (verdict,) = verdicts(job, worker0=ECHO)
     assert (verdict.task, verdict.kind, verdict.echoes) == (
         "worker:1",
         Kind.HOST_LOST,
         ("worker:0",),
     )
-    assert verdict.cause == (
+    assert cause_text(verdict.cause) == (
         "worker:1 was lost with there: no sign of life for 60 s (timeouts.link)"
     )
     job(events.VerdictReached, verdict=verdict)
@@ -98,17 +102,19 @@ def test_a_lost_host_is_the_cause_of_what_its_peers_say() -> None:
 def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause() -> None:
     job = on_two_hosts()
     job.gone("worker:0", 1)
-    job(events.HostLost, host="there", reason="no sign of life for 60 s (timeouts.link)")
+    job(events.HostLost, host="there", cause=because("no sign of life for 60 s (timeouts.link)"))
     (verdict,) = verdicts(job, worker0=OWN)
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
 
 
 def test_a_host_with_all_tasks_names_none_of_them() -> None:
     job = running(MWM, "worker:0", "worker:1")
-    job(events.HostLost, host="localhost", reason="its agent was killed by SIGKILL")
+    job(events.HostLost, host="localhost", cause=because("its agent was killed by SIGKILL"))
     (verdict,) = verdicts(job)
     assert (verdict.task, verdict.kind) == (None, Kind.HOST_LOST)
-    assert "worker:0, worker:1 were lost with localhost: its agent was killed" in verdict.cause
+    assert "worker:0, worker:1 were lost with localhost: its agent was killed" in cause_text(
+        verdict.cause
+    )
 
 
 def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() -> None:
@@ -119,12 +125,12 @@ def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() ->
     job.ended("worker:0", "worker:1")
     (verdict,) = verdicts(job, worker0=OWN, worker1=OWN.replace("17", "18"))
     assert verdict.task == "worker:1"
-    assert "got 18" in verdict.cause
+    assert "got 18" in cause_text(verdict.cause)
 
 
 def test_each_restart_has_its_verdict_and_the_end_has_its_own() -> None:
-    policy = {"restart": on_two_hosts().state.policy.__class__(max=1, backoff=0.1)}
-    job = running(MWM, "worker:0", "worker:1", **policy)
+    policy = on_two_hosts().state.policy.__class__(max=1, backoff=0.1)
+    job = running(MWM, "worker:0", "worker:1", restart=policy)
     job.gone("worker:1", signal=9)
     job.gone("worker:0", 1)
     job.timed_out("restart:1")
@@ -177,7 +183,7 @@ def test_out_of_memory_by_the_kernels_word() -> None:
     (verdict,) = verdicts(job)
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.HOST_MEMORY)
     assert "Killed process 7" in verdict.evidence[0].text
-    assert "batch" in verdict.advice
+    assert "batch" in not_none(cause_advice(verdict.cause))
 
 
 def test_what_is_logged_while_an_exception_takes_it_down_is_not_its_cause() -> None:

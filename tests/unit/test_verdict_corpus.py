@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from distrun import events
+from distrun.agent.protocol import Cause, Code
+from distrun.cli import cause_text as words
+from distrun.cli.verdict_text import evidence_text
+from distrun.events import Outcome
+from distrun.verdict.analysis import analyze
+from distrun.verdict.failures import failures
+from distrun.verdict.log_analysis import LogTail
+from distrun.verdict.model import Verdict
 from table import rows, shares
+
+from .histories import Job
 
 ENOUGH = {"rules": 1.0, "second": 1.0, "held_out": 0.95}
 
 
 @pytest.mark.parametrize("part", ENOUGH)
-def test_the_first_cause_is_named(part, record_property: Callable[[str, object], None]) -> None:
+def test_the_first_cause_is_named(
+    part: str, record_property: Callable[[str, object], None]
+) -> None:
     began = time.process_time()
     judged = rows(part)
     took = time.process_time() - began
@@ -28,11 +42,64 @@ def test_the_first_cause_is_named(part, record_property: Callable[[str, object],
     assert took / len(judged) < 0.1
 
 
+@pytest.fixture
+def reword(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Replaces all of distrun's own words by nonsense."""
+
+    def replace_tables() -> None:
+        for name in ("_TEXT", "_ADVICE"):
+            monkeypatch.setattr(words, name, {code: lambda _: "is taken, is full" for code in Code})
+        assert {words.cause_text(Cause(code)) for code in Code} == {"is taken, is full"}
+
+    return replace_tables
+
+
 @pytest.mark.parametrize("part", ENOUGH)
-def test_each_verdict_says_what_it_rests_on_and_what_to_do(part) -> None:
+def test_no_wording_changes_a_verdict(part: str, reword: Callable[[], None]) -> None:
+    before = rows(part)
+    reword()
+    after = rows(part)
+    assert [row.verdict for row in after] == [row.verdict for row in before]
+    assert sum(row.is_right for row in after) >= ENOUGH[part] * len(after)
+
+
+@pytest.mark.parametrize("kind", [events.HostFault, events.Aborted, events.TaskNotStarted])
+def test_no_wording_changes_what_a_cause_means(
+    kind: type[events.Event], reword: Callable[[], None]
+) -> None:
+    def judged() -> list[tuple[Verdict, Outcome]]:
+        return [fail_by(kind, Cause(code, errno=error)) for code in Code for error in (2, 13, 28)]
+
+    before = judged()
+    assert len({verdict.kind for verdict, _ in before}) >= 2
+    reword()
+    assert judged() == before
+
+
+def fail_by(kind: type[events.Event], cause: Cause) -> tuple[Verdict, Outcome]:
+    """Let a job fail by a cause; returns the verdict, and the outcome with it."""
+    job = Job()
+    job.created("mirrored")
+    job.planned("worker:0")
+    if kind is not events.TaskNotStarted:
+        job.started("worker:0")
+    about: dict[type[events.Event], dict[str, Any]] = {
+        events.HostFault: {"host": "localhost"},
+        events.Aborted: {"exit_code": 69},
+        events.TaskNotStarted: {"task": "worker:0", "attempt": 0},
+    }
+    job(kind, cause=cause, **about[kind])
+    (failure,) = failures(job.history)
+    verdict = analyze(failure, lambda _: LogTail(b""))
+    job(events.VerdictReached, verdict=verdict)
+    return verdict, job.outcome
+
+
+@pytest.mark.parametrize("part", ENOUGH)
+def test_each_verdict_says_what_it_rests_on_and_what_to_do(part: str) -> None:
     for row in rows(part):
         assert row.verdict is not None
         assert row.verdict.evidence, row.name
-        assert row.verdict.advice, row.name
+        assert words.cause_advice(row.verdict.cause), row.name
         for evidence in row.verdict.evidence:
-            assert evidence.text.strip() == evidence.text != ""
+            assert evidence_text(evidence).strip() == evidence_text(evidence) != ""

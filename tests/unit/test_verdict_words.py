@@ -8,13 +8,15 @@ import pytest
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import RestartSpec
-from distrun.verdict.case import cases
-from distrun.verdict.judging import judge
+from distrun.verdict.analysis import analyze
+from distrun.verdict.failures import failures
+from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
-from distrun.verdict.reading import Tail
+from harness.values import not_none
 
-from .histories import MWM, Job, running
+from .histories import MWM, Job, because, running
 
 TB = 'Traceback (most recent call last):\n  File "/u/t.py", line 9, in <module>\n    train()\n'
 HANDLED = TB + "FileNotFoundError: [Errno 2] No such file or directory: 'cache'\n"
@@ -38,8 +40,8 @@ DUMP = (
 def judged(job: Job, **logs: str) -> Verdict:
     """The last verdict; logs by a task's name, `worker0`."""
     texts = {name: text.encode() for name, text in logs.items()}
-    *_, case = cases(job.history)
-    return judge(case, lambda name: Tail(texts.get(name.replace(":", ""), b"")))
+    *_, case = failures(job.history)
+    return analyze(case, lambda name: LogTail(texts.get(name.replace(":", ""), b"")))
 
 
 def alone(log: str, code: int | None = 1, signal: int | None = None) -> Verdict:
@@ -197,7 +199,7 @@ def test_a_direct_cause_counts_as_the_exception_does() -> None:
 
 def test_the_final_exception_is_named() -> None:
     verdict = alone(raised("ImportError: no x") + HANDLING + raised("ValueError: 'abc'"))
-    assert "ValueError: 'abc'" in verdict.cause
+    assert "ValueError: 'abc'" in cause_text(verdict.cause)
 
 
 ASIDES = {
@@ -211,14 +213,17 @@ ASIDES = {
 @pytest.mark.parametrize("what", ASIDES)
 def test_an_exception_by_the_way_does_not_hide_the_one_before(what: str) -> None:
     aside = ASIDES[what] + raised("AttributeError: 'NoneType' object has no attribute 'close'")
-    assert "ValueError: bad" in alone(raised("ValueError: bad") + aside).cause
-    assert "AttributeError" in alone(aside).cause
+    assert "ValueError: bad" in cause_text(alone(raised("ValueError: bad") + aside).cause)
+    assert "AttributeError" in cause_text(alone(aside).cause)
 
 
 def test_a_traceback_that_a_logger_set_in_is_seen() -> None:
     log = "".join(f"    {line}\n" for line in raised("ValueError: bad").splitlines())
     verdict = alone(log)
-    assert (verdict.kind, "ValueError: bad, at t.py:9" in verdict.cause) == (Kind.EXCEPTION, True)
+    assert (verdict.kind, "ValueError: bad, at t.py:9" in cause_text(verdict.cause)) == (
+        Kind.EXCEPTION,
+        True,
+    )
 
 
 def test_a_word_of_a_message_does_not_make_an_error_an_echo() -> None:
@@ -236,7 +241,7 @@ def test_a_word_of_a_message_does_not_make_an_error_an_echo() -> None:
 
 @pytest.mark.parametrize("timer", ["run", "stall"])
 @pytest.mark.parametrize("log", [HANDLED + "training goes on\n", HANDLED])
-def test_a_job_that_took_too_long_did_not_fail_of_what_was_handled(timer, log) -> None:
+def test_a_job_that_took_too_long_did_not_fail_of_what_was_handled(timer: str, log: str) -> None:
     job = running(MWM, "worker:0", "worker:1", run_timeout=60.0, stall_timeout=9.0)
     job.timed_out(timer)
     job.gone("worker:0", signal=15)
@@ -261,10 +266,10 @@ def test_an_evaluator_that_stays_down_with_its_host_has_its_verdict_at_once(code
     )
     if code is not None:
         job.gone("evaluator:0", code)
-    job(events.HostLost, host="h3", reason="no sign of life")
-    (case,) = cases(job.history)
+    job(events.HostLost, host="h3", cause=because("no sign of life"))
+    (case,) = failures(job.history)
     log = raised("ValueError: bad")
-    verdict = judge(case, lambda _: Tail(b"" if code is None else log.encode()))
+    verdict = analyze(case, lambda _: LogTail(b"" if code is None else log.encode()))
     assert verdict.task == "evaluator:0"
     assert verdict.kind is (Kind.HOST_LOST if code is None else Kind.EXCEPTION)
     assert job.verdict is None
@@ -304,7 +309,7 @@ CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-1
         "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send\n\nRPC: /tensorflow.X/Shutdown\n",
     ],
 )
-def test_an_exception_that_was_a_stopped_tasks_last_word_is_the_cause(after) -> None:
+def test_an_exception_that_was_a_stopped_tasks_last_word_is_the_cause(after: str) -> None:
     verdict = judged(one_beside(1), worker0=raised("ValueError: bad") + after, worker1=ECHO)
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
 
@@ -322,7 +327,9 @@ def test_what_a_task_says_when_it_was_told_to_end_is_no_cause() -> None:
     ("log", "code", "signal"),
     [(DUMP, None, 11), (DUMP, 139, None), (ABORTED, None, 6), ("epoch 1\n", None, 11)],
 )
-def test_a_crash_that_was_slower_than_its_echo_is_the_cause(log, code: int, signal) -> None:
+def test_a_crash_that_was_slower_than_its_echo_is_the_cause(
+    log: str, code: int, signal: int | None
+) -> None:
     job = running(MWM, "worker:0", "worker:1")
     job.gone("worker:0", 1)
     job.gone("worker:1", code, signal)
@@ -358,14 +365,14 @@ def test_only_distruns_own_line_begins_an_attempt() -> None:
 
 
 def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
-    long = Tail(b"n" * 1000 + b"\n", is_whole=False)
+    long = LogTail(b"n" * 1000 + b"\n", is_whole=False)
     assert not long.is_enough
-    assert Tail(long.raw).is_enough
-    assert Tail(b"cut\nwhole\n", is_whole=False).is_enough
+    assert LogTail(long.raw).is_enough
+    assert LogTail(b"cut\nwhole\n", is_whole=False).is_enough
 
 
 def test_the_advice_on_a_preemption_tells_when_it_is_free() -> None:
-    assert "after 60 s of life or a step" in alone("", 143).advice
+    assert "after 60 s of life or a step" in not_none(cause_advice(alone("", 143).cause))
 
 
 UNABLE = {
@@ -376,15 +383,18 @@ UNABLE = {
 
 
 @pytest.mark.parametrize("cause", UNABLE)
-def test_what_could_not_be_started_has_the_advice_for_its_cause(cause) -> None:
+def test_what_could_not_be_started_has_the_advice_for_its_cause(cause: Cause) -> None:
     job = Job()
     job.created(MWM)
     job.planned("worker:0")
     job(events.TaskNotStarted, task="worker:0", attempt=0, cause=cause)
     job.ended("worker:0")
     verdict = judged(job)
-    assert (verdict.kind, UNABLE[cause] in verdict.advice) == (Kind.NOT_STARTED, True)
-    assert ("the record was removed" in verdict.cause) == (cause.code is Code.LOG_NOT_OPENED)
+    assert verdict.kind is Kind.NOT_STARTED
+    assert UNABLE[cause] in not_none(cause_advice(verdict.cause))
+    assert ("the record was removed" in cause_text(verdict.cause)) == (
+        cause.code is Code.LOG_NOT_OPENED
+    )
 
 
 @pytest.mark.parametrize(
@@ -395,7 +405,7 @@ def test_what_could_not_be_started_has_the_advice_for_its_cause(cause) -> None:
         ("OSError: [Errno 98] Address already in use", True),
     ],
 )
-def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error, is_own) -> None:
+def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: bool) -> None:
     job = Job()
     job.created(MWM)
     job.planned()
@@ -406,4 +416,7 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error, is_own) -> Non
     job.started("worker:0")
     job.gone("worker:0", 1)
     verdict = judged(job, worker0=raised(error))
-    assert (verdict.kind, "SO_REUSEPORT" in verdict.advice) == (Kind.PORT_TAKEN, is_own)
+    assert (verdict.kind, "SO_REUSEPORT" in not_none(cause_advice(verdict.cause))) == (
+        Kind.PORT_TAKEN,
+        is_own,
+    )

@@ -71,7 +71,7 @@ class Pair:
     def __init__(self) -> None:
         self.raw, other = socket.socketpair()
         descriptor = other.detach()
-        self.channel = Channel(descriptor, descriptor, protocol.Message)
+        self.channel: Channel[Any, Any] = Channel(descriptor, descriptor, protocol.Message)
 
     def close(self) -> None:
         self.raw.close()
@@ -93,7 +93,9 @@ def frame(body: bytes) -> bytes:
     messages=st.lists(st.tuples(MESSAGES, st.integers(0, 99)), max_size=5),
     cuts=st.lists(st.integers(0, 400), max_size=8),
 )
-def test_messages_arrive_whole_and_in_order_in_whatever_pieces(messages, cuts) -> None:
+def test_messages_arrive_whole_and_in_order_in_whatever_pieces(
+    messages: list[tuple[protocol.Message, int]], cuts: list[int]
+) -> None:
     pair = Pair()
     try:
         stream = b"".join(encode(message, seq) for message, seq in messages)
@@ -161,7 +163,7 @@ def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> N
     assert pair.channel.pending
     with selectors.DefaultSelector() as selector:
         descriptor = os.dup(pair.raw.fileno())
-        reader = Channel(descriptor, descriptor, protocol.Message)
+        reader: Channel[Any, Any] = Channel(descriptor, descriptor, protocol.Message)
         received: list[Any] = []
         while len(received) < len(sent):
             pair.channel.watch_writing(selector)
@@ -183,7 +185,7 @@ def test_a_reader_that_is_gone_breaks_the_channel_quietly(pair: Pair) -> None:
 
 
 def test_the_outbox_keeps_what_is_not_acknowledged() -> None:
-    outbox = Outbox()
+    outbox: Outbox[Any] = Outbox()
     assert [outbox.add(f"report {number}") for number in (1, 2, 3)] == [1, 2, 3]
     assert outbox.after(0) == [(1, "report 1"), (2, "report 2"), (3, "report 3")]
     outbox.acknowledge(2)

@@ -277,6 +277,7 @@ class Agent:
             cores=host.cores,
             gpus=host.gpus,
             at=time.time(),
+            pid_namespace=host.pid_namespace,
             environ=host.environ,
             address=own,
             seen_from=client,

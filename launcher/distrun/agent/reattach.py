@@ -96,17 +96,21 @@ def receive_descriptors(client: socket.socket) -> Optional[Tuple[int, int]]:
     return None
 
 
-def main(mark: bytes, token: str, exit_no_agent: int) -> NoReturn:
-    """Pass standard input and output to the agent with that token; return when it closes them.
+def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn:
+    """Pass standard input and output to the agent, and wait until it closes them.
 
-    Exits with `exit_no_agent` where that agent is gone, and everything that it had started.
+    Args:
+        mark: is written before the agent's messages.
+        token: the agent's.
+        no_agent: is printed if the agent is gone, and everything that it had started.
+        exit_no_agent: the exit code then.
     """
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         client.connect(_listener_name(token))
     except OSError:
         _wait_until_gone(token)
-        sys.stderr.write("distrun: its agent is gone\n")
+        sys.stderr.write(no_agent + "\n")
         sys.stderr.flush()
         os._exit(exit_no_agent)
     os.write(1, mark)

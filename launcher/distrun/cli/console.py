@@ -42,14 +42,19 @@ def print_lines(lines: list[str], bold: int | None = None) -> None:
 
 def print_error(error: DistrunError) -> None:
     """Print an error and its hint on stderr."""
-    lines = error.message.splitlines() or [""]
+    message, hint = error.message, error.hint
+    if error.cause is not None:
+        from distrun.cli.cause_text import cause_advice, cause_text
+
+        message, hint = cause_text(error.cause), cause_advice(error.cause)
+    lines = message.splitlines() or [""]
     # Editors look for file:line:column at the beginning of a line, so it gets no prefix.
     if len(lines) == 1 and not re.match(r".*:\d+:\d+: ", lines[0]):
         print_message(lines[0])
     else:
         print_lines(lines)
-    if error.hint:
-        print_lines([f"  {line}" for line in error.hint.splitlines()])
+    if hint:
+        print_lines([f"  {line}" for line in hint.splitlines()])
 
 
 def print_json(fields: dict[str, Any]) -> None:

@@ -11,15 +11,17 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option, overrides_option, spec_argument
-from distrun.cli.text_format import format_count, format_duration, printable
+from distrun.cli.text_format import format_count, format_duration, format_host_names, printable
 from distrun.errors import HostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from rich.text import Text
 
-    from distrun.examination import Examination
+    from distrun.agent.protocol import Cause, Hello
+    from distrun.preflight import Check
+    from distrun.supervisor.preparation import Preparation
 
 _REDRAW_SECONDS = 1.0
 
@@ -41,18 +43,62 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
       distrun doctor job.yaml
       distrun doctor job.yaml --json
     """
-    from distrun.examination import examine
     from distrun.jobstore import JobStore
     from distrun.spec import load
+    from distrun.supervisor.dry_run import check_hosts
 
     spec = load(spec_path, overrides=overrides)
     with _StatusLine() as show_status:
-        found = examine(spec, JobStore.default().jobs, show_status)
+        found = _Result(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
         console.print_json({"doctor": _as_json(found)})
     else:
         _print_report(found)
     return HostError.exit_code if found.failed else 0
+
+
+class _Result:
+    """What was found out about a job's hosts."""
+
+    def __init__(self, preparation: Preparation) -> None:
+        self.hosts = preparation.hosts
+        checks = [_reached(host, hello) for host, hello in preparation.hellos.items()]
+        checks += [_failed(host, "reached", why) for host, why in preparation.unreachable.items()]
+        checks += [_failed(host, "preparation", why) for host, why in preparation.failures.items()]
+        checks += preparation.checks or ()
+        order = {host: number for number, host in enumerate(self.hosts)}
+        self.checks = sorted(checks, key=lambda check: order.get(check.host, len(order)))
+        is_usable = not (preparation.unreachable or preparation.failures)
+        self.is_complete = preparation.checks is not None and is_usable
+        """Whether every host was checked."""
+
+    @property
+    def failed(self) -> int:
+        from distrun.preflight import Grade
+
+        return sum(check.grade is Grade.FAILED for check in self.checks)
+
+
+def _reached(host: str, hello: Hello) -> Check:
+    from distrun.preflight import Check, Grade
+
+    gpus = f", {format_count(len(hello.gpus), 'GPU')}" if hello.gpus else ""
+    cores = "1 core" if hello.cores == 1 else f"{hello.cores:g} cores"
+    text = f"{cores}{gpus}, Python {hello.python} for the agent"
+    return Check(host=host, subject="reached", grade=Grade.OK, text=text)
+
+
+def _failed(host: str, subject: str, cause: Cause) -> Check:
+    from distrun.cli.cause_text import cause_advice, cause_text
+    from distrun.preflight import Check, Grade
+
+    return Check(
+        host=host,
+        subject=subject,
+        grade=Grade.FAILED,
+        text=cause_text(cause),
+        advice=cause_advice(cause),
+    )
 
 
 class _StatusLine:
@@ -65,18 +111,31 @@ class _StatusLine:
         self._terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
         self._started = time.monotonic()
 
-    def __enter__(self) -> Callable[[str], float | None]:
+    def __enter__(self) -> Callable[[Preparation], float | None]:
         return self._show
 
     def __exit__(self, *_: object) -> None:
         self._terminal.clear_status()
 
-    def _show(self, step: str) -> float | None:
+    def _show(self, preparation: Preparation) -> float | None:
+        step = _step(preparation)
         self._terminal.show_status(f"{step}  {format_duration(time.monotonic() - self._started)}")
         return _REDRAW_SECONDS if self._terminal.has_status_line else None
 
 
-def _as_json(found: Examination) -> dict[str, Any]:
+def _step(preparation: Preparation) -> str:
+    """What is being done, and which hosts it waits for."""
+    from distrun.preflight.words import some
+
+    verb = "checking" if preparation.is_probing else "reaching"
+    text = f"{verb} {format_count(len(preparation.hosts), 'host')}"
+    waiting = preparation.waiting_for
+    if 0 < len(waiting) < len(preparation.hosts):
+        text += f", waiting for {some(waiting)}"
+    return text
+
+
+def _as_json(found: _Result) -> dict[str, Any]:
     from distrun.codec import to_json
 
     return {
@@ -87,7 +146,7 @@ def _as_json(found: Examination) -> dict[str, Any]:
     }
 
 
-def _print_report(found: Examination) -> None:
+def _print_report(found: _Result) -> None:
     from distrun.cli.table import Column, make_table
 
     columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
@@ -101,7 +160,7 @@ def _print_report(found: Examination) -> None:
     console.print_message(_summary(found))
 
 
-def _rows(found: Examination) -> list[dict[str, str | Text]]:
+def _rows(found: _Result) -> list[dict[str, str | Text]]:
     """One row for all hosts with the same result; the worst result of each subject first."""
     from distrun.cli.table import styled
     from distrun.preflight import SUBJECTS, Grade
@@ -120,7 +179,7 @@ def _rows(found: Examination) -> list[dict[str, str | Text]]:
             {
                 "CHECK": subject if subject != last else "",
                 "RESULT": styled(grade.value),
-                "HOSTS": _format_hosts(hosts_by_result[subject, grade, text], found.hosts),
+                "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
                 "FOUND": text,
             }
         )
@@ -128,37 +187,14 @@ def _rows(found: Examination) -> list[dict[str, str | Text]]:
     return rows
 
 
-def _format_hosts(hosts: Iterable[str], all_hosts: tuple[str, ...]) -> str:
-    """`all 16`, or the names; consecutively numbered hosts as a range, as in a spec."""
-    names = list(dict.fromkeys(hosts))
+def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:
+    names = dict.fromkeys(hosts)
     if len(names) > 1 and set(names) == set(all_hosts):
         return f"all {len(names)}"
-    runs: list[list[str]] = []
-    for name in names:
-        if runs and name == _next(runs[-1][-1]):
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return ", ".join(_range(run) if len(run) > 2 else ", ".join(run) for run in runs)
+    return format_host_names(names)
 
 
-def _next(name: str) -> str | None:
-    """The name after `name`: `gpu-10` after `gpu-09`; None without a number."""
-    stem, number = _numbered(name)
-    return f"{stem}{int(number) + 1:0{len(number)}}" if number else None
-
-
-def _range(run: list[str]) -> str:
-    stem, first = _numbered(run[0])
-    return f"{stem}[{first}-{_numbered(run[-1])[1]}]"
-
-
-def _numbered(name: str) -> tuple[str, str]:
-    stem = name.rstrip("0123456789")
-    return stem, name[len(stem) :]
-
-
-def _summary(found: Examination) -> str:
+def _summary(found: _Result) -> str:
     from distrun.preflight import Grade
 
     grades = Counter(check.grade for check in found.checks)

@@ -14,8 +14,9 @@ from distrun.cli.options import job_argument
 from distrun.cli.text_format import printable
 
 if TYPE_CHECKING:
-    from distrun.cli.event_text import Story
-    from distrun.events import Event, EventReader
+    from distrun.cli.event_text import EventFormatter
+    from distrun.events import Event
+    from distrun.record import EventReader
 
 
 @click.command("events", short_help="Show what happened to a job.")
@@ -29,46 +30,49 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
       distrun events mnist
       distrun events -f --json > events.jsonl
     """
-    from distrun.cli.event_text import Story
+    from distrun.cli.event_text import EventFormatter
     from distrun.control import Supervised
-    from distrun.events import EventReader
     from distrun.jobstore import JobStore
+    from distrun.record import EventReader
 
-    store = JobStore.default()
-    folder = store.find(job)
-    story = Story()
+    folder = JobStore.default().find(job)
+    formatter = EventFormatter()
     record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = stack.enter_context(contextlib.closing(Supervised(folder))) if follow else None
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()
-            _print_new(record, None if as_json else story)
+            _print_new(record, None if as_json else formatter)
             if supervised is not None and not ended:
                 supervised.wait()
     return 0
 
 
-def _print_new(record: EventReader, story: Story | None) -> None:
+def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
     """Print the events since the last call."""
     try:
         found = record.read_new()
     except FileNotFoundError:  # the job is not created yet, or never was
         return
     for event in found:
-        if story is None:
+        if formatter is None:
             console.print_text(_as_json(event))
             continue
-        text = story.tell(event)
+        text = formatter.line(event)
         if text is not None:
-            console.print_text(text, indent=story.indent)
-            for line in story.details:
-                console.print_text(" " * story.indent + printable(line), indent=story.indent + 9)
+            console.print_text(text, indent=formatter.indent)
+            for line in formatter.details:
+                console.print_text(
+                    " " * formatter.indent + printable(line), indent=formatter.indent + 9
+                )
     sys.stdout.flush()
 
 
 def _as_json(event: Event) -> str:
-    """One line: the event as it is in the record, with the version of this format."""
-    from distrun.events import encode
+    """One line: the event with its causes in words, and the version of this format."""
+    from distrun.cli.job_view import json_with_words
 
-    return json.dumps({"version": console.JSON_VERSION, **encode(event)})
+    kind = type(event).__name__
+    shown = {"version": console.JSON_VERSION, "event": kind, **json_with_words(event)}
+    return json.dumps(shown)

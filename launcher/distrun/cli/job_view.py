@@ -1,98 +1,226 @@
-"""What `ps` and `status` know of a job, as `--json` prints it."""
+"""Jobs as `ps` and `status` show them, and jobs and events as JSON."""
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distrun import events
+from distrun import events, record
+from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
+from distrun.agent.protocol.causes import Cause
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.lifecycle import Account, TaskPhase
+from distrun.verdict.model import Evidence, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distrun.cli.usage import Usage
+    from distrun.events import Outcome
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState, TaskState
 
+_CAUSE_KEYS: dict[type, str] = {
+    **dict.fromkeys(
+        (
+            *(events.HostLost, events.LinkLost, events.LogsIncomplete, events.HostFault),
+            *(events.Aborted, events.TaskNotStarted, events.StopRequested),
+        ),
+        "reason",
+    ),
+    events.TensorBoardEnded: "how",
+}
+"""The keys under which programs find the cause of these events in words."""
 LOST = "lost"
-"""The state of a job whose record has no end and whose supervisor is gone."""
+"""The phase of a job whose record has no end and whose supervisor has died."""
 
 
-def summarise(folder: JobFolder) -> dict[str, Any]:
-    """One job in a list."""
-    return _summary(folder, *_look(folder))
+@dataclass(frozen=True, kw_only=True)
+class TaskView:
+    """A task with what only its processes and the supervisor know.
+
+    Attributes:
+        phase: the phase in the record, or `lost`.
+        restarts_at: when it restarts at the earliest, in Unix seconds.
+        log: the path of its log.
+        usage: None if it runs on another machine, or not at all.
+    """
+
+    state: TaskState
+    phase: str
+    restarts_at: float | None
+    log: str
+    usage: Usage | None
+    progress: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the task as `status --json` prints it."""
+        task = self.state
+        return {
+            "task": task.name,
+            "state": self.phase,
+            "last_state": task.phase.value,
+            "host": task.host,
+            "address": task.address,
+            "pid": task.pid,
+            "attempt": task.attempt,
+            "exit_code": task.code,
+            "signal": None if task.signal is None else signal_name(task.signal),
+            "reason": None if task.reason is None else cause_text(task.reason),
+            "reason_code": to_json(task.reason),
+            "stopped_by_distrun": task.stopped_by_us,
+            "started_at": task.started_at,
+            "exited_at": task.exited_at,
+            "seconds": task.lived,
+            "restarts_at": self.restarts_at,
+            "log": self.log,
+            "usage": to_json(self.usage),
+            "progress": self.progress,
+        }
 
 
-def describe(folder: JobFolder) -> dict[str, Any]:
-    """One job with all its tasks, as they are now."""
-    from distrun import control
-    from distrun.cli.usage import usages
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """A job by its record, and whether its supervisor lives."""
 
-    supervisor, state = _look(folder)
-    lost = _is_lost(supervisor, state)
-    tasks = list(state.tasks.values())
-    here = [
-        task.pid
-        for task in tasks
-        if task.pid is not None and not task.has_ended and _is_local(task, state)
-    ]
-    progress = control.progress(folder) if supervisor is not None else {}
-    used = usages(here) if supervisor is not None else {}
-    return {
-        **_summary(folder, supervisor, state),
-        "outcome": to_json(state.outcome) if state.phase.is_final else None,
-        "verdict": to_json(state.verdict),
-        "supervisor_pid": supervisor,
-        "hosts": [to_json(host) for host in state.hosts.values()],
-        "tensorboard": None if lost or state.phase.is_final else _tensorboard(folder),
-        "task_states": [
-            {
-                **_describe_task(task, lost=lost and not task.has_ended),
-                "restarts_at": None if lost else _restarts_at(state, task),
-                "log": str(folder.log_of(task.name)),
-                "usage": to_json(used.get(task.pid or 0)) if _is_local(task, state) else None,
-                "progress": progress.get(task.name, task.reported),
-            }
-            for task in tasks
-        ],
-    }
+    folder: JobFolder
+    state: JobState
+    supervisor: int | None
+    tasks: tuple[TaskView, ...] = ()
+    tensorboard: str | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.supervisor is None and not self.state.phase.is_final
+
+    @property
+    def is_running(self) -> bool:
+        return self.supervisor is not None and not self.state.phase.is_final
+
+    @property
+    def phase(self) -> str:
+        return LOST if self.is_lost else self.state.phase.value
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the job ended; None until it has."""
+        return self.state.outcome if self.state.phase.is_final else None
+
+    @property
+    def restarts(self) -> int:
+        return self.state.budgets[Account.JOB].total
+
+    @property
+    def restarts_left(self) -> int:
+        return self.state.policy.max - self.state.budgets[Account.JOB].counted
+
+    def summary(self) -> dict[str, Any]:
+        """Return the job as `ps --json` prints it."""
+        state, outcome = self.state, self.outcome
+        running = [task for task in state.tasks.values() if task.phase is TaskPhase.RUNNING]
+        return {
+            "job_id": self.folder.job_id,
+            "name": state.name,
+            "state": self.phase,
+            "running": self.is_running,
+            "strategy": state.strategy,
+            "tasks": len(state.tasks),
+            "tasks_running": 0 if self.is_lost else len(running),
+            "restarts": self.restarts,
+            "restarts_left": self.restarts_left,
+            "created_at": state.created_at,
+            "ended_at": state.ended_at,
+            "exit_code": outcome.exit_code if outcome else None,
+            "origin": outcome.origin.value if outcome else None,
+            "folder": str(self.folder.path),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as `status --json` prints it."""
+        return {
+            **self.summary(),
+            "outcome": json_with_words(self.outcome),
+            "verdict": json_with_words(self.state.verdict),
+            "supervisor_pid": self.supervisor,
+            "hosts": [json_with_words(host) for host in self.state.hosts.values()],
+            "tensorboard": self.tensorboard,
+            "task_states": [task.to_json() for task in self.tasks],
+        }
 
 
-def _look(folder: JobFolder) -> tuple[int | None, JobState]:
-    # In this order: a supervisor that is gone by now has written all it had to say.
+def job_summary(folder: JobFolder) -> JobView:
+    """Return a job without its tasks' usage and progress."""
+    # In this order: a supervisor that has ended by now has written its whole record.
     supervisor = folder.supervisor_pid()
-    return supervisor, folder.state()
+    return JobView(folder=folder, state=folder.state(), supervisor=supervisor)
 
 
-def _is_lost(supervisor: int | None, state: JobState) -> bool:
-    return supervisor is None and not state.phase.is_final
+def job_view(folder: JobFolder) -> JobView:
+    """Return a job with all its tasks, as they are now."""
+    from distrun import control
+    from distrun.cli import usage
 
-
-def _summary(folder: JobFolder, supervisor: int | None, state: JobState) -> dict[str, Any]:
-    lost = _is_lost(supervisor, state)
-    running = [task for task in state.tasks.values() if task.phase is TaskPhase.RUNNING]
-    outcome = state.outcome if state.phase.is_final else None
-    return {
-        "job_id": folder.job_id,
-        "name": state.name,
-        "state": LOST if lost else state.phase.value,
-        "running": not lost and not state.phase.is_final,
-        "strategy": state.strategy,
-        "tasks": len(state.tasks),
-        "tasks_running": 0 if lost else len(running),
-        "restarts": state.budgets[Account.JOB].total,
-        "restarts_left": state.policy.max - state.budgets[Account.JOB].counted,
-        "created_at": state.created_at,
-        "ended_at": state.ended_at,
-        "exit_code": outcome.exit_code if outcome else None,
-        "origin": outcome.origin if outcome else None,
-        "folder": str(folder.path),
+    job = job_summary(folder)
+    state = job.state
+    visible = _visible_hosts(state)
+    pids = {
+        task.name: task.pid
+        for task in state.tasks.values()
+        if task.pid is not None and not task.has_ended and task.host in visible
     }
+    has_supervisor = job.supervisor is not None
+    progress = control.progress(folder) if has_supervisor else {}
+    used = usage.measure(list(pids.values())) if has_supervisor else {}
+    tasks = (
+        TaskView(
+            state=task,
+            phase=LOST if job.is_lost and not task.has_ended else task.phase.value,
+            restarts_at=None if job.is_lost else _restarts_at(state, task),
+            log=str(folder.log_of(task.name)),
+            usage=used.get(pids.get(task.name, 0)),
+            progress=progress.get(task.name, task.reported),
+        )
+        for task in state.tasks.values()
+    )
+    address = _tensorboard(folder) if job.is_running else None
+    return dataclasses.replace(job, tasks=tuple(tasks), tensorboard=address)
+
+
+def json_with_words(value: Any) -> Any:
+    """Return a value as JSON with the words of its causes, for users and their programs.
+
+    A cause under the key `cause` becomes words, and its code and parameters are under
+    `cause_code`. Verdicts have `advice`, evidence has `place` and `text`.
+    """
+    if isinstance(value, Evidence):
+        place, text = evidence_place(value), evidence_text(value)
+        return {"task": value.task, "place": place, "text": text}
+    if not dataclasses.is_dataclass(value):
+        return to_json(value)
+    shown: dict[str, Any] = {}
+    for name in (each.name for each in dataclasses.fields(value)):
+        inner = getattr(value, name)
+        if isinstance(inner, Cause):
+            key = _CAUSE_KEYS.get(type(value), name)
+            shown[key] = cause_text(inner)
+            shown[f"{key}_code"] = inner.to_json()
+        elif isinstance(inner, tuple):
+            shown[name] = [json_with_words(each) for each in inner]
+        else:
+            shown[name] = json_with_words(inner)
+    if isinstance(value, Verdict):
+        shown["advice"] = cause_advice(value.cause) or ""
+    return shown
 
 
 def _tensorboard(folder: JobFolder) -> str | None:
-    """Its address, while it runs beside the job."""
+    """Return the URL of the TensorBoard that runs beside the job."""
     address = None
-    for event in events.read(str(folder.events_file)):
+    for event in record.read(str(folder.events_file)):
         if isinstance(event, events.TensorBoardStarted):
             address = event.address
         elif isinstance(event, events.TensorBoardEnded):
@@ -100,32 +228,13 @@ def _tensorboard(folder: JobFolder) -> str | None:
     return address
 
 
-def _is_local(task: TaskState, state: JobState) -> bool:
-    """Whether its process id is one of this machine."""
-    host = state.hosts.get(task.host)
-    return host is None or host.is_local
+def _visible_hosts(state: JobState) -> set[str]:
+    """The hosts whose process ids are those that this process sees."""
+    own = pid_namespace()
+    return {host.name for host in state.hosts.values() if host.pid_namespace == own}
 
 
 def _restarts_at(state: JobState, task: TaskState) -> float | None:
-    """When at the earliest it starts again (Unix seconds), where nothing of it is left."""
+    """Return when a task restarts at the earliest (Unix seconds), if its attempt has ended."""
     restart = state.restarts.get(task.restart or 0)
     return restart.due_at if restart is not None and task.has_ended else None
-
-
-def _describe_task(task: TaskState, *, lost: bool) -> dict[str, Any]:
-    return {
-        "task": task.name,
-        "state": LOST if lost else task.phase.value,
-        "last_state": task.phase.value,
-        "host": task.host,
-        "address": task.address,
-        "pid": task.pid,
-        "attempt": task.attempt,
-        "exit_code": task.code,
-        "signal": None if task.signal is None else signal_name(task.signal),
-        "reason": task.reason,
-        "stopped_by_distrun": task.stopped_by_us,
-        "started_at": task.started_at,
-        "exited_at": task.exited_at,
-        "seconds": task.lived,
-    }

@@ -88,8 +88,9 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all jobs to stop, then wait for all: they end at the same time."""
     from distrun import control
-    from distrun.agent.protocol import StopJob, Watch
+    from distrun.agent.protocol import Cause, Code, StopJob, Watch
 
+    cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
     channels = []
     for folder in folders:
         channel = control.connect(folder)
@@ -98,7 +99,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
             continue
         view = _WaitView(folder.state())
         channel.send(Watch())
-        channel.send(StopJob("distrun kill", signum, grace, EXIT_KILLED))
+        channel.send(StopJob(cause, signum, grace, EXIT_KILLED))
         control.wake(folder)
         channels.append((folder, channel, view))
     for folder, channel, view in channels:
@@ -116,7 +117,7 @@ class _WaitView:
 
     def __init__(self, state: JobState) -> None:
         self._job_id = state.job_id
-        self._lease = state.link_timeout
+        self._lease = state.timeouts.link
         # On the second request, the supervisor no longer waits for hosts without a link timeout.
         self._waits = state.outcome is None or self._lease is not None
         self._printed: set[str] = set()
@@ -126,12 +127,12 @@ class _WaitView:
 
     def on_event(self, event: Event) -> None:
         from distrun import events
-        from distrun.cli.event_text import logs_incomplete_words
+        from distrun.cli.event_text import logs_incomplete_text
 
         if isinstance(event, events.LinkLost):
             self._print_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):
-            console.print_message(logs_incomplete_words(event))
+            console.print_message(logs_incomplete_text(event))
 
     def _print_lost(self, host: str) -> None:
         if host in self._printed or not self._waits:

@@ -14,6 +14,7 @@ from distrun.cli.options import name_option, overrides_option, spec_argument
 
 if TYPE_CHECKING:
     from distrun import events, lifecycle
+    from distrun.agent.protocol import Cause
     from distrun.logs import Follower
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
@@ -153,7 +154,9 @@ class _Launch:
                 self._on_signal(signal.SIGHUP)
             else:
                 # Like any program in a pipe: end when nobody reads the output.
-                self._stop("the end of its output's reader", SIGPIPE_EXIT)
+                from distrun.agent.protocol import Cause, Code
+
+                self._stop(Cause(Code.OUTPUT_READER_GONE), SIGPIPE_EXIT)
 
     def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
         from distrun.events import JobPlanned
@@ -183,16 +186,19 @@ class _Launch:
         else:
             how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
             self._view.print(f"{name}: stopping job {self._folder.job_id}{how}")
-        self._stop(name, 128 + number)
+        from distrun.agent.protocol import Cause, Code
 
-    def _stop(self, reason: str, exit_code: int) -> None:
+        self._stop(Cause(Code.LAUNCH_SIGNALLED, signal=number), 128 + number)
+
+    def _stop(self, cause: Cause, exit_code: int) -> None:
         from distrun.agent.protocol import StopJob
 
         self._stop_requested = True
-        self._session.stop(StopJob(reason, signal.SIGTERM, None, exit_code))
+        self._session.stop(StopJob(cause, signal.SIGTERM, None, exit_code))
 
     def _result(self, state: lifecycle.JobState) -> int:
         from distrun.cli.report import failure_report
+        from distrun.events import Result
 
         outcome = state.outcome
         if outcome is None:
@@ -201,7 +207,7 @@ class _Launch:
             console.print_message(
                 f"the job's record, {self._folder.path}, was removed while the job ran"
             )
-        if outcome.result != "succeeded":
+        if outcome.result is not Result.SUCCEEDED:
             console.print_lines(failure_report(self._folder, state), bold=1)
         return outcome.exit_code
 

@@ -9,11 +9,13 @@ from distrun import events
 from distrun.cli import console
 from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import (
-    files_preserved_words,
-    logs_incomplete_words,
-    restart_words,
-    stays_down_words,
-    verdict_words,
+    evaluator_failed_text,
+    files_preserved_text,
+    host_text,
+    link_lost_text,
+    logs_incomplete_text,
+    restart_text,
+    verdict_text,
 )
 from distrun.cli.progress import progress_words
 from distrun.cli.terminal import Terminal
@@ -115,33 +117,29 @@ class LaunchView:
         """Print the cause of a failure after which the job goes on."""
         failed = state.tasks.get(event.verdict.task or "")
         if failed is not None and failed.phase is TaskPhase.FAILED:
-            self.print(stays_down_words(failed.name))
-        self.print(verdict_words(event))
+            self.print(evaluator_failed_text(failed.name))
+        self.print(verdict_text(event))
 
 
 def _message(event: events.Event, state: JobState) -> str | None:  # noqa: PLR0911 - one a kind
     if isinstance(event, events.LogsIncomplete):
-        return logs_incomplete_words(event)
+        return logs_incomplete_text(event)
     if isinstance(event, events.RestartPlanned):
-        return restart_words(event)
+        return restart_text(event)
     if isinstance(event, events.FilesPreserved):
-        return files_preserved_words(event)
+        return files_preserved_text(event)
     if isinstance(event, events.TensorBoardStarted):
         return f"TensorBoard is at {event.address}"
     if isinstance(event, events.TensorBoardEnded):
-        return f"TensorBoard {event.how}; the job goes on"
+        return f"TensorBoard {cause_text(event.cause)}; the job goes on"
     if isinstance(event, events.LinkLost):
-        gives_up = state.killing and state.link_timeout is None
+        gives_up = state.killing and state.timeouts.link is None
         then = "" if gives_up else "; reconnecting"
-        return f"the link to {event.host} is lost: {event.reason}{then}"
+        return f"{link_lost_text(event)}{then}"
     if isinstance(event, events.LinkRestored):
         return f"the link to {event.host} is restored"
     if isinstance(event, (events.HostLost, events.HostFault)) and state.outcome is None:
-        if isinstance(event, events.HostLost):
-            how = f"is lost: {event.reason}"
-        else:
-            how = f"cannot go on: {cause_text(event.cause)}"
-        return f"{event.host} {how}; the job goes on without it"
+        return f"{host_text(event)}; the job goes on without it"
     return None
 
 

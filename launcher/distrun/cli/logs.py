@@ -75,8 +75,7 @@ def command(
     from distrun.control import Supervised
     from distrun.jobstore import JobStore
 
-    store = JobStore.default()
-    folder = store.find(job)
+    folder = JobStore.default().find(job)
     selection = _Selection(tasks, lines, None if since is None else time.time() - since)
     with contextlib.suppress(KeyboardInterrupt):
         if not follow:

@@ -45,13 +45,13 @@ def command(
 
 def show_plan(spec: Spec, *, as_json: bool) -> int:
     """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
-    from distrun.rehearsal import rehearse
+    from distrun.supervisor.dry_run import make_plan
 
-    plan = rehearse(spec)
+    plan = make_plan(spec)
     if as_json:
         console.print_json({"plan": _plan_as_json(plan, spec)})
         return 0
-    from distrun.cli.planview import plan_view
+    from distrun.cli.plan_view import plan_view
 
     console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
     return 0
@@ -73,11 +73,11 @@ def _files_notes(spec: Spec) -> list[str]:
     if not spec.sends_files:
         return []
     from distrun.jobstore import JobStore
-    from distrun.sync.files import place_of, survey
+    from distrun.sync.file_selection import select_files, sent_folders
 
-    found = survey(spec, [str(JobStore.default().jobs)])
+    found = select_files(spec, [str(JobStore.default().jobs)])
     what = f"{format_count(found.count, 'file')} ({format_bytes(found.size)})"
-    place = place_of(spec.program)
+    place = sent_folders(spec.program)
     return [f"sent to other hosts: {what} of {place}, into a new folder"]
 
 
@@ -96,7 +96,7 @@ def _restarts(policy: RestartSpec) -> str:
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
-    from distrun.cli.planview import AT_LAUNCH
+    from distrun.cli.plan_view import AT_LAUNCH
     from distrun.codec import to_json
 
     return {
@@ -110,7 +110,7 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
 
 def _task_as_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
-    from distrun.cli.planview import mask_secrets, read_tf_config
+    from distrun.cli.plan_view import mask_secrets, read_tf_config
     from distrun.codec import to_json
 
     return {

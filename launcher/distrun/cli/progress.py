@@ -1,4 +1,4 @@
-"""What tasks said of their progress, in words."""
+"""The progress that tasks report, in words."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 _LABELS = (("EPOCH", "epoch"), ("STEP", "step"), ("LOSS", "loss"))
 _LONGEST = 12
-"""Characters of a value: a number has fewer, and any task may send anything."""
+"""Characters of a value. Numbers are shorter, but a task may send any text."""
 
 
 def progress_words(values: Mapping[str, str], *, rate_of: str = "") -> list[str]:
-    """A task's progress in a fixed order; what is unknown is left out.
+    """Return a task's progress in a fixed order, without unknown values.
 
-    `rate_of` names what the rate counts, where there is room for it.
+    `rate_of`: the noun that the rate counts, as ` examples`; empty if space is short.
     """
     words = [f"{label} {_short(values[key])}" for key, label in _LABELS if key in values]
     rate = _number(values.get("EXAMPLES_PER_SEC", ""))

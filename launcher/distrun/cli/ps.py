@@ -22,12 +22,13 @@ def command(everything: bool, as_json: bool) -> int:
       distrun ps
       distrun ps -a --json
     """
-    from distrun.cli.job_view import summarise
+    from distrun.cli.job_view import job_summary
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
     folders = store.folders() if everything else store.running()
-    rows = [row for row in map(summarise, folders) if everything or row["running"]]
+    jobs = [job for job in map(job_summary, folders) if everything or job.is_running]
+    rows = [job.summary() for job in jobs]
     if as_json:
         console.print_json({"jobs": rows})
     elif rows:

@@ -1,4 +1,4 @@
-"""The report on a job that did not succeed: the last thing a person reads of it."""
+"""The report that `launch` prints at the end of a job that did not succeed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from distrun import events
-from distrun.agent.linux.syscalls import signal_name
+from distrun import events, record
+from distrun.cli.cause_text import cause_text, exit_text
 from distrun.cli.text_format import format_count, format_time, printable
-from distrun.cli.verdictview import verdict_lines
+from distrun.cli.verdict_text import verdict_lines
+from distrun.events import Origin, Result
 from distrun.lifecycle import Account
-from distrun.verdict.reading import attempt_start
+from distrun.verdict.log_analysis import attempt_start
 
 if TYPE_CHECKING:
     from distrun.events import Outcome
@@ -22,28 +23,27 @@ if TYPE_CHECKING:
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024
 _WIDEST = 400
-_MOST_FOLLOWERS = 8
+_MOST_NAMES = 8
 _MOST_CAUSES = 4
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
-def how(task: TaskState) -> str:
-    """How a task ended: `exited 3`, `was killed by SIGKILL`."""
+def task_end_text(task: TaskState) -> str:
+    """Return how a task ended: `exited 3`, `was killed by SIGKILL`."""
     if task.reason is not None:
-        return f"could not be started: {task.reason}" if task.pid is None else task.reason
-    if task.signal is not None:
-        return f"was killed by {signal_name(task.signal)}"
-    if task.code is not None:
-        return f"exited {task.code}"
-    return "was never started"
+        reason = cause_text(task.reason)
+        return f"could not be started: {reason}" if task.pid is None else reason
+    if task.exit_status is None:
+        return "was never started"
+    return exit_text(task.code, task.signal)
 
 
 def failure_report(folder: JobFolder, state: JobState) -> list[str]:
-    """The lines of the report; the last one says whose the exit code is."""
+    """Return the lines of the report; the last one says who determined the exit code."""
     outcome = state.outcome
     if outcome is None:
         return []
-    cause, *more = outcome.cause.split("\n")
+    cause, *more = cause_text(outcome.cause).split("\n")
     lines = ["", f"job {state.job_id} {_headline(outcome, cause)}", *map(printable, more)]
     verdict = outcome.verdict
     if verdict is not None:
@@ -59,15 +59,15 @@ def failure_report(folder: JobFolder, state: JobState) -> list[str]:
 
 
 def exit_line(outcome: Outcome) -> str:
-    """Whose the exit code is."""
-    if outcome.origin == "task":
+    """Return the exit code, and whether a task or distrun determined it."""
+    if outcome.origin is Origin.TASK:
         return f"distrun: exit code {outcome.exit_code}, {outcome.task}'s own"
-    cause = printable(outcome.cause.partition("\n")[0])
+    cause = printable(cause_text(outcome.cause).partition("\n")[0])
     return f"distrun: exit code {outcome.exit_code}, distrun's: {cause}"
 
 
 def _headline(outcome: Outcome, cause: str) -> str:
-    if outcome.result == "stopped":
+    if outcome.result is Result.STOPPED:
         return f"was {printable(cause)}"
     return "failed" if outcome.task else f"failed: {printable(cause)}"
 
@@ -75,7 +75,7 @@ def _headline(outcome: Outcome, cause: str) -> str:
 def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
     when = f" at {format_time(task.exited_at)}" if task.exited_at is not None else ""
     pid = f" (pid {task.pid})" if task.pid is not None else ""
-    what = how(task) + (", stopped by distrun" if task.stopped_by_us else "")
+    what = task_end_text(task) + (", stopped by distrun" if task.stopped_by_us else "")
     lines = [f"  first  {task.name} {printable(what)}{when} on {task.host}{pid}"]
     tail = _tail(folder, task.name)
     if tail is None:
@@ -89,7 +89,7 @@ def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
 
 
 def _tail(folder: JobFolder, task: str) -> list[str] | None:
-    """The last lines of its last attempt; None where the log cannot be read."""
+    """Return the last lines of its last attempt; None if the log cannot be read."""
     try:
         with folder.log_of(task).open("rb") as file:
             size = file.seek(0, 2)
@@ -99,47 +99,47 @@ def _tail(folder: JobFolder, task: str) -> list[str] | None:
         return None
     raw = raw[attempt_start(raw) :]
     lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-_LAST_LINES:]
-    return [_drawn_last(line) for line in lines if raw]
+    return [_last_drawn(line) for line in lines if raw]
 
 
-def _drawn_last(line: str) -> str:
-    """A line as it looked at last, where it is a progress bar's, without its colours."""
+def _last_drawn(line: str) -> str:
+    """Return a line without colours, and of a progress bar only what was drawn last."""
     last = line.rstrip("\r").rpartition("\r")[2]
     shown = printable(_COLOUR.sub("", last).expandtabs())
     return shown if len(shown) <= _WIDEST else shown[:_WIDEST] + "…"
 
 
 def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
-    """How often it had been restarted, and after what; nothing where it never was."""
+    """Return how often the job was restarted and why; nothing if it never was."""
     made = state.budgets[Account.JOB].total
     if not made:
         return []
     causes: Counter[str] = Counter()
     with contextlib.suppress(OSError):
-        for event in events.read(str(folder.events_file)):
+        for event in record.read(str(folder.events_file)):
             if isinstance(event, events.RestartPlanned) and _is_of_job(event, state):
-                causes[event.cause] += 1
-    told = [
+                causes[cause_text(event.cause)] += 1
+    most_frequent = [
         cause if times == 1 else f"{cause} ({times} times)"
         for cause, times in causes.most_common(_MOST_CAUSES)
     ]
-    after = f": {printable(', '.join(told))}" if told else ""
+    after = f": {printable(', '.join(most_frequent))}" if most_frequent else ""
     return [f"  before it had been restarted {format_count(made, 'time')}{after}"]
 
 
 def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:
-    """Whether it is one of those that are counted here: an evaluator has its own."""
+    """Whether it counts for the job: an evaluator's restarts are counted apart."""
     tasks = (state.tasks[name] for name in event.tasks if name in state.tasks)
     return any(task.account is Account.JOB for task in tasks)
 
 
 def _about_others(state: JobState, first: TaskState | None, echoes: tuple[str, ...]) -> list[str]:
-    """What came of the other tasks, those that ended alike together."""
+    """Return how the other tasks ended; those that ended alike share a line."""
     after: dict[str, list[str]] = {}
     for task in state.tasks.values():
         if task is first:
             continue
-        what = how(task)
+        what = task_end_text(task)
         if task.stopped_by_us:
             what = f"{what}, stopped by distrun"
         elif task.name in echoes:
@@ -149,8 +149,8 @@ def _about_others(state: JobState, first: TaskState | None, echoes: tuple[str, .
     lines = []
     for how_ended, names in after.items():
         what = how_ended
-        shown = ", ".join(names[:_MOST_FOLLOWERS])
-        more = len(names) - _MOST_FOLLOWERS
+        shown = ", ".join(names[:_MOST_NAMES])
+        more = len(names) - _MOST_NAMES
         if more > 0:
             shown += f" and {more} more"
         if len(names) > 1 and what.startswith("was "):

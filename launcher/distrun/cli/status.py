@@ -33,22 +33,21 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
       distrun status --watch mnist
       distrun status mnist --json > status.json
     """
-    from distrun.cli.job_view import describe
+    from distrun.cli.job_view import job_view
     from distrun.jobstore import JobStore
 
     if as_json and watch:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
-    store = JobStore.default()
-    folder = store.find(job)
+    folder = JobStore.default().find(job)
     if as_json:
-        console.print_json({"job": describe(folder)})
+        console.print_json({"job": job_view(folder).to_json()})
         return 0
     if watch:
         with contextlib.suppress(KeyboardInterrupt):
             _watch(folder)
-    from distrun.cli.statusview import status_view
+    from distrun.cli.status_view import status_view
 
-    console.print_renderable(status_view(describe(folder), console.rich_console().width))
+    console.print_renderable(status_view(job_view(folder), console.rich_console().width))
     return 0
 
 
@@ -60,8 +59,8 @@ def _watch(folder: JobFolder) -> None:
     """
     from rich.live import Live
 
-    from distrun.cli.job_view import describe
-    from distrun.cli.statusview import status_view
+    from distrun.cli.job_view import job_view
+    from distrun.cli.status_view import status_view
     from distrun.control import Supervised
 
     can_redraw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -73,6 +72,6 @@ def _watch(folder: JobFolder) -> None:
         with Live(console=screen, auto_refresh=False, screen=True) as live:
             while not supervised.has_ended():
                 size = screen.size
-                view = status_view(describe(folder), size.width, size.height)
+                view = status_view(job_view(folder), size.width, size.height)
                 live.update(view, refresh=True)
                 supervised.wait_for_end(_WATCH_SECONDS)

@@ -5,27 +5,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-def printable(text: str) -> str:
-    """Any text on one line. Newlines and escape sequences, say in a name, are escaped."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+__all__ = [
+    "clip",
+    "format_bytes",
+    "format_count",
+    "format_duration",
+    "format_task_names",
+    "format_time",
+    "printable",
+]
 
 
 def format_count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def format_bytes(number: float) -> str:
-    """`670 MB`; units of 1000."""
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}"
-        number /= 1000
-    return f"{number:.1f} GB"
 
 
 def format_duration(seconds: float) -> str:
@@ -51,14 +50,41 @@ def format_time(at: float) -> str:
 
 def format_task_names(names: Iterable[str]) -> str:
     """`worker:0 to worker:63, ps:0`: three or more consecutive tasks of a role as a range."""
+    runs = _runs(names)
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def format_host_names(names: Iterable[str]) -> str:
+    """`gpu-[01-16], cpu1`: three or more consecutive hosts as a range, as a spec writes it."""
+    return ", ".join(
+        f"{_numbered(run[0])[0]}[{_numbered(run[0])[1]}-{_numbered(run[-1])[1]}]"
+        if len(run) > 2
+        else ", ".join(run)
+        for run in _runs(names)
+    )
+
+
+def _runs(names: Iterable[str]) -> list[list[str]]:
+    """Names grouped so that those in a group have consecutive numbers."""
     runs: list[list[str]] = []
     for name in names:
-        role, _, index = name.rpartition(":")
-        if runs and runs[-1][-1] == f"{role}:{int(index) - 1}":
+        if runs and name == _successor(runs[-1][-1]):
             runs[-1].append(name)
         else:
             runs.append([name])
-    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+    return runs
+
+
+def _successor(name: str) -> str | None:
+    """`gpu-10` after `gpu-09`; None if the name ends without a number."""
+    stem, number = _numbered(name)
+    return f"{stem}{int(number) + 1:0{len(number)}}" if number else None
+
+
+def _numbered(name: str) -> tuple[str, str]:
+    """A name and the digits at its end."""
+    stem = name.rstrip("0123456789")
+    return stem, name[len(stem) :]
 
 
 def clip(text: str, columns: int) -> str:

@@ -108,9 +108,9 @@ def read_files(spec: Spec) -> Manifest | None:
     if not spec.sends_files:
         return None
     from distrun.jobstore import JobStore
-    from distrun.sync.files import survey
+    from distrun.sync.file_selection import select_files
 
-    found = survey(spec, [str(JobStore.default().jobs)])
+    found = select_files(spec, [str(JobStore.default().jobs)])
     total, done = found.size, 0
     with contextlib.closing(TransferBar()) as bar:
 

@@ -1,4 +1,4 @@
-"""CPU, memory and GPU memory of tasks' whole process trees on this machine."""
+"""The CPU, memory and GPU memory that tasks on this machine use."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _NVIDIA_SMI_SECONDS = 10
 
 @dataclass(frozen=True)
 class Usage:
-    """What a task's processes use together. Memory is resident, in bytes."""
+    """The sum over a task's process tree. Memory is resident memory, in bytes."""
 
     cpu_percent: float
     cpu_seconds: float
     memory_bytes: int
     gpu_memory_bytes: int | None
-    """None where the machine has no nvidia-smi."""
+    """None if the machine has no nvidia-smi."""
     processes: int
 
 
-def usages(pids: Sequence[int]) -> dict[int, Usage]:
-    """The usage of each process and all below it; those that have gone are left out.
+def measure(pids: Sequence[int]) -> dict[int, Usage]:
+    """The usage of each process with its descendants. Processes that have ended are left out.
 
-    Looks twice, 100 ms apart, to tell how busy they are now.
+    This takes 100 ms: the CPU load is measured between two samples.
     """
     if not pids:
         return {}
-    began = time.monotonic()
+    started = time.monotonic()
     before = {pid: _cpu_seconds(tree) for pid, tree in _trees(pids).items()}
     gpu = _gpu_memory()
-    time.sleep(max(0.0, _SAMPLE_SECONDS - (time.monotonic() - began)))
-    elapsed = time.monotonic() - began
+    time.sleep(max(0.0, _SAMPLE_SECONDS - (time.monotonic() - started)))
+    elapsed = time.monotonic() - started
     found = {}
     for pid, members in _trees(pids).items():
         cpu = _cpu_seconds(members)
@@ -92,7 +92,7 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _gpu_memory() -> dict[int, int] | None:
-    """Bytes on GPUs by process id, as nvidia-smi tells."""
+    """Bytes of GPU memory by process id, from nvidia-smi."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
@@ -114,7 +114,7 @@ def _read_gpu_memory(answer: str) -> dict[int, int]:
     used: dict[int, int] = {}
     for line in answer.splitlines():
         pid, _, mebibytes = line.partition(",")
-        # A driver that will not tell says `[N/A]`.
+        # Some drivers report `[N/A]`.
         if pid.strip().isdigit() and mebibytes.strip().isdigit():
             used[int(pid)] = used.get(int(pid), 0) + int(mebibytes) * 1024 * 1024
     return used

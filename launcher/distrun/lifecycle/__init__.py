@@ -1,21 +1,20 @@
 """The life of a job: (state, event) -> (state, actions). Pure: no I/O and no clock.
 
-Every event goes into the record first, then through :func:`step`; replaying the record gives the
-same state again. The guarantees:
+Every event is recorded first and then passed to :func:`step`. Replaying the record gives the same
+state again. Guarantees:
 
 1. A job ends in exactly one final phase, with one outcome, and only when no task is left.
-2. The first failure that nothing is restarted after decides the outcome; what follows it never
-   changes that. Only a verdict may: it can name another task as the first cause, and then the
-   exit code is that one's.
+2. The first failure that leads to no restart decides the outcome. Later failures never change it.
+   Only a verdict may: if it names another task as the first cause, the exit code is that task's.
 3. An attempt is asked to stop at most once for each reason: a restart, the job's end, and at once.
-4. After success, what happens to tasks that are being stopped is no failure.
+4. After success, errors of tasks that are being stopped are no failures.
 5. An attempt begins only when the one before it has ended: no process of it is left.
-6. Those that start again together start together: when the attempts of all of them have ended
-   and the backoff has passed.
-7. Between two spells of health no more than `restart.max` restarts are counted, and no more than
-   20 in a row are free.
-8. An evaluator's failures, and its restarts, touch no other task, and not the job's restarts.
-9. The same history gives the same state and actions, the jitter of the backoff included.
+6. Tasks of one restart start together: when the attempts of all of them have ended and the
+   backoff has passed.
+7. At most `restart.max` restarts are counted until `restart.reset_after` passes without a failure,
+   and at most 20 in a row are free.
+8. The failures and restarts of an evaluator affect no other task, and not the job's restarts.
+9. The same history gives the same state and actions, also the same jitter of the backoff.
 """
 
 from distrun.lifecycle.actions import (
@@ -27,9 +26,16 @@ from distrun.lifecycle.actions import (
     StartTask,
     StopTask,
 )
-from distrun.lifecycle.decisions import SIGABRT, SIGKILL
-from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW, PROMPT_GRACE, SIGTERM, STALL, Result
-from distrun.lifecycle.rules import replay, step
+from distrun.lifecycle.outcomes import EVALUATOR, SIGABRT, SIGKILL
+from distrun.lifecycle.restarts import (
+    LIVED_LONG,
+    MOST_FREE_IN_A_ROW,
+    SIGTERM,
+    STALL,
+    START,
+    TF_PREEMPTED,
+    Transition,
+)
 from distrun.lifecycle.state import (
     Account,
     Budget,
@@ -40,14 +46,18 @@ from distrun.lifecycle.state import (
     TaskPhase,
     TaskState,
 )
+from distrun.lifecycle.transitions import replay, step
 
 __all__ = [
+    "EVALUATOR",
+    "LIVED_LONG",
     "MOST_FREE_IN_A_ROW",
-    "PROMPT_GRACE",
     "SIGABRT",
     "SIGKILL",
     "SIGTERM",
     "STALL",
+    "START",
+    "TF_PREEMPTED",
     "Account",
     "Action",
     "Announce",
@@ -58,12 +68,12 @@ __all__ = [
     "JobPhase",
     "JobState",
     "Restart",
-    "Result",
     "SetTimer",
     "StartTask",
     "StopTask",
     "TaskPhase",
     "TaskState",
+    "Transition",
     "replay",
     "step",
 ]

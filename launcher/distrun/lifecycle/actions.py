@@ -1,23 +1,26 @@
-"""What the supervisor is to do."""
+"""What the supervisor must do next."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distrun.events import Event, Outcome
+from distrun.agent.protocol.causes import Cause
+from distrun.events import Event, Outcome, Timer
 
 
 @dataclass(frozen=True)
 class StartTask:
-    """`cause`: what this attempt follows, in words; empty for the first."""
+    """Start an attempt. `cause`: why the task restarts; None for its first attempt."""
 
     task: str
     attempt: int
-    cause: str = ""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True)
 class StopTask:
+    """Send a signal to a task, and SIGKILL after `grace` seconds."""
+
     task: str
     signal: int
     grace: float
@@ -25,29 +28,29 @@ class StopTask:
 
 @dataclass(frozen=True)
 class SetTimer:
-    """Have TimedOut(timer) happen in so many seconds, unless the job is over by then."""
+    """Emit TimedOut(timer) after so many seconds, unless the job has ended by then."""
 
-    timer: str
+    timer: Timer
     seconds: float
 
 
 @dataclass(frozen=True)
 class CancelTimer:
-    """That timer no longer matters."""
+    """Forget a timer."""
 
-    timer: str
+    timer: Timer
 
 
 @dataclass(frozen=True)
 class Announce:
-    """Put that into the record, for those who read it."""
+    """Add an event to the record for its readers. It changes no state."""
 
     event: Event
 
 
 @dataclass(frozen=True)
 class Finish:
-    """Let the hosts go; once nothing is left on them, JobEnded has happened."""
+    """Release the hosts; once nothing of the job is left on them, emit JobEnded."""
 
     outcome: Outcome
 

@@ -1,14 +1,16 @@
-"""Starting tasks again after a failure: whether, which, and when.
+"""Restarts after a failure: whether to restart, which tasks, and when.
 
-A restart is decided when a task has failed. What is to start again is stopped if need be; once
-nothing of its attempts is left and the backoff has passed, all of it starts together.
+A restart is decided when a task has failed. The tasks that it includes are stopped if they still
+run. When nothing of their attempts is left and the backoff has passed, all of them start together.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from distrun.events import RestartPlanned
+from distrun.agent.protocol import KILL_GRACE
+from distrun.events import RestartPlanned, Timer, TimerKind
 from distrun.lifecycle.actions import Action, Announce, CancelTimer, SetTimer, StartTask, StopTask
 from distrun.lifecycle.state import (
     Account,
@@ -21,144 +23,153 @@ from distrun.lifecycle.state import (
 )
 from distrun.strategies import STRATEGIES, Scope
 
-Result = tuple[JobState, list[Action]]
+if TYPE_CHECKING:
+    from distrun.agent.protocol.causes import Cause
+
+Transition = tuple[JobState, list[Action]]
 SIGTERM = 15
-PROMPT_GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL where nobody asked for a graceful end."""
 MOST_FREE_IN_A_ROW = 20
 LIVED_LONG = 60.0
-"""Seconds after which a preempted attempt was worth its start, whether it tells of steps or not."""
-RESTART, HEALTH, STALL = "restart", "health", "stall"
-"""Timers; behind the first two and a colon the restart's number, or whose health."""
-_TF_PREEMPTED = 42
+"""Seconds after which a preempted attempt counts as useful even if it reported no step."""
+TF_PREEMPTED = 42
+"""TensorFlow's exit code for a preemption."""
+START, STALL = Timer(TimerKind.START), Timer(TimerKind.STALL)
 _JITTER = 0.25
 _MOST_DOUBLINGS = 62
 
 
 def is_preempted(task: TaskState) -> bool:
-    """Whether it was told to go from outside: TensorFlow's exit code for that, or SIGTERM's."""
-    return task.exit_status in (_TF_PREEMPTED, 128 + SIGTERM)
+    """Whether it was told from outside to end: by TensorFlow's exit code for that, or SIGTERM's."""
+    return task.exit_status in (TF_PREEMPTED, 128 + SIGTERM)
 
 
 def grace_after(state: JobState, failed: TaskState) -> float:
-    """What the others get: where one has been preempted they are saving too, and get the time."""
-    return state.grace if is_preempted(failed) else PROMPT_GRACE
+    """Return the seconds that the other tasks have to end; after a preemption they save as well."""
+    return state.timeouts.grace if is_preempted(failed) else KILL_GRACE
 
 
-def restart_after(
-    state: JobState, failed: TaskState, cause: str, at: float, signal: int = SIGTERM
-) -> Result | None:
-    """What a failure starts again; None where there is no restart for it."""
+def plan_restart(
+    state: JobState, failed: TaskState, cause: Cause, at: float, signal: int = SIGTERM
+) -> Transition | None:
+    """Restart what the strategy restarts after a failure; None if there is no restart for it."""
     before = state.budgets[failed.account]
-    spent = _spent(state, before, failed)
-    if spent is None:
+    budget = _charged(state, before, failed)
+    if budget is None:
         return None
-    restart, delay = _decide(state, failed, spent, cause, at)
-    stopped = [name for name in restart.tasks if not state.tasks[name].has_ended]
-    state, actions = drop_restarts(state, _overtaken(state, restart))
+    restart, delay = _make_restart(state, failed, budget, cause, at)
+    running = [name for name in restart.tasks if not state.tasks[name].has_ended]
+    state, actions = cancel_restarts(state, _superseded(state, restart))
     state = replace(
         state,
         phase=JobPhase.RESTARTING if restart.scope is Scope.GROUP else state.phase,
-        budgets={**state.budgets, failed.account: spent},
+        budgets={**state.budgets, failed.account: budget},
         restarts={**state.restarts, restart.number: restart},
-    ).with_tasks(_claimed(state.tasks[name], restart.number) for name in restart.tasks)
+    ).with_tasks(_awaiting_restart(state.tasks[name], restart.number) for name in restart.tasks)
     if before.is_timed:
-        actions.append(CancelTimer(f"{HEALTH}:{failed.account.value}"))
-    if restart.scope is Scope.GROUP and state.stall_timeout is not None:
+        actions.append(CancelTimer(_health_timer(failed.account)))
+    if restart.scope is Scope.GROUP and state.timeouts.stall is not None:
         actions.append(CancelTimer(STALL))
-    actions += [StopTask(name, signal, grace_after(state, failed)) for name in stopped]
-    actions.append(SetTimer(f"{RESTART}:{restart.number}", delay))
+    actions += [StopTask(name, signal, grace_after(state, failed)) for name in running]
+    actions.append(SetTimer(_backoff_timer(restart), delay))
     planned = RestartPlanned(
         at=at,
         number=restart.number,
         tasks=restart.tasks,
         cause=restart.cause,
         delay=delay,
-        is_free=spent.counted == before.counted,
-        left=state.policy.max - spent.counted,
+        is_free=budget.counted == before.counted,
+        left=state.policy.max - budget.counted,
     )
     return state, [Announce(planned), *actions]
 
 
-def on_backoff_over(state: JobState, number: int) -> Result:
+def on_backoff_over(state: JobState, number: int) -> Transition:
+    """Start a restart's tasks, or wait for the end of their last attempts."""
     restart = state.restarts.get(number)
-    return (state, []) if restart is None else _begin_if_ready(state, replace(restart, is_due=True))
+    return (state, []) if restart is None else _start_if_ready(state, replace(restart, is_due=True))
 
 
-def on_attempt_ended(state: JobState, task: TaskState) -> Result:
-    """Nothing is left of an attempt that is to be followed by another."""
+def on_attempt_ended(state: JobState, task: TaskState) -> Transition:
+    """Start the restart that waited for the end of this attempt, if it waited for no other."""
     if task.restart is None:
         return state, []
     restart = state.restarts[task.restart]
-    return _begin_if_ready(state, replace(restart, attempts_left=restart.attempts_left - 1))
+    return _start_if_ready(state, replace(restart, attempts_left=restart.attempts_left - 1))
 
 
-def drop_restarts(state: JobState, numbers: set[int]) -> Result:
-    """Forget restarts that have not begun. Tasks whose attempts have ended stay what they were."""
-    dropped = [state.restarts[number] for number in sorted(numbers)]
+def cancel_restarts(state: JobState, numbers: set[int]) -> Transition:
+    """Cancel restarts that have not begun. Tasks that have ended keep the result of that end."""
+    canceled = [state.restarts[number] for number in sorted(numbers)]
     left = {number: each for number, each in state.restarts.items() if number not in numbers}
     state = replace(state, restarts=left).with_tasks(
-        _let_go(state.tasks[name]) for restart in dropped for name in restart.tasks
+        _without_restart(state.tasks[name]) for restart in canceled for name in restart.tasks
     )
-    return state, [CancelTimer(f"{RESTART}:{restart.number}") for restart in dropped]
+    return state, [CancelTimer(_backoff_timer(restart)) for restart in canceled]
 
 
-def time_health(state: JobState) -> Result:
-    """Begin to wait for a spell of health where all that has been restarted runs again."""
+def start_health_timers(state: JobState) -> Transition:
+    """Start the timers of `restart.reset_after` once everything that restarted runs again."""
     actions: list[Action] = []
-    disturbed = {restart.account for restart in state.restarts.values()}
-    spell = state.policy.reset_after
-    if spell is None or state.unstarted:
+    restarting = {restart.account for restart in state.restarts.values()}
+    seconds = state.policy.reset_after
+    if seconds is None or state.unstarted:
         return state, actions
     for account, budget in state.budgets.items():
-        if budget.is_whole or budget.is_timed or account in disturbed:
+        if budget.is_whole or budget.is_timed or account in restarting:
             continue
         budgets = {**state.budgets, account: replace(budget, is_timed=True)}
         state = replace(state, budgets=budgets)
-        actions.append(SetTimer(f"{HEALTH}:{account.value}", spell))
+        actions.append(SetTimer(_health_timer(account), seconds))
     return state, actions
 
 
-def on_health(state: JobState, whose: str) -> Result:
-    """It has lasted long enough: restarts are counted from 0 again."""
-    account = Account(whose)
+def reset_budget(state: JobState, account: Account) -> JobState:
+    """Count restarts from 0 again: there was no failure for `restart.reset_after`."""
     healthy = Budget(total=state.budgets[account].total)
-    return replace(state, budgets={**state.budgets, account: healthy}), []
+    return replace(state, budgets={**state.budgets, account: healthy})
 
 
 def final_phase(task: TaskState) -> TaskPhase:
-    """What a task that has exited is once nothing of it is left."""
+    """Return the phase of an exited task once nothing of it is left."""
     if not task.has_failed_exit:
         return TaskPhase.SUCCEEDED
     return TaskPhase.STOPPED if task.stopped_by_us else TaskPhase.FAILED
 
 
-def _spent(state: JobState, budget: Budget, failed: TaskState) -> Budget | None:
-    """The budget less a restart after that failure; None where it has none for it."""
+def _backoff_timer(restart: Restart) -> Timer:
+    return Timer(TimerKind.RESTART, str(restart.number))
+
+
+def _health_timer(account: Account) -> Timer:
+    return Timer(TimerKind.HEALTH, account.value)
+
+
+def _charged(state: JobState, budget: Budget, failed: TaskState) -> Budget | None:
+    """Return the budget after one more restart; None if it does not allow one."""
     policy = state.policy
     if policy.max == 0 or failed.exit_status in policy.never_on:
         return None
     free = budget.free_in_a_row + 1
-    if is_preempted(failed) and _was_worth_it(failed) and free <= MOST_FREE_IN_A_ROW:
+    if is_preempted(failed) and _made_progress(failed) and free <= MOST_FREE_IN_A_ROW:
         return Budget(total=budget.total + 1, counted=budget.counted, free_in_a_row=free)
     if budget.counted < policy.max:
         return Budget(total=budget.total + 1, counted=budget.counted + 1)
     return None
 
 
-def _was_worth_it(task: TaskState) -> bool:
-    """Whether an attempt lived long or came to a step; one that does neither may go on for ever."""
+def _made_progress(task: TaskState) -> bool:
+    """Whether an attempt lived long or reported a step; others could be restarted for ever."""
     return (task.lived or 0.0) >= LIVED_LONG or "STEP" in task.reported
 
 
-def _decide(
-    state: JobState, failed: TaskState, spent: Budget, cause: str, at: float
+def _make_restart(
+    state: JobState, failed: TaskState, budget: Budget, cause: Cause, at: float
 ) -> tuple[Restart, float]:
-    """The restart, and how long it has to wait at least, in seconds."""
+    """Return the restart, and its backoff in seconds."""
     number = sum(each.total for each in state.budgets.values()) + 1
     scope = STRATEGIES[state.strategy].roles[failed.role].restarts
     members = [failed] if scope is Scope.TASK else _group(state, failed.account)
-    delay = _backoff(state, spent, number)
+    delay = _backoff(state, budget, number)
     restart = Restart(
         number=number,
         account=failed.account,
@@ -175,19 +186,19 @@ def _group(state: JobState, account: Account) -> list[TaskState]:
     return [task for task in state.tasks.values() if task.account is account]
 
 
-def _overtaken(state: JobState, restart: Restart) -> set[int]:
-    """Restarts to come whose tasks start again with that one instead."""
+def _superseded(state: JobState, restart: Restart) -> set[int]:
+    """Return the planned restarts whose tasks are included in this one."""
     numbers = (state.tasks[name].restart for name in restart.tasks)
     return {number for number in numbers if number is not None}
 
 
 def _backoff(state: JobState, budget: Budget, number: int) -> float:
-    """Seconds: doubled with each restart that counts, less up to a quarter.
+    """Return seconds: doubled with each restart that counts, less a random part of up to 25%.
 
-    The part is drawn by the job's id and the restart's number: the same in every replay, and
-    another for each of many jobs that failed together.
+    The random part depends on the job's id and the restart's number only. So it is the same in
+    every replay, and differs between jobs that failed together.
     """
-    import hashlib  # takes longer to import than all else here, and few jobs come to this
+    import hashlib  # its import is slow, and most jobs have no restart
 
     doublings = min(max(budget.counted - 1, 0), _MOST_DOUBLINGS)
     longest = min(state.policy.backoff * 2.0**doublings, state.policy.backoff_max)
@@ -195,8 +206,8 @@ def _backoff(state: JobState, budget: Budget, number: int) -> float:
     return longest * (1 - _JITTER * int.from_bytes(drawn, "big") / 2**32)
 
 
-def _claimed(task: TaskState, number: int) -> TaskState:
-    """A task that is to start again: what runs of it is stopped."""
+def _awaiting_restart(task: TaskState, number: int) -> TaskState:
+    """Return a task that will restart; its present attempt is being stopped."""
     phase = task.phase
     if task.has_ended:
         phase = TaskPhase.RESTARTING
@@ -205,20 +216,20 @@ def _claimed(task: TaskState, number: int) -> TaskState:
     return replace(task, restart=number, phase=phase)
 
 
-def _let_go(task: TaskState) -> TaskState:
-    """A task that is not to start again after all."""
+def _without_restart(task: TaskState) -> TaskState:
+    """Return a task whose restart was canceled."""
     ended = task.phase is TaskPhase.RESTARTING
     return replace(task, restart=None, phase=final_phase(task) if ended else task.phase)
 
 
-def _begin_if_ready(state: JobState, restart: Restart) -> Result:
+def _start_if_ready(state: JobState, restart: Restart) -> Transition:
     if restart.attempts_left or not restart.is_due:
         return replace(state, restarts={**state.restarts, restart.number: restart}), []
     left = {n: each for n, each in state.restarts.items() if n != restart.number}
     fresh = [state.tasks[name].next_attempt() for name in restart.tasks]
     state = replace(state, restarts=left).with_tasks(fresh)
     actions: list[Action] = []
-    if state.start_timeout is not None and restart.account is Account.JOB:
-        actions += [CancelTimer("start"), SetTimer("start", state.start_timeout)]
+    if state.timeouts.start is not None and restart.account is Account.JOB:
+        actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
     actions += [StartTask(task.name, task.attempt, restart.cause) for task in fresh]
     return state, actions

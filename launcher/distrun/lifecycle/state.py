@@ -1,4 +1,4 @@
-"""A job and its tasks as the record tells them."""
+"""The state of a job, its tasks and its hosts, as the record's events make it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from distrun.spec.model import NO_RESTARTS, RestartSpec
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, Scope, Success
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.agent.protocol import Cause
     from distrun.events import Outcome
     from distrun.verdict.model import Verdict
 
 
 class TaskPhase(str, Enum):
-    """Where a task is.
+    """The phases of a task.
 
-    `exited`: its first process is gone, others of it are being ended. `restarting`: nothing of
-    an attempt is left, and another is to follow.
+    `exited`: its first process has exited, and its other processes are being stopped.
+    `restarting`: nothing of its last attempt is left, and it will start again.
     """
 
     STARTING = "starting"
@@ -39,7 +39,7 @@ class TaskPhase(str, Enum):
 
 
 class JobPhase(str, Enum):
-    """Where a job is. `restarting`: its group is stopped, to be started again."""
+    """The phases of a job. `restarting`: its group is stopped and will start again."""
 
     PREPARING = "preparing"
     STARTING = "starting"
@@ -57,7 +57,7 @@ class JobPhase(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskState:
-    """One task as the record tells it: its present attempt, or its last. Times are Unix seconds."""
+    """A task in its present attempt, or its last one. Times are Unix seconds."""
 
     name: str
     role: Role
@@ -69,28 +69,28 @@ class TaskState:
     phase: TaskPhase = TaskPhase.STARTING
     attempt: int = 0
     restart: int | None = None
-    """The number of the restart that it is a part of, until that has begun."""
+    """The number of the restart that includes it, until that has begun."""
     pid: int | None = None
     started_at: float | None = None
     exited_at: float | None = None
     ended_at: float | None = None
     lived: float | None = None
-    """Seconds from start to exit, whatever clocks did meanwhile."""
+    """Seconds from start to exit by a clock that does not jump."""
     code: int | None = None
     signal: int | None = None
-    reason: str | None = None
-    """Why it could not be started or was lost, where that is so."""
+    reason: Cause | None = None
+    """Why it could not be started, or was lost."""
     oom: str = ""
-    """What shows that the kernel killed it for want of memory."""
+    """What shows that the kernel killed it because memory ran out; empty if nothing does."""
     was_suspended: bool = False
-    """Whether it stood still when it was told to stop."""
+    """Whether it was suspended (SIGSTOP) when distrun stopped it."""
     stopped_by_us: bool = False
     reported: dict[str, str] = field(default_factory=dict)
-    """What it last said of its progress, once it has exited."""
+    """The progress that it reported last; set once it has exited."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is left of its present attempt."""
+        """Whether no process of its present attempt is left."""
         return self.phase.is_final or self.phase is TaskPhase.RESTARTING
 
     @property
@@ -103,7 +103,7 @@ class TaskState:
 
     @property
     def exit_status(self) -> int | None:
-        """Its exit code, 128 + the number of the signal that ended it, or None: neither yet."""
+        """Its exit code, or 128 + the signal that killed it; None if it has not exited."""
         return self.code if self.signal is None else 128 + self.signal
 
     @property
@@ -111,7 +111,7 @@ class TaskState:
         return self.code == 0 and self.phase in (TaskPhase.EXITED, TaskPhase.SUCCEEDED)
 
     def next_attempt(self) -> TaskState:
-        """The same task, about to be started again: nothing of the last attempt stays."""
+        """Return the same task before its next attempt, without the results of the last one."""
         return TaskState(
             name=self.name,
             role=self.role,
@@ -128,26 +128,31 @@ class HostState:
     name: str
     agent_pid: int
     hostname: str
-    lost: str | None = None
-    fault: str | None = None
-    """Why its agent cannot go on, where nothing of the job needed that."""
-    is_local: bool = True
-    link_lost: str | None = None
-    """Why there is no link to its agent just now."""
+    lost: Cause | None = None
+    fault: Cause | None = None
+    """Why its agent failed, if the job did not need the host any more."""
+    kind: str = "local"
+    """How it is reached, for people."""
+    pid_namespace: str = ""
+    """Where its process ids hold."""
+    link_lost: Cause | None = None
+    """Why there is no link to its agent at present."""
     link_lost_at: float | None = None
     behind: float = 0.0
-    """Seconds by which its clock is behind the supervisor's: its times plus this compare."""
+    """Seconds by which its clock is behind the supervisor's; add it to the host's times."""
 
     @property
-    def why_unusable(self) -> str | None:
-        """Why nothing can start on it any more, in words; None where something can."""
+    def why_unusable(self) -> Cause | None:
+        """Why no task can start on it any more; None if tasks can."""
         if self.lost is not None:
-            return f"{self.name} was lost: {self.lost}"
-        return None if self.fault is None else f"{self.name} cannot go on: {self.fault}"
+            return Cause(Code.HOST_LOST, host=self.name, within=(self.lost,))
+        if self.fault is not None:
+            return Cause(Code.HOST_FAILED, host=self.name, within=(self.fault,))
+        return None
 
 
 class Account(str, Enum):
-    """Whose budget pays for a restart: an evaluator's failures are not to fail the job."""
+    """The budget that a restart counts against: an evaluator's failures must not fail the job."""
 
     JOB = "job"
     EVALUATOR = "evaluator"
@@ -155,29 +160,29 @@ class Account(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Restart:
-    """One that has been decided and has not begun."""
+    """A restart that was planned and has not begun."""
 
     number: int
     account: Account
     scope: Scope
     tasks: tuple[str, ...]
-    cause: str
+    cause: Cause
     due_at: float
-    """Unix seconds, for people; what counts is the timer."""
+    """Unix seconds, to show; the timer decides."""
     attempts_left: int
-    """How many of their attempts have not ended."""
+    """How many attempts of its tasks have not ended."""
     is_due: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The restarts that have been spent: all of them, and since the last spell of health."""
+    """The restarts so far: all of them, and those since `restart.reset_after` last passed."""
 
     total: int = 0
     counted: int = 0
     free_in_a_row: int = 0
     is_timed: bool = False
-    """Whether the timer runs after which they are counted from 0 again."""
+    """Whether the timer of `restart.reset_after` runs."""
 
     @property
     def is_whole(self) -> bool:
@@ -186,10 +191,10 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """A job as its record tells it.
+    """The state of a job.
 
-    The three counts below follow from `tasks`; :meth:`with_tasks` keeps them, so that an event
-    costs the same in a job of two tasks and of a thousand.
+    The counts `unended`, `unstarted` and `undone` follow from `tasks`. :meth:`with_tasks` updates
+    them, so that an event costs as little in a job of 1,000 tasks as in a job of two.
     """
 
     job_id: str = ""
@@ -198,12 +203,7 @@ class JobState:
     success: Success = Success.CHIEF_AND_WORKERS
     spec_file: str = ""
     supervisor_pid: int = 0
-    grace: float = 10.0
-    start_timeout: float | None = None
-    run_timeout: float | None = None
-    stall_timeout: float | None = None
-    link_timeout: float | None = None
-    """Seconds after which tasks that are out of reach end by themselves; None: never."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
     policy: RestartSpec = NO_RESTARTS
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0
@@ -211,43 +211,43 @@ class JobState:
     hosts: dict[str, HostState] = field(default_factory=dict)
     tasks: dict[str, TaskState] = field(default_factory=dict)
     unended: int = 0
-    """Tasks in no final phase."""
+    """The number of tasks that are in no final phase."""
     unstarted: int = 0
-    """Tasks that are starting."""
+    """The number of tasks that are starting."""
     undone: int = 0
-    """Tasks whose exit 0 the job's success still waits for."""
+    """The number of tasks that must still exit 0 for success."""
     has_run: bool = False
-    """Whether all tasks have run at once."""
+    """Whether all tasks have run at the same time."""
     restarts: dict[int, Restart] = field(default_factory=dict)
-    """Those to come, by their numbers."""
+    """The planned restarts by their numbers."""
     budgets: dict[Account, Budget] = field(
         default_factory=lambda: {account: Budget() for account in Account}
     )
     verdict: Verdict | None = None
-    """What the last failure was: of a restart, or the one that ended the job."""
+    """The verdict on the last failure: one that was restarted, or the one that ended the job."""
     outcome: Outcome | None = None
-    """Decided with the first thing that ends the job; final once `phase` is."""
+    """Set by the first event that ends the job; it may change until `phase` is final."""
     decided_at: float | None = None
     killing: bool = False
     finishing: bool = False
 
     def needs(self, task: TaskState) -> bool:
-        """Whether the job fails with that task."""
+        """Whether the job fails if this task fails."""
         rule = STRATEGIES[self.strategy].roles[task.role]
         return rule.essential or self.success is Success.ALL
 
-    def why_unusable(self, task: TaskState) -> str | None:
-        """Why a task cannot start again on its host; None where it can."""
+    def why_unusable(self, task: TaskState) -> Cause | None:
+        """Return why a task cannot restart on its host; None if it can."""
         host = self.hosts.get(task.host)
         return None if host is None else host.why_unusable
 
     @property
     def training(self) -> list[str]:
-        """The tasks that the job is about: all but an evaluator."""
+        """The names of the tasks that train: all but evaluators."""
         return [task.name for task in self.tasks.values() if task.account is Account.JOB]
 
     def with_tasks(self, changed: Iterable[TaskState]) -> JobState:
-        """This state with those tasks in it, new ones or in place of what they were."""
+        """Return this state with some tasks added or replaced."""
         tasks = dict(self.tasks)
         unended, unstarted, undone = self.unended, self.unstarted, self.undone
         for task in changed:

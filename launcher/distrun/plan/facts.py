@@ -24,6 +24,8 @@ class HostFacts:
     """What the other hosts dial; None: its name."""
     files: str | None = None
     """Where the copy of the program's files is on it; None: they are where they are here."""
+    has_launch_folders: bool = False
+    """Whether it has the launching side's folders at the same paths."""
 
 
 READ = (

@@ -44,11 +44,11 @@ def workdir(program: ProgramSpec, placed: Placed, facts: HostFacts) -> str:
     return facts.files
 
 
-def may_be_home(program: ProgramSpec, placed: Placed) -> bool:
+def may_be_home(program: ProgramSpec, placed: Placed, facts: HostFacts) -> bool:
     """Whether a task may run in its host's home folder where that has no such `workdir`.
 
     So it is with a command that names no file: where it runs is by chance where launch was called.
     """
     is_chosen = program.is_workdir_chosen or placed.host.workdir is not None
     needs_nothing = program.sync is Sync.SCRIPT and not program.sync_base
-    return needs_nothing and not is_chosen and not placed.host.is_local
+    return needs_nothing and not is_chosen and not facts.has_launch_folders

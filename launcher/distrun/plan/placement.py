@@ -39,7 +39,7 @@ class PortNeed:
 def place(spec: Spec) -> tuple[Placed, ...]:
     """Lay the tasks on the hosts: round robin (spread) or one host after another (pack)."""
     explicit = [
-        Placed(role=role, index=index, host=_host_of(address, spec.hosts), address=address)
+        Placed(role=role, index=index, host=_host_of(address, spec), address=address)
         for role in spec.roles
         for index, address in enumerate(role.addresses)
     ]
@@ -56,12 +56,12 @@ def place(spec: Spec) -> tuple[Placed, ...]:
     )
 
 
-def _host_of(address: str, hosts: Sequence[HostSpec]) -> HostSpec:
+def _host_of(address: str, spec: Spec) -> HostSpec:
     machine = parse_address(address).host
-    for host in hosts:
+    for host in spec.hosts:
         if machine in (host.machine.lower(), (host.address or "").lower()):
             return host
-    return next((host for host in hosts if host.is_local), hosts[0])
+    return spec.default_host
 
 
 def _seats(hosts: Sequence[HostSpec], placement: Placement, count: int) -> Iterator[HostSpec]:

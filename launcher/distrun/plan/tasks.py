@@ -212,7 +212,7 @@ def _plan_task(
         port_is_provisional=placed.address is None and placed.name in addresses,
         argv=_argv(spec, placed, facts),
         workdir=paths.workdir(spec.program, placed, facts),
-        or_home=paths.may_be_home(spec.program, placed),
+        or_home=paths.may_be_home(spec.program, placed, facts),
         env=env,
         # A job of one process must not take up a cluster that the launching shell is part of.
         unset=() if strategy.tf_config else ("TF_CONFIG",),
@@ -254,7 +254,8 @@ def _tf_config(cluster_text: str, placed: Placed) -> str:
 def _machines(cluster: Mapping[str, list[str]], placement: Sequence[Placed]) -> list[str]:
     """What the hosts are called: where their tasks are reached, and in the spec."""
     names = [split_address(each)[0] for addresses in cluster.values() for each in addresses]
-    names += [placed.host.machine for placed in placement if not placed.host.is_local]
+    machines = (placed.host.machine for placed in placement)
+    names += [machine for machine in machines if not is_loopback(machine)]
     return list(dict.fromkeys(names))
 
 

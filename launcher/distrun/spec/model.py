@@ -166,6 +166,11 @@ class Spec:
     """The file as it was written, for the record; two ways to write it mean the same job."""
 
     @property
+    def default_host(self) -> HostSpec:
+        """The host of tasks whose address names no host: this machine, if it is one of them."""
+        return next((host for host in self.hosts if host.is_local), self.hosts[0])
+
+    @property
     def sends_files(self) -> bool:
         """Whether other hosts are sent any: there are some, and something to send."""
         return bool(self.program.sync_base) and not all(host.is_local for host in self.hosts)

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them. The one parser for specs and the command line."""
+"""Durations and sizes as people write them, in specs, on the command line and in messages."""
 
 from __future__ import annotations
 
@@ -35,3 +35,12 @@ def parse_size(text: str) -> int | None:
         return None
     unit = match[2]
     return int(float(text.removesuffix(unit)) * _BYTES[unit])
+
+
+def format_bytes(number: float) -> str:
+    """`670 MB`; units of 1000."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"

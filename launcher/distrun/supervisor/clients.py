@@ -1,4 +1,4 @@
-"""The commands that are connected to a supervisor, its launch command first among them."""
+"""The commands that are connected to a supervisor: its launch command, and others later."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """One connection. `is_watching`: it gets every event."""
+    """A connected command."""
 
     def __init__(self, channel: Channel[protocol.Request, protocol.Notice]) -> None:
         self.channel = channel
         self.is_watching = False
+        """Whether it is sent every event."""
 
 
 class Clients:
-    """All connections: takes new ones, hands on what they say, tells them what happens."""
+    """All connected commands: accepts them, passes on their requests, sends them notices."""
 
     def __init__(
         self,
@@ -75,8 +76,8 @@ class Clients:
             self._selector.unregister(client.channel.writer)
         client.channel.close()
 
-    def tell(self, message: Notice) -> None:
-        """Send a message to all that watch; one that does not read delays nobody."""
+    def broadcast(self, message: Notice) -> None:
+        """Send a message to all that watch. One that does not read delays nobody."""
         for client in self._clients:
             if client.is_watching:
                 client.channel.send(message)

@@ -1,4 +1,4 @@
-"""Has verdicts found on a job's failures: gives the judge the ends of logs, and never fails it."""
+"""Analyzes a job's failures. Errors in the analysis never fail the job."""
 
 from __future__ import annotations
 
@@ -8,74 +8,79 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.events import Result
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
     from distrun.events import Event
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
-    from distrun.verdict.case import Case
-    from distrun.verdict.reading import Tail
+    from distrun.verdict.failures import Failure
+    from distrun.verdict.log_analysis import LogTail
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
-"""How much of a log's end is read; the second where the first is no more than one line's end."""
+"""How much of a log's end is read; the second if the first is no more than the end of one line."""
 _MOST_SECONDS = 10.0
-"""After so long no more logs are read: a verdict must not hold up a job's end. It takes some
-milliseconds, but on a busy machine this process may have to wait for seconds amid them."""
+"""No further log is read after this time: an analysis must not delay a job's end. It takes some
+milliseconds, but on a busy machine this process may wait for seconds in between."""
 
 
-class Court:
+class FailureAnalyzer:
+    """Follows a job's events, and returns a verdict on each failure."""
+
     def __init__(self, folder: JobFolder) -> None:
-        from distrun.verdict.case import FailureTracker
+        from distrun.verdict.failures import FailureTracker
 
         self._folder = folder
-        self._docket = FailureTracker()
+        self._tracker = FailureTracker()
         self._deadline = 0.0
 
     def on_event(self, before: JobState, event: Event, after: JobState) -> Verdict | None:
-        """Note an event; a verdict on the failure after which it starts tasks again."""
+        """Note an event. Returns the verdict on a failure after which the job goes on."""
         try:
-            case = self._docket.note(before, event, after)
-            return None if case is None else self._judge(case)
-        except Exception:  # noqa: BLE001 - nothing that a verdict does may fail a job
+            failure = self._tracker.on_event(before, event, after)
+            return None if failure is None else self._analyze(failure)
+        except Exception:  # noqa: BLE001 - no error in the analysis may fail a job
             _log_defect()
             return None
 
     def on_end(self, state: JobState) -> Verdict | None:
-        """The verdict on what failed the job; None where nothing did."""
+        """Return the verdict on the failure that ended the job; None if it did not fail."""
         outcome = state.outcome
-        if outcome is None or outcome.result != "failed":
+        if outcome is None or outcome.result is not Result.FAILED:
             return None
         try:
-            case = self._docket.last(state)
-            return None if case is None else self._judge(case)
-        except Exception:  # noqa: BLE001 - see above; the plain cause is all that is left
+            failure = self._tracker.final_failure(state)
+            return None if failure is None else self._analyze(failure)
+        except Exception:  # noqa: BLE001 - see above; the outcome's cause is all that is known
             _log_defect()
-            return Verdict(task=outcome.task, kind=Kind.OTHER, cause=outcome.cause)
+            cause = Cause(Code.VERDICT_MISSING, within=(outcome.cause,))
+            return Verdict(task=outcome.task, kind=Kind.OTHER, cause=cause)
 
-    def _judge(self, case: Case) -> Verdict:
-        from distrun.verdict.judging import judge
+    def _analyze(self, failure: Failure) -> Verdict:
+        from distrun.verdict.analysis import analyze
 
         self._deadline = time.monotonic() + _MOST_SECONDS
-        return judge(case, self._tail)
+        return analyze(failure, self._read_log)
 
-    def _tail(self, task: str) -> Tail:
-        from distrun.verdict.reading import Tail
+    def _read_log(self, task: str) -> LogTail:
+        from distrun.verdict.log_analysis import LogTail
 
         if time.monotonic() > self._deadline:
-            return Tail(b"")
+            return LogTail(b"")
         try:
             with self._folder.log_of(task).open("rb") as file:
                 size = file.seek(0, 2)
-                tail = Tail(b"")
+                tail = LogTail(b"")
                 for most in _TAIL_BYTES:
                     start = file.seek(max(0, size - most))
-                    tail = Tail(file.read(size - start), is_whole=start == 0)
+                    tail = LogTail(file.read(size - start), is_whole=start == 0)
                     if tail.is_enough:
                         break
                 return tail
         except OSError:
-            return Tail(b"")
+            return LogTail(b"")
 
 
 def _log_defect() -> None:

@@ -1,4 +1,4 @@
-"""Where the supervisor's process begins: it takes one job from its launch command and runs it."""
+"""The supervisor's process: it receives one job from its launch command and runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from typing import NoReturn
 from distrun import jobstore
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
+from distrun.cli.cause_text import cause_text
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
@@ -32,7 +34,7 @@ def main() -> NoReturn:
     launch: LaunchChannel = Channel(descriptor, descriptor, protocol.Request)
     syscalls.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Not ignored: what it starts would ignore it too, and ssh ends its proxy's command by it.
+    # Not ignored, because child processes would inherit that; ssh ends a proxy's command with it.
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     try:
         order, early = _first_messages(launch)
@@ -41,10 +43,10 @@ def main() -> NoReturn:
         _refuse(launch, error)
         os._exit(error.exit_code)
     if supervisor is None:
-        os._exit(0)  # the launch command ended before it said which job
+        os._exit(0)  # the launch command ended before it sent a job
     try:
         supervisor.run(early)
-    except BaseException:  # noqa: BLE001 - a defect: its traceback belongs in the log
+    except BaseException:  # noqa: BLE001 - a defect: the traceback belongs in the log
         with contextlib.suppress(OSError):
             traceback.print_exc()
         supervisor.end_everything()
@@ -67,18 +69,24 @@ def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(folder, spec, launch, manifest=manifest, preflight=order.preflight)
+        return Supervisor(
+            folder,
+            spec,
+            launch,
+            cause_text=cause_text,
+            manifest=manifest,
+            preflight=order.preflight,
+        )
     except OSError as error:
-        raise HostError(
-            f"the job's folder {folder.path} cannot be made: {error.strerror}",
-            hint="set DISTRUN_HOME to a folder that can be written, on a disk with room",
-        ) from error
+        path, errno = str(folder.path), error.errno or 0
+        cause = Cause(Code.JOB_FOLDER_NOT_CREATED, path=path, errno=errno)
+        raise HostError(cause=cause) from error
 
 
 def _first_messages(
     launch: LaunchChannel,
 ) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:
-    """The job, and what came with it: a stop may be on its heels."""
+    """The job, and the requests that arrived with it, such as a stop."""
     deadline = time.monotonic() + _OPENING_SECONDS
     while not launch.ended and time.monotonic() < deadline:
         select.select([launch.reader], [], [], max(0.0, deadline - time.monotonic()))
@@ -89,7 +97,7 @@ def _first_messages(
 
 
 def _refuse(launch: LaunchChannel, error: DistrunError) -> None:
-    launch.send(protocol.Refused(error.message, error.hint, error.exit_code))
+    launch.send(protocol.Refused(error.as_cause(), error.exit_code))
     while launch.pending:
         select.select([], [launch.writer], [])
         launch.flush()

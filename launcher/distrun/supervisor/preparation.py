@@ -1,148 +1,330 @@
-"""From a spec to a plan: what the hosts have, ports held there, and everything decided."""
+"""Prepares the hosts of a job: connected, facts gathered, ports held, files sent, preflight judged.
+
+`launch` prepares inside the supervisor, `plan` and `doctor` inside the command's own process
+(:mod:`distrun.supervisor.dry_run`).
+"""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from distrun import events, plan
 from distrun.agent import protocol
-from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.errors import HostError
-from distrun.supervisor.hosts.addresses import addresses
+from distrun.agent.protocol import Cause, Code
+from distrun.errors import DistrunError, HostError, InvalidSpecError
+from distrun.supervisor.hosts.pool import make_reach
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
+    from distrun.agent.protocol import Order, Report
+    from distrun.preflight import Check
     from distrun.spec.model import Spec
+    from distrun.supervisor.hosts.file_delivery import FileDelivery
+    from distrun.supervisor.hosts.reach import Reach
+    from distrun.supervisor.probe import Probe
 
-_REMOTE_PYTHON = "python3"
-_MOST_NAMED = 3
+_UNKNOWN_HOST = protocol.Hello(
+    protocol.PROTOCOL, 0, "", "", cores=1.0, gpus=list(range(256)), at=0.0
+)
+"""Stands for a host that cannot be used, so that the others can be checked by a plan."""
 
 
 class Preparation:
-    """Collects the hosts' answers until :attr:`plan` can be made.
+    """Collects what the hosts report until the job can start, or cannot.
 
-    Used by the supervisor for `launch` and in the command's own process for `plan`.
+    Args:
+        order: sends a host an order.
+        folder: where the job's record is, or would be.
+        emit: called with the events for the record.
+        has_preflight: whether hosts that need it are checked once there is a plan.
+        checks_all: whether hosts are checked although others cannot be used, and although they
+            were not sent the program's files. If not, the first failure ends the preparation.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        order: Callable[[str, Order], None],
+        folder: Path,
+        *,
+        emit: Callable[[events.Event], None] = lambda _: None,
+        has_preflight: bool = False,
+        checks_all: bool = False,
+    ) -> None:
         self._spec = spec
+        self._order = order
+        self._folder = folder
+        self._emit = emit
+        self._has_preflight = has_preflight
+        self._checks_all = checks_all
         self._placement = plan.place(spec)
-        self.hosts = tuple({placed.host.name: placed.host for placed in self._placement}.values())
-        self.remote = {host.name for host in self.hosts if not host.is_local}
-        """Names of those that ssh is used for."""
-        self._hellos: dict[str, protocol.Hello] = {}
+        hosts = {placed.host.name: placed.host for placed in self._placement}
+        self.hosts = tuple(hosts)
+        """Their names, in the order of the spec."""
+        self.reaches = {name: make_reach(host, spec) for name, host in hosts.items()}
+        self.delivery: FileDelivery | None = None
+        """Sends the program's files, if any are sent."""
+        self.hellos: dict[str, protocol.Hello] = {}
+        self.unreachable: dict[str, Cause] = {}
+        self.failures: dict[str, Cause] = {}
+        """Why hosts that were reached cannot be used."""
+        self.plan: plan.Plan | None = None
+        self.checks: tuple[Check, ...] | None = None
+        """The result of the preflight; None: there was none."""
+        self.error: DistrunError | None = None
+        """Why the job cannot start."""
+        self.is_finished = False
         self._needs = plan.ports_needed(spec, self._placement)
-        self._free: dict[str, list[int]] = {}
-        self._refused: dict[str, HostError] = {}
+        self._free_ports: dict[str, list[int]] = {}
+        self._unprepared = set(self.hosts)
+        """The hosts that have neither held their ports nor failed."""
+        self._probe: Probe | None = None
 
-    def on_hello(self, host: str, hello: protocol.Hello) -> protocol.HoldPorts:
-        """What a host has; answers with the ports it is to hold."""
-        self._hellos[host] = hello
+    @property
+    def hosts_without_files(self) -> list[str]:
+        """The hosts that must be sent the program's files."""
+        return [name for name, reach in self.reaches.items() if reach.lacks_files]
+
+    @property
+    def has_all_logs_here(self) -> bool:
+        """Whether all tasks write their logs into the job's folder."""
+        return not any(reach.has_own_logs for reach in self.reaches.values())
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether the hosts are ready and are being checked."""
+        return self._probe is not None
+
+    @property
+    def waiting_for(self) -> list[str]:
+        """The hosts that have not answered the last question yet."""
+        if self._probe is not None:
+            return self._probe.waiting_for
+        return [host for host in self.hosts if host in self._unprepared]
+
+    def receive(self, host: str, report: Report) -> None:
+        """Handle a report that belongs to the preparation; ignore any other."""
+        if self.is_finished:
+            return
+        if isinstance(report, protocol.Hello):
+            self._on_hello(host, report)
+        elif isinstance(report, (protocol.PortsHeld, protocol.PortsRefused)):
+            self._unprepared.discard(host)
+            if isinstance(report, protocol.PortsHeld):
+                self._free_ports[host] = report.chosen
+            else:
+                self.failures[host] = self.ports_refused(host, report)
+        elif self._probe is not None:
+            self._probe.receive(host, report)
+        self.advance()
+
+    def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
+        """Go on without these hosts, or end."""
+        self.unreachable.update(causes)
+        self._unprepared -= causes.keys()
+        if not (self.is_finished or self._checks_all):
+            self._end(unreachable_hosts(causes, len(self.hosts)))
+        self.advance()
+
+    def fail(self, host: str, cause: Cause) -> None:
+        """Go on without a host that was reached, or end."""
+        self.failures.setdefault(host, cause)
+        self._unprepared.discard(host)
+        if self._probe is not None:
+            self.is_finished = True  # an incomplete preflight says nothing
+        self.advance()
+
+    def advance(self) -> None:
+        """Do what the reports so far allow."""
+        if self.is_finished or self._unprepared:
+            return
+        try:
+            self._advance()
+        except DistrunError as error:
+            self._end(error)
+
+    def _end(self, error: DistrunError) -> None:
+        self.error = error
+        self.is_finished = True
+
+    def _advance(self) -> None:
+        if self.failures and not self._checks_all:
+            raise failed_hosts(self.failures, self.hosts)
+        if self.plan is None:
+            self.plan = self._make_plan()
+        if self.plan is None or not self._has_files():
+            return
+        if self._probe is None:
+            self._start_probe(self.plan)
+        if self._probe is not None:
+            self.checks = self._probe.checks()
+            if self.checks is None:
+                return
+            self._judge(self.checks)
+        self.is_finished = True
+
+    # Hosts ---------------------------------------------------------------------------------
+
+    def _on_hello(self, host: str, hello: protocol.Hello) -> None:
+        self.hellos[host] = hello
+        reach = self.reaches[host]
+        self._emit(
+            events.HostReady(
+                at=hello.at,
+                host=host,
+                agent_pid=hello.pid,
+                hostname=hello.hostname,
+                python=hello.python,
+                cores=hello.cores,
+                gpus=tuple(hello.gpus),
+                kind=reach.kind,
+                pid_namespace=hello.pid_namespace,
+                address=hello.address or None,
+                behind=round(time.time() - hello.at, 3),
+            )
+        )
         need = self._needs.get(host, plan.PortNeed())
         first, last = self._spec.port_range or (0, 0)
-        return protocol.HoldPorts(need.free, list(need.wanted), first, last)
+        self._order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
+        if self.delivery is not None:
+            self.delivery.start(host)
 
-    def on_ports(
-        self, host: str, answer: protocol.PortsHeld | protocol.PortsRefused
-    ) -> plan.Plan | None:
-        """The ports a host holds, or why not; the plan once all hosts have answered.
-
-        Raises:
-            HostError: hosts cannot hold theirs; all of those are named.
-            InvalidSpecError: the plan cannot be, see :func:`distrun.plan.make`.
-        """
-        if isinstance(answer, protocol.PortsRefused):
-            self._refused[host] = self.refusal(host, answer)
-        else:
-            self._free[host] = answer.chosen
-        if len(self._free) + len(self._refused) < len(self.hosts):
-            return None
-        if self._refused:
-            raise together(self._refused, [each.name for each in self.hosts])
-        dialled = addresses(self._hellos, self.remote)
-        facts = {name: self._facts(name, dialled[name]) for name in self._hellos}
-        return plan.make(self._spec, self._placement, facts, self._free)
-
-    def refusal(self, host: str, refused: protocol.PortsRefused) -> HostError:
-        """Why a host cannot hold its ports, for people."""
-        each, hint = [], None
+    def ports_refused(self, host: str, refused: protocol.PortsRefused) -> Cause:
+        """Return why a host cannot hold its ports."""
+        causes = []
         for cause in refused.causes:
-            again = self._same_machine(host, cause.port) if cause.port else None
-            if again is not None:
-                hint = "name each machine once in `hosts`, and give each task its own port"
-                each.append(f"port {cause.port} is wanted on {again} and on {host}: one machine")
-            else:
-                hint = hint or cause_advice(cause)
-                each.append(cause_text(cause._replace(host=host)))
-        return HostError("; ".join(each), hint=hint)
+            other = self._same_machine(host, cause.port) if cause.port else None
+            twice = Cause(Code.ONE_MACHINE_TWICE, name=other or "", port=cause.port)
+            causes.append((cause if other is None else twice)._replace(host=host))
+        return Cause(Code.PORTS_REFUSED, host=host, within=tuple(causes))
 
     def _same_machine(self, host: str, port: int) -> str | None:
-        """Another of the hosts that wants that port, and is that machine by another name."""
-        hello = self._hellos[host]
-        for name, other in self._hellos.items():
+        """Another host that wants that port and is the same machine by another name."""
+        hello = self.hellos[host]
+        for name, other in self.hellos.items():
             wants = port in self._needs.get(name, plan.PortNeed()).wanted
-            is_it = (other.hostname, other.address) == (hello.hostname, hello.address)
-            if name != host and wants and is_it and hello.address:
+            is_same = (other.hostname, other.address) == (hello.hostname, hello.address)
+            if name != host and wants and is_same and hello.address:
                 return name
         return None
 
-    def _facts(self, host: str, address: str | None) -> plan.HostFacts:
-        """What a host said, as a plan needs it. What runs here has this command's environment."""
-        hello = self._hellos[host]
-        is_remote = host in self.remote
-        environ = hello.environ if is_remote else dict(os.environ)
+    def _make_plan(self) -> plan.Plan | None:
+        """The plan; None if hosts have failed and it cannot be made without them."""
+        hellos = {host: self.hellos.get(host, _UNKNOWN_HOST) for host in self.hosts}
+        free_ports = dict(self._free_ports)
+        missing = self.unreachable.keys() | self.failures.keys()
+        for host in missing:
+            need = self._needs.get(host, plan.PortNeed())
+            free_ports.setdefault(host, list(range(1, need.free + 1)))
+        facts = {host: self._facts(host, hellos) for host in self.hosts}
+        try:
+            return plan.make(self._spec, self._placement, facts, free_ports)
+        except InvalidSpecError:
+            if not missing:
+                raise
+            self.is_finished = True
+            return None
+
+    def _facts(self, host: str, hellos: Mapping[str, protocol.Hello]) -> plan.HostFacts:
+        hello, reach = hellos[host], self.reaches[host]
+        environ = dict(os.environ) if reach.inherits_environment else hello.environ
+        is_sent = reach.lacks_files and bool(self._spec.program.sync_base)
         return plan.HostFacts(
             cores=hello.cores,
             gpus=_visible_gpus(environ, hello.gpus),
-            python=_REMOTE_PYTHON if is_remote else sys.executable,
+            python=reach.default_python,
             environ=environ,
-            address=address,
-            files=hello.files if is_remote and self._spec.program.sync_base else None,
+            address=reach.address(hello, hellos.values()),
+            files=hello.files if is_sent else None,
+            has_launch_folders=not reach.lacks_files,
+        )
+
+    def _has_files(self) -> bool:
+        if self.delivery is None:
+            return True
+        if self.delivery.is_finished and self.delivery.refusals:
+            raise files_refused(self.delivery.refusals, self.reaches)
+        return self.delivery.is_finished
+
+    # The preflight -------------------------------------------------------------------------
+
+    def _start_probe(self, made: plan.Plan) -> None:
+        missing = self.unreachable.keys() | self.failures.keys()
+        hosts = tuple(host for host in self.hosts if host not in missing)
+        is_needed = any(self.reaches[host].needs_preflight for host in hosts)
+        if not hosts or not (is_needed or self._checks_all):
+            return
+        if not self._has_preflight:
+            self._emit(events.PreflightSkipped(at=time.time()))
+            return
+        from distrun.supervisor.probe import Probe
+
+        self._emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
+        lacking = self.hosts_without_files if self._checks_all and self._spec.sends_files else ()
+        own_logs = {host for host in hosts if self.reaches[host].has_own_logs}
+        passed = {host: self.passed_variables(host) for host in hosts}
+        self._probe = Probe(
+            self._spec,
+            made,
+            hosts,
+            self._folder,
+            self._order,
+            lacking_files=frozenset(lacking),
+            has_own_logs=own_logs,
+            passed=passed,
+        )
+        self._probe.start()
+
+    def _judge(self, checks: tuple[Check, ...]) -> None:
+        from distrun.supervisor.probe import failure, record
+
+        for event in record(checks, time.time()):
+            self._emit(event)
+        if not self._checks_all:
+            self.error = failure(checks)
+
+    # Tasks ---------------------------------------------------------------------------------
+
+    def passed_variables(self, host: str) -> dict[str, str]:
+        """Return the variables of `program.pass_env` that the host's tasks do not inherit.
+
+        They are sent over the link, and stand nowhere else.
+        """
+        if self.reaches[host].inherits_environment:
+            return {}
+        names = self._spec.program.pass_env
+        return {name: os.environ[name] for name in names if name in os.environ}
+
+    def start_order(
+        self, task: plan.TaskPlan, job_id: str, attempt: int, cause: str
+    ) -> protocol.StartTask:
+        """Return the order to start an attempt; `cause` is why it follows another one."""
+        own = {"DISTRUN_JOB_ID": job_id, "DISTRUN_ATTEMPT": str(attempt)}
+        return protocol.StartTask(
+            task=task.name,
+            attempt=attempt,
+            argv=list(task.argv),
+            workdir=task.workdir,
+            log=task.log,
+            env={**task.env, **self.passed_variables(task.host), **own},
+            unset=list(task.unset),
+            or_home=task.or_home,
+            marker=_marker(attempt, cause) if attempt else "",
         )
 
 
-def environment(spec: Spec, task: plan.TaskPlan) -> dict[str, str]:
-    """What is set for a task over what its host has, what is passed to it from here included."""
-    if any(host.is_local for host in spec.hosts if host.name == task.host):
-        return task.env  # here those are inherited
-    # There they come over the link, and stand nowhere else.
-    passed = (name for name in spec.program.pass_env if name in os.environ)
-    return {**task.env, **{name: os.environ[name] for name in passed}}
-
-
-def start_order(
-    spec: Spec, task: plan.TaskPlan, job_id: str, attempt: int, cause: str
-) -> protocol.StartTask:
-    """What a task's host is told. `cause` is what the attempt follows, of any but the first."""
-    return protocol.StartTask(
-        task=task.name,
-        attempt=attempt,
-        argv=list(task.argv),
-        workdir=task.workdir,
-        log=task.log,
-        env={
-            **environment(spec, task),
-            "DISTRUN_JOB_ID": job_id,
-            "DISTRUN_ATTEMPT": str(attempt),
-        },
-        unset=list(task.unset),
-        or_home=task.or_home,
-        marker=_marker(attempt, cause) if attempt else "",
-    )
-
-
 def _marker(attempt: int, cause: str) -> str:
-    """The line in a task's log behind which a new attempt's output begins."""
+    """The line in a task's log that separates the output of a new attempt."""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     return f"--- attempt {attempt}, {now}: restarted after {cause} ---"
 
 
 def task_record(task: plan.TaskPlan) -> events.TaskRecord:
-    """What the job's record says of a task."""
+    """Return a planned task as the job's record has it."""
     return events.TaskRecord(
         name=task.name,
         role=task.role.value,
@@ -153,21 +335,39 @@ def task_record(task: plan.TaskPlan) -> events.TaskRecord:
     )
 
 
-def together(found: Mapping[str, HostError], order: Sequence[str]) -> HostError:
-    """One error for what is in the way on several hosts, told in their order."""
-    errors = [found[host] for host in order if host in found]
-    messages = [error.message for error in errors[:_MOST_NAMED]]
-    if len(errors) > _MOST_NAMED:
-        messages.append(f"and {len(errors) - _MOST_NAMED} more hosts (`distrun doctor`)")
-    hints = dict.fromkeys(error.hint for error in errors if error.hint is not None)
-    return HostError("; ".join(messages), hint="; ".join(hints) or None)
+def unreachable_hosts(causes: Mapping[str, Cause], total: int) -> HostError:
+    """Return the error for hosts of a job that could not be reached."""
+    within = tuple(
+        Cause(Code.HOST_UNUSABLE, host=host, within=(cause,)) for host, cause in causes.items()
+    )
+    return HostError(cause=_joined(Code.HOSTS_UNUSABLE, within, total))
+
+
+def failed_hosts(causes: Mapping[str, Cause], order: Iterable[str]) -> HostError:
+    """Return the error for hosts that were reached but cannot be prepared, in their order."""
+    within = tuple(causes[host] for host in order if host in causes)
+    return HostError(cause=_joined(Code.SEVERAL, within, len(causes)))
+
+
+def files_refused(causes: Mapping[str, Cause], reaches: Mapping[str, Reach]) -> HostError:
+    """Return the error for hosts that cannot have the program's files."""
+    within = tuple(
+        Cause(Code.FILES_REFUSED, host=host, name=reaches[host].folder_variable, within=(cause,))
+        for host, cause in causes.items()
+    )
+    return HostError(cause=_joined(Code.FILES_REFUSED_BY_HOSTS, within, len(within)))
+
+
+def _joined(code: Code, causes: tuple[Cause, ...], total: int) -> Cause:
+    """The cause, or one of that code around several."""
+    return causes[0] if len(causes) == 1 else Cause(code, count=total, within=causes)
 
 
 def _visible_gpus(environ: Mapping[str, str], indices: list[int]) -> tuple[str, ...]:
-    """The GPUs that tasks may use: the launching shell's CUDA_VISIBLE_DEVICES bounds them."""
+    """The GPUs that tasks may use, within the launching shell's CUDA_VISIBLE_DEVICES."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return tuple(str(index) for index in indices)
     names = [name.strip() for name in visible.split(",") if name.strip()]
-    # As CUDA reads it: what follows an invalid one is not seen.
+    # CUDA ignores everything from the first invalid name on.
     return tuple(names[: names.index("-1")] if "-1" in names else names)

@@ -1,4 +1,4 @@
-"""Tells when nothing has come of a job's tasks for too long."""
+"""Detects that a job's tasks make no progress (`timeouts.stall`)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-_LOOKS = 4
-"""In each `timeouts.stall`: a stall is noticed after at most a quarter of it more."""
+_CHECKS = 4
+"""How many checks there are in each `timeouts.stall`: a stall is noticed a quarter late at most."""
 
 
 class StallWatch:
-    """What a job's tasks have come to, looked at now and then.
+    """Compares the progress of a job's tasks from check to check.
 
-    Progress is a step that a task tells of and has not told of before. Of tasks that have told
-    of none it is whatever they print: they may have no steps, or not have come to the first.
+    Progress is a step that a task reports for the first time. Until any task has reported a step,
+    all output counts as progress: the tasks may have no steps, or not have reached the first.
 
     Args:
         seconds: how long there may be no progress.
-        log_of: where a task's log is, by the task's name.
-        clock: seconds, which do not pass while the machine sleeps.
+        log_of: returns the path of a task's log.
+        clock: in seconds; it stops while the machine sleeps.
     """
 
     def __init__(
@@ -33,32 +33,32 @@ class StallWatch:
         self._has_stepped = False
         self._sizes: dict[str, int] = {}
 
-    def begin(self, tasks: Iterable[str]) -> float:
-        """Wait anew, for those tasks; returns the seconds until the first look."""
+    def start(self, tasks: Iterable[str]) -> float:
+        """Start anew with those tasks. Returns the seconds until the first check."""
         self._steps, self._has_stepped = {}, False
         self._sizes = {task: self._size_of_log(task) for task in tasks}
         self._last_progress = self._clock()
-        return self._seconds / _LOOKS
+        return self._seconds / _CHECKS
 
-    def take(self, task: str, step: str | None) -> None:
-        """What a task has told of itself."""
+    def record(self, task: str, step: str | None) -> None:
+        """Note the step that a task has reported."""
         if step is not None and task in self._sizes and self._steps.get(task) != step:
             self._steps[task] = step
             self._has_stepped = True
             self._last_progress = self._clock()
 
-    def look(self, *, are_known: bool = True) -> float | None:
-        """The seconds until the next look; None where the tasks stall.
+    def check(self, *, are_linked: bool = True) -> float | None:
+        """Return the seconds until the next check; None if the tasks stall.
 
         Args:
-            are_known: whether what the tasks do can be known; else all of their time is given anew.
+            are_linked: whether all hosts can report progress; if not, the time begins anew.
         """
         sizes = {task: self._size_of_log(task) for task in self._sizes}
-        if not are_known or (sizes != self._sizes and not self._has_stepped):
+        if not are_linked or (sizes != self._sizes and not self._has_stepped):
             self._last_progress = self._clock()
         self._sizes = sizes
         left = self._last_progress + self._seconds - self._clock()
-        return min(left, self._seconds / _LOOKS) if left > 0 else None
+        return min(left, self._seconds / _CHECKS) if left > 0 else None
 
     def _size_of_log(self, task: str) -> int:
         try:

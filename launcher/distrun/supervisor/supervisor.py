@@ -1,7 +1,7 @@
-"""One job: its record, its state, its hosts, and the loop that joins them.
+"""The supervisor of one job: its record, its state, its hosts, and the loop that joins them.
 
-Every event goes through :meth:`Supervisor.emit`: into the record, through the lifecycle, to the
-commands that watch; then the lifecycle's actions are carried out. Nothing is polled.
+Every event goes through :meth:`Supervisor.emit`: into the record, to the commands that watch, and
+through the lifecycle, whose actions are then carried out. Nothing is polled.
 """
 
 from __future__ import annotations
@@ -15,32 +15,29 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
-from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
-from distrun.supervisor.failure_analyzer import Court
-from distrun.supervisor.hosts.pool import Callbacks, Hosts, unreachable_error
-from distrun.supervisor.preparation import Preparation, start_order, task_record
+from distrun.supervisor.failure_analyzer import FailureAnalyzer
+from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from distrun.agent.protocol import Report, Request
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.diagnosis import Diagnosis
-    from distrun.supervisor.hosts.file_delivery import Delivery
-    from distrun.supervisor.preflight import Preflight
     from distrun.sync.manifest import Manifest
 
 _FAREWELL_SECONDS = 2.0
@@ -53,12 +50,13 @@ _REPORTS: dict[type, type[events.Event]] = {
 
 
 class Supervisor:
-    """Owns one job from its folder's making until nothing of it is left.
+    """Owns one job from the creation of its folder until nothing of it is left.
 
     Args:
-        launch: the launch command, whose end is the job's until it detaches.
-        manifest: the files that other hosts are sent; None: they see what is here.
-        preflight: whether hosts that are not this machine are tried out first.
+        launch: the launch command; until it detaches, the job ends with it.
+        cause_text: puts a cause into words, for the line in a log where a restart begins.
+        manifest: the program's files, for the hosts that lack them; None: nothing is sent.
+        preflight: whether hosts that need it are checked before the first task starts.
     """
 
     def __init__(
@@ -67,46 +65,31 @@ class Supervisor:
         spec: Spec,
         launch: Channel[protocol.Request, protocol.Notice],
         *,
+        cause_text: Callable[[Cause], str],
         manifest: Manifest | None = None,
         preflight: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._spec = spec
+        self._cause_text = cause_text
         self._clock = clock
         self._selector = selectors.DefaultSelector()
-        self._record = events.EventLog(str(folder.events_file))
+        self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
         self._state = lifecycle.JobState()
         self._timers = Timers(clock)
-        self._hosts = Hosts(
-            self._selector,
-            spec,
-            folder.job_id,
-            folder.logs,
-            READ,
-            Callbacks(
-                report=self._on_report,
-                gone=self._on_host_gone,
-                unreachable=self._on_unreachable,
-                link_lost=self._on_link_lost,
-                link_restored=self._on_link_restored,
-                logs_incomplete=self._on_logs_incomplete,
-            ),
-        )
+        self._hosts = HostPool(self._selector, spec, folder.job_id, folder.logs, READ, self)
         self._preparation: Preparation | None = None
         self._manifest = manifest
-        self._delivery: Delivery | None = None
-        self._plan: Plan | None = None
-        self._wants_preflight = preflight
-        self._preflight: Preflight | None = None
+        self._has_preflight = preflight
         self._tasks: dict[str, TaskPlan] = {}
         self._progress: dict[str, protocol.Progress] = {}
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.log_of, clock)
         self._is_finishing = False
-        self._court = Court(folder)
+        self._analyzer = FailureAnalyzer(folder)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
@@ -116,7 +99,7 @@ class Supervisor:
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
 
     def run(self, early: Sequence[Request] = ()) -> None:
-        """Run the job to its end. `early` is what its launch command has said already."""
+        """Run the job to its end. `early` are requests that its launch command has sent already."""
         spec = self._spec
         self.emit(
             events.JobCreated(
@@ -127,11 +110,7 @@ class Supervisor:
                 success=spec.success,
                 spec_file=str(self._folder.spec_file),
                 supervisor_pid=os.getpid(),
-                grace=spec.timeouts.grace,
-                start_timeout=spec.timeouts.start,
-                run_timeout=spec.timeouts.run,
-                stall_timeout=spec.timeouts.stall,
-                link_timeout=spec.timeouts.link,
+                timeouts=spec.timeouts,
                 restart=spec.restart,
             )
         )
@@ -145,25 +124,25 @@ class Supervisor:
             self._wait()
             self._fire_timers()
             self._finish_if_released()
-        self._record.let_go_of_room()
+        self._record.release_reserve()
         self._folder.stop_listening()
-        self._say_farewell()
-        # Commands take the end of their connections for its own; none is to find it alive then.
+        self._flush_clients()
+        # Commands whose connection has ended must not find the supervisor alive.
         self._folder.release_lock()
 
     def emit(self, event: events.Event) -> None:
         """Record an event and do what follows from it."""
-        self._clients.tell(protocol.JobEvent(self._write(event)))
+        self._clients.broadcast(protocol.JobEvent(self._write(event)))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
-        verdict = self._court.on_event(before, event, self._state)
+        verdict = self._analyzer.on_event(before, event, self._state)
         if verdict is not None:
             self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
         for action in actions:
             self._perform(action)
 
     def _write(self, event: events.Event) -> dict[str, Any]:
-        """Into the record, behind the job's end where that is what comes of it."""
+        """Append an event to the record. If that fails, the event follows the job's failure."""
         with contextlib.suppress(OSError):
             try:
                 return self._record.append(event)
@@ -173,8 +152,8 @@ class Supervisor:
         return events.encode(event)
 
     def end_everything(self) -> None:
-        """After a defect: leave nothing running, blocking until that is so."""
-        processes.end_all(lifecycle.PROMPT_GRACE)
+        """After a defect: block until nothing is running any more."""
+        processes.end_all(protocol.KILL_GRACE)
 
     # The lifecycle's actions ---------------------------------------------------------------
 
@@ -187,7 +166,7 @@ class Supervisor:
         elif isinstance(action, lifecycle.SetTimer):
             seconds = action.seconds
             if action.timer == lifecycle.STALL and self._stall is not None:
-                seconds = self._stall.begin(self._state.training)
+                seconds = self._stall.start(self._state.training)
             self._timers.set(action.timer, seconds)
         elif isinstance(action, lifecycle.CancelTimer):
             self._timers.cancel(action.timer)
@@ -196,29 +175,28 @@ class Supervisor:
         else:
             self._is_finishing = True
             self._hosts.order_all(protocol.Shutdown())
-            if all(host.is_local for host in self._spec.hosts):
-                self._judge()  # while the agent takes its leave
+            if self._preparation is None or self._preparation.has_all_logs_here:
+                self._analyze()  # while the agents end
 
-    def _start_task(self, task: TaskPlan, attempt: int, cause: str) -> None:
-        self._progress.pop(task.name, None)
-        order = start_order(self._spec, task, self._folder.job_id, attempt, cause)
-        self._hosts.order(task.host, order)
-
-    def _is_local(self, host: str) -> bool:
-        return any(each.is_local for each in self._spec.hosts if each.name == host)
+    def _start_task(self, task: TaskPlan, attempt: int, cause: Cause | None) -> None:
+        if self._preparation is not None:
+            self._progress.pop(task.name, None)
+            words = "" if cause is None else self._cause_text(cause)
+            order = self._preparation.start_order(task, self._folder.job_id, attempt, words)
+            self._hosts.order(task.host, order)
 
     def _finish_if_released(self) -> None:
-        """The job has ended once its agents have: they leave nothing behind."""
-        if self._state.outcome is None or not self._is_finishing or self._hosts.connected:
+        """End the job once all its agents have ended: they leave nothing behind."""
+        if self._state.outcome is None or not self._is_finishing or self._hosts:
             return
-        self._judge()  # the logs of other hosts are all here now
+        self._analyze()  # the logs of other hosts are all here now
         self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))
 
-    def _judge(self) -> None:
-        """Find out why the job failed, where it did and that is not known yet."""
+    def _analyze(self) -> None:
+        """Find out why the job failed, if it did and that is not known yet."""
         outcome = self._state.outcome
         if outcome is not None and outcome.verdict is None:
-            verdict = self._court.on_end(self._state)
+            verdict = self._analyzer.on_end(self._state)
             if verdict is not None:
                 self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
 
@@ -228,197 +206,145 @@ class Supervisor:
         if self._record_failed:
             return
         self._record_failed = True
-        reason = f"the job's record {self._folder.events_file} cannot be written: {error.strerror}"
-        self.emit(events.Aborted(at=time.time(), reason=reason, exit_code=HostError.exit_code))
+        path, errno = str(self._folder.events_file), error.errno or 0
+        cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
+        self._abort(HostError(cause=cause))
 
     # Hosts ---------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         try:
-            self._preparation = Preparation(self._spec)
+            preparation = Preparation(
+                self._spec,
+                self._hosts.order,
+                self._folder.path,
+                emit=self.emit,
+                has_preflight=self._has_preflight,
+            )
         except DistrunError as error:
             self._abort(error)
             return
         if self._manifest is not None:
-            from distrun.supervisor.hosts.file_delivery import Delivery
+            from distrun.supervisor.hosts.file_delivery import FileDelivery
 
-            self._delivery = Delivery(
+            preparation.delivery = FileDelivery(
                 self._manifest,
-                self._preparation.remote,
+                preparation.hosts_without_files,
                 self._hosts.deliver,
                 self.emit,
-                self._clients.tell,
+                self._clients.broadcast,
             )
-        self._hosts.connect(self._preparation.hosts)
+        self._preparation = preparation
+        self._hosts.connect(preparation.reaches)
 
     def _abort(self, error: DistrunError) -> None:
-        reason = error.message if error.hint is None else f"{error.message} ({error.hint})"
-        self.emit(events.Aborted(at=time.time(), reason=reason, exit_code=error.exit_code))
+        self.emit(events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code))
 
-    def _on_report(self, host: str, message: Report) -> None:
-        if getattr(message, "task", None) == tensorboard.NAME:
-            self._on_tensorboard(message)
+    def on_report(self, host: str, report: Report) -> None:
+        if getattr(report, "task", None) == tensorboard.NAME:
+            self._on_tensorboard(report)
             return
-        if self._delivery is not None and self._delivery.takes(host, message):
-            self._begin_if_ready()
+        preparation = self._preparation
+        if preparation is None:
             return
-        kind = _REPORTS.get(type(message))
+        if preparation.delivery is not None and preparation.delivery.receive(host, report):
+            preparation.advance()
+            self._start_if_prepared(preparation)
+            return
+        kind = _REPORTS.get(type(report))
         if kind is not None:
-            if isinstance(message, protocol.TaskExited) and message.task in self._progress:
-                last = self._progress[message.task]
+            if isinstance(report, protocol.TaskExited) and report.task in self._progress:
+                last = self._progress[report.task]
                 self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
-            self.emit(kind(**message._asdict()))
-        elif isinstance(message, protocol.Progress):
-            self._progress[message.task] = message
+            self.emit(kind(**report._asdict()))
+        elif isinstance(report, protocol.Progress):
+            self._progress[report.task] = report
             if self._stall is not None:
-                self._stall.take(message.task, message.values.get("STEP"))
-            self._clients.tell(message)
-        elif isinstance(message, protocol.Fault):
-            self.emit(events.HostFault(at=message.at, host=host, cause=message.cause))
-        elif self._state.outcome is None and self._preparation is not None:
-            self._on_preparing(host, message, self._preparation)
+                self._stall.record(report.task, report.values.get("STEP"))
+            self._clients.broadcast(report)
+        elif isinstance(report, protocol.Fault):
+            self.emit(events.HostFault(at=report.at, host=host, cause=report.cause))
+        elif self._state.outcome is None:
+            preparation.receive(host, report)
+            self._start_if_prepared(preparation)
+
+    def _start_if_prepared(self, preparation: Preparation) -> None:
+        if self._tasks or self._state.outcome is not None or not preparation.is_finished:
+            return
+        try:
+            if preparation.error is not None:
+                raise preparation.error
+            if preparation.plan is not None:
+                self._start(preparation.plan)
+        except DistrunError as error:
+            self._abort(error)
+
+    def _start(self, plan: Plan) -> None:
+        path = self._folder.plan_file
+        try:
+            path.write_text(json.dumps(to_json(plan), indent=1) + "\n")
+        except OSError as error:
+            cause = Cause(Code.PLAN_NOT_WRITTEN, path=str(path), errno=error.errno or 0)
+            raise HostError(cause=cause) from error
+        self._tasks = {task.name: task for task in plan.tasks}
+        records = tuple(task_record(task) for task in plan.tasks)
+        self.emit(events.JobPlanned(at=time.time(), tasks=records))
+        self._start_tensorboard()
 
     def _start_tensorboard(self) -> None:
-        """Beside the job, below this machine's agent where it has one."""
-        spec = self._spec.tensorboard
-        local = next((host.name for host in self._spec.hosts if host.is_local), "")
+        """Start it below an agent on this machine, so that nothing of it can be left behind."""
+        spec, host = self._spec.tensorboard, self._hosts.below_supervisor
         if spec is None:
             return
-        if local not in self._hosts.connected:
-            self._say_tensorboard_ended("is not started: no task runs on this machine")
+        if host is None:
+            self._report_tensorboard_end(Cause(Code.TENSORBOARD_WITHOUT_HOST))
             return
         try:
             port = tensorboard.choose_port(spec)
         except OSError as error:
-            self._say_tensorboard_ended(f"could not be started: {error}")
+            cause = Cause(Code.TENSORBOARD_NOT_STARTED, errno=error.errno or 0)
+            self._report_tensorboard_end(cause)
             return
         order = tensorboard.start_order(spec, port, self._spec.program.workdir, self._folder.job_id)
-        self._hosts.order(local, order)
+        self._hosts.order(host, order)
         address = tensorboard.address(port)
         self.emit(events.TensorBoardStarted(at=time.time(), address=address))
 
-    def _on_tensorboard(self, message: Report) -> None:
-        if isinstance(message, protocol.TaskNotStarted):
-            self._say_tensorboard_ended(f"could not be started: {cause_text(message.cause)}")
-        elif isinstance(message, protocol.TaskExited) and not self._is_finishing:
-            status = syscalls.signal_name(message.signal) if message.signal else message.code
-            self._say_tensorboard_ended(f"ended by itself ({status}); see {tensorboard.LOG}")
-
-    def _say_tensorboard_ended(self, how: str) -> None:
-        self.emit(events.TensorBoardEnded(at=time.time(), how=how))
-
-    def _on_preparing(self, host: str, message: Report, preparation: Preparation) -> None:
-        if isinstance(message, protocol.Hello):
-            self.emit(
-                events.HostReady(
-                    at=message.at,
-                    host=host,
-                    agent_pid=message.pid,
-                    hostname=message.hostname,
-                    python=message.python,
-                    cores=message.cores,
-                    gpus=tuple(message.gpus),
-                    is_local=self._is_local(host),
-                    address=message.address or None,
-                    behind=round(time.time() - message.at, 3),
+    def _on_tensorboard(self, report: Report) -> None:
+        if isinstance(report, protocol.TaskNotStarted):
+            cause = Cause(Code.TENSORBOARD_NOT_STARTED, within=(report.cause,))
+            self._report_tensorboard_end(cause)
+        elif isinstance(report, protocol.TaskExited) and not self._is_finishing:
+            self._report_tensorboard_end(
+                Cause(
+                    Code.TENSORBOARD_EXITED,
+                    status=report.code,
+                    signal=report.signal or 0,
+                    path=tensorboard.LOG,
                 )
             )
-            self._hosts.order(host, preparation.on_hello(host, message))
-            if self._delivery is not None:
-                self._delivery.begin(host)
-        elif isinstance(message, (protocol.PortsHeld, protocol.PortsRefused)):
-            try:
-                self._plan = preparation.on_ports(host, message)
-            except DistrunError as error:
-                self._abort(error)
-            self._begin_if_ready()
-        else:
-            self._on_preflight(host, message)
 
-    def _begin_if_ready(self) -> None:
-        """Once everything is decided, and every host has its files."""
-        if self._state.outcome is not None or self._plan is None:
-            return
-        if self._delivery is not None:
-            if not self._delivery.is_settled:
-                return
-            if self._delivery.error is not None:
-                self._abort(self._delivery.error)
-                return
-        made, self._plan = self._plan, None
-        try:
-            self._begin(made)
-        except DistrunError as error:
-            self._abort(error)
+    def _report_tensorboard_end(self, cause: Cause) -> None:
+        self.emit(events.TensorBoardEnded(at=time.time(), cause=cause))
 
-    def _begin(self, plan: Plan) -> None:
-        try:
-            self._folder.plan_file.write_text(json.dumps(to_json(plan), indent=1) + "\n")
-        except OSError as error:
-            raise HostError(f"the plan cannot be written: {error}") from error
-        self._tasks = {task.name: task for task in plan.tasks}
-        if all(self._is_local(host) for host in plan.hosts):
-            self._start()
-        elif not self._wants_preflight:
-            self.emit(events.PreflightSkipped(at=time.time()))
-            self._start()
-        else:
-            from distrun.supervisor.preflight import Preflight
-
-            self._preflight = Preflight(
-                self._spec, plan, plan.hosts, self._folder.path, self._hosts.order
-            )
-            self.emit(events.PreflightStarted(at=time.time(), hosts=len(plan.hosts)))
-            self._preflight.begin()
-
-    def _on_preflight(self, host: str, answer: Report) -> None:
-        if self._preflight is None:
-            return
-        from distrun.supervisor.preflight import failure, record
-
-        self._preflight.take(host, answer)
-        checks = self._preflight.checks()
-        if checks is None:
-            return
-        self._preflight = None
-        for event in record(checks, time.time()):
-            self.emit(event)
-        error = failure(checks)
-        if error is None:
-            self._start()
-        else:
-            self._abort(error)
-
-    def _start(self) -> None:
-        records = tuple(task_record(task) for task in self._tasks.values())
-        self.emit(events.JobPlanned(at=time.time(), tasks=records))
-        self._start_tensorboard()
-
-    def _on_host_gone(self, host: str, how: str) -> None:
+    def on_host_gone(self, host: str, cause: Cause) -> None:
         if not self._is_finishing:
-            self.emit(events.HostLost(at=time.time(), host=host, reason=how))
+            self.emit(events.HostLost(at=time.time(), host=host, cause=cause))
 
-    def _on_unreachable(self, found: dict[str, Diagnosis]) -> None:
-        count = 0 if self._preparation is None else len(self._preparation.hosts)
-        if self._state.outcome is None:
-            error = unreachable_error(found, count)
-            hints = "".join(f"\n  {line}" for line in (error.hint or "").splitlines())
-            self.emit(
-                events.Aborted(
-                    at=time.time(), reason=error.message + hints, exit_code=error.exit_code
-                )
-            )
+    def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
+        if self._state.outcome is None and self._preparation is not None:
+            self._abort(unreachable_hosts(causes, len(self._preparation.hosts)))
 
-    def _on_link_lost(self, host: str, why: str) -> None:
-        self.emit(events.LinkLost(at=time.time(), host=host, reason=why))
+    def on_link_lost(self, host: str, cause: Cause) -> None:
+        self.emit(events.LinkLost(at=time.time(), host=host, cause=cause))
         if self._state.killing:
-            self._hosts.give_up_lost()
+            self._hosts.abandon_lost()
 
-    def _on_link_restored(self, host: str) -> None:
+    def on_link_restored(self, host: str) -> None:
         self.emit(events.LinkRestored(at=time.time(), host=host))
 
-    def _on_logs_incomplete(self, host: str, why: str) -> None:
-        self.emit(events.LogsIncomplete(at=time.time(), host=host, reason=why))
+    def on_logs_incomplete(self, host: str, cause: Cause) -> None:
+        self.emit(events.LogsIncomplete(at=time.time(), host=host, cause=cause))
 
     # Waiting -------------------------------------------------------------------------------
 
@@ -433,25 +359,24 @@ class Supervisor:
 
     def _fire_timers(self) -> None:
         while (timer := self._timers.pop_due()) is not None:
-            wait = self._look_for_stall() if timer == lifecycle.STALL else None
+            wait = self._check_stall() if timer == lifecycle.STALL else None
             if wait is None:
                 self.emit(events.TimedOut(at=time.time(), timer=timer))
             else:
                 self._timers.set(timer, wait)
-        self._hosts.on_time()
+        self._hosts.run_due()
 
-    def _look_for_stall(self) -> float | None:
-        """Seconds until the next look; None where the job stalls."""
-        known = not any(host.link_lost for host in self._state.hosts.values())
-        return None if self._stall is None else self._stall.look(are_known=known)
+    def _check_stall(self) -> float | None:
+        """Return the seconds until the next check; None if the job stalls."""
+        are_linked = all(host.link_lost is None for host in self._state.hosts.values())
+        return None if self._stall is None else self._stall.check(are_linked=are_linked)
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)
         if signal.SIGTERM in numbers:
-            self._request_stop(
-                protocol.StopJob("SIGTERM to its supervisor", signal.SIGTERM, None, 128 + 15)
-            )
-        self._hosts.look_for_exits()
+            cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
+            self._request_stop(protocol.StopJob(cause, signal.SIGTERM, None, 128 + 15))
+        self._hosts.check_exits()
 
     # Commands ------------------------------------------------------------------------------
 
@@ -472,27 +397,27 @@ class Supervisor:
         self._launch = None
         self._request_stop(
             protocol.StopJob(
-                "the death of its launch command", signal.SIGTERM, lifecycle.PROMPT_GRACE, 129
+                Cause(Code.LAUNCH_COMMAND_DIED), signal.SIGTERM, protocol.KILL_GRACE, 129
             )
         )
 
     def _request_stop(self, order: protocol.StopJob) -> None:
         grace = self._spec.timeouts.grace if order.grace is None else order.grace
-        self._hosts.wake()
+        self._hosts.resume_suspended()
         self.emit(
             events.StopRequested(
                 at=time.time(),
-                reason=order.reason,
+                cause=order.cause,
                 signal=order.signal,
                 grace=grace,
                 exit_code=order.exit_code,
             )
         )
         if self._state.killing:
-            self._hosts.give_up_lost()
+            self._hosts.abandon_lost()
 
-    def _say_farewell(self) -> None:
-        """Let the commands have the last event; one that does not read is not waited for long."""
+    def _flush_clients(self) -> None:
+        """Send the commands the last event. One that does not read is not waited for long."""
         deadline = self._clock() + _FAREWELL_SECONDS
         while self._clients.channels_to_flush and self._clock() < deadline:
             self._clients.watch_writing()

@@ -1,4 +1,4 @@
-"""TensorBoard beside a job, on this machine: it ends with the job, and may die without harm."""
+"""TensorBoard for a job, on this machine: it ends with the job, and its death harms nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import TensorBoardSpec
 
 NAME = "tensorboard"
-"""What the local agent calls it: no task of the cluster has such a name."""
+"""Its name at the agent; no task of a cluster has such a name."""
 LOG = "tensorboard.log"
 _HOST = "localhost"
 
@@ -27,7 +27,11 @@ def is_installed() -> bool:
 
 
 def choose_port(spec: TensorBoardSpec) -> int:
-    """The spec's port, or one that is free now: TensorBoard could not share a held one."""
+    """Return the spec's port, or one that is free now: TensorBoard cannot use a held port.
+
+    Raises:
+        OSError: no port is free.
+    """
     if spec.port:
         return spec.port
     with socket.create_server((_HOST, 0)) as server:
@@ -40,7 +44,7 @@ def address(port: int) -> str:
 
 
 def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> protocol.StartTask:
-    """Has the agent start it as it starts tasks, so that nothing of it can be left behind."""
+    """Return the order by which an agent starts it like a task."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", spec.logdir]
     return protocol.StartTask(
         task=NAME,
@@ -51,7 +55,7 @@ def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> 
         env={
             "CUDA_VISIBLE_DEVICES": "-1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            # By these `distrun kill` finds it, should supervisor and agent both have died.
+            # `distrun kill` finds it by these if supervisor and agent have both died.
             "DISTRUN_JOB_ID": job_id,
             "DISTRUN_TASK": NAME,
         },

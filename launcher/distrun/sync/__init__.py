@@ -1,6 +1,6 @@
-"""The files that a job's tasks need on other hosts: which they are, and how they get there.
+"""The files that a job's tasks need on other hosts.
 
-:mod:`distrun.sync.files` chooses them, in the launch command;
-:mod:`distrun.supervisor.hosts.file_sender` sends them, in the supervisor, which has no package but
-the standard library; on the host :mod:`distrun.agent.files.receiver` receives them.
+The launch command selects them (:mod:`distrun.sync.file_selection`), the supervisor sends them
+(:mod:`distrun.supervisor.hosts.file_sender`), and the agent on each host receives them
+(:mod:`distrun.agent.files.receiver`).
 """

@@ -1,4 +1,4 @@
-"""Symbolic links in what is sent: what they lead to, by the names that it is sent under."""
+"""Symbolic links among the files to send: whether the target of a link is sent, too."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
 
-def place_of_target(
+def sent_target(
     path: bytes,
     base: bytes,
     roots: Iterable[tuple[bytes, bytes]],
     links: Container[bytes],
     sent: Container[bytes],
 ) -> bytes | None:
-    """Where in what is sent a link leads to; None: to nothing of it.
+    """The path under which the target of a link is sent; None if it is not sent.
 
-    A link that leads nowhere does so on the host as well.
+    A broken link stays broken on the host. All paths are absolute.
 
     Args:
-        path: the link's; absolute, as are all.
-        base: what becomes the copy's top.
-        roots: what is sent, with all below; each with its path without links.
-        links: the links found in it.
-        sent: files and folders found in it.
+        path: the link.
+        base: the top of the copy.
+        roots: the paths that are sent with everything below them, each with its real path.
+        links: the links found below them.
+        sent: the files and folders found below them.
 
     Raises:
         OSError: the link cannot be read.
@@ -41,17 +41,17 @@ def place_of_target(
     for root, real_root in roots:
         if is_inside(real, real_root):
             place = os.path.normpath(os.path.join(root, os.path.relpath(real, real_root)))
-            # A root may itself be a link that is found, this one for instance.
+            # A root may itself be a link, even this one.
             if place in sent and place not in links and not is_inside(place, path):
                 return place
     return None
 
 
 def _is_same(path: bytes, by_name: bytes) -> bool:
-    """It need not be: `a/../b` is not `b`, where `a` is a link."""
+    """Whether a link leads to `by_name`. If `a` is a link, `a/../b` need not be `b`."""
     return os.path.exists(by_name) and os.path.samefile(path, by_name)
 
 
 def is_inside(path: bytes, folder: bytes) -> bool:
-    """Whether a path is that folder or below it, by their names alone."""
+    """Whether a path is that folder or below it. Compares names only."""
     return path == folder or path.startswith(folder.rstrip(b"/") + b"/")

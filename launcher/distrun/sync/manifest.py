@@ -1,4 +1,4 @@
-"""What is sent to a host, file by file, as launch command and supervisor tell each other."""
+"""The manifest: every file to send to the hosts. The launch command passes it to the supervisor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class FileEntry:
-    """One file: the first `size` bytes of what is at `path`, of which `digest` is the SHA-256."""
+    """One file: the first `size` bytes at `path`, and their SHA-256."""
 
     path: str
     mode: int
@@ -17,7 +17,7 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkEntry:
-    """A symbolic link that stays within what is sent."""
+    """A symbolic link to something else that is sent."""
 
     path: str
     target: str
@@ -25,13 +25,13 @@ class LinkEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """All that is sent. Paths are relative to `base`, and in UTF-8 with `surrogateescape`."""
+    """Everything that is sent. Paths are relative to `base`, in UTF-8 with `surrogateescape`."""
 
     base: str
     files: tuple[FileEntry, ...]
     links: tuple[LinkEntry, ...] = ()
     folders: tuple[str, ...] = ()
-    """Those that would be missing, having no file in them."""
+    """The folders without files, which would be missing otherwise."""
 
     @property
     def size(self) -> int:

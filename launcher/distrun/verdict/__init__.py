@@ -1,5 +1,6 @@
-"""Why a job failed: the events, the tails of the tasks' logs -> a verdict. Pure, like lifecycle.
+"""Verdicts: why a job failed, by its events and the ends of its tasks' logs. Pure.
 
-:mod:`case` collects what happened to the tasks, :mod:`reading` and :mod:`rules` make of each
-task's exit and log what it died of, :mod:`judging` separates the first cause from its echoes.
+:mod:`.failures` collects what happened to the tasks. :mod:`.log_analysis` and :mod:`.rules` find
+the error in a task's log, :mod:`.task_failures` says why each task failed, and :mod:`.analysis`
+separates the first cause from its echoes.
 """

@@ -1,13 +1,15 @@
-"""What a verdict says."""
+"""A verdict: what the first cause of a failure was, and what shows it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
+from distrun.agent.protocol.causes import Cause  # at run time too: distrun.codec reads the hints
+
 
 class Kind(str, Enum):
-    """What a task or job failed of. `docs/failures.md` has a line for each."""
+    """Why a task or job failed. `docs/failures.md` has a line for each."""
 
     EXCEPTION = "exception"
     EXIT = "exit"
@@ -38,26 +40,55 @@ class Kind(str, Enum):
     OTHER = "other"
 
 
+class Source(str, Enum):
+    """Who or what says a piece of evidence."""
+
+    LOG = "log"
+    LOGS = "logs"  # of all tasks
+    EXIT = "exit"
+    START = "start"
+    PROCESS = "process"
+    VARIABLES = "variables"
+    KERNEL = "kernel"
+    LINK = "link"
+    HOST = "host"
+    DISTRUN = "distrun"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A line that a verdict rests on. `place` is a log and line of it, or who says so."""
+    """What a verdict is based on: a quoted line, or a cause.
+
+    Attributes:
+        task: the task it is about, if it is about one.
+        source: where it was found.
+        host: the host, for evidence of a kernel, a link or a host.
+        line: the line's number in the log, from 1; if that is unknown, from the end: -1 is the
+            last line.
+        text: the quotation; empty if there is a `cause` instead.
+    """
 
     task: str | None
-    place: str
-    text: str
+    source: Source = Source.DISTRUN
+    host: str = ""
+    line: int | None = None
+    text: str = ""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The first cause of a failure. `cause` is a sentence without its full stop.
+    """The first cause of a failure.
 
-    `task` is None where it is no single task's. `echoes` are the tasks that only followed.
+    Attributes:
+        task: the task that failed first; None if it was no single task's failure.
+        attempt: the number of that task's attempt, from 0.
+        echoes: the tasks that failed only because of it.
     """
 
     task: str | None
     attempt: int = 0
     kind: Kind
-    cause: str
+    cause: Cause
     evidence: tuple[Evidence, ...] = ()
-    advice: str = ""
     echoes: tuple[str, ...] = ()

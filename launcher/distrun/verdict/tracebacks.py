@@ -1,4 +1,4 @@
-"""The tracebacks in a log: which exception each ends with, and what it has to do with others."""
+"""The tracebacks in a log: the exception that each ends with, and how they are linked."""
 
 from __future__ import annotations
 
@@ -6,29 +6,38 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrun.verdict.loglines import ASIDE, LOGGED
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
+"""The beginning of a line of TensorFlow's own log. Such lines may interrupt a traceback."""
+ASIDE = re.compile(
+    r"Exception ignored |Error in atexit\._run_exitfuncs:|Error in sys\.excepthook:"
+    r"|Exception in thread |Process \S+:$"
+)
+"""The line above a traceback that is not the main thread's."""
 _START = "Traceback (most recent call last):"
 _GROUP_START = "Exception Group Traceback (most recent call last):"
 _HANDLING = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _GROUP = re.compile(r"^ +[|+] ?(?!-)")
-"""What stands before each line of an ExceptionGroup."""
+"""The prefix of each line of an ExceptionGroup."""
 _IN_GROUP = re.compile(r"^\s*[|+]")
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
-"""Python prints these without a traceback where they are in the program itself."""
+"""Python prints these without a traceback if they are in the program itself."""
 _TYPE = re.compile(r"[A-Za-z_][\w.<>]*(?=:|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traceback:
-    """Indices of lines: its first, its exception's own, and the first behind the message.
+    """A traceback as indices of lines.
 
-    `aside` is the line above one that is not what the main thread died of; `cause` is the exception
-    from which this one was raised.
+    Attributes:
+        first: its first line.
+        exception: the line that names the exception.
+        stop: the first line after the exception's message.
+        aside: the line above it, if that says that the main thread did not end by it.
+        cause: the exception from which this one was raised.
     """
 
     first: int
@@ -39,11 +48,11 @@ class Traceback:
 
     @property
     def is_ignored(self) -> bool:
-        """Whether Python only mentions it and goes on, mostly on its way out."""
+        """Whether Python only mentions it and continues, mostly while it exits."""
         return self.aside.startswith(("Exception ignored ", "Error in "))
 
     def chain(self) -> Iterator[Traceback]:
-        """It and its direct causes."""
+        """Yield this traceback and its direct causes."""
         link: Traceback | None = self
         while link is not None:
             yield link
@@ -51,23 +60,24 @@ class Traceback:
 
 
 def without_group(line: str) -> str:
+    """Return a line without the prefix of an ExceptionGroup."""
     return _GROUP.sub("", line, count=1)
 
 
 def type_of(line: str) -> str:
-    """The type that an exception's own line names, with its module."""
+    """Return the type, with its module, in a line that names an exception."""
     match = _TYPE.match(line)
     return match[0] if match is not None else ""
 
 
 def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
-    """All of a log, in order. `lines` are those of `raw` without the frame of a group."""
+    """Return all tracebacks of a log in order. `lines` are those of `raw` without group prefix."""
     found: list[Traceback] = []
     for first, stop in _spans(raw, lines):
         exception = _exception(lines, first, stop)
         if exception is None:
             continue
-        above = _above(lines, first)
+        above = _line_above(lines, first)
         linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
         aside = above if ASIDE.match(above) else ""
         found.append(
@@ -79,11 +89,11 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
                 cause=linked if above == _CAUSE else None,
             )
         )
-    return sorted([*found, *_of_syntax(lines, found)], key=lambda each: each.first)
+    return sorted([*found, *_syntax_errors(lines, found)], key=lambda each: each.first)
 
 
 def _spans(raw: Sequence[str], lines: Sequence[str]) -> list[tuple[int, int]]:
-    """From each traceback's first line to the next one's; a group's parts are no others."""
+    """Return from where to where each traceback may reach; a group is one traceback."""
     starts: list[int] = []
     inside = False
     for index, line in enumerate(lines):
@@ -95,7 +105,7 @@ def _spans(raw: Sequence[str], lines: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _exception(lines: Sequence[str], first: int, stop: int) -> int | None:
-    """The first line that is not further in than the traceback's own first one."""
+    """Return the first line that is not indented more than the traceback's first line."""
     before = lines[first].partition(_START)[0]
     prefix = before if before.isspace() else ""
     for index in range(first + 1, stop):
@@ -105,7 +115,7 @@ def _exception(lines: Sequence[str], first: int, stop: int) -> int | None:
     return None
 
 
-def _above(lines: Sequence[str], first: int) -> str:
+def _line_above(lines: Sequence[str], first: int) -> str:
     for index in range(first - 1, -1, -1):
         line = lines[index].strip()
         if line and not LOGGED.match(line):
@@ -114,7 +124,7 @@ def _above(lines: Sequence[str], first: int) -> str:
 
 
 def _end_of_message(lines: Sequence[str], exception: int, stop: int) -> int:
-    """Behind it stands what TensorFlow logs while Python takes everything down, or another."""
+    """Return where a message ends: at TensorFlow's log lines, or at another traceback."""
     for index in range(exception + 1, stop):
         line = lines[index]
         if LOGGED.match(line) or ASIDE.match(line) or line.strip() in (_HANDLING, _CAUSE):
@@ -122,7 +132,7 @@ def _end_of_message(lines: Sequence[str], exception: int, stop: int) -> int:
     return stop
 
 
-def _of_syntax(lines: Sequence[str], found: list[Traceback]) -> Iterator[Traceback]:
+def _syntax_errors(lines: Sequence[str], found: list[Traceback]) -> Iterator[Traceback]:
     shown = {index for each in found for index in range(each.first, each.exception + 1)}
     for index, line in enumerate(lines):
         if _SYNTAX.match(line) and index not in shown:

@@ -18,15 +18,15 @@ STEPS, EPOCHS = 8, 3
 import tensorflow as tf  # noqa: E402
 
 import arguments  # noqa: E402
-import handout  # noqa: E402
+import process_data  # noqa: E402
 import synthetic  # noqa: E402
 from cluster import Task  # noqa: E402
+from counters import Counters  # noqa: E402
 from fitting import AsynchronousFit  # noqa: E402
-from position import Position  # noqa: E402
 from preemption import Preempted  # noqa: E402
 
-digits = synthetic.draw(300, 20)
-handed = handout.Handout(0, digits)
+digits = synthetic.draw(300, 20, variants=4)
+handed = process_data.ProcessData(0, digits)
 
 
 def held_port():
@@ -50,7 +50,7 @@ task = Task(role="chief", cluster=tuple((role, tuple(each)) for role, each in ro
 
 
 def fit(*argv, begun=0):
-    """Returns (what was said, whether it ended early, its position)."""
+    """Returns (what was said, whether it ended early, its counters)."""
     common = ["--strategy", "parameter_server", "--fit", "--model", "cnn", "--batch-size", "20"]
     chosen = arguments.parse(
         [*common, "--steps-per-epoch", str(STEPS), "--epochs", str(EPOCHS), *argv], {}, task
@@ -59,12 +59,12 @@ def fit(*argv, begun=0):
     training = AsynchronousFit(strategy, digits, chosen, task, said.append)
     state = training._state
     state.optimizer.iterations.assign(begun)
-    state.position.count_steps(begun, begun * 20)
+    state.counters.count_steps(begun, begun * 20)
     try:
         training.run()
     except Preempted:
-        return said, True, state.position
-    return said, False, state.position
+        return said, True, state.counters
+    return said, False, state.counters
 
 
 def sends_sigterm(function, at):
@@ -80,30 +80,31 @@ def sends_sigterm(function, at):
 
 
 # In the middle of an epoch, and where it has more steps than are asked for now.
-said, _, position = fit(begun=3)
-assert [re.match(r"epoch (\d)/3  step 8 ", line)[1] for line in said[:-1]] == ["1", "2", "3"], said
+said, _, counters = fit(begun=3)
+epochs = [re.match(r"epoch (\d)/3  step 8 ", line) for line in said[:-1]]
+assert [epoch and epoch[1] for epoch in epochs] == ["1", "2", "3"], said
 assert said[-1] == "24 steps scheduled, optimizer.iterations 24: no update lost", said
-said, _, position = fit(begun=STEPS)
+said, _, counters = fit(begun=STEPS)
 assert said[0] == "epoch 1/3 has all its steps already", said
-assert position.total_steps == 24, said
+assert counters.total_steps == 24, said
 print("resumed", flush=True)
 
 # While it saves at the end of the first epoch: that one is kept, whole.
-serialize = Position.serialize
-Position.serialize = sends_sigterm(serialize, at=1)
-said, ended_early, position = fit("--checkpoint-dir", SAVED)
-Position.serialize = serialize
+serialize = Counters.serialize
+Counters.serialize = sends_sigterm(serialize, at=1)
+said, ended_early, counters = fit("--checkpoint-dir", SAVED)
+Counters.serialize = serialize
 assert ended_early, said
-assert (position.epoch, position.step) == (1, 0)
+assert (counters.epoch, counters.step) == (1, 0)
 assert os.path.exists(f"{SAVED}/ckpt-1.index")
 assert tf.train.latest_checkpoint(SAVED) == f"{SAVED}/ckpt-1"
 print("stopped while it saved", flush=True)
 
 # While an epoch is trained: its steps are lost.
 AsynchronousFit._schedule = sends_sigterm(AsynchronousFit._schedule, at=3)
-said, ended_early, position = fit("--checkpoint-dir", SAVED)
+said, ended_early, counters = fit("--checkpoint-dir", SAVED)
 assert ended_early, said
-assert (position.epoch, position.step) == (1, 0)
+assert (counters.epoch, counters.step) == (1, 0)
 assert len(said) == 1, said
 assert said[0].startswith("resumed from ckpt-1 in "), said
 print("all is as it must be", flush=True)

@@ -6,6 +6,7 @@ strategy: the mean over a batch's images, and the penalty once.
 
 import os
 import sys
+from typing import Any
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 sys.path.insert(0, os.getcwd())
@@ -16,7 +17,7 @@ import tf_keras
 
 import arguments
 import inputs
-import order
+import sampler
 import synthetic
 from cluster import Task
 from state import State
@@ -27,11 +28,11 @@ LAST = 6
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
-digits = synthetic.draw(IMAGES, 10)
+digits = synthetic.draw(IMAGES, 10, variants=4)
 
 
 def batches():
-    return order.passes(IMAGES, seed=3, epoch=0, start=0, global_batch=GLOBAL_BATCH)
+    return sampler.passes(IMAGES, seed=3, epoch=0, start=0, global_batch=GLOBAL_BATCH)
 
 
 def images_of(indices):
@@ -50,11 +51,19 @@ def right_gradients(model, indices, l2):
     return tape.gradient(loss, model.trainable_variables), float(loss)
 
 
-def check(replicas, l2, how) -> None:
-    asked = arguments.parse(
-        # So slow that nothing changes: the metrics are of the first weights.
-        ["--model", "cnn", "--l2", str(l2), "--learning-rate", "1e-30"], {}, Task()
-    )  # fmt: skip
+class GradientRecorder:
+    """Replaces an optimizer: keeps the gradients, and leaves the weights as they are."""
+
+    def __init__(self, *, are_summed: bool) -> None:
+        self._are_summed = are_summed
+
+    def apply_gradients(self, pairs: Any, *, skip_gradients_aggregation: bool) -> None:
+        assert skip_gradients_aggregation == self._are_summed
+        self.gradients = [gradient for gradient, _ in pairs]
+
+
+def check(replicas: int, l2: float, how: str) -> None:
+    asked = arguments.parse(["--model", "cnn", "--l2", str(l2)], {}, Task())
     strategy = tf.distribute.MirroredStrategy(
         [f"CPU:{index}" for index in range(replicas)],
         # The default has groups of devices, which must not overlap within a process.
@@ -62,14 +71,12 @@ def check(replicas, l2, how) -> None:
     )
     tf_keras.utils.set_random_seed(1)
     state = State(strategy, asked, GLOBAL_BATCH)
+    state.optimizer = GradientRecorder(are_summed=False)
     dataset = inputs.training_dataset(strategy, digits, batches, global_batch=GLOBAL_BATCH, how=how)
 
     def of_replica(batch):
-        with tf.GradientTape() as tape:
-            part = state.objective(batch).part
-        gradients = tape.gradient(part, state.model.trainable_variables)
-        state.train_on(batch)
-        return [part, *gradients]
+        part = state.train_on(batch)
+        return [part, *state.optimizer.gradients]
 
     @tf.function
     def step(batch):
@@ -95,14 +102,6 @@ def check(replicas, l2, how) -> None:
     print(f"right with {replicas} replicas, l2 {l2}, {how}")
 
 
-class Kept:
-    """In an optimizer's place: keeps what it is given."""
-
-    def apply_gradients(self, pairs, *, skip_gradients_aggregation) -> None:
-        assert skip_gradients_aggregation, "they are summed already"
-        self.gradients = [gradient for gradient, _ in pairs]
-
-
 def check_float16() -> None:
     asked = arguments.parse(
         ["--strategy", "multi_worker_mirrored", "--reduce-as", "float16"], {}, Task()
@@ -112,7 +111,7 @@ def check_float16() -> None:
     )
     tf_keras.utils.set_random_seed(1)
     state = State(strategy, asked, GLOBAL_BATCH)
-    state.optimizer = Kept()
+    state.optimizer = GradientRecorder(are_summed=True)
     dataset = inputs.training_dataset(
         strategy, digits, batches, global_batch=GLOBAL_BATCH, how="from_function"
     )

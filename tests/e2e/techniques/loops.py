@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-sys.path[:0] = [os.getcwd(), str(Path(__file__).parents[1])]
+sys.path[:0] = [os.getcwd(), str(Path(__file__).parents[2])]
 DATA, RESULTS = sys.argv[1:]
 TOLERANCE = 1e-3
 """How far apart two runs may end, as a share of the way that they have gone together (lengths of
@@ -26,7 +26,7 @@ bit: 1e-6 of the way was measured, and more where a ReLU or a pooling near a tie
 
 import main  # noqa: E402
 import synthetic  # noqa: E402
-from job_harness import notified  # noqa: E402
+from harness.training import notified  # noqa: E402
 
 COMMON = ["--data-dir", DATA, "--steps-per-epoch", "8", "--model", "cnn"]
 COMMON += ["--l2", "0.001", "--learning-rate", "1e-4"]
@@ -199,7 +199,7 @@ for path, model, says in (
     assert code == 65, (path, said, errors)
     assert errors[-1].startswith("error: "), errors
     assert says in errors[-1], errors
-synthetic.load = lambda: synthetic.draw(10, 10)
+synthetic.load = lambda *_: synthetic.draw(10, 10, variants=1)
 code, _, errors = run("--data", "synthetic", "--evaluate", f"{RESULTS}/two-for", "--model", "cnn")
 assert code == 65
 assert "it was trained with --data mnist, not synthetic" in errors[-1], errors
@@ -249,7 +249,7 @@ def summaries(folder: Path):
     }
 
 
-trained, tested = summaries(f"{RESULTS}/logs/train"), summaries(f"{RESULTS}/logs/test")
+trained, tested = summaries(Path(RESULTS, "logs/train")), summaries(Path(RESULTS, "logs/test"))
 assert {key for key in trained if key[0] == "batch_loss"} == {("batch_loss", 1), ("batch_loss", 11)}
 for epoch, line in enumerate(reference, 1):
     _, accuracy, loss, test_accuracy = map(float, numbers(line))

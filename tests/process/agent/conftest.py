@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from harness.agents import (
     MakeHost,
     python38,
 )
+from harness.requirements import skip
 
 
 @pytest.fixture
@@ -51,8 +53,8 @@ def any_host(
     if request.param == "python 3.8":
         python = python38()
         if python is None:
-            pytest.skip("no python3.8 here")
-        monkeypatch.setattr(local.sys, "executable", python)
+            skip("there is no Python 3.8", "pyenv install 3.8")
+        monkeypatch.setattr(sys, "executable", python)
     host = make_host()
     monkeypatch.undo()
     return host

@@ -61,7 +61,7 @@ def test_a_log_that_cannot_be_opened_is_said(host: Host, tmp_path: Path) -> None
 def test_a_tasks_environment(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(os.environb, b"RAW", b"caf\xe9")  # type: ignore[misc]
+    monkeypatch.setitem(os.environb, b"RAW", b"caf\xe9")
     monkeypatch.setenv("TF_CONFIG", "from the shell")
     monkeypatch.setenv("DISTRUN_HOME", "/nowhere")
     monkeypatch.setenv("KEPT", "kept")

@@ -9,6 +9,8 @@ import time
 import psutil
 
 from distrun.agent import protocol
+from distrun.cli.cause_text import cause_text
+from distrun.supervisor.hosts.local import LocalReach
 from harness.agents import (
     TIMEOUT,
     Host,
@@ -56,7 +58,8 @@ def test_the_agents_death_ends_all_and_is_told(any_host: Host) -> None:
     os.kill(any_host.pid, signal.SIGKILL)
     wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
     assert any_host.expect_end() == 128 + signal.SIGKILL
-    assert any_host.link.death == "its agent was killed by SIGKILL"
+    death = LocalReach().loss(any_host.link, any_host.link.process.returncode)
+    assert cause_text(death) == "its agent was killed by SIGKILL"
 
 
 def test_the_guards_death_ends_all_and_the_agent(any_host: Host) -> None:

@@ -21,6 +21,7 @@ from harness.agents import (
     script,
 )
 from harness.processes import alive
+from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until
 
 
@@ -43,7 +44,7 @@ def test_logs_are_indexed_without_inotify_too(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     if subprocess.run(["unshare", "-Ur", "true"], check=False).returncode:
-        pytest.skip("user namespaces are not to be had here")
+        skip("user namespaces cannot be made here", AS_ROOT)
     isolated = local.isolated_python
     setting = f'echo 0 > /proc/sys/user/{limit} && exec "$@"'
     monkeypatch.setattr(

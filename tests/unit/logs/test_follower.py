@@ -9,6 +9,7 @@ import select
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -84,7 +85,9 @@ class TestFollower:
         assert b"".join(follower.finish()) == b""
 
     @pytest.mark.parametrize("last", [None, 0, 2])
-    def test_continues_where_the_tail_ended(self, job: Job, follow: Follow, last) -> None:
+    def test_continues_where_the_tail_ended(
+        self, job: Job, follow: Follow, last: int | None
+    ) -> None:
         job.write("worker:0", b"a\nb\nc\nunfin", at=1)
         job.write("worker:1", b"x", at=1)
         ends = line_ends(job.logs)
@@ -193,7 +196,7 @@ class TestFollower:
 
 class TestLines:
     @given(st.lists(st.binary(max_size=20)))
-    def test_whatever_the_chunks_the_lines_are_the_same(self, chunks) -> None:
+    def test_whatever_the_chunks_the_lines_are_the_same(self, chunks: list[bytes]) -> None:
         lines = Lines()
         out = b"".join(map(lines.feed, chunks)) + lines.flush()
         whole = b"".join(chunks)
@@ -236,7 +239,7 @@ class TestNothingLost:
     @FOLDERS
     @given(writes, st.data())
     def test_followed_in_any_chunks(
-        self, tmp_path_factory: pytest.TempPathFactory, written, data
+        self, tmp_path_factory: pytest.TempPathFactory, written: Any, data: st.DataObject
     ) -> None:
         written = [
             (t, re.sub(rb"[\r\x1b\x08\x0b-\x0f]", b"?", text), at) for t, text, at in written
@@ -265,7 +268,11 @@ class TestNothingLost:
     @FOLDERS
     @given(writes, st.integers(0, 20), st.none() | st.integers(-1, 31))
     def test_the_tail_is_the_end_of_the_whole(
-        self, tmp_path_factory: pytest.TempPathFactory, written, last, since
+        self,
+        tmp_path_factory: pytest.TempPathFactory,
+        written: Any,
+        last: int,
+        since: int | None,
     ) -> None:
         job = Job(tmp_path_factory.mktemp("job"))
         for task, text, at in sorted(written, key=lambda write: write[2]):
@@ -279,7 +286,7 @@ class TestNothingLost:
 
     @FOLDERS
     @given(st.binary())
-    def test_one_task_raw(self, tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    def test_one_task_raw(self, tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
         job = Job(tmp_path_factory.mktemp("job"), tasks=("worker:0",))
         job.write("worker:0", text)
         assert job.shown(replace(PLAIN, raw=True)) == text
@@ -287,7 +294,7 @@ class TestNothingLost:
     @FOLDERS
     @given(st.binary(), st.booleans())
     def test_whatever_is_written_the_cursor_stays(
-        self, tmp_path_factory: pytest.TempPathFactory, text: str, colour
+        self, tmp_path_factory: pytest.TempPathFactory, text: bytes, colour: bool
     ) -> None:
         job = Job(tmp_path_factory.mktemp("job"), tasks=("worker:0",))
         job.write("worker:0", text)

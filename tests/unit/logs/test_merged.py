@@ -8,6 +8,7 @@ import struct
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -86,7 +87,7 @@ class TestTerminal:
             (b"\x1b[31mred\x1b[0m\n", b"red"),
         ],
     )
-    def test_only_what_a_line_says_is_left(self, job: Job, written, seen) -> None:
+    def test_only_what_a_line_says_is_left(self, job: Job, written: Any, seen: Any) -> None:
         job.write("worker:0", written)
         assert job.shown() == b"worker:0 | " + seen + b"\n"
 
@@ -100,7 +101,7 @@ class TestTerminal:
             (b"\x1b[31m1%\r\x1b[32m2%\x1b[K\n", b"\x1b[32m2%\x1b[0m"),
         ],
     )
-    def test_colours_of_tasks_stay_on_their_line(self, job: Job, written, seen) -> None:
+    def test_colours_of_tasks_stay_on_their_line(self, job: Job, written: Any, seen: Any) -> None:
         job.write("worker:0", written + b"next\n")
         lines = job.shown(View(("other",), colour=True)).split(b"\n")
         assert lines == [b"worker:0 | " + seen, b"worker:0 | next", b""]
@@ -114,6 +115,19 @@ class TestTerminal:
         job.write("worker:0", b"no end", at=1)
         job.write("worker:1", b"next\r\n", at=2)
         assert job.shown(replace(PLAIN, raw=True)) == b"no end\nnext\r\n"
+
+
+def read_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is read from logs, from now on."""
+    sizes = []
+    whole = TaskLog.read
+
+    def read(log: TaskLog, at: int, size: int) -> bytes:
+        sizes.append(size)
+        return whole(log, at, size)
+
+    monkeypatch.setattr(TaskLog, "read", read)
+    return sizes
 
 
 class TestMerge:
@@ -149,7 +163,7 @@ class TestMerge:
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(st.binary(max_size=100))
     def test_a_damaged_index_loses_no_line(
-        self, tmp_path_factory: pytest.TempPathFactory, junk
+        self, tmp_path_factory: pytest.TempPathFactory, junk: bytes
     ) -> None:
         job = Job(tmp_path_factory.mktemp("job"))
         Path(job.logs[0].index_path).write_bytes(junk)
@@ -177,7 +191,7 @@ class TestMerge:
 
 class TestSelection:
     @pytest.fixture
-    def spread(self, job: Job):
+    def spread(self, job: Job) -> Any:
         """Lines 0 to 39999, a tenth of a second each, in turn by three tasks."""
         for number in range(300):
             text = b"".join(b"%05d\n" % i for i in range(number * 100, number * 100 + 100))
@@ -188,13 +202,13 @@ class TestSelection:
         return [int(line.partition(b"| ")[2]) for line in shown.splitlines()]
 
     @pytest.mark.parametrize("last", [0, 1, 10, 99, 100, 101, 250, 12345, 30000, 99999])
-    def test_the_last_lines_over_all_tasks(self, spread, last) -> None:
+    def test_the_last_lines_over_all_tasks(self, spread: Any, last: int) -> None:
         assert (
             self.numbers(spread.shown(last=last)) == list(range(30000))[30000 - min(last, 30000) :]
         )
 
     @pytest.mark.parametrize("last", [1, 3, 17])
-    def test_the_last_lines_that_match(self, spread, last) -> None:
+    def test_the_last_lines_that_match(self, spread: Any, last: int) -> None:
         view = replace(PLAIN, grep=re.compile(rb"^\d*0{3}$"))
         assert self.numbers(spread.shown(view, last=last)) == list(range(0, 30000, 1000))[-last:]
 
@@ -206,30 +220,22 @@ class TestSelection:
         self, job: Job, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job.write("worker:0", b"0123456789abcde\n" * 500_000, at=1)
-        read = []
-        whole = TaskLog.read
-        monkeypatch.setattr(
-            TaskLog, "read", lambda log, at, size: read.append(size) or whole(log, at, size)
-        )
+        read = read_sizes(monkeypatch)
         assert job.shown(last=10).count(b"\n") == 10
         assert sum(read) < 300_000
 
     def test_paging_begins_at_once(self, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
         job.write("worker:0", b"0123456789abcde\n" * 500_000, at=1)
-        read = []
-        whole = TaskLog.read
-        monkeypatch.setattr(
-            TaskLog, "read", lambda log, at, size: read.append(size) or whole(log, at, size)
-        )
+        read = read_sizes(monkeypatch)
         assert next(merged(job.logs, PLAIN))
         assert sum(read) < 300_000
 
-    def test_since(self, spread) -> None:
+    def test_since(self, spread: Any) -> None:
         assert self.numbers(spread.shown(since=T0 + 20)) == list(range(20000, 30000))
         assert spread.shown(since=T0 + 999) == b""
         assert len(spread.shown(since=T0 - 999).splitlines()) == 30000
 
-    def test_since_and_last(self, spread) -> None:
+    def test_since_and_last(self, spread: Any) -> None:
         assert self.numbers(spread.shown(since=T0 + 29.9, last=300)) == list(range(29900, 30000))
         assert self.numbers(spread.shown(since=T0 + 20, last=3)) == [29997, 29998, 29999]
 

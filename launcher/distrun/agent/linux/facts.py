@@ -19,6 +19,7 @@ class HostFacts(Struct):
     python: str
     cores: float
     gpus: List[int]
+    pid_namespace: str
     environ: Dict[str, str]
 
 
@@ -29,8 +30,21 @@ def read(variables: Sequence[str] = ()) -> HostFacts:
         python=".".join(str(part) for part in sys.version_info[:3]),
         cores=usable_cores(),
         gpus=gpus(),
+        pid_namespace=pid_namespace(),
         environ={name: os.environ[name] for name in variables if name in os.environ},
     )
+
+
+def pid_namespace() -> str:
+    """Identifies the processes that share this one's process ids; empty if unknown.
+
+    It consists of the kernel's boot id and the namespace, see pid_namespaces(7).
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return "{} {}".format(file.read().strip(), os.readlink("/proc/self/ns/pid"))
+    except OSError:
+        return ""
 
 
 def usable_cores() -> float:

@@ -8,7 +8,6 @@ for a job on one machine needs neither.
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.agent.protocol.constants import (
-    EXIT_NO_AGENT,
     KILL_GRACE,
     LOG_OVERHEAD,
     PROTOCOL,
@@ -55,7 +54,6 @@ from distrun.agent.protocol.messages import (
 )
 
 __all__ = [
-    "EXIT_NO_AGENT",
     "KILL_GRACE",
     "LOG_OVERHEAD",
     "PROTOCOL",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from enum import Enum
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from distrun.agent.structs import Struct
 
@@ -83,12 +83,154 @@ class Code(str, Enum):
     # Decided by the plan.
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
+    # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
+    # what ssh and the login printed, and `status` or `signal` how ssh ended.
+    SSH_NOT_STARTED = "ssh_not_started"  # errno
+    SSH_OPTION_REFUSED = "ssh_option_refused"
+    SSH_CONFIGURATION_REFUSED = "ssh_configuration_refused"
+    HOST_KEY_CHANGED = "host_key_changed"  # and the command that forgets the old key
+    HOST_KEY_UNKNOWN = "host_key_unknown"
+    LOGIN_REFUSED = "login_refused"
+    SSH_NAME_NOT_RESOLVED = "ssh_name_not_resolved"
+    SSH_PORT_CLOSED = "ssh_port_closed"
+    SSH_NO_ROUTE = "ssh_no_route"
+    NO_COMMON_ALGORITHM = "no_common_algorithm"
+    BANNER_MISSING = "banner_missing"
+    SSH_TIMED_OUT = "ssh_timed_out"
+    CLOSED_BY_SSHD = "closed_by_sshd"
+    CLOSED_BY_PROXY = "closed_by_proxy"
+    JUMP_HOST_FAILED = "jump_host_failed"  # name: the jump host, if known; within: why
+    SSH_FAILED = "ssh_failed"
+    LOGIN_TIMED_OUT = "login_timed_out"  # seconds
+    PYTHON_MISSING = "python_missing"
+    PYTHON_TOO_OLD = "python_too_old"  # name: its version, if known
+    PYTHON_NOT_EXECUTABLE = "python_not_executable"
+    ACCOUNT_RUNS_NO_COMMANDS = "account_runs_no_commands"
+    INPUT_TAKEN_BY_LOGIN = "input_taken_by_login"
+    REMOTE_DISK_FULL = "remote_disk_full"
+    AGENT_NOT_STARTED = "agent_not_started"
+    AGENT_NOT_CONFIGURED = "agent_not_configured"  # name: what moves its folder; within: why
+    HOST_UNUSABLE = "host_unusable"  # host; within: why
+    HOSTS_UNUSABLE = "hosts_unusable"  # count: of all hosts; within: a HOST_UNUSABLE each
+
+    # The link to an agent was lost, or the agent ended.
+    AGENT_EXITED = "agent_exited"  # status or signal, text
+    AGENT_SHUT_DOWN = "agent_shut_down"
+    AGENT_NOT_NEEDED = "agent_not_needed"
+    AGENT_GONE = "agent_gone"  # within: why the link was lost, if known
+    AGENT_ABANDONED = "agent_abandoned"  # pid: the agent's, if known
+    SSH_ENDED = "ssh_ended"  # status or signal, text
+    SSH_NOT_ANSWERED = "ssh_not_answered"
+    SSH_NOT_ENDED = "ssh_not_ended"
+    HEARTBEAT_MISSING = "heartbeat_missing"
+    HOST_SILENT_TOO_LONG = "host_silent_too_long"  # seconds; within: as of AGENT_GONE
+
+    # The logs of a host are not all here.
+    LOG_PART_MISSING = "log_part_missing"  # path
+    LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
+    LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
+
+    # Hosts cannot have the program's files.
+    FILES_REFUSED = "files_refused"  # host, name: the variable that moves its copy; within: why
+
+    # Hosts cannot be prepared for a job, or the job cannot go on.
+    FILES_REFUSED_BY_HOSTS = "files_refused_by_hosts"  # within: a FILES_REFUSED each
+    ONE_MACHINE_TWICE = "one_machine_twice"  # host, name: the same machine's other name, port
+    PORTS_REFUSED = "ports_refused"  # host; within: a cause for each port
+    HOST_NOT_PREPARED = "host_not_prepared"  # host; within: why
+    NO_HOST_ANSWERED = "no_host_answered"
+    SEVERAL = "several"  # count: of all hosts; within: a cause for each that failed
+    SPEC_INVALID = "spec_invalid"  # text: the problem, name: what to do
+    PREFLIGHT_FAILED = "preflight_failed"  # text: the first failure, count: of all
+    PLAN_NOT_WRITTEN = "plan_not_written"  # path, errno
+    RECORD_NOT_WRITTEN = "record_not_written"  # path, errno, name: the variable that moves it
+    JOB_FOLDER_NOT_CREATED = "job_folder_not_created"  # path, errno
+
+    # TensorBoard ended, or was not started.
+    TENSORBOARD_WITHOUT_HOST = "tensorboard_without_host"
+    TENSORBOARD_NOT_STARTED = "tensorboard_not_started"  # errno, or within: why
+    TENSORBOARD_EXITED = "tensorboard_exited"  # status or signal, path: its log
+
+    # Somebody asked for the job's end.
+    STOPPED_BY_COMMAND = "stopped_by_command"  # name: the command
+    LAUNCH_SIGNALLED = "launch_signalled"  # signal
+    OUTPUT_READER_GONE = "output_reader_gone"
+    SUPERVISOR_SIGNALLED = "supervisor_signalled"  # signal
+    LAUNCH_COMMAND_DIED = "launch_command_died"
+
+    # How a task ended. Without `task` these stand as evidence, which names the task already.
+    TASK_EXITED = "task_exited"  # task, status
+    TASK_KILLED = "task_killed"  # task, signal
+    TASK_EXITED_EARLY = "task_exited_early"  # task: a server, which exited 0 before the chief
+    TASK_NOT_STARTED = "task_not_started"  # task, within: why
+    TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, within: why the host was lost
+    LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
+    EXITED_AS_SIGNALLED = "exited_as_signalled"  # status, signal: a shell says so of its child
+
+    # What became of a job or a host.
+    JOB_SUCCEEDED = "job_succeeded"
+    JOB_STOPPED = "job_stopped"  # within: who or what stopped it
+    RESTARTS_USED_UP = "restarts_used_up"  # count, within: the failure after them
+    RESTART_EXCLUDED = "restart_excluded"  # within: the failure; `restart.never_on` has its code
+    RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
+    HOST_LOST = "host_lost"  # host, within: why
+    HOST_FAILED = "host_failed"  # host, within: why
+    START_TIMED_OUT = "start_timed_out"  # seconds, tasks: those still starting; none: the hosts
+    RUN_TIMED_OUT = "run_timed_out"  # seconds
+    STALLED = "stalled"  # seconds
+
+    # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
+    # place in the user's program, as `train.py:6 in main`.
+    COLLECTIVES_LATE = "collectives_late"  # text, name
+    KERAS_3_USED = "keras_3_used"  # text, name
+    TF_CONFIG_MISMATCH = "tf_config_mismatch"  # text, name
+    TF_CONFIG_REFUSED = "tf_config_refused"  # text, name
+    MODULE_NOT_RUNNABLE = "module_not_runnable"  # text, name
+    MODULE_NOT_IMPORTED = "module_not_imported"  # text, name
+    LIBRARY_NOT_LOADED = "library_not_loaded"  # text, name
+    SCRIPT_NOT_FOUND = "script_not_found"  # text, name
+    ARGUMENTS_REFUSED = "arguments_refused"  # text, name
+    PERMISSION_REFUSED = "permission_refused"  # text, name
+    GPU_MEMORY_EXHAUSTED = "gpu_memory_exhausted"  # text, name
+    MEMORY_EXHAUSTED = "memory_exhausted"  # text, name
+    DISK_EXHAUSTED = "disk_exhausted"  # text, name
+    PORT_IN_USE = "port_in_use"  # text, name
+    OWN_PORT_IN_USE = "own_port_in_use"  # text, name, port: the one held for the task
+    SOME_PORT_IN_USE = "some_port_in_use"  # text, name, port: the task's; it may be another
+    DATA_EXHAUSTED = "data_exhausted"  # text, name
+    VALUES_NOT_FINITE = "values_not_finite"  # text, name
+    PROXY_ANSWERED = "proxy_answered"  # text, name
+    PEERS_LOST = "peers_lost"  # text
+    EXCEPTION_RAISED = "exception_raised"  # text, name
+    INTERRUPTED = "interrupted"
+    KILLED_FOR_MEMORY = "killed_for_memory"  # host
+    KILLED_FROM_OUTSIDE = "killed_from_outside"  # signal, status: where a shell reports it
+    PREEMPTED = "preempted"  # signal or status
+    CRASHED = "crashed"  # signal or status; text or name
+    SHELL_FAILED = "shell_failed"  # status: 126 or 127
+    EXITED_BY_ITSELF = "exited_by_itself"  # status
+    EXITED_WHILE_NEEDED = "exited_while_needed"
+    SUSPENDED = "suspended"
+    NOT_ANSWERING = "not_answering"
+    SERVED_ELSEWHERE = "served_elsewhere"  # text: the address; name: the one in the plan
+    WAITED_FOR_OTHERS = "waited_for_others"  # text: for how many; count: how many there are
+    BEHIND_PROXY = "behind_proxy"  # within: the variable
+    RECORD_REMOVED = "record_removed"  # task, within: why it could not be started
+    JOB_DID_NOT_START = "job_did_not_start"  # seconds
+    JOB_DID_NOT_END = "job_did_not_end"  # seconds
+    JOB_DISK_FULL = "job_disk_full"  # name: the variable of its folder; host, within
+    NO_OUTPUT = "no_output"
+    VERDICT_MISSING = "verdict_missing"  # within: how the job ended
+
+    UNCODED = "uncoded"  # text: words from a record of an earlier version
+
 
 class Cause(Struct):
     """A code with its parameters; those that a code does not come with are empty.
 
     Attributes:
         task: the task it is about, as `worker:0`.
+        tasks: the tasks it is about, where they are several.
         host: the host's name in the spec.
         path: a file or folder.
         name: a program, variable or the like.
@@ -100,6 +242,7 @@ class Cause(Struct):
         seconds: a length of time.
         count: how many.
         total: of how many.
+        commands: commands to try, as a shell takes them.
         text: foreign words, such as what ssh said; never distrun's own.
         within: what led to this, one cause for each.
     """
@@ -117,7 +260,9 @@ class Cause(Struct):
     seconds: float = 0.0
     count: int = 0
     total: int = 0
+    commands: Tuple[str, ...] = ()
     text: str = ""
+    tasks: Tuple[str, ...] = ()
     within: "Tuple[Cause, ...]" = ()
 
     @property
@@ -134,15 +279,25 @@ class Cause(Struct):
             if name == "within":
                 if value:
                     fields[name] = [each.to_json() for each in value]
+            elif name == "tasks":
+                if value:
+                    fields[name] = list(value)
             elif name != "code" and value not in ("", None) and (name == "status" or value):
                 fields[name] = value
         return fields
 
     @classmethod
-    def from_json(cls, fields: Dict[str, Any]) -> "Cause":
-        """The inverse. Raises ValueError, KeyError or TypeError where it is none."""
+    def from_json(cls, fields: Union[str, Dict[str, Any]]) -> "Cause":
+        """The inverse. Raises ValueError, KeyError or TypeError if it is not a cause.
+
+        Records of earlier versions have text instead.
+        """
+        if isinstance(fields, str):
+            return cls(Code.UNCODED, text=fields)
         known = {name: fields[name] for name in cls._fields if name in fields}
         known["code"] = Code(known["code"])
+        known["commands"] = tuple(known.get("commands", ()))
+        known["tasks"] = tuple(known.get("tasks", ()))
         known["within"] = tuple(cls.from_json(each) for each in known.get("within", ()))
         return cls(**known)
 

@@ -8,8 +8,6 @@ PROTOCOL = 1
 KILL_GRACE = 1.0
 """Seconds from SIGTERM to SIGKILL where nobody set a grace: after a failure in a group, after
 success, after the death of launch, supervisor or agent, and for what an ended task has left."""
-EXIT_NO_AGENT = 66
-"""The exit code of a reattachment: the agent is gone, and so is everything that it had started."""
 UNSENT_REPORTS = "unsent-reports.jsonl"
 """A file beside the logs: the reports of an agent whose supervisor was gone."""
 LOG_OVERHEAD = 256

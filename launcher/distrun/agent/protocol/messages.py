@@ -184,6 +184,8 @@ class Hello(Report):
     token: str = ""
     """Names this agent to :mod:`distrun.agent.reattach`; empty where its link cannot come back."""
     folder: str = ""
+    pid_namespace: str = ""
+    """Where the host's process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     files: str = ""
     """Where a copy of the program's files will be, once it has been sent."""
 
@@ -322,9 +324,10 @@ class Detach(Request):
 
 
 class StopJob(Request):
-    """Stop the job: `reason` names the command or signal. `grace` None is the spec's."""
+    """Stop the job: `cause` names the command or signal. `grace` None is the spec's."""
 
-    reason: str
+    parts: ClassVar = (("cause", Cause.from_json),)
+    cause: Cause
     signal: int
     grace: Optional[float]
     exit_code: int
@@ -348,8 +351,8 @@ class WatchStarted(Notice):
 
 
 class Refused(Notice):
-    """The job could not be made. `exit_code` is distrun's own."""
+    """The job could not be created. `exit_code` is distrun's own."""
 
-    message: str
-    hint: Optional[str]
+    parts: ClassVar = (("cause", Cause.from_json),)
+    cause: Cause
     exit_code: int

@@ -1,4 +1,4 @@
-"""By which address the other hosts reach each host, where the spec does not say."""
+"""The addresses by which hosts reach each other, where the spec gives none."""
 
 from __future__ import annotations
 
@@ -8,62 +8,50 @@ from typing import TYPE_CHECKING
 from distrun.spec.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection
 
     from distrun.agent.protocol import Hello
 
 _ANY_PORT = 9  # nothing is ever sent to it
 _FAR_AWAY = ("192.0.2.1", "2001:db8::1")
-"""Addresses that are nobody's (RFC 5737, RFC 3849): the way to them is the default route."""
+"""Addresses that belong to nobody (RFC 5737, RFC 3849): the default route leads to them."""
 
 
-def addresses(hellos: Mapping[str, Hello], remote: set[str]) -> dict[str, str | None]:
-    """What to dial for each host; None: its name.
+def login_address(hello: Hello, hellos: Collection[Hello]) -> str | None:
+    """Return the address of a host that a login came to; None: its name in the spec.
 
-    A host that ssh was used for is dialled where ssh came to, which behind a jump host is still
-    its own address; where that tells nothing, as at a tunnel's end or behind a pipe, by what the
-    host calls itself. This machine is dialled where those hosts see it, if it has that address, or
-    else at the end of its way to them, or to the world. A job on one machine stays on localhost.
-
-    Args:
-        hellos: what the hosts said, by name.
-        remote: the names of those that are reached by ssh.
+    It is the address at which the login arrived, which is the host's own even behind a jump host.
+    At the end of a tunnel or a pipe that says nothing; then it is the host's own name.
     """
     if len(hellos) == 1:
-        return {
-            name: hello.address or "localhost" if name in remote else None
-            for name, hello in hellos.items()
-        }
-    others = [hellos[name] for name in hellos if name in remote]
-    here = _own_address([hello for hello in others if _is_told(hello)])
-    found: dict[str, str | None] = {}
-    for name, hello in hellos.items():
-        if name not in remote:
-            found[name] = here
-        elif _is_told(hello):
-            found[name] = hello.address
-        elif is_loopback(hello.address) and hello.hostname == socket.gethostname():
-            found[name] = here  # another name of this machine
-        else:
-            found[name] = _unless_loopback(hello.hostname)
-    return found
+        return hello.address or "localhost"
+    if _is_reachable(hello):
+        return hello.address
+    if is_loopback(hello.address) and hello.hostname == socket.gethostname():
+        return own_address(hellos)  # another name of this machine
+    return _unless_loopback(hello.hostname)
 
 
-def _is_told(hello: Hello) -> bool:
-    """Whether ssh came to an address by which others may, too."""
-    return bool(hello.address) and not is_loopback(hello.address)
+def own_address(hellos: Collection[Hello]) -> str | None:
+    """Return this machine's address as other hosts reach it; None if there is none.
 
-
-def _own_address(others: list[Hello]) -> str | None:
-    """This machine's address as others reach it."""
+    It is the address that a host saw the login come from, if this machine has it. Otherwise it is
+    the one from which this machine would write to that host, or else to the world.
+    """
+    others = [hello for hello in hellos if _is_reachable(hello)]
     for hello in others:
         if hello.seen_from and _is_own(hello.seen_from):
             return hello.seen_from
     for address in (*(hello.address for hello in others), *_FAR_AWAY):
-        way = _way_to(address)
-        if way is not None:
-            return way
+        source = _source_address(address)
+        if source is not None:
+            return source
     return _unless_loopback(socket.gethostname())
+
+
+def _is_reachable(hello: Hello) -> bool:
+    """Whether the login came to an address at which others may reach the host, too."""
+    return bool(hello.address) and not is_loopback(hello.address)
 
 
 def _unless_loopback(name: str) -> str | None:
@@ -77,19 +65,19 @@ def _family(address: str) -> socket.AddressFamily:
 def _is_own(address: str) -> bool:
     """Whether this machine has that address: only then can it be bound."""
     try:
-        with socket.socket(_family(address), socket.SOCK_DGRAM) as trial:
-            trial.bind((address, 0))
+        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
     except OSError:
         return False
     return not is_loopback(address)
 
 
-def _way_to(address: str) -> str | None:
-    """The address that this machine would write to that one from."""
+def _source_address(address: str) -> str | None:
+    """The address from which this machine would write to that one."""
     try:
-        with socket.socket(_family(address), socket.SOCK_DGRAM) as trial:
-            trial.connect((address, _ANY_PORT))
-            name: str = trial.getsockname()[0]
+        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+            probe.connect((address, _ANY_PORT))
+            name: str = probe.getsockname()[0]
     except OSError:
         return None
     return _unless_loopback(name)

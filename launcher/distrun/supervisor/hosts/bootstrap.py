@@ -1,32 +1,37 @@
-"""The agent as bytes that go down ssh's standard input to a host that has only a python3.
+"""The agent as bytes for the standard input of a login on a host that has only a python3.
 
-The command on the host is one line that reads one line, a program, from standard input; that
-reads the agent's modules behind it, exactly so many bytes, and the link begins. Each module goes
-as its source, and compiled as well, for hosts with the same Python as this one: compiling takes
-them longer than everything else they do to start. What a host has no use for stays here:
-docstrings, comments, annotations of functions, and in what lines were columns. Code is made a
-quarter smaller by bzip2 than by zlib; a Python without it takes the source.
+The command on the host reads one line, a program, from standard input. That program reads the
+agent's modules, whose size it knows, and runs them; the link begins behind them. Each module is
+sent as source, and also compiled for hosts with the same version of Python as this one, because
+compiling would take most of an agent's start. Docstrings, comments, annotations of functions and
+column numbers are not sent. bzip2 makes the compiled code a quarter smaller than zlib does; a
+Python without bzip2 uses the source.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import marshal
+import tokenize
 import zlib
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import EXIT_NO_AGENT
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
 
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
-"""Means the same to sh, csh and fish; with `exec` no shell stays in between."""
+"""It means the same to sh, csh and fish; `exec` leaves no shell in between."""
 EXIT_TOO_OLD = 67
+TOO_OLD = "distrun: its python3 is"
+"""Printed before the version where that is too old for the agent."""
+EXIT_NO_AGENT = 66
+NO_AGENT = "distrun: its agent is gone"
+"""Printed where a reconnected link finds neither the agent nor anything that it had started."""
 _OLDEST = (3, 8)
 _WITHOUT_DOCSTRINGS = 2
 _SOURCES = Path(__file__).parents[3]
@@ -36,7 +41,7 @@ _REATTACH = ("distrun", "distrun.agent", "distrun.agent.reattach")
 _FIRST = """\
 import os, sys
 if sys.version_info < {oldest!r}:
-    sys.stderr.write("distrun: its python3 is %d.%d\\n" % tuple(sys.version_info[:2]))
+    sys.stderr.write("{words} %d.%d\\n" % tuple(sys.version_info[:2]))
     sys.stderr.flush()
     os._exit({too_old})
 block = b""
@@ -80,22 +85,20 @@ del block, inflate
 """
 
 
-def agent(mark: bytes) -> bytes:
-    """What starts an agent that says `mark` before all else."""
+def start_agent(mark: bytes) -> bytes:
+    """Return the input that starts an agent, which writes `mark` before its first message."""
     start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
     return _bootstrap(_agent_modules(), start)
 
 
-def knock(mark: bytes, token: str) -> bytes:
-    """What hands a new ssh over to the running agent with that token."""
-    return _bootstrap(
-        _REATTACH,
-        f"from distrun.agent.reattach import main\nmain({mark!r}, {token!r}, {EXIT_NO_AGENT})\n",
-    )
+def reattach(mark: bytes, token: str) -> bytes:
+    """Return the input that passes a new connection to the running agent with that token."""
+    arguments = ", ".join(map(repr, (mark, token, NO_AGENT, EXIT_NO_AGENT)))
+    return _bootstrap(_REATTACH, f"from distrun.agent.reattach import main\nmain({arguments})\n")
 
 
 def _agent_modules() -> tuple[str, ...]:
-    """The dotted names of all that the agent is made of, packages included."""
+    """The dotted names of the agent's modules, packages included."""
     found = {"distrun"}
     for path in (_SOURCES / "distrun" / "agent").rglob("*.py"):
         parts = path.relative_to(_SOURCES).with_suffix("").parts
@@ -104,20 +107,20 @@ def _agent_modules() -> tuple[str, ...]:
 
 
 def _file_of(name: str) -> tuple[Path, bool]:
-    """A module's file, and whether it is a package."""
+    """A module's file, and whether the module is a package."""
     path = _SOURCES.joinpath(*name.split("."))
     return (path / "__init__.py", True) if path.is_dir() else (path.with_suffix(".py"), False)
 
 
 def _bootstrap(names: tuple[str, ...], start: str) -> bytes:
     block = zlib.compress((_SECOND + start).encode("ascii")) + _modules(names)
-    first = _FIRST.format(oldest=_OLDEST, too_old=EXIT_TOO_OLD, size=len(block))
+    first = _FIRST.format(oldest=_OLDEST, words=TOO_OLD, too_old=EXIT_TOO_OLD, size=len(block))
     return f"exec({first!r})\n".encode("ascii") + block
 
 
 @lru_cache(maxsize=2)
 def _modules(names: tuple[str, ...]) -> bytes:
-    """Which Python the code is for, the packages, the modules' sources by name, and their code."""
+    """The version of the compiled code, the packages, the sources by name, and the code."""
     sources: dict[str, bytes] = {}
     codes: dict[str, CodeType] = {}
     packages: list[str] = []
@@ -125,20 +128,20 @@ def _modules(names: tuple[str, ...]) -> bytes:
         path, is_package = _file_of(name)
         if is_package:
             packages.append(name)
-        # What users import of distrun is not the agent's.
+        # The agent needs nothing that users import from the top package.
         text = "" if name == "distrun" else path.read_text()
         tree = ast.parse(text)
-        sources[name] = _shortened(text, tree)
-        _forget_annotations(tree)
-        _forget_columns(tree)
+        sources[name] = _shorten(text, tree)
+        _drop_annotations(tree)
+        _drop_columns(tree)
         codes[name] = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
-    # Version 2 of the format has what every Python reads; the code in it is bytes here. What many
-    # modules have, names above all, stands once in those.
-    return zlib.compress(marshal.dumps((MAGIC_NUMBER, packages, sources, _packed(codes)), 2))
+    # Every Python reads version 2 of the format. The code is bytes in it, marshalled as one
+    # object so that names that many modules use are stored once.
+    return zlib.compress(marshal.dumps((MAGIC_NUMBER, packages, sources, _compress(codes)), 2))
 
 
-def _packed(codes: dict[str, CodeType]) -> bytes:
-    """Nothing where this Python was built without bzip2."""
+def _compress(codes: dict[str, CodeType]) -> bytes:
+    """The code compressed; empty if this Python was built without bzip2."""
     try:
         import bz2
     except ImportError:
@@ -146,15 +149,15 @@ def _packed(codes: dict[str, CodeType]) -> bytes:
     return bz2.compress(marshal.dumps(codes))
 
 
-def _forget_columns(tree: ast.Module) -> None:
-    """Tracebacks from other hosts tell lines; the columns would take a third of all bytes."""
+def _drop_columns(tree: ast.Module) -> None:
+    """Tracebacks from other hosts show lines only: columns would take a third of all bytes."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.stmt, ast.expr)):
             node.end_lineno = node.lineno
             node.col_offset = node.end_col_offset = 0
 
 
-def _forget_annotations(tree: ast.Module) -> None:
+def _drop_annotations(tree: ast.Module) -> None:
     for function in _functions(tree):
         function.returns = None
         for each in _annotated(function):
@@ -162,7 +165,7 @@ def _forget_annotations(tree: ast.Module) -> None:
 
 
 def _statements(tree: ast.Module) -> list[ast.stmt]:
-    """Those of the module, and of the classes and functions in it."""
+    """The statements of the module, and of the classes and functions in it."""
     found = list(tree.body)
     for node in found:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
@@ -180,9 +183,19 @@ def _annotated(function: ast.FunctionDef) -> list[ast.arg]:
     return [each for each in every if each is not None and each.annotation is not None]
 
 
-def _shortened(source: str, tree: ast.Module) -> bytes:
-    """The same program with its lines where they were: tracebacks tell the right ones."""
+def _shorten(source: str, tree: ast.Module) -> bytes:
+    """The same program without comments, docstrings and blocks for type checkers.
+
+    Every line keeps its number; the blocks are removed from `tree` as well.
+    """
     lines = source.encode().split(b"\n")
+    for row, begin in _comments(source):
+        lines[row - 1] = lines[row - 1][:begin].rstrip()
+    for block in _for_type_checkers(tree):
+        first, last = block.body[0].lineno - 1, block.body[-1].end_lineno or 0
+        lines[first] = b" " * block.body[0].col_offset + b"pass"
+        lines[first + 1 : last] = [b""] * (last - first - 1)
+        block.body = [ast.copy_location(ast.Pass(), block.body[0])]
     for node in _statements(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             first, last = node.lineno - 1, node.end_lineno or node.lineno
@@ -191,11 +204,24 @@ def _shortened(source: str, tree: ast.Module) -> bytes:
     for row, begin, end in sorted(_annotations(tree), reverse=True):
         line = lines[row - 1]
         lines[row - 1] = line[:begin].rstrip(b" :->") + line[end:]
-    return b"\n".join(b"" if line.lstrip().startswith(b"#") else line for line in lines)
+    return b"\n".join(lines)
+
+
+def _for_type_checkers(tree: ast.Module) -> list[ast.If]:
+    found = [node for node in tree.body if isinstance(node, ast.If)]
+    return [node for node in found if ast.unparse(node.test) == "TYPE_CHECKING"]
+
+
+def _comments(source: str) -> Iterator[tuple[int, int]]:
+    """Row and first byte of each comment."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            yield row, len(token.line[:column].encode())
 
 
 def _annotations(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
-    """Row, begin and end of those of functions, as bytes; not those of several rows."""
+    """Row, start and end (in bytes) of each function annotation that fits on one row."""
     for function in _functions(tree):
         found = [function.returns, *(each.annotation for each in _annotated(function))]
         for each in found:

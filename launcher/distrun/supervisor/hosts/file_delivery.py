@@ -1,92 +1,174 @@
-"""The program's files on their way to the other hosts: who has them, and who cannot."""
+"""Sends the program's files to the hosts that lack them."""
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from distrun import events
-from distrun.agent.protocol import file_messages
-from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.errors import HostError
-from distrun.supervisor.hosts.file_sender import Sender, listed
+from distrun.agent.protocol import Cause, Code, file_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from distrun.agent.protocol import Cause, Order, Report
+    from distrun.agent.protocol import Order, Report
+    from distrun.agent.protocol.channel import Channel
     from distrun.sync.manifest import Manifest
 
-_TELL_SECONDS = 0.2
+_CHUNK = 64 * 1024
+_WINDOW = 512 * 1024
+"""Bytes that may be in flight: other messages wait for no more than these."""
+_OVERHEAD = 4 * 1024
+"""Bytes that each part counts for beyond its own, because a host needs longer to create a small
+file than to receive it, and other messages wait for that as well."""
+_ENTRIES_PER_PART = 1000
+_PROGRESS_SECONDS = 0.2
 
 
-class Delivery:
-    """Sends one manifest to each of some hosts.
+def list_parts(manifest: Manifest) -> Iterator[file_messages.FileList]:
+    """Return the list of files as messages that are small enough to delay no other message."""
+    files: list[list[Any]] = [
+        [each.path, each.mode, each.size, each.digest] for each in manifest.files
+    ]
+    for start in range(0, len(files), _ENTRIES_PER_PART):
+        part = files[start : start + _ENTRIES_PER_PART]
+        yield file_messages.FileList(part, [], [], last=False)
+    links = [[each.path, each.target] for each in manifest.links]
+    for start in range(0, len(links), _ENTRIES_PER_PART):
+        yield file_messages.FileList([], links[start : start + _ENTRIES_PER_PART], [], last=False)
+    for start in range(0, len(manifest.folders), _ENTRIES_PER_PART):
+        folders = list(manifest.folders[start : start + _ENTRIES_PER_PART])
+        yield file_messages.FileList([], [], folders, last=False)
+    yield file_messages.FileList([], [], [], last=True)
+
+
+class FileSender:
+    """Sends one host the files that it lacks. It reads them in chunks as it goes."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._numbers: deque[int] = deque()
+        self._offset = 0
+        self._in_flight = 0
+        self.files = 0
+        """How many files the host lacked at first."""
+        self.size: int | None = None
+        """Their bytes; None before the host has answered."""
+        self.received = 0
+        """How many of those bytes the host has."""
+        self.failure: Cause | None = None
+        """Why a file cannot be sent."""
+
+    def resume(self, wanted: file_messages.FilesRequested) -> None:
+        """Send these from now on."""
+        self._numbers = deque(wanted.numbers)
+        self._offset = wanted.offset
+        self._in_flight = 0
+        left = sum(self._manifest.files[number].size for number in wanted.numbers) - wanted.offset
+        if self.size is None:
+            self.size, self.files = left, len(wanted.numbers)
+        self.received = self.size - left
+
+    def pause(self) -> None:
+        """Send nothing until the host says again what it lacks."""
+        self._numbers.clear()
+
+    def record_received(self, count: int) -> None:
+        """Note that a part of so many bytes has arrived."""
+        self._in_flight = max(0, self._in_flight - count - _OVERHEAD)
+        self.received += count
+
+    def send(self, channel: Channel[Report, Order]) -> None:
+        """Send as much as the window and the link take now."""
+        while self._numbers and self._in_flight < _WINDOW and not channel.pending:
+            if channel.broken or self.failure is not None:
+                return
+            number = self._numbers[0]
+            size = self._manifest.files[number].size
+            chunk = self._read(number, size)
+            if not chunk:
+                return
+            channel.send(file_messages.FileData(number, self._offset, chunk))
+            self._in_flight += len(chunk) + _OVERHEAD
+            self._offset += len(chunk)
+            if self._offset >= size:
+                self._numbers.popleft()
+                self._offset = 0
+
+    def _read(self, number: int, size: int) -> bytes:
+        name = self._manifest.files[number].path
+        path = os.path.join(self._manifest.base, name).encode("utf-8", "surrogateescape")
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                chunk = os.pread(descriptor, min(_CHUNK, size - self._offset), self._offset)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self.failure = Cause(Code.FILE_NOT_READ, path=name, errno=error.errno or 0)
+            return b""
+        if not chunk:
+            self.failure = Cause(Code.FILE_TRUNCATED, path=name)
+        return chunk
+
+
+class FileDelivery:
+    """Brings one manifest to all hosts that need it.
 
     Args:
         hosts: those that need the files.
-        send: begins to send to one of them, see :meth:`.pool.Hosts.deliver`.
-        emit: told of what goes into the record.
-        tell: told how far it has come, now and then.
+        send_list: sends a host the list, then what it lacks, see :meth:`.pool.HostPool.deliver`.
+        emit: called with the events for the record.
+        show_progress: called now and then.
     """
 
     def __init__(
         self,
         manifest: Manifest,
         hosts: Iterable[str],
-        send: Callable[[str, Sender, list[Order]], None],
+        send_list: Callable[[str, FileSender, list[Order]], None],
         emit: Callable[[events.Event], None],
-        tell: Callable[[file_messages.TransferProgress], None],
+        show_progress: Callable[[file_messages.TransferProgress], None],
     ) -> None:
         self._manifest = manifest
-        self._waiting = set(hosts)
-        self._send = send
+        self._unfinished = set(hosts)
+        self._send_list = send_list
         self._emit = emit
-        self._tell = tell
-        self._senders: dict[str, Sender] = {}
-        self._refused: dict[str, Cause] = {}
-        self._told = 0.0
-        self._list: list[Order] = list(listed(manifest))
+        self._show_progress = show_progress
+        self._shown_at = 0.0
+        self._senders: dict[str, FileSender] = {}
+        self._parts: list[Order] = list(list_parts(manifest))
+        self.refusals: dict[str, Cause] = {}
+        """Why hosts cannot have their copy."""
 
     @property
-    def is_settled(self) -> bool:
-        """Whether every host has its copy, or will not have one."""
-        return not self._waiting
+    def is_finished(self) -> bool:
+        """Whether every host has its copy or cannot have one."""
+        return not self._unfinished
 
-    @property
-    def error(self) -> HostError | None:
-        """Why some hosts cannot have one, for people."""
-        if not self._refused:
-            return None
-        if len(self._refused) == 1:
-            host, cause = next(iter(self._refused.items()))
-            text = f"{host} cannot have the program's files: {cause_text(cause)}"
-        else:
-            lines = [f"  {host}: {cause_text(cause)}" for host, cause in self._refused.items()]
-            text = "\n".join(
-                [f"{len(lines)} hosts cannot have the program's files", *lines],
-            )
-        advice = [cause_advice(cause) for cause in self._refused.values()]
-        return HostError(text, hint=next((each for each in advice if each is not None), None))
-
-    def begin(self, host: str) -> None:
+    def start(self, host: str) -> None:
         """Start with a host whose agent has answered."""
-        if host in self._waiting:
-            self._senders[host] = Sender(self._manifest)
-            self._send(host, self._senders[host], self._list)
+        if host in self._unfinished:
+            self._senders[host] = FileSender(self._manifest)
+            self._send_list(host, self._senders[host], self._parts)
 
-    def takes(self, host: str, message: Report) -> bool:
-        """Whether the message was about files; then what follows from it has been done."""
+    def receive(self, host: str, message: Report) -> bool:
+        """Handle a report. Returns False if it is not about files."""
         if isinstance(message, file_messages.FilesRequested):
-            self._on_wanted(host)
+            self._on_requested(host, message)
         elif isinstance(message, file_messages.FileDataReceived):
-            self._tell_all()
+            self._senders[host].record_received(message.size)
+            self._report_progress()
         elif isinstance(message, file_messages.FilesReady):
             self._on_ready(host, message)
         elif isinstance(message, file_messages.FilesRefused):
-            self._waiting.discard(host)
-            self._refused[host] = message.cause
-            self._tell_all(at_once=True)
+            if host in self._senders:
+                self._senders[host].pause()
+            self._unfinished.discard(host)
+            self.refusals[host] = message.cause
+            self._report_progress(always=True)
         elif isinstance(message, file_messages.FilesPreserved):
             self._emit(
                 events.FilesPreserved(
@@ -101,10 +183,11 @@ class Delivery:
             return False
         return True
 
-    def _on_wanted(self, host: str) -> None:
+    def _on_requested(self, host: str, message: file_messages.FilesRequested) -> None:
         sender = self._senders[host]
-        if sender.is_new:
-            sender.is_new = False
+        is_first = sender.size is None
+        sender.resume(message)
+        if is_first:
             self._emit(
                 events.SyncStarted(
                     at=time.time(),
@@ -115,27 +198,21 @@ class Delivery:
                     all_size=self._manifest.size,
                 )
             )
-        self._tell_all(at_once=True)
+        self._report_progress(always=True)
 
     def _on_ready(self, host: str, message: file_messages.FilesReady) -> None:
         sender = self._senders[host]
-        self._waiting.discard(host)
+        self._unfinished.discard(host)
         self._emit(
-            events.Synced(
-                at=message.at,
-                host=host,
-                files=sender.files,
-                size=sender.size or 0,
-            )
+            events.Synced(at=message.at, host=host, files=sender.files, size=sender.size or 0)
         )
-        self._tell_all(at_once=True)
+        self._report_progress(always=True)
 
-    def _tell_all(self, *, at_once: bool = False) -> None:
+    def _report_progress(self, *, always: bool = False) -> None:
         now = time.monotonic()
-        if at_once or now - self._told >= _TELL_SECONDS:
-            self._told = now
+        if always or now - self._shown_at >= _PROGRESS_SECONDS:
+            self._shown_at = now
             busy = [sender for sender in self._senders.values() if sender.size]
-            done = sum(sender.taken for sender in busy)
             total = sum(sender.size or 0 for sender in busy)
-            is_over = self.is_settled
-            self._tell(file_messages.TransferProgress(total if is_over else done, total, len(busy)))
+            done = total if self.is_finished else sum(sender.received for sender in busy)
+            self._show_progress(file_messages.TransferProgress(done, total, len(busy)))

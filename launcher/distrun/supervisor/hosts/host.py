@@ -1,9 +1,9 @@
-"""One host that is reached by ssh: its link, lost and come back, until its agent is gone.
+"""One host of a job: its link, which may be lost and reconnected, until its agent is gone.
 
-    WAITING <-> CONNECTING -> UP <-> LOST <-> REJOINING        and from each to GONE
+    WAITING <-> CONNECTING -> UP -> LOST <-> RECONNECTING -> UP        and from each to GONE
 
-An agent that did not say farewell is gone only when somebody on its host says so, or when its
-lease has run out: then nothing of its tasks is left.
+An agent that did not announce its exit is gone only if its host says so or its lease has run out:
+then nothing of its tasks is left. Where a reach cannot reattach, the agent ends with its link.
 """
 
 from __future__ import annotations
@@ -11,491 +11,585 @@ from __future__ import annotations
 import random
 import selectors
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
-from distrun.agent.protocol import EXIT_NO_AGENT, file_messages
-from distrun.agent.protocol.channel import Channel, ProtocolError
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.channel import ProtocolError
 from distrun.agent.protocol.framing import Damage
 from distrun.agent.protocol.outbox import Outbox
-from distrun.cli.cause_text import cause_text
-from distrun.supervisor.hosts import bootstrap, ssh
-from distrun.supervisor.hosts.diagnosis import (
-    Diagnosis,
-    diagnose,
-    how_ssh_ended,
-    how_the_agent_ended,
-    may_pass,
-)
-from distrun.supervisor.hosts.link import LONGEST_PAUSE, LinkPhase, Pulse, now
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, Attempts
+from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
-    from distrun.spec.model import HostSpec, Spec
-    from distrun.supervisor.hosts.file_sender import Sender
-    from distrun.supervisor.hosts.link import Listener
+    from distrun.supervisor.hosts.file_delivery import FileSender
+    from distrun.supervisor.hosts.reach import Connection, Reach
 
-_NO_AGENT = "distrun: its agent is gone"
-_MOST_TRIES = 4
-_PAUSE_BEFORE_A_TRY = 0.5
+_MAX_FIRST_ATTEMPTS = 4
+_FIRST_RETRY_SECONDS = 0.5
 _EXIT_SECONDS = 5.0
+"""How long the connection's process may outlive the link, or an agent that has no tasks."""
 _PARTING_SECONDS = 2.0
-"""How long ssh may take to end once the agent has said goodbye: what a login profile has left in
-the background holds it for as long as that runs."""
-_SSH_FAILED = 255
-_SILENCE = "no sign of life"
-_NEEDLESS = "it is not needed any more"
-_ENDED = "its agent ended"
-_HEEDED_WHILE_CATCHING_UP = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
-_NO_ROOM_HINT = "make room there, or set XDG_STATE_HOME for its login to a folder on another disk"
+"""How long it may take to exit after the agent's farewell. What a login profile left running in
+the background can hold ssh for longer."""
+_SILENT_HEARTBEATS = 2.5
+"""How many heartbeats may fail to come before the link counts as lost."""
+_HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
 
 
-class RemoteHost:
-    """A host by its name in the spec.
+class LinkState(Enum):
+    """The states of a host's link."""
+
+    WAITING = "waiting"
+    CONNECTING = "connecting"
+    UP = "up"
+    LOST = "lost"
+    RECONNECTING = "reconnecting"
+    GONE = "gone"
+
+
+_TRANSITIONS = {
+    LinkState.WAITING: {LinkState.CONNECTING, LinkState.GONE},
+    LinkState.CONNECTING: {LinkState.WAITING, LinkState.UP, LinkState.GONE},
+    LinkState.UP: {LinkState.LOST, LinkState.GONE},
+    LinkState.LOST: {LinkState.RECONNECTING, LinkState.GONE},
+    LinkState.RECONNECTING: {LinkState.UP, LinkState.LOST, LinkState.GONE},
+    LinkState.GONE: set(),
+}
+
+
+class HostObserver(Protocol):
+    """Whoever is told what happens to a host."""
+
+    def on_report(self, host: Host, report: Report) -> None:
+        """The agent has sent a message."""
+
+    def on_unreachable(self, host: Host, cause: Cause) -> None:
+        """The first connection failed; the host is gone."""
+
+    def on_link_lost(self, host: Host, cause: Cause) -> None:
+        """The link is lost, and is being reconnected."""
+
+    def on_link_restored(self, host: Host) -> None:
+        """The link is up again."""
+
+    def on_gone(self, host: Host, cause: Cause) -> None:
+        """The agent has ended, and nothing of its tasks is left."""
+
+
+class HeartbeatMonitor:
+    """Deadlines that follow from the last sign of life of an agent.
 
     Args:
-        folder: where copies of its logs go.
-        variables: those whose values there are asked for.
+        lease: seconds that the agent may go on without this side; None: no limit; 0: it sends no
+            heartbeats because it ends with its link.
     """
+
+    def __init__(self, lease: float | None, clock: Callable[[], float]) -> None:
+        self._silence = protocol.heartbeat_interval(lease) * _SILENT_HEARTBEATS
+        self._lease = lease
+        self._clock = clock
+        self._last: float | None = None
+
+    def record(self) -> None:
+        """The agent lives: its lease begins anew."""
+        if self._lease != 0:
+            self._last = self._clock()
+
+    @property
+    def lost_at(self) -> float | None:
+        """When the link counts as lost unless a heartbeat comes first."""
+        return None if self._last is None else self._last + self._silence
+
+    @property
+    def lease_ends_at(self) -> float | None:
+        """When the agent has certainly ended its tasks; None: never, or it never lived."""
+        if self._last is None or self._lease is None:
+            return None
+        return self._last + self._lease
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSettings:
+    """What all hosts of a job have in common.
+
+    Attributes:
+        lease: `timeouts.link` in seconds; None: off.
+        logs: the job's folder for logs.
+        variables: those whose values on a host are needed for the plan.
+    """
+
+    job_id: str
+    lease: float | None
+    logs: Path
+    variables: tuple[str, ...]
+
+
+class Host:
+    """A host by its name in the spec."""
 
     def __init__(
         self,
-        host: HostSpec,
-        spec: Spec,
-        job_id: str,
-        folder: Path,
-        variables: tuple[str, ...],
+        name: str,
+        reach: Reach,
+        settings: HostSettings,
         selector: selectors.BaseSelector,
-        listener: Listener,
+        observer: HostObserver,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = host.name
-        self.phase = LinkPhase.WAITING
-        self.copies = LogMirror(folder)
-        self.kept = ""
-        """The folder on the host that its agent left there, where it did."""
-        self._settings = spec.ssh
-        self._lease = spec.timeouts.link
-        self._job_id = job_id
-        self._variables = variables
+        self.name = name
+        self.reach = reach
+        self.state = LinkState.WAITING
+        self.mirror = LogMirror(settings.logs)
+        self.preserved_folder = ""
+        """The folder that the agent left on the host, if it left one."""
+        self.agent_pid: int | None = None
+        """The agent's process id on its own host."""
+        self._settings = settings
+        self._job_id = settings.job_id
+        self._lease = settings.lease if reach.can_reattach else 0.0
         self._selector = selector
-        self._listener = listener
-        self._client: ssh.SshClient | None = None
-        self._outbox: Outbox[protocol.Order] = Outbox()
-        self._sender: Sender | None = None
+        self._observer = observer
+        self._clock = clock
+        self._connection: Connection | None = None
+        self._outbox: Outbox[Order] = Outbox()
+        self._file_sender: FileSender | None = None
         self._last_report = 0
-        self._door = ""
+        self._token = ""
+        self._has_tasks = False
         self._has_said_farewell = False
         self._is_needless = False
+        """Whether it was shut down before it had any task."""
         self._shutdown: protocol.Shutdown | None = None
-        """The last that was ordered."""
-        self._pulse = Pulse(spec.timeouts.link)
-        self._turn = 0
-        """How often the agent was asked for what it had said and noise had come into."""
-        self._is_catching_up = False
-        """Whether what comes is left out until it has answered that."""
+        """The last one that was ordered."""
+        self._heartbeats = HeartbeatMonitor(self._lease, clock)
+        self._replay = 0
+        """How often the agent was asked to repeat reports that noise had damaged."""
+        self._is_replaying = False
+        """Whether reports are ignored until the agent has answered that."""
         self._due: float | None = None
-        """When the present phase is to end, see :meth:`on_time`."""
-        self._mark = b""
-        self._tries = 0
-        self._attempts = Attempts(spec.ssh.connect_timeout, spec.timeouts.link)
-        self._why = ""
-        """Why the link is lost, or could not be taken up again."""
-        self._death = ""
-        """How the agent ended, where it did so without a farewell."""
+        """When the present state ends, see :meth:`run_due`."""
+        self._attempts = 0
+        self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, settings.lease)
+        self._loss: Cause | None = None
+        """Why the link is lost or could not be reconnected."""
+        self._death: Cause | None = None
+        """How the agent ended if it did so without a farewell."""
 
-    # What others want of it ----------------------------------------------------------------
+    def _enter(self, state: LinkState, seconds: float | None = None) -> None:
+        """Change the state; the new one ends in so many seconds. None: not by time."""
+        if state not in _TRANSITIONS[self.state]:
+            raise AssertionError(f"{self.name}: from {self.state.value} to {state.value}")
+        self.state = state
+        self._set_due(seconds)
+
+    def _set_due(self, seconds: float | None) -> None:
+        self._due = None if seconds is None else self._clock() + seconds
+
+    # What others ask of it -----------------------------------------------------------------
 
     def connect(self) -> None:
-        """Begin to reach it; :meth:`send_agent` is to follow."""
-        self._tries += 1
-        self._is_catching_up = False
-        patience = self._settings.connect_timeout
+        """Start the first connection. :meth:`send_agent` must follow.
+
+        Whoever makes many connections starts them all first: each needs time of its own, and so
+        does putting together what is sent.
+        """
+        self._attempts += 1
+        self._is_replaying = False
+        timeout = self.reach.connect_timeout
+        self._enter(LinkState.CONNECTING, None if timeout is None else timeout + LOGIN_SECONDS)
         try:
-            self._mark = self._open(LinkPhase.CONNECTING, patience, patience + LOGIN_SECONDS)
+            self._use(self.reach.connect(self._job_id))
         except OSError as error:
-            why = f"ssh cannot be started: {error.strerror}"
-            self._give_up(Diagnosis(why, "install OpenSSH's client"))
+            self._fail(self.reach.not_started(error))
 
     def send_agent(self) -> None:
-        """Send it down the new connection.
-
-        Whoever makes many connections first makes them all: ssh needs time for its own part, and
-        so does putting together what is sent.
-        """
-        channel = self._channel
-        if channel is None:
+        """Send the agent over a new connection, and its configuration."""
+        connection = self._connection
+        if connection is None:
             return
-        channel.send_bytes(bootstrap.agent(self._mark))
-        channel.send(
+        bootstrap = self.reach.bootstrap(connection)
+        if bootstrap:
+            connection.channel.send_bytes(bootstrap)
+        folder = "" if self.reach.has_own_logs else str(self._settings.logs)
+        variables = () if self.reach.inherits_environment else self._settings.variables
+        connection.channel.send(
             protocol.Configure(
-                protocol.PROTOCOL, self._job_id, "", self._lease, self.name, self._variables
+                protocol.PROTOCOL, self._job_id, folder, self._lease, self.name, variables
             )
         )
 
     def order(self, message: Order) -> None:
-        """Send an order; while the link is lost it waits, and none is ever obeyed twice."""
-        if isinstance(message, protocol.StartTask):
-            self.copies.expect(message.log)
-        elif isinstance(message, protocol.Shutdown):
-            message = self._shutdown = protocol.Shutdown(keep=self.copies.failure is not None)
-        number = self._outbox.add(message)
-        if self.phase in (LinkPhase.CONNECTING, LinkPhase.UP) and self._channel is not None:
-            self._channel.send(message, number)
-        if isinstance(message, protocol.Shutdown):
-            self._on_shutdown()
-
-    def _on_shutdown(self) -> None:
-        """Where nothing was started, little is waited for."""
-        if self.copies.sizes:
+        """Send an order. While the link is lost it waits; the agent obeys each once."""
+        if self.state is LinkState.GONE:
             return
-        self._is_needless = True
-        if self.phase in (LinkPhase.CONNECTING, LinkPhase.UP):
-            self._due = now() + _EXIT_SECONDS
-        else:
-            self._go(_NEEDLESS)
+        if isinstance(message, protocol.StartTask):
+            self._has_tasks = True
+            if self.reach.has_own_logs:
+                self.mirror.add(message.log)
+        elif isinstance(message, protocol.Shutdown):
+            message = self._shutdown = protocol.Shutdown(keep=self.mirror.failure is not None)
+        number = self._outbox.add(message) if self.reach.can_reattach else 0
+        if self.state in (LinkState.CONNECTING, LinkState.UP) and self._connection is not None:
+            self._connection.channel.send(message, number)
+        if isinstance(message, protocol.Shutdown) and not self._has_tasks:
+            self._is_needless = True
+            if self.state in (LinkState.CONNECTING, LinkState.UP):
+                self._set_due(_EXIT_SECONDS)
+            else:
+                self._end(Cause(Code.AGENT_NOT_NEEDED))
 
-    def give_up(self, agent: int | None) -> None:
-        """Wait no longer for one that is out of reach and would go on for ever."""
-        if self._lease is None and self.phase in (LinkPhase.LOST, LinkPhase.REJOINING):
-            # Its agent's guard ends all that it had started.
-            how = "" if agent is None else f", with kill -9 {agent}, its agent"
-            why = "it is out of reach, and its tasks go on (timeouts.link: off): end them there"
-            self._go(f"{why}{how}")
+    def abandon(self) -> None:
+        """Stop waiting for an agent that is out of reach and would go on for ever."""
+        if self._lease is None and self.state in (LinkState.LOST, LinkState.RECONNECTING):
+            # If somebody kills it, the agent's guard ends all its tasks.
+            self._end(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
 
     @property
     def has_said_farewell(self) -> bool:
-        """Whether its agent ended in order, all that it had to say being said."""
+        """Whether the agent ended in order, with nothing left to report."""
         return self._has_said_farewell
 
     @property
     def pid(self) -> int | None:
-        return None if self._client is None else self._client.process.pid
+        """The connection's process on this machine."""
+        return None if self._connection is None else self._connection.process.pid
 
     @property
     def is_connecting(self) -> bool:
-        return self.phase in (LinkPhase.CONNECTING, LinkPhase.REJOINING)
+        return self.state in (LinkState.CONNECTING, LinkState.RECONNECTING)
 
     @property
-    def is_unanswered(self) -> bool:
-        """Whether it is not known yet if it can be reached."""
-        return self.is_connecting or self.phase is LinkPhase.WAITING
+    def is_undecided(self) -> bool:
+        """Whether it is still unknown if the host can be reached."""
+        return self.is_connecting or self.state is LinkState.WAITING
 
     @property
     def wants_to_connect(self) -> bool:
-        """Whether :meth:`connect` is to be called as soon as there is a slot for it."""
-        return self.phase is LinkPhase.WAITING and (self._due is None or self._due <= now())
+        """Whether :meth:`connect` should be called as soon as there is a slot for it."""
+        return self.state is LinkState.WAITING and (self._due is None or self._is_over(self._due))
 
     @property
-    def wants_to_rejoin(self) -> bool:
-        """Whether :meth:`rejoin` is."""
-        return self.phase is LinkPhase.LOST and _is_over(self._due, now())
+    def wants_to_reconnect(self) -> bool:
+        """Whether :meth:`reconnect` should be."""
+        return self.state is LinkState.LOST and self._is_over(self._due)
 
     @property
     def next_due(self) -> float | None:
-        """When :meth:`on_time` is to be called."""
-        if self.phase is LinkPhase.GONE:
+        """When :meth:`run_due` must be called."""
+        if self.state is LinkState.GONE:
             return None
         if self._has_said_farewell:
             return self._due
-        # One that waits for a slot has to wait for something else to happen.
-        dues = [] if self.wants_to_connect or self.wants_to_rejoin else [self._due]
-        if self.phase is LinkPhase.UP:
-            dues.append(self._pulse.silent_at)
-        if self.phase in (LinkPhase.UP, LinkPhase.LOST, LinkPhase.REJOINING):
-            dues.append(self._pulse.ends_at)
+        # A host that waits for a slot waits for something else to happen.
+        dues = [] if self.wants_to_connect or self.wants_to_reconnect else [self._due]
+        if self.state is LinkState.UP:
+            dues.append(self._heartbeats.lost_at)
+        if self.state in (LinkState.UP, LinkState.LOST, LinkState.RECONNECTING):
+            dues.append(self._heartbeats.lease_ends_at)
         return min((due for due in dues if due is not None), default=None)
 
-    def on_time(self) -> None:
-        """Do what is due; a lost link is taken up again by :meth:`rejoin`."""
-        time_is = now()
-        if self.phase is LinkPhase.GONE:
+    def run_due(self) -> None:
+        """Handle the deadlines that have passed; :meth:`reconnect` takes care of a lost link."""
+        if self.state is LinkState.GONE:
             return
         if self._has_said_farewell:
-            if _is_over(self._due, time_is):
-                self._go(_ENDED)
-        elif _is_over(self._pulse.ends_at, time_is):
-            self._go(f"{_SILENCE} for {self._lease:g} s (timeouts.link){self._because}")
-        elif self.phase is LinkPhase.UP and _is_over(self._pulse.silent_at, time_is):
-            self._lose(_SILENCE)
-        elif _is_over(self._due, time_is):
-            if self.phase is LinkPhase.CONNECTING:
-                self._fail(None)
-            elif self.phase is LinkPhase.REJOINING:
-                self._try_later("no answer to ssh")
-            elif self.phase is LinkPhase.UP:
-                self._lose("ssh does not end")
+            if self._is_over(self._due):
+                self._end(Cause(Code.AGENT_SHUT_DOWN))
+        elif self._is_over(self._heartbeats.lease_ends_at):
+            silence = Cause(
+                Code.HOST_SILENT_TOO_LONG, seconds=self._lease or 0.0, within=self._known_loss
+            )
+            self._end(silence)
+        elif self.state is LinkState.UP and self._is_over(self._heartbeats.lost_at):
+            self._lose(Cause(Code.HEARTBEAT_MISSING))
+        elif self._is_over(self._due):
+            if self.state is LinkState.CONNECTING:
+                self._fail_to_connect(None)
+            elif self.state is LinkState.RECONNECTING:
+                self._retry_later(Cause(Code.SSH_NOT_ANSWERED))
+            elif self.state is LinkState.UP:
+                self._lose(Cause(Code.SSH_NOT_ENDED))
 
-    def rejoin(self) -> None:
-        """Try to take the lost link up again."""
-        how = self._attempts
+    def reconnect(self) -> None:
+        """Try to reconnect the lost link."""
+        attempt = self._reconnect.next_attempt
+        self._enter(LinkState.RECONNECTING, attempt.timeout)
         try:
-            mark = self._open(LinkPhase.REJOINING, how.patience, how.limit, is_apart=how.is_apart)
+            connection = self.reach.reconnect(self._job_id, self._token, attempt)
         except OSError as error:
-            self._try_later(f"ssh cannot be started: {error.strerror}")
+            self._retry_later(self.reach.not_started(error))
             return
-        if self._client is not None:
-            self._client.channel.send_bytes(bootstrap.knock(mark, self._door))
-            self._ask_again(self._client)
+        self._use(connection)
+        self._request_replay(connection)
 
-    def deliver(self, sender: Sender, listed: list[Order]) -> None:
-        """Give it the list of the program's files; what it lacks of them is sent as it asks."""
-        self._sender = sender
-        for part in listed:
+    def send_list(self, sender: FileSender, parts: list[Order]) -> None:
+        """Send the list of the program's files; the sender sends those that the host lacks."""
+        self._file_sender = sender
+        for part in parts:
             self.order(part)
 
     def send_files(self) -> None:
         """Send as much of the files as the link takes now."""
-        sender, channel = self._sender, self._channel
-        if sender is None or channel is None or self.phase is not LinkPhase.UP:
+        sender, connection = self._file_sender, self._connection
+        if sender is None or connection is None or self.state is not LinkState.UP:
             return
-        sender.send(channel)
+        sender.send(connection.channel)
         if sender.failure is not None:
-            self._sender = None
-            self._listener.report(self, file_messages.FilesRefused(sender.failure, time.time()))
+            from distrun.agent.protocol.file_messages import FilesRefused
+
+            self._file_sender = None
+            self._observer.on_report(self, FilesRefused(sender.failure, time.time()))
 
     def watch_writing(self) -> None:
-        if self._channel is not None:
-            self._channel.watch_writing(self._selector)
+        if self._connection is not None:
+            self._connection.channel.watch_writing(self._selector)
 
-    def look_for_exit(self) -> None:
-        """To be called when a child of this process has ended."""
-        client = self._client
-        if client is not None and client.channel.ended and client.has_exited:
-            self._on_exit(client)
+    def check_exit(self) -> None:
+        """Handle the exit of the connection's process; call it when a child has ended."""
+        connection = self._connection
+        if connection is not None and connection.channel.ended and connection.has_exited:
+            self._on_exit(connection)
 
-    # The client ----------------------------------------------------------------------------
+    def _is_over(self, due: float | None) -> bool:
+        return due is not None and due <= self._clock()
 
-    @property
-    def _channel(self) -> Channel[protocol.Report, protocol.Order] | None:
-        return None if self._client is None else self._client.channel
+    # The connection ------------------------------------------------------------------------
 
-    def _open(
-        self, phase: LinkPhase, patience: float, limit: float, *, is_apart: bool = False
-    ) -> bytes:
-        mark = ssh.new_mark()
-        alive = max(1, round((self._lease or LONGEST_PAUSE * 4) / 4))
-        argv = ssh.ssh_argv(self.name, self._settings, alive, patience, is_apart=is_apart)
-        client = ssh.open_link(argv, mark, self._job_id)
-        self._client = client
-        self.phase = phase
-        self._due = now() + limit
+    def _use(self, connection: Connection) -> None:
+        self._connection = connection
         self._selector.register(
-            client.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
+            connection.channel.reader,
+            selectors.EVENT_READ,
+            lambda: self._on_readable(connection),
         )
-        self._selector.register(
-            client.complaints, selectors.EVENT_READ, lambda: self._on_complaint(client)
-        )
-        return mark
+        if connection.stderr is not None:
+            self._selector.register(
+                connection.stderr, selectors.EVENT_READ, lambda: self._on_stderr(connection)
+            )
 
-    def _close_client(self) -> None:
-        client, self._client = self._client, None
-        if self._sender is not None:
-            self._sender.pause()
-        if client is None:
+    def _close_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if self._file_sender is not None:
+            self._file_sender.pause()
+        if connection is None:
             return
-        client.kill()
-        for descriptor in (client.channel.reader, client.channel.writer, client.complaints):
-            if descriptor in self._selector.get_map():
-                self._selector.unregister(descriptor)
-        client.close()
+        for descriptor in connection.descriptors:
+            self._unregister(descriptor)
+        connection.close()
 
-    def _on_complaint(self, client: ssh.SshClient) -> None:
-        if not client.read_complaints():
-            self._selector.unregister(client.complaints)
-        # Its end is not waited for: what a login profile has left in the background may hold it.
-        if self.phase is LinkPhase.REJOINING and _NO_AGENT in client.said:
-            self._go_without_agent()
+    def _unregister(self, descriptor: int) -> None:
+        if descriptor in self._selector.get_map():
+            self._selector.unregister(descriptor)
 
-    def _on_readable(self, client: ssh.SshClient) -> None:
+    def _on_stderr(self, connection: Connection) -> None:
+        if not connection.read_stderr() and connection.stderr is not None:
+            self._selector.unregister(connection.stderr)
+        if self.state is LinkState.RECONNECTING and self.reach.agent_is_gone(connection, None):
+            self._end_without_agent()
+
+    def _on_readable(self, connection: Connection) -> None:
         try:
-            messages = client.channel.receive()
+            messages = connection.channel.receive()
         except ProtocolError as error:
-            self._listener.report(self, protocol.Fault(error.cause, time.time()))
-            self._lose(cause_text(error.cause))
+            self._on_protocol_error(connection, error)
             return
-        self._take(client, messages)
-        if client is self._client and client.channel.ended:
-            self._selector.unregister(client.channel.reader)
-            if not self._has_said_farewell:
-                self._due = now() + _EXIT_SECONDS
-            self.look_for_exit()
+        self._receive(connection, messages)
+        if connection is self._connection and connection.channel.ended:
+            self._unregister(connection.channel.reader)
+            if self.reach.can_reattach and not self._has_said_farewell:
+                self._set_due(_EXIT_SECONDS)
+            self.check_exit()
 
-    def _on_exit(self, client: ssh.SshClient) -> None:
-        client.read_complaints()
-        status = client.process.returncode
+    def _on_protocol_error(self, connection: Connection, error: ProtocolError) -> None:
+        self._observer.on_report(self, protocol.Fault(error.cause, time.time()))
+        if self.state is LinkState.CONNECTING:
+            self._fail(error.cause)
+        elif self.state is LinkState.RECONNECTING:
+            self._retry_later(error.cause)
+        elif self.reach.can_reattach:
+            self._lose(error.cause)
+        elif connection is self._connection:
+            # The agent ends; its exit follows.
+            connection.channel.send(protocol.Shutdown())
+            connection.channel.ended = True
+            self._unregister(connection.channel.reader)
+
+    def _on_exit(self, connection: Connection) -> None:
+        connection.read_stderr()
+        status = connection.process.returncode
         if self._has_said_farewell:
-            self._go(_ENDED)
-        elif self.phase is LinkPhase.CONNECTING:
-            if self._tries < _MOST_TRIES and may_pass(status, client.said):
-                self._wait_to_try_again()
+            self._end(Cause(Code.AGENT_SHUT_DOWN))
+        elif self.state is LinkState.CONNECTING:
+            is_first = self._attempts < _MAX_FIRST_ATTEMPTS
+            if is_first and self.reach.is_transient(connection, status):
+                self._connect_later()
             else:
-                self._fail(status)
-        elif self.phase is LinkPhase.UP:
-            if 0 <= status != _SSH_FAILED:
-                self._death = how_the_agent_ended(status, client.said)
-            self._lose(self._death or how_ssh_ended(status, client.said))
-        elif status == EXIT_NO_AGENT:
-            self._go_without_agent()
+                self._fail_to_connect(status)
+        elif self.state is LinkState.UP:
+            cause = self.reach.loss(connection, status)
+            if cause.code is Code.AGENT_EXITED:
+                self._death = cause
+            self._lose(cause)
+        elif self.reach.agent_is_gone(connection, status):
+            self._end_without_agent()
         else:
-            self._try_later(how_ssh_ended(status, client.said))
-
-    def _go_without_agent(self) -> None:
-        self._go(
-            self._death
-            or f"its agent is gone{self._because}: the host was restarted, or out of reach for "
-            "longer than timeouts.link"
-        )
+            self._retry_later(self.reach.loss(connection, status))
 
     # Messages ------------------------------------------------------------------------------
 
-    def _take(self, client: ssh.SshClient, messages: list[tuple[int, Report]]) -> None:
+    def _receive(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
         last = written = 0
         for number, message in messages:
             if isinstance(message, Damage):
-                self._ask_again(client)
-            if self._is_catching_up and not isinstance(message, _HEEDED_WHILE_CATCHING_UP):
+                self._request_replay(connection)
+            if self._is_replaying and not isinstance(message, _HANDLED_WHILE_REPLAYING):
                 continue
             if isinstance(message, protocol.LogData):
-                if self.copies.write(message):
+                if self.mirror.write(message):
                     written += len(message.data) + protocol.LOG_OVERHEAD
             elif number == 0 or number > self._last_report:
                 self._last_report = max(self._last_report, number)
-                self._take_one(client, message)
+                self._handle(connection, message)
             last = max(last, number)
-            if client is not self._client:
+            if connection is not self._connection:
                 return
         if last:
-            client.channel.send(protocol.Ack(last))
+            connection.channel.send(protocol.Ack(last))
         if written:
-            client.channel.send(protocol.LogReceived(written))
-        self._wait_for_no_lost_logs()
+            connection.channel.send(protocol.LogReceived(written))
+        self._release_unwanted_logs()
 
-    def _wait_for_no_lost_logs(self) -> None:
-        """Have an agent that only waits for its logs to be taken leave them there, and end."""
-        ordered = self._shutdown
-        if ordered is not None and not ordered.keep and self.copies.failure is not None:
+    def _release_unwanted_logs(self) -> None:
+        """Let an agent that only waits until its logs are fetched keep them, and end."""
+        shutdown = self._shutdown
+        if shutdown is not None and not shutdown.keep and self.mirror.failure is not None:
             self.order(protocol.Shutdown())
 
-    def _take_one(self, client: ssh.SshClient, message: Report) -> None:
+    def _handle(self, connection: Connection, message: Report) -> None:
         if isinstance(message, protocol.Heartbeat):
-            self._pulse.beat()
-            client.channel.send(protocol.HeartbeatAck(message.number))
+            self._heartbeats.record()
+            connection.channel.send(protocol.HeartbeatAck(message.number))
         elif isinstance(message, protocol.Ack):
             self._outbox.acknowledge(message.last)
         elif isinstance(message, protocol.Reattached):
-            self._on_attached(client, message)
+            self._on_reattached(connection, message)
         elif isinstance(message, protocol.AgentExiting):
             self._has_said_farewell = True
-            self._due = now() + _PARTING_SECONDS
-            self.kept = message.kept
-        elif isinstance(message, protocol.Fault) and self.phase is LinkPhase.CONNECTING:
-            self._give_up(Diagnosis(cause_text(message.cause), _NO_ROOM_HINT))
+            self._set_due(_PARTING_SECONDS)
+            self.preserved_folder = message.kept
+        elif isinstance(message, protocol.LogEnded):
+            self.mirror.set_final_size(message.name, message.size)
+        elif isinstance(message, protocol.Fault) and self.state is LinkState.CONNECTING:
+            variable = self.reach.folder_variable
+            cause = Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,))
+            self._fail(cause)
         else:
-            if isinstance(message, protocol.Hello):
-                self._door = message.token
-                self._be_up()
+            if isinstance(message, protocol.Fault) and message.cause.is_disk_full:
+                variable = self.reach.folder_variable
+                message = message._replace(cause=message.cause._replace(name=variable))
+            elif isinstance(message, protocol.Hello):
+                self.agent_pid = message.pid
+                self._token = message.token
+                self._on_up()
                 self._follow_logs()
-            elif isinstance(message, file_messages.FilesRequested) and self._sender is not None:
-                self._sender.resume(message)
-            elif isinstance(message, file_messages.FileDataReceived) and self._sender is not None:
-                self._sender.have_taken(message.size)
-            elif isinstance(message, file_messages.FilesRefused):
-                self._sender = None
-            self._listener.report(self, message)
+            self._observer.on_report(self, message)
 
-    def _be_up(self) -> None:
-        self.phase = LinkPhase.UP
-        if self._client is not None:
-            self._client.forget_complaints()
-        self._pulse.beat()
-        self._due = now() + _EXIT_SECONDS if self._is_needless else None
-        self._why = ""
+    def _on_up(self) -> None:
+        self._enter(LinkState.UP, _EXIT_SECONDS if self._is_needless else None)
+        if self._connection is not None:
+            self._connection.discard_stderr()
+        self._heartbeats.record()
+        self._loss = None
 
-    def _ask_again(self, client: ssh.SshClient) -> None:
-        """Have the agent say again what it said behind the last that came whole."""
-        self._turn += 1
-        self._is_catching_up = True
-        if self._sender is not None:
-            self._sender.pause()
-        again = protocol.Reattach(protocol.PROTOCOL, self._job_id, self._last_report, self._turn)
-        client.channel.send(again)
+    def _request_replay(self, connection: Connection) -> None:
+        """Have the agent repeat its reports after the last that arrived undamaged."""
+        self._replay += 1
+        self._is_replaying = True
+        if self._file_sender is not None:
+            self._file_sender.pause()
+        connection.channel.send(
+            protocol.Reattach(protocol.PROTOCOL, self._job_id, self._last_report, self._replay)
+        )
 
-    def _on_attached(self, client: ssh.SshClient, message: protocol.Reattached) -> None:
-        if message.turn != self._turn:
+    def _on_reattached(self, connection: Connection, message: protocol.Reattached) -> None:
+        if message.turn != self._replay:
             return
-        self._is_catching_up = False
-        was_lost = self.phase is LinkPhase.REJOINING
+        self._is_replaying = False
+        was_lost = self.state is LinkState.RECONNECTING
         if was_lost:
-            self._be_up()
+            self._on_up()
         self._outbox.acknowledge(message.last)
         self._follow_logs()
         for number, order in self._outbox.after(message.last):
-            client.channel.send(order, number)
+            connection.channel.send(order, number)
         if was_lost:
-            self._listener.restored(self)
+            self._observer.on_link_restored(self)
 
     def _follow_logs(self) -> None:
-        if self.phase is LinkPhase.UP and self._client is not None:
-            have, window = self.copies.sizes, self._client.window
-            self._client.channel.send(protocol.FollowLogs(have, window))
+        connection = self._connection
+        if self.reach.has_own_logs and self.state is LinkState.UP and connection is not None:
+            connection.channel.send(protocol.FollowLogs(self.mirror.sizes, connection.log_window))
 
     # Ends ----------------------------------------------------------------------------------
 
     @property
-    def _because(self) -> str:
-        return f"; {self._why}" if self._why not in ("", _SILENCE) else ""
+    def _known_loss(self) -> tuple[Cause, ...]:
+        """Why the link is lost, if more is known than that it fell silent."""
+        if self._loss is None or self._loss.code is Code.HEARTBEAT_MISSING:
+            return ()
+        return (self._loss,)
 
-    def _lose(self, why: str) -> None:
-        if self._has_said_farewell or self._is_needless:
-            self._go(_ENDED if self._has_said_farewell else _NEEDLESS)
-            return
-        self._close_client()
-        self._why = why
-        self._attempts.on_loss(was_silent=why == _SILENCE)
-        self.phase = LinkPhase.LOST
-        self._due = now()
-        self._listener.lost(self, why)
+    def _lose(self, cause: Cause) -> None:
+        if self._has_said_farewell:
+            self._end(Cause(Code.AGENT_SHUT_DOWN))
+        elif self._is_needless:
+            self._end(Cause(Code.AGENT_NOT_NEEDED))
+        elif not self.reach.can_reattach:
+            self._end(cause)
+        else:
+            self._close_connection()
+            self._loss = cause
+            self._reconnect.reset(was_silent=cause.code is Code.HEARTBEAT_MISSING)
+            self._enter(LinkState.LOST, 0.0)
+            self._observer.on_link_lost(self, cause)
 
-    def _try_later(self, why: str) -> None:
-        self._close_client()
-        self._why = why
-        self.phase = LinkPhase.LOST
-        self._due = now() + self._attempts.on_failure()
+    def _retry_later(self, cause: Cause) -> None:
+        self._close_connection()
+        self._loss = cause
+        self._enter(LinkState.LOST, self._reconnect.record_failure())
 
-    def _wait_to_try_again(self) -> None:
+    def _connect_later(self) -> None:
         if self._is_needless:
-            self._go(_NEEDLESS)
+            self._end(Cause(Code.AGENT_NOT_NEEDED))
             return
-        self._close_client()
-        self.phase = LinkPhase.WAITING
-        # Those that were turned away together are not to come back together.
-        pause = _PAUSE_BEFORE_A_TRY * 2 ** (self._tries - 1)
-        self._due = now() + random.uniform(pause / 2, pause * 3 / 2)  # noqa: S311 - no secret
+        self._close_connection()
+        # Hosts that were turned away together must not come back together.
+        delay = _FIRST_RETRY_SECONDS * 2 ** (self._attempts - 1)
+        delay = random.uniform(delay / 2, delay * 3 / 2)  # noqa: S311 - no secret
+        self._enter(LinkState.WAITING, delay)
 
-    def _fail(self, status: int | None) -> None:
+    def _fail_to_connect(self, status: int | None) -> None:
         if self._is_needless:
-            self._go(_NEEDLESS)
-            return
-        client = self._client
-        said = client.said if client is not None else ""
-        noise = client.channel.noise if client is not None else b""
-        seconds = self._settings.connect_timeout + LOGIN_SECONDS
-        self._give_up(diagnose(self.name, self._settings, status, said, noise, seconds))
+            self._end(Cause(Code.AGENT_NOT_NEEDED))
+        elif self._connection is not None:
+            self._fail(self.reach.diagnose(self._connection, status))
 
-    def _give_up(self, found: Diagnosis) -> None:
-        self._close_client()
-        self.phase = LinkPhase.GONE
-        self._listener.unreachable(self, found)
+    def _fail(self, cause: Cause) -> None:
+        self._close_connection()
+        self._enter(LinkState.GONE)
+        self._observer.on_unreachable(self, cause)
 
-    def _go(self, how: str) -> None:
-        self._close_client()
-        self.phase = LinkPhase.GONE
-        self._listener.gone(self, how)
+    def _end_without_agent(self) -> None:
+        self._end(self._death or Cause(Code.AGENT_GONE, within=self._known_loss))
 
-
-def _is_over(due: float | None, time_is: float) -> bool:
-    return due is not None and due <= time_is
+    def _end(self, cause: Cause) -> None:
+        self._close_connection()
+        self._enter(LinkState.GONE)
+        self._observer.on_gone(self, cause)

@@ -1,4 +1,4 @@
-"""This machine's agent: a process below the supervisor."""
+"""The reach of this machine: its agent is a process below the supervisor."""
 
 from __future__ import annotations
 
@@ -6,56 +6,63 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from distrun.agent.linux.syscalls import signal_name
-from distrun.agent.protocol import Order, Report
+from distrun.agent.protocol import Report
 from distrun.agent.protocol.channel import Channel
+from distrun.supervisor.hosts.reach import Connection, Reach, agent_exited
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from distrun.agent.protocol import Cause, Hello
 
 _SOURCES = str(Path(__file__).resolve().parents[3])
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
 
 
 def isolated_python(module: str, *args: str) -> list[str]:
-    """A command that runs `main` of one of distrun's modules that need no other package.
+    """Return a command that runs `main` of a module of distrun that needs no other package.
 
-    It starts in 10 ms, and nothing in the working folder or in PYTHON* variables reaches it.
+    It starts in 10 ms, and neither the working folder nor PYTHON* variables affect it.
     """
     return [sys.executable, "-I", "-S", "-c", _STUB.format(module=module), _SOURCES, *args]
 
 
-@dataclass
-class AgentLink:
-    """A host's agent: the channel to it, and the process here that stands for it."""
+class LocalReach(Reach):
+    """This machine. Its agent ends with the link, so a lost link is never reconnected."""
 
-    host: str
-    channel: Channel[Report, Order]
-    process: subprocess.Popen[bytes]
+    kind = "local"
+    has_own_logs = False
+    lacks_files = False
+    inherits_environment = True
+    needs_preflight = False
+    is_below_supervisor = True
+    default_python = sys.executable
+    folder_variable = "DISTRUN_HOME"
 
-    def has_exited(self) -> bool:
-        """Whether that process is gone; it is reaped then."""
-        return self.process.poll() is not None
+    def connect(self, job_id: str) -> Connection:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = subprocess.Popen(
+                    isolated_python("distrun.agent.main", "agent", job_id),
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    env={**os.environ, "DISTRUN_JOB_ID": job_id},
+                )
+            except OSError:
+                ours.close()
+                raise
+        descriptor = ours.detach()
+        return Connection(process, Channel(descriptor, descriptor, Report))
 
-    @property
-    def death(self) -> str:
-        """How it ended, for people."""
-        status = self.process.returncode
-        number = -status if status < 0 else status - 128
-        if number > 0:
-            return f"its agent was killed by {signal_name(number)}"
-        return f"its agent exited with {status}"
+    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:  # noqa: ARG002
+        from distrun.supervisor.hosts.addresses import own_address
 
+        # A job on one machine stays on localhost.
+        return None if len(hellos) == 1 else own_address(hellos)
 
-def start_local_agent(host: str, job_id: str) -> AgentLink:
-    """Start this machine's agent, below this process and in its session."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            isolated_python("distrun.agent.main", "agent", job_id),
-            stdin=theirs.fileno(),
-            stdout=theirs.fileno(),
-            env={**os.environ, "DISTRUN_JOB_ID": job_id},
-        )
-    descriptor = ours.detach()
-    return AgentLink(host, Channel(descriptor, descriptor, Report), process)
+    def diagnose(self, connection: Connection, status: int | None) -> Cause:  # noqa: ARG002
+        return agent_exited(status or 0)

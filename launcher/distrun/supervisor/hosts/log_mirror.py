@@ -1,9 +1,11 @@
-"""The launching side's copies of the logs that another host's tasks write."""
+"""Copies of a host's logs in the job's folder."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+
+from distrun.agent.protocol import Cause, Code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LogMirror:
-    """Copies of one host's logs and their indexes, each as far as it has come.
+    """Copies the logs of one host's tasks, and the logs' indexes, as their parts arrive.
 
     Args:
         folder: where the copies are.
@@ -21,47 +23,49 @@ class LogMirror:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sizes: dict[str, int] = {}
-        self._ends: dict[str, int | None] = {}
-        """How long each log is for good; None: it may grow."""
-        self.failure: str | None = None
-        """Why the copies are not complete, once they cannot be."""
+        self._final_sizes: dict[str, int | None] = {}
+        """The size of each log once its task has ended; None: it may grow."""
+        self.failure: Cause | None = None
+        """Why the copies cannot become complete."""
 
-    def expect(self, log: str) -> None:
-        """Take what comes of this log, and of its index. Anything else is left out."""
+    def add(self, log: str) -> None:
+        """Copy this log and its index from now on; parts of other files are ignored."""
         self._sizes.setdefault(log, 0)
-        self._ends[log] = None
+        self._final_sizes[log] = None
         self._sizes.setdefault(f"{os.path.splitext(log)[0]}.idx", 0)
 
     @property
     def sizes(self) -> dict[str, int]:
+        """How many bytes of each file are here."""
         return dict(self._sizes)
 
-    def end(self, log: str, size: int) -> None:
-        """Note how much there is of a log that does not grow any more."""
-        self._ends[log] = size
+    def set_final_size(self, log: str, size: int) -> None:
+        """Note the size of a log that no longer grows."""
+        self._final_sizes[log] = size
 
     @property
-    def are_whole(self) -> bool:
-        """Whether all that tasks printed is here, and nothing more is to come."""
+    def is_complete(self) -> bool:
+        """Whether all output of the tasks is here, and no more will come."""
         return all(
-            size is not None and self._sizes[log] >= size for log, size in self._ends.items()
+            size is not None and self._sizes[log] >= size for log, size in self._final_sizes.items()
         )
 
     def write(self, part: LogData) -> bool:
-        """Add a part to its copy, unless it is there already; False: it is lost here."""
+        """Append a part to its copy, unless it is there already. Returns False if it is lost."""
         size = self._sizes.get(part.name)
         if self.failure is not None:
             return False
         if size is None:
             return True
         if part.offset > size:
-            self.failure = f"a part of {part.name} is missing"
+            self.failure = Cause(Code.LOG_PART_MISSING, path=part.name)
             return False
         fresh = part.data[size - part.offset :]
         try:
             self._append(part.name, fresh)
         except OSError as error:
-            self.failure = f"the copy of {part.name} cannot be written: {error.strerror}"
+            errno = error.errno or 0
+            self.failure = Cause(Code.LOG_COPY_NOT_WRITTEN, path=part.name, errno=errno)
             return False
         self._sizes[part.name] = size + len(fresh)
         return True

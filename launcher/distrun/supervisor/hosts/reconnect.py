@@ -1,48 +1,68 @@
-"""How a lost link is taken up again: attempt after attempt, when, and over which connection.
+"""When and how a lost link is reconnected.
 
-A connection that the user shares among logins (ControlMaster) may be what is dead: then ssh would
-wait on it for ever. It may as well be the only way in, where another asks for a second factor. So
-the attempts take turns, and one that may be on such a connection is soon given up.
+The user's ssh may share one connection among logins (ControlMaster). If that connection is dead,
+ssh waits on it for ever; yet it may be the only way in where a new login asks for a second factor.
+So attempts alternate between the shared connection and one of their own. An attempt that may use
+the shared one has less time.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 LOGIN_SECONDS = 30.0
-"""What a login may take once it is connected."""
+"""How long a login may take once it is connected."""
 _FIRST_BACKOFF = 0.25
 _LONGEST_BACKOFF = 5.0
-_SHORTEST = 1.0
+_SHORTEST_TIMEOUT = 1.0
 
 
-class Attempts:
-    """What the next attempt is to be like.
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt to reconnect."""
+
+    connect_timeout: float
+    """Seconds for the connection."""
+    is_separate: bool
+    """Whether it must not use a connection that the user shares among logins."""
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for the whole attempt, the login included."""
+        return self.connect_timeout + (LOGIN_SECONDS if self.is_separate else 0.0)
+
+
+class ReconnectPolicy:
+    """Decides how the next attempt is made, and when.
 
     Args:
         connect_timeout: seconds that connecting may take at most.
-        lease: seconds in which the link has to be there again; None: it has for ever.
+        lease: seconds within which the link must be back; None: no limit.
     """
 
     def __init__(self, connect_timeout: float, lease: float | None) -> None:
-        self.patience = connect_timeout
-        """Seconds for the connection."""
+        self._connect_timeout = connect_timeout
         if lease is not None:
-            self.patience = max(_SHORTEST, min(connect_timeout, lease / 3))
-        self.is_apart = False
-        """Whether it is to have a connection of its own, whatever the user shares."""
+            self._connect_timeout = max(_SHORTEST_TIMEOUT, min(connect_timeout, lease / 3))
+        self._is_separate = False
         self._backoff = _FIRST_BACKOFF
 
     @property
-    def limit(self) -> float:
-        """Seconds for all of it, the login included."""
-        return self.patience + (LOGIN_SECONDS if self.is_apart else 0.0)
+    def next_attempt(self) -> Attempt:
+        return Attempt(connect_timeout=self._connect_timeout, is_separate=self._is_separate)
 
-    def on_loss(self, *, was_silent: bool) -> None:
-        """Begin anew. A link that only fell silent is not to be looked for where it was."""
-        self.is_apart = was_silent
+    def reset(self, *, was_silent: bool) -> None:
+        """Start anew with a freshly lost link.
+
+        Args:
+            was_silent: whether the link fell silent instead of ending; the connection that it
+                used is not tried first then.
+        """
+        self._is_separate = was_silent
         self._backoff = _FIRST_BACKOFF
 
-    def on_failure(self) -> float:
-        """Seconds until the next one."""
-        self.is_apart = not self.is_apart
-        pause, self._backoff = self._backoff, min(2 * self._backoff, _LONGEST_BACKOFF)
-        return pause
+    def record_failure(self) -> float:
+        """Return the seconds until the next attempt."""
+        self._is_separate = not self._is_separate
+        delay, self._backoff = self._backoff, min(2 * self._backoff, _LONGEST_BACKOFF)
+        return delay

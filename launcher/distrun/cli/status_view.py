@@ -1,0 +1,180 @@
+"""The output of `status`: a headline, how the job ended, and a row for each task."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from distrun.agent.linux.syscalls import signal_name
+from distrun.cli.cause_text import cause_text
+from distrun.cli.job_view import LOST
+from distrun.cli.progress import progress_words
+from distrun.cli.table import Column, make_table, styled
+from distrun.cli.text_format import format_bytes, format_count, format_duration, printable
+from distrun.cli.verdict_text import verdict_lines
+from distrun.events import Origin, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Group
+    from rich.text import Text
+
+    from distrun.agent.protocol.causes import Cause
+    from distrun.cli.job_view import JobView, TaskView
+
+_COLUMNS = (
+    Column("TASK"),
+    Column("STATE"),
+    Column("HOST", drop_rank=3),
+    Column("PID", right=True, drop_rank=5),
+    Column("ATTEMPT", right=True, drop_rank=4),
+    Column("EXIT"),
+    Column("CPU", right=True, drop_rank=2),
+    Column("MEM", right=True, drop_rank=2),
+    Column("GPU MEM", right=True, drop_rank=2),
+    Column("TIME", right=True, drop_rank=1),
+    Column("PROGRESS"),
+)
+_DROP_FIRST = 9
+_FEWEST_ROWS = 1
+_OTHER_ROWS = 2
+"""The table's heading, and the line that counts the tasks that are not shown."""
+
+
+def status_view(job: JobView, width: int, height: int | None = None) -> Group:
+    """Return a job as text of so many columns.
+
+    With a height, tasks for which there is no space are counted instead of shown, first those in
+    the most frequent state.
+    """
+    from rich.console import Group
+
+    parts: list[Any] = [_headline(job, width), *map(_plain, _notes(job))]
+    if job.tasks:
+        above = sum(1 + max(0, each.cell_len - 1) // width for each in parts)
+        space = len(job.tasks) if height is None else height - above - _OTHER_ROWS
+        shown = _rarest(job.tasks, max(_FEWEST_ROWS, space))
+        parts.append(make_table(_columns(job.tasks), [_row(task) for task in shown], width))
+        if len(shown) < len(job.tasks):
+            hidden = [task for task in job.tasks if task not in shown]
+            parts.append(_plain(f"and {len(hidden)} more: {_count_phases(hidden)}"))
+    return Group(*parts)
+
+
+def _headline(job: JobView, width: int) -> Text:
+    """Return the job in one row; without its strategy if the row is too narrow."""
+    from rich.text import Text
+
+    state = job.state
+    end = state.ended_at or (time.time() if job.is_running else state.created_at)
+    words = [state.strategy, _count_phases(job.tasks) if len(job.tasks) > 1 else ""]
+    words.append(format_duration(end - state.created_at) if end > state.created_at else "")
+    lines = [
+        Text.assemble(
+            (job.folder.job_id, "bold"), "  ", styled(job.phase),
+            *(f"  {printable(word)}" for word in line if word),
+        )
+        for line in (words, words[1:])
+    ]  # fmt: skip
+    return lines[0] if lines[0].cell_len <= width else lines[1]
+
+
+def _count_phases(tasks: Sequence[TaskView]) -> str:
+    """Return `62 running, 2 failed`."""
+    counts = Counter(task.phase for task in tasks)
+    return ", ".join(f"{count} {phase}" for phase, count in counts.most_common())
+
+
+def _plain(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(printable(text))
+
+
+def _notes(job: JobView) -> list[str]:
+    notes = []
+    outcome = job.outcome
+    if outcome is not None and outcome.result is not Result.SUCCEEDED:
+        whose = outcome.task if outcome.origin is Origin.TASK else "distrun"
+        cause, *more = cause_text(outcome.cause).split("\n")
+        notes += [f"{cause}; exit code {outcome.exit_code}, {whose}'s", *more]
+    if job.is_lost:
+        notes.append("its supervisor died, and its result is lost")
+    if job.is_running:
+        for host in job.state.hosts.values():
+            if host.link_lost is not None:
+                notes.append(_lost_link(host.name, host.link_lost, host.link_lost_at or 0.0))
+            if host.lost is not None:
+                notes.append(f"{host.name} is lost: {cause_text(host.lost)}")
+    if job.state.verdict is not None:
+        notes += verdict_lines(job.state.verdict)
+    if job.restarts:
+        times = format_count(job.restarts, "time")
+        left = f"; {format_count(job.restarts_left, 'restart')} left" if job.is_running else ""
+        notes.append(f"restarted {times}{left}")
+    if job.tensorboard:
+        notes.append(f"TensorBoard: {job.tensorboard}")
+    return notes
+
+
+def _lost_link(host: str, cause: Cause, since: float) -> str:
+    seconds = format_duration(max(0.0, time.time() - since))
+    return f"{host}: the link has been lost for {seconds} ({cause_text(cause)})"
+
+
+def _rarest(tasks: Sequence[TaskView], space: int) -> Sequence[TaskView]:
+    """Return as many tasks as there is space for, in their order, those in rare phases first."""
+    if len(tasks) <= space:
+        return tasks
+    counts = Counter(task.phase for task in tasks)
+    ranked = sorted(range(len(tasks)), key=lambda i: (counts[tasks[i].phase], i))
+    return [tasks[i] for i in sorted(ranked[:space])]
+
+
+def _columns(tasks: Sequence[TaskView]) -> list[Column]:
+    """Return the columns; those that say nothing new are dropped first if space is short."""
+    no_news = set()
+    if {task.state.host for task in tasks} == {"localhost"}:
+        no_news.add("HOST")
+    if not any(task.state.attempt for task in tasks):
+        no_news.add("ATTEMPT")
+    return [replace(c, drop_rank=_DROP_FIRST) if c.title in no_news else c for c in _COLUMNS]
+
+
+def _row(task: TaskView) -> dict[str, str | Text]:
+    state, usage = task.state, task.usage
+    exit_code = "" if state.code is None else str(state.code)
+    gpu = None if usage is None else usage.gpu_memory_bytes
+    return {
+        "TASK": state.name,
+        "STATE": _phase(task),
+        "HOST": state.host,
+        "PID": "" if state.pid is None else str(state.pid),
+        "ATTEMPT": str(state.attempt),
+        "EXIT": exit_code if state.signal is None else signal_name(state.signal),
+        "CPU": "" if usage is None else f"{usage.cpu_percent:.0f}%",
+        "MEM": "" if usage is None else format_bytes(usage.memory_bytes),
+        "GPU MEM": format_bytes(gpu) if gpu else "",
+        "TIME": _duration(task),
+        "PROGRESS": " ".join(progress_words(task.progress)),
+    }
+
+
+def _duration(task: TaskView) -> str:
+    state = task.state
+    end = state.exited_at or (None if task.phase == LOST else time.time())
+    seconds = state.lived
+    if seconds is None and state.started_at is not None and end is not None:
+        seconds = end - state.started_at
+    return "" if seconds is None else format_duration(seconds)
+
+
+def _phase(task: TaskView) -> Text:
+    """Return `restarting in 4 s`, `lost (was running)`, or the phase alone."""
+    if task.phase == LOST:
+        return styled(LOST, f"(was {task.state.phase.value})")
+    wait = (task.restarts_at or 0.0) - time.time()
+    return styled(task.phase, f"in {format_duration(wait)}" if wait > 0 else "")

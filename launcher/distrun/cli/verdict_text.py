@@ -1,0 +1,64 @@
+"""A verdict in lines: the first cause, the evidence for it, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.verdict.model import Kind, Source
+
+if TYPE_CHECKING:
+    from distrun.verdict.model import Evidence, Verdict
+
+_PLACES = {
+    Source.LOGS: "their logs",
+    Source.EXIT: "its exit",
+    Source.START: "its start",
+    Source.PROCESS: "its process",
+    Source.VARIABLES: "its variables",
+    Source.KERNEL: "the kernel of {host}",
+    Source.LINK: "the link to {host}",
+    Source.HOST: "{host}",
+    Source.DISTRUN: "distrun",
+}
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """Return the lines below the headline of a report, and of `status`."""
+    if _says_nothing_new(verdict):
+        return []
+    cause = f"  cause  {cause_text(verdict.cause)} ({verdict.kind.value})"
+    return [cause, *evidence_lines(verdict)]
+
+
+def evidence_lines(verdict: Verdict) -> list[str]:
+    """Return the evidence and the advice."""
+    if _says_nothing_new(verdict):
+        return []
+    lines = []
+    # If distrun itself ended the job, the cause is its own evidence.
+    for evidence in (each for each in verdict.evidence if each.cause != verdict.cause):
+        whose = f"{evidence.task}, " if evidence.task else ""
+        lines.append(f"  seen   {whose}{evidence_place(evidence)}: {evidence_text(evidence)}")
+    advice = cause_advice(verdict.cause)
+    return [*lines, f"  do     {advice}"] if advice else lines
+
+
+def evidence_place(evidence: Evidence) -> str:
+    """Return where evidence was found: `its log, line 4`."""
+    if evidence.source is not Source.LOG:
+        return _PLACES[evidence.source].format(host=evidence.host)
+    line = evidence.line or 0
+    if line > 0:
+        return f"its log, line {line}"
+    return "its log, the last line" if line == -1 else f"its log, {-line - 1} lines before the end"
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """Return the quotation, or the words of the cause."""
+    return evidence.text if evidence.cause is None else cause_text(evidence.cause)
+
+
+def _says_nothing_new(verdict: Verdict) -> bool:
+    """Whether the verdict only repeats why distrun ended the job; that is shown above it."""
+    return verdict.task is None and verdict.kind is Kind.OTHER

@@ -1,0 +1,252 @@
+"""How a job succeeds or fails, and how its remaining tasks are stopped then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol import KILL_GRACE
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.errors import HostError, InternalError, StartTimeoutError
+from distrun.events import Origin, Outcome, Result, Timer, TimerKind
+from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
+from distrun.lifecycle.restarts import (
+    SIGTERM,
+    STALL,
+    START,
+    Transition,
+    cancel_restarts,
+    grace_after,
+    plan_restart,
+    start_health_timers,
+)
+from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
+from distrun.strategies import STRATEGIES, Role, Scope
+from distrun.verdict.model import Kind
+
+if TYPE_CHECKING:
+    from distrun.verdict.model import Verdict
+
+SIGABRT, SIGKILL = 6, 9
+EVALUATOR = Timer(TimerKind.EVALUATOR)
+_RUN = Timer(TimerKind.RUN)
+
+
+def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
+    """Handle the exit of a task that distrun did not stop."""
+    rule = STRATEGIES[state.strategy].roles[task.role]
+    early = rule.serves and task.code == 0 and not state.success.waits_for(task.role, task.index)
+    if not task.has_failed_exit and not early:
+        return _succeed_if_done(state, at)
+    restarted = _restart(state, task, exit_cause(task), at)
+    if restarted is not None:
+        return restarted
+    if state.needs(task):
+        return end_job(state, _failure(state, task), at, grace=grace_after(state, task))
+    return state, []
+
+
+def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Transition:
+    """Ignore the exit of a task that is about to restart, unless `restart.never_on` forbids it.
+
+    The task's own failure may be the first cause, and the failure that was noticed first its echo.
+    """
+    failed = task.has_failed_exit and not task.stopped_by_us
+    if failed and task.exit_status in state.policy.never_on:
+        return end_job(state, _failure(state, task), at)
+    return state, []
+
+
+def on_start_timeout(state: JobState, at: float) -> Transition:
+    """Fail the job if tasks or hosts are still starting after `timeouts.start`."""
+    late = tuple(task.name for task in state.tasks.values() if task.phase is TaskPhase.STARTING)
+    if state.phase is not JobPhase.PREPARING and not late:
+        return state, []
+    cause = Cause(Code.START_TIMED_OUT, seconds=state.timeouts.start or 0.0, tasks=late)
+    return end_job(state, job_failure(StartTimeoutError.exit_code, cause), at)
+
+
+def on_run_timeout(state: JobState, at: float) -> Transition:
+    """Fail a job that runs longer than `timeouts.run`."""
+    cause = Cause(Code.RUN_TIMED_OUT, seconds=state.timeouts.run or 0.0)
+    outcome = job_failure(StartTimeoutError.exit_code, cause)
+    return end_job(state, outcome, at, grace=state.timeouts.grace)
+
+
+def on_stall(state: JobState, at: float) -> Transition:
+    """Restart everything that trains, or fail the job: it made no progress for too long.
+
+    The tasks are stopped by SIGABRT, at which Python prints where each thread is.
+    """
+    if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
+        return state, []
+    cause = Cause(Code.STALLED, seconds=state.timeouts.stall or 0.0)
+    leader = next(task for task in state.tasks.values() if task.account is Account.JOB)
+    restarted = _restart(state, leader, cause, at, SIGABRT)
+    if restarted is not None:
+        return restarted
+    return end_job(state, job_failure(StartTimeoutError.exit_code, cause), at, signal=SIGABRT)
+
+
+def on_evaluator_timeout(state: JobState) -> Transition:
+    """Stop the evaluator, which had `timeouts.grace` to end after the job's success."""
+    others = {task.name for task in state.tasks.values() if not _is_last_evaluator(task)}
+    return stop_tasks(state, SIGTERM, KILL_GRACE, spare=others)
+
+
+def job_failure(exit_code: int, cause: Cause, task: str | None = None) -> Outcome:
+    """Return the outcome of a failure whose exit code is distrun's."""
+    return Outcome(
+        result=Result.FAILED, exit_code=exit_code, origin=Origin.DISTRUN, cause=cause, task=task
+    )
+
+
+def host_failure(cause: Cause, task: str | None = None) -> Outcome:
+    """Return the outcome of a failure of a host, or on one."""
+    return job_failure(HostError.exit_code, cause, task)
+
+
+def exit_cause(task: TaskState) -> Cause:
+    """Return how a task exited, as the cause of a restart or of the job's end."""
+    if task.signal is not None:
+        return Cause(Code.TASK_KILLED, task=task.name, signal=task.signal)
+    if task.code == 0:
+        return Cause(Code.TASK_EXITED_EARLY, task=task.name)
+    return Cause(Code.TASK_EXITED, task=task.name, status=task.code)
+
+
+def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
+    """Add the verdict to the outcome, and change the exit code to that of the first cause.
+
+    The exit code stays if the first cause has none: if that task exited 0, or was stopped before
+    it could crash. If a host was lost, the exit code is the one for lost hosts.
+    """
+    outcome = state.outcome
+    if outcome is None or outcome.result is not Result.FAILED:
+        return state
+    task = state.tasks.get(verdict.task or "")
+    is_tasks = outcome.origin is Origin.TASK
+    if verdict.kind is Kind.HOST_LOST and is_tasks:
+        outcome = host_failure(verdict.cause, verdict.task)
+    elif is_tasks and task is not None and task.name != outcome.task:
+        crashed = verdict.kind is Kind.CRASH
+        own = task.exit_status if crashed or not task.stopped_by_us else None
+        if own:
+            outcome = replace(outcome, exit_code=own, task=task.name, cause=exit_cause(task))
+    return replace(state, outcome=replace(outcome, verdict=verdict))
+
+
+def enter_running(state: JobState) -> Transition:
+    """Mark the job as running once no task is starting any more, and set its timers."""
+    if state.unstarted or state.outcome is not None:
+        return state, []
+    actions: list[Action] = []
+    if state.timeouts.start is not None:
+        actions.append(CancelTimer(START))
+    state, health = start_health_timers(state)
+    if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
+        return state, actions + health
+    if state.timeouts.stall is not None and state.phase is not JobPhase.RUNNING:
+        actions += [CancelTimer(STALL), SetTimer(STALL, state.timeouts.stall)]
+    if state.timeouts.run is not None and not state.has_run:
+        actions.append(SetTimer(_RUN, state.timeouts.run))
+    return replace(state, phase=JobPhase.RUNNING, has_run=True), actions + health
+
+
+def end_job(
+    state: JobState,
+    outcome: Outcome,
+    at: float,
+    signal: int = SIGTERM,
+    grace: float = KILL_GRACE,
+) -> Transition:
+    """Set the outcome, if it is not set yet, and stop the remaining tasks."""
+    if state.outcome is not None:
+        return finish_if_ended(state)
+    state = replace(state, outcome=outcome, decided_at=at, phase=JobPhase.STOPPING)
+    state, canceled = cancel_restarts(state, set(state.restarts))
+    if state.timeouts.stall is not None:
+        canceled.append(CancelTimer(STALL))
+    evaluators = {
+        task.name
+        for task in state.tasks.values()
+        if task.role is Role.EVALUATOR and outcome.result is Result.SUCCEEDED
+    }
+    state, actions = stop_tasks(state, signal, grace, spare=evaluators)
+    if any(not state.tasks[name].phase.is_final for name in evaluators):
+        actions.append(SetTimer(EVALUATOR, state.timeouts.grace))
+    state, finish = finish_if_ended(state)
+    return state, canceled + actions + finish
+
+
+def stop_tasks(
+    state: JobState, signal: int, grace: float, spare: set[str] | frozenset[str] = frozenset()
+) -> Transition:
+    """Stop all tasks that have not ended, except those named in `spare`."""
+    stopped = [
+        task for task in state.tasks.values() if not task.phase.is_final and task.name not in spare
+    ]
+    state = state.with_tasks(
+        replace(task, phase=TaskPhase.STOPPING)
+        for task in stopped
+        if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING)
+    )
+    return state, [StopTask(task.name, signal, grace) for task in stopped]
+
+
+def finish_if_ended(state: JobState) -> Transition:
+    """Release the hosts if the outcome is set and every task has ended."""
+    if state.outcome is None or state.finishing or state.unended:
+        return state, []
+    return replace(state, finishing=True), [Finish(state.outcome)]
+
+
+def _succeed_if_done(state: JobState, at: float) -> Transition:
+    if state.undone:
+        return state, []
+    cause = Cause(Code.JOB_SUCCEEDED)
+    outcome = Outcome(result=Result.SUCCEEDED, exit_code=0, origin=Origin.TASK, cause=cause)
+    return end_job(state, outcome, at)
+
+
+def _restart(
+    state: JobState, failed: TaskState, cause: Cause, at: float, signal: int = SIGTERM
+) -> Transition | None:
+    """Restart after a failure, or end the job if a task would have to restart on a lost host."""
+    restarted = plan_restart(state, failed, cause, at, signal)
+    if restarted is None:
+        return None
+    for task in restarted[0].tasks.values():
+        why = None if task.restart is None else state.why_unusable(task)
+        if why is not None:
+            if not state.needs(task):
+                return None
+            impossible = Cause(Code.RESTART_IMPOSSIBLE, task=task.name, within=(why, cause))
+            grace = grace_after(state, failed)
+            return end_job(state, host_failure(impossible), at, signal, grace)
+    return restarted
+
+
+def _failure(state: JobState, task: TaskState) -> Outcome:
+    """Return the outcome of a job that fails by a task's exit."""
+    cause = exit_cause(task)
+    restarts = state.budgets[task.account].total
+    if state.policy.max > 0 and task.exit_status in state.policy.never_on:
+        cause = Cause(Code.RESTART_EXCLUDED, within=(cause,))
+    elif restarts:
+        cause = Cause(Code.RESTARTS_USED_UP, count=restarts, within=(cause,))
+    status = task.exit_status
+    if status == 0:
+        return job_failure(1, cause, task.name)
+    return Outcome(
+        result=Result.FAILED,
+        exit_code=InternalError.exit_code if status is None else status,
+        origin=Origin.TASK,
+        cause=cause,
+        task=task.name,
+    )
+
+
+def _is_last_evaluator(task: TaskState) -> bool:
+    """Whether it is an evaluator that was not stopped yet after the job's success."""
+    return task.role is Role.EVALUATOR and task.phase is not TaskPhase.STOPPING

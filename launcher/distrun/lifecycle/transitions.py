@@ -1,0 +1,352 @@
+"""The transitions of a job: how each event changes its state, and what the supervisor does then."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import singledispatch
+from typing import Any
+
+from distrun import events
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.events import Event, Origin, Outcome, Result, TimerKind
+from distrun.lifecycle.actions import Action, SetTimer, StartTask
+from distrun.lifecycle.outcomes import (
+    SIGKILL,
+    apply_verdict,
+    end_job,
+    enter_running,
+    finish_if_ended,
+    host_failure,
+    job_failure,
+    on_evaluator_timeout,
+    on_exit,
+    on_exit_before_restart,
+    on_run_timeout,
+    on_stall,
+    on_start_timeout,
+    stop_tasks,
+)
+from distrun.lifecycle.restarts import (
+    START,
+    Transition,
+    cancel_restarts,
+    final_phase,
+    on_attempt_ended,
+    on_backoff_over,
+    reset_budget,
+)
+from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.strategies import Role
+
+
+def replay(history: list[Event]) -> JobState:
+    """Return the state after a record's events."""
+    state = JobState()
+    for event in history:
+        # A damaged record may name tasks whose plan is lost.
+        with suppress(KeyError):
+            state, _ = step(state, event)
+    return state
+
+
+def step(state: JobState, event: Event) -> Transition:
+    """Return the state after an event, and the actions that follow. A final state stays."""
+    if state.phase.is_final:
+        return state, []
+    return _step(event, state)
+
+
+@singledispatch
+def _step(event: Event, state: JobState) -> Transition:
+    raise TypeError(f"no transition for {type(event).__name__} in phase {state.phase.value}")
+
+
+@_step.register
+def _(event: events.JobCreated, state: JobState) -> Transition:
+    created = replace(
+        state,
+        job_id=event.job_id,
+        name=event.name,
+        strategy=event.strategy,
+        success=event.success,
+        spec_file=event.spec_file,
+        supervisor_pid=event.supervisor_pid,
+        timeouts=event.timeouts,
+        policy=event.restart,
+        created_at=event.at,
+    )
+    timers: list[Action] = []
+    if event.timeouts.start is not None:
+        timers.append(SetTimer(START, event.timeouts.start))
+    return created, timers
+
+
+@_step.register
+def _(event: events.HostReady, state: JobState) -> Transition:
+    host = HostState(
+        name=event.host,
+        agent_pid=event.agent_pid,
+        hostname=event.hostname,
+        kind=event.kind,
+        pid_namespace=event.pid_namespace,
+        behind=event.behind,
+    )
+    return replace(state, hosts={**state.hosts, event.host: host}), []
+
+
+@_step.register
+def _(event: events.JobPlanned, state: JobState) -> Transition:
+    if state.outcome is not None:
+        return state, []
+    state = replace(state, phase=JobPhase.STARTING).with_tasks(
+        TaskState(
+            name=record.name,
+            role=Role(record.role),
+            index=record.index,
+            host=record.host,
+            address=record.address,
+            proxied=record.proxied,
+        )
+        for record in event.tasks
+    )
+    return state, [StartTask(name, 0) for name in state.tasks]
+
+
+@_step.register
+def _(event: events.Aborted, state: JobState) -> Transition:
+    return end_job(state, job_failure(event.exit_code, event.cause), event.at)
+
+
+@_step.register
+def _(event: events.TaskStarted, state: JobState) -> Transition:
+    task = _of_this_attempt(state, event)
+    if task is None:
+        return state, []
+    is_stopping = task.phase is TaskPhase.STOPPING
+    started = replace(
+        task,
+        phase=TaskPhase.STOPPING if is_stopping else TaskPhase.RUNNING,
+        attempt=event.attempt,
+        pid=event.pid,
+        started_at=event.at,
+    )
+    return enter_running(state.with_tasks([started]))
+
+
+@_step.register
+def _(event: events.TaskNotStarted, state: JobState) -> Transition:
+    task = _of_this_attempt(state, event)
+    if task is None:
+        return state, []
+    failed = replace(
+        task,
+        phase=TaskPhase.FAILED,
+        attempt=event.attempt,
+        exited_at=event.at,
+        ended_at=event.at,
+        reason=event.cause,
+    )
+    state = state.with_tasks([failed])
+    # An evaluator that cannot restart has failed like any other; the job goes on without it.
+    if event.attempt > 0 and not state.needs(task):
+        return enter_running(state) if state.outcome is None else finish_if_ended(state)
+    cause = Cause(Code.TASK_NOT_STARTED, task=event.task, within=(event.cause,))
+    return end_job(state, host_failure(cause, event.task), event.at)
+
+
+@_step.register
+def _(event: events.TaskExited, state: JobState) -> Transition:
+    task = _of_this_attempt(state, event)
+    if task is None:
+        return state, []
+    exited = replace(
+        task,
+        phase=TaskPhase.EXITED,
+        exited_at=event.at,
+        lived=event.lived,
+        code=event.code,
+        signal=event.signal,
+        oom=event.oom,
+        was_suspended=event.suspended,
+        stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_told,
+    )
+    state = state.with_tasks([exited])
+    if state.outcome is not None:
+        return state, []
+    if exited.restart is not None:
+        return on_exit_before_restart(state, exited, event.at)
+    return on_exit(state, exited, event.at)
+
+
+@_step.register
+def _(event: events.TaskEnded, state: JobState) -> Transition:
+    task = _of_this_attempt(state, event)
+    if task is None:
+        return state, []
+    phase = final_phase(task) if task.restart is None else TaskPhase.RESTARTING
+    ended = replace(task, phase=phase, ended_at=event.at)
+    state, actions = on_attempt_ended(state.with_tasks([ended]), ended)
+    state, more = finish_if_ended(state)
+    return state, actions + more
+
+
+@_step.register
+def _(event: events.TaskReported, state: JobState) -> Transition:
+    task = state.tasks[event.task]
+    return state.with_tasks([replace(task, reported=dict(event.values))]), []
+
+
+def _of_this_attempt(
+    state: JobState,
+    event: events.TaskStarted | events.TaskNotStarted | events.TaskExited | events.TaskEnded,
+) -> TaskState | None:
+    """Return the task that an event is about; None if that attempt has ended already."""
+    task = state.tasks[event.task]
+    return None if event.attempt < task.attempt or task.has_ended else task
+
+
+@_step.register(events.PreflightSkipped)
+@_step.register(events.PreflightStarted)
+@_step.register(events.PreflightFound)
+@_step.register(events.PreflightEnded)
+@_step.register(events.LogsIncomplete)
+@_step.register(events.SyncStarted)
+@_step.register(events.Synced)
+@_step.register(events.FilesPreserved)
+@_step.register(events.RestartPlanned)
+@_step.register(events.TensorBoardStarted)
+@_step.register(events.TensorBoardEnded)
+def _(event: Event, state: JobState) -> Transition:  # noqa: ARG001 - for readers only
+    return state, []
+
+
+@_step.register
+def _(event: events.HostLost, state: JobState) -> Transition:
+    is_needed, unstarted = _is_needed(state, event.host), state.unstarted
+    changes = {"lost": event.cause, "link_lost": None, "link_lost_at": None}
+    state, actions = _mark_unusable(state, event.host, **changes)
+    state = state.with_tasks(
+        _lost_with_host(task, event)
+        for task in state.tasks.values()
+        if task.host == event.host and not task.has_ended
+    )
+    if is_needed:
+        cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
+        return end_job(state, host_failure(cause), event.at)
+    if state.unstarted < unstarted:
+        state, more = enter_running(state)
+        actions += more
+    return state, actions
+
+
+def _is_needed(state: JobState, host: str) -> bool:
+    """Whether the job cannot continue without a host.
+
+    It can if all its tasks there are done, or are evaluators. If one of them has to restart
+    later, the job fails then.
+    """
+    if state.outcome is not None or state.phase is JobPhase.PREPARING:
+        return True
+    return any(
+        task.restart is not None or not (task.has_ended or task.has_done_its_part)
+        for task in state.tasks.values()
+        if task.host == host and state.needs(task)
+    )
+
+
+def _mark_unusable(state: JobState, name: str, **changes: Any) -> Transition:
+    """Note that no task can start on a host any more.
+
+    A planned restart that the job needs stays: the job fails by it.
+    """
+    doomed = {
+        task.restart
+        for task in state.tasks.values()
+        if task.host == name and task.restart is not None and not state.needs(task)
+    }
+    return cancel_restarts(_change_host(state, name, **changes), doomed)
+
+
+def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:
+    if task.phase is TaskPhase.EXITED:
+        return replace(task, phase=final_phase(task), ended_at=event.at)
+    return replace(
+        task,
+        phase=TaskPhase.FAILED,
+        exited_at=event.at,
+        ended_at=event.at,
+        reason=Cause(Code.LOST_WITH_HOST, within=(event.cause,)),
+    )
+
+
+@_step.register
+def _(event: events.LinkLost, state: JobState) -> Transition:
+    return _change_host(state, event.host, link_lost=event.cause, link_lost_at=event.at), []
+
+
+@_step.register
+def _(event: events.LinkRestored, state: JobState) -> Transition:
+    return _change_host(state, event.host, link_lost=None, link_lost_at=None), []
+
+
+def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
+    host = state.hosts.get(name)
+    if host is None:
+        return state
+    return replace(state, hosts={**state.hosts, name: replace(host, **changes)})
+
+
+@_step.register
+def _(event: events.HostFault, state: JobState) -> Transition:
+    if _is_needed(state, event.host):
+        cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
+        return end_job(state, host_failure(cause), event.at)
+    return _mark_unusable(state, event.host, fault=event.cause)
+
+
+@_step.register
+def _(event: events.StopRequested, state: JobState) -> Transition:
+    outcome = Outcome(
+        result=Result.STOPPED,
+        exit_code=event.exit_code,
+        origin=Origin.DISTRUN,
+        cause=Cause(Code.JOB_STOPPED, within=(event.cause,)),
+    )
+    if state.outcome is None:
+        return end_job(state, outcome, event.at, signal=event.signal, grace=event.grace)
+    if state.killing:
+        return state, []
+    # The second request, or the job is ending already: stop at once.
+    return stop_tasks(replace(state, killing=True), SIGKILL, 0.0)
+
+
+@_step.register
+def _(event: events.TimedOut, state: JobState) -> Transition:
+    kind, key = event.timer.kind, event.timer.key
+    # After SIGKILL no task, not even an evaluator, gets a gentler signal.
+    if state.killing or (state.outcome is not None and kind is not TimerKind.EVALUATOR):
+        return state, []
+    if kind is TimerKind.RESTART:
+        return on_backoff_over(state, int(key))
+    if kind is TimerKind.HEALTH:
+        return reset_budget(state, Account(key)), []
+    if kind is TimerKind.EVALUATOR:
+        return on_evaluator_timeout(state)
+    handlers = {
+        TimerKind.START: on_start_timeout,
+        TimerKind.RUN: on_run_timeout,
+        TimerKind.STALL: on_stall,
+    }
+    return handlers[kind](state, event.at)
+
+
+@_step.register
+def _(event: events.VerdictReached, state: JobState) -> Transition:
+    return apply_verdict(replace(state, verdict=event.verdict), event.verdict), []
+
+
+@_step.register
+def _(event: events.JobEnded, state: JobState) -> Transition:
+    phase = JobPhase(event.outcome.result.value)
+    return replace(state, phase=phase, outcome=event.outcome, ended_at=event.at), []

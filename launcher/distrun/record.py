@@ -1,0 +1,113 @@
+"""The record of a job: an append-only file of its events, the only authority on what happened.
+
+The file has one JSON object a line. The replay of its events through
+:func:`distrun.lifecycle.step` is the job's state. A torn last line, left by a death while
+writing, is ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from distrun.agent.linux import syscalls
+from distrun.events import decode, encode
+
+if TYPE_CHECKING:
+    from distrun.events import Event
+
+_RESERVE = 256 * 1024
+"""Bytes of the disk that are reserved for the end of a job: two events for each of 1,000 tasks."""
+
+
+class EventLog:
+    """Writes a record. Only the job's supervisor does.
+
+    It reserves disk space ahead, so that a job whose disk is full can still record that, and how
+    it ended.
+    """
+
+    def __init__(self, path: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
+        self._reserved = 0
+        self._reserves = True
+
+    def append(self, event: Event) -> dict[str, Any]:
+        """Write one event, whole or not at all, and return it as written.
+
+        Raises:
+            OSError: the disk is full or broken; the earlier events are unharmed. It is raised
+                once when only the reserved space is left; later events use that space.
+        """
+        record = encode(event)
+        line = json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
+        size = os.fstat(self._file).st_size
+        if size:  # a job that cannot write its first event needs no space for its end
+            self._reserve(size + len(line))
+        written = os.write(self._file, line)
+        if written < len(line):
+            os.ftruncate(self._file, size)
+            raise OSError(errno.ENOSPC, f"no space left for {len(line)} bytes of the job's record")
+        return record
+
+    def _reserve(self, size: int) -> None:
+        if not self._reserves or size + _RESERVE <= self._reserved:
+            return
+        try:
+            syscalls.reserve(self._file, size, 2 * _RESERVE)
+        except OSError as error:
+            self._reserves = False
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(error.errno, os.strerror(error.errno)) from error
+        self._reserved = size + 2 * _RESERVE
+
+    def release_reserve(self) -> None:
+        """Return the reserved space to the disk: the job has ended."""
+        self._reserves = False
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, os.fstat(self._file).st_size)
+
+    def close(self) -> None:
+        self.release_reserve()
+        os.close(self._file)
+
+
+class EventReader:
+    """Reads a record's events in order, also while it grows; skips those of later versions."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read_new(self) -> list[Event]:
+        """Return the events added since the last call, without a torn last line."""
+        with open(self._path, "rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        decoded = map(_decode_line, whole.splitlines())
+        return [event for event in decoded if event is not None]
+
+
+def _decode_line(line: bytes) -> Event | None:
+    try:
+        return decode(json.loads(line))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def read(path: str) -> list[Event]:
+    """Return all events of a record. Raises FileNotFoundError if there is none."""
+    return EventReader(path).read_new()
+
+
+def first(path: str) -> Event | None:
+    """Return a record's first event without reading the rest; None if it has none yet."""
+    with open(path, "rb") as file:
+        line = file.readline()
+    return _decode_line(line) if line.endswith(b"\n") else None

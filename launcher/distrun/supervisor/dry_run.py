@@ -1,0 +1,166 @@
+"""The preparation of a job without the job, for `plan` and `doctor`: real agents, no task."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrun.agent import protocol
+from distrun.agent.linux import syscalls
+from distrun.agent.protocol import Cause, Code
+from distrun.errors import HostError, InvalidSpecError
+from distrun.plan import READ
+from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.preparation import Preparation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from distrun.agent.protocol import Report
+    from distrun.plan import Plan
+    from distrun.spec.model import Spec
+
+_JOB_ID = "plan"
+
+
+def make_plan(spec: Spec) -> Plan:
+    """Return the plan that a launch would run; it would choose other ports.
+
+    Raises:
+        HostError: a host cannot be used.
+        InvalidSpecError: no plan can be made of the spec.
+    """
+    with tempfile.TemporaryDirectory(prefix="distrun-plan-") as folder:
+        dry_run = DryRun(spec, Path(folder), Path(folder))
+        dry_run.run()
+    preparation = dry_run.preparation
+    if preparation.error is not None:
+        raise preparation.error
+    if preparation.plan is None:
+        raise HostError(cause=Cause(Code.NO_HOST_ANSWERED))
+    return preparation.plan
+
+
+def check_hosts(
+    spec: Spec, records: Path, tick: Callable[[Preparation], float | None]
+) -> Preparation:
+    """Connect the hosts and check them as a launch does. Hosts that cannot be used are left out.
+
+    Args:
+        spec: the job's.
+        records: the folder of the jobs' records.
+        tick: called before each wait; returns how long to wait at most, in seconds, or None.
+
+    Raises:
+        InvalidSpecError: no plan can be made of the spec.
+    """
+    with tempfile.TemporaryDirectory(prefix="distrun-doctor-") as folder:
+        dry_run = DryRun(spec, Path(folder), records, checks_all=True, tick=tick)
+        dry_run.run()
+    error = dry_run.preparation.error
+    if isinstance(error, InvalidSpecError):
+        raise error
+    return dry_run.preparation
+
+
+class DryRun:
+    """Prepares the hosts, then releases them.
+
+    Args:
+        logs: an empty folder, for what the agent of this machine writes.
+        folder: where the job's record would be.
+        checks_all: as :class:`Preparation` has it.
+        tick: see :func:`check_hosts`.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        logs: Path,
+        folder: Path,
+        *,
+        checks_all: bool = False,
+        tick: Callable[[Preparation], float | None] = lambda _: None,
+    ) -> None:
+        self._tick = tick
+        self._is_releasing = False
+        self._selector = selectors.DefaultSelector()
+        self._signals = syscalls.signal_pipe((signal.SIGCHLD,))
+        self._hosts = HostPool(self._selector, spec, _JOB_ID, logs, READ, self)
+        self.preparation = Preparation(
+            spec, self._hosts.order, folder, has_preflight=checks_all, checks_all=checks_all
+        )
+
+    def run(self) -> None:
+        """Prepare the hosts until they are ready or one fails; the result is the preparation's.
+
+        Raises:
+            BaseException: a signal's, such as KeyboardInterrupt, once the hosts are released.
+        """
+        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+        self._hosts.connect(self.preparation.reaches)
+        try:
+            self._run_until_released()
+        except BaseException:
+            self._release()
+            self._run_until_released()
+            raise
+
+    def _run_until_released(self) -> None:
+        while self._hosts:
+            if self.preparation.is_finished and not self._is_releasing:
+                self._release()
+            self._wait()
+
+    def _release(self) -> None:
+        self._is_releasing = True
+        self._hosts.order_all(protocol.Shutdown())
+
+    def _wait(self) -> None:
+        self._hosts.watch_writing()
+        due = self._hosts.next_due
+        waits = [self._tick(self.preparation)]
+        waits.append(None if due is None else max(0.0, due - time.monotonic()))
+        timeout = min((each for each in waits if each is not None), default=None)
+        for key, _ in self._selector.select(timeout):
+            if key.fileobj in self._selector.get_map():
+                key.data()
+        self._hosts.run_due()
+
+    def _on_signal(self) -> None:
+        self._signals.read(4096)
+        self._hosts.check_exits()
+
+    # What the pool tells -------------------------------------------------------------------
+
+    def on_report(self, host: str, report: Report) -> None:
+        if self._is_releasing:
+            return
+        if isinstance(report, protocol.Fault):
+            self._fail(host, report.cause)
+        else:
+            self.preparation.receive(host, report)
+
+    def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
+        if not self._is_releasing:
+            self.preparation.on_unreachable(causes)
+
+    def on_host_gone(self, host: str, cause: Cause) -> None:
+        if not self._is_releasing:
+            self._fail(host, cause)
+
+    def _fail(self, host: str, cause: Cause) -> None:
+        self.preparation.fail(host, Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,)))
+
+    def on_link_lost(self, host: str, cause: Cause) -> None:
+        """Wait: the host is reconnected or gone."""
+
+    def on_link_restored(self, host: str) -> None:
+        """Go on."""
+
+    def on_logs_incomplete(self, host: str, cause: Cause) -> None:
+        """There are no logs."""

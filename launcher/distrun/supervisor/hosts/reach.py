@@ -1,0 +1,200 @@
+"""The seam for ways to reach a host.
+
+A new way is one module with a class derived from :class:`Reach`, its line in
+:func:`distrun.supervisor.hosts.pool.make_reach`, and one section of the spec that selects it. The
+rest of the launcher never asks how a host is reached: it reads the facts of its reach.
+"""
+
+# ruff: noqa: ARG002, D417 - what each method is given is the same everywhere
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from distrun.agent.protocol import Cause, Code
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Collection
+
+    from distrun.agent.protocol import Hello, Order, Report
+    from distrun.agent.protocol.channel import Channel
+    from distrun.supervisor.hosts.reconnect import Attempt
+
+_STDERR_BYTES = 8000
+
+
+@dataclass
+class Connection:
+    """A connection to an agent: a process on this machine, and descriptors that lead through it."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel[Report, Order]
+    stderr: int | None = None
+    """A non-blocking descriptor with the process's standard error; None: it shares this one's."""
+    log_window: int = 0
+    """How many bytes of logs may be in flight: never more than fit into the link's buffers."""
+    has_own_session: bool = False
+    """Whether the process leads a session, and so a process group."""
+    mark: bytes = b""
+    """The bytes that the agent writes first, to tell its messages from a login's output."""
+    _printed: bytes = b""
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the process has exited. Reaps it if so."""
+        return self.process.poll() is not None
+
+    def read_stderr(self) -> bool:
+        """Read what standard error holds now. Returns False at its end."""
+        while self.stderr is not None:
+            try:
+                block = os.read(self.stderr, 65536)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not block:
+                return False
+            self._printed = (self._printed + block)[-_STDERR_BYTES:]
+        return False
+
+    def discard_stderr(self) -> None:
+        """Drop what was printed so far: banners and profiles do not explain how a link ends."""
+        self.read_stderr()
+        self._printed = b""
+
+    @property
+    def stderr_text(self) -> str:
+        """The end of what was read from standard error."""
+        return self._printed.decode("utf-8", "replace").strip()
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        both = (self.channel.reader, self.channel.writer)
+        return both if self.stderr is None else (*both, self.stderr)
+
+    def close(self) -> None:
+        """Kill the process and what it started in its session, and close the descriptors."""
+        if self.process.poll() is None:
+            if self.has_own_session:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
+            self.process.wait()
+        self.channel.close()
+        if self.stderr is not None:
+            os.close(self.stderr)
+
+
+class Reach(Protocol):
+    """How one host is reached.
+
+    The attributes are facts. Each subclass sets them; code elsewhere reads them and never asks
+    for the kind.
+    """
+
+    kind: str
+    """A label for people, such as "ssh"; no code may depend on it."""
+    can_reattach: bool = False
+    """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
+    has_own_logs: bool = True
+    """Whether tasks write their logs on the host, from where they are mirrored into the job's
+    folder. If not, they write straight into that folder."""
+    lacks_files: bool = True
+    """Whether the program's files must be sent to the host."""
+    inherits_environment: bool = False
+    """Whether tasks inherit the environment of the launch command."""
+    needs_preflight: bool = True
+    """Whether the host is checked before the first task starts."""
+    is_below_supervisor: bool = False
+    """Whether the agent and its tasks are processes below the supervisor, which inherits what a
+    dead agent leaves behind and can resume a suspended one."""
+    default_python: str = "python3"
+    """The interpreter of tasks for which the spec names none."""
+    folder_variable: str = "XDG_STATE_HOME"
+    """The variable that moves the folder of the host's logs to another disk."""
+    connect_timeout: float | None = None
+    """Seconds for a connection, the login not counted; None: no limit."""
+
+    def connect(self, job_id: str) -> Connection:
+        """Start the process of a first connection, without waiting for it.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        ...
+
+    def bootstrap(self, connection: Connection) -> bytes:
+        """Return the bytes that start the agent at the other end; none if it is started already.
+
+        It is called when all connections of a round have been started, because it may be slow.
+        """
+        return b""
+
+    def reconnect(self, job_id: str, token: str, attempt: Attempt) -> Connection:
+        """Start a new connection to the running agent with that token.
+
+        It is only called where :attr:`can_reattach`. The bytes that lead to the agent are sent.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        raise AssertionError(f"{self.kind} hosts are not reconnected")
+
+    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
+        """Return the address by which other hosts reach this one; None: its name in the spec.
+
+        Args:
+            hello: what the host said of itself.
+            hellos: what all hosts of the job said.
+        """
+        ...
+
+    def not_started(self, error: OSError) -> Cause:
+        """Return why :meth:`connect` or :meth:`reconnect` raised that error."""
+        return Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
+
+    def diagnose(self, connection: Connection, status: int | None) -> Cause:
+        """Return why the first connection to the host failed.
+
+        Args:
+            status: how the process exited, as Popen has it; None: it ran for too long.
+        """
+        ...
+
+    def is_transient(self, connection: Connection, status: int) -> bool:
+        """Return whether a failed first connection should be tried again."""
+        return False
+
+    def loss(self, connection: Connection, status: int) -> Cause:
+        """Return why an established link ended: AGENT_EXITED if the agent did, else the link."""
+        return agent_exited(status)
+
+    def agent_is_gone(self, connection: Connection, status: int | None) -> bool:
+        """Return whether a new connection found that the agent and its tasks are gone.
+
+        Args:
+            status: how the process exited, or None while it runs.
+        """
+        return False
+
+    def spares(self, pid: int) -> bool:
+        """Return whether a process below this one outlives the job because others use it too."""
+        return False
+
+
+def agent_exited(status: int, text: str = "") -> Cause:
+    """How an agent ended, from the exit status of a process that stands for it.
+
+    Args:
+        status: negative or above 128 for a signal.
+        text: the last words on standard error.
+    """
+    number = -status if status < 0 else status - 128
+    if number > 0:
+        return Cause(Code.AGENT_EXITED, signal=number, text=text)
+    return Cause(Code.AGENT_EXITED, status=status, text=text)

@@ -1,0 +1,92 @@
+"""The command lines of the system's OpenSSH client."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import subprocess
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from distrun.supervisor.hosts.bootstrap import COMMAND
+
+if TYPE_CHECKING:
+    from distrun.spec.model import SshSpec
+
+_ALIVE_PROBES = 3
+_OPTIONS = (
+    "BatchMode=yes",  # fail instead of asking
+    "RequestTTY=no",
+    "EscapeChar=none",
+    "RemoteCommand=none",
+    "ClearAllForwardings=yes",  # the first host would take the ports that logins forward
+    "ControlMaster=no",  # a master would outlive the job
+)
+"""Options that the link depends on; the spec's own cannot change them."""
+_OPTIONS_SINCE_8_7 = ("ForkAfterAuthentication=no", "StdinNull=no", "SessionType=default")
+"""More of them. An older ssh refuses to start with options that it does not know."""
+
+
+def link_command(
+    host: str,
+    settings: SshSpec,
+    alive_interval: int,
+    connect_timeout: float,
+    *,
+    is_separate: bool = False,
+) -> list[str]:
+    """Return the command that opens a link to a host.
+
+    Args:
+        host: its name, or user@name.
+        settings: the spec's `ssh`.
+        alive_interval: seconds of silence after which ssh probes the other side.
+        connect_timeout: seconds for the connection.
+        is_separate: do not use a connection that the user shares among logins (ControlPath).
+    """
+    words = ["ssh", "-T", "-x", *_settings_words(settings, host)]
+    # Of an option that is given twice ssh takes the first.
+    options = [*_OPTIONS, *(_OPTIONS_SINCE_8_7 if _version() >= (8, 7) else ())]
+    options += ["ControlPath=none"] if is_separate else []
+    options += [f"{name}={value}" for name, value in settings.options.items()]
+    options += [
+        f"ConnectTimeout={max(1, round(connect_timeout))}",
+        f"ServerAliveInterval={alive_interval}",
+        f"ServerAliveCountMax={_ALIVE_PROBES}",
+        "LogLevel=INFO",  # the level at which ssh says why a connection has ended
+    ]
+    for option in options:
+        words += ["-o", option]
+    return [*words, "--", host, COMMAND]
+
+
+def login_command(host: str, settings: SshSpec) -> str:
+    """Return the shell command that logs in to a host with the spec's settings."""
+    options = [f"-o{name}={value}" for name, value in settings.options.items()]
+    return shlex.join(["ssh", *_settings_words(settings, host), *options, host])
+
+
+def _settings_words(settings: SshSpec, host: str) -> list[str]:
+    words = []
+    if settings.config_file is not None:
+        words += ["-F", settings.config_file]
+    if settings.port is not None:
+        words += ["-p", str(settings.port)]
+    if settings.user is not None and "@" not in host:
+        words += ["-l", settings.user]
+    if settings.identity_file is not None:
+        words += ["-i", settings.identity_file]
+    return words
+
+
+@lru_cache(maxsize=1)
+def _version() -> tuple[int, int]:
+    """The client's version; (0, 0) if it does not say."""
+    with contextlib.suppress(OSError):
+        command = ["ssh", "-V"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        found = re.match(rb"OpenSSH_(\d+)\.(\d+)", done.stderr)
+        if found:
+            return int(found[1]), int(found[2])
+    return 0, 0

@@ -1,0 +1,352 @@
+"""A failure and the ends of its tasks' logs -> the verdict: the first cause, apart from echoes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from distrun import events
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.events import TimerKind
+from distrun.verdict.log_analysis import LogAnalysis, LogTail
+from distrun.verdict.model import Evidence, Kind, Source, Verdict
+from distrun.verdict.task_failures import (
+    CRASH_SIGNALS,
+    SIGTERM_CAUGHT,
+    TaskFailure,
+    exit_cause,
+    exit_evidence,
+    failure_in_log,
+    last_line,
+    log_line,
+    signal_of,
+    task_failure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distrun.lifecycle import TaskState
+    from distrun.verdict.failures import Failure
+
+_MOST_LOGS = 96
+_MOST_ECHOES_EXAMINED = 16
+_MOST_TASKS_QUOTED = 4
+_WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
+_SERVING = re.compile(r"Started server with target: grpc://(\S+)")
+_ENOENT = 2
+_TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB)
+_START_KINDS = {
+    Code.PROGRAM_NOT_FOUND: Kind.SCRIPT_NOT_FOUND,
+    Code.PROGRAM_NOT_EXECUTABLE: Kind.PERMISSION,
+}
+"""The kinds of verdicts on programs that could not be executed; `not_started` for all others."""
+
+
+def analyze(failure: Failure, read_log: Callable[[str], LogTail]) -> Verdict:
+    """Return the first cause of a failure.
+
+    Args:
+        failure: what failed, and everything that may show its cause.
+        read_log: returns the end of a task's log by the task's name. It is called for at most 96
+            tasks, however many there are.
+    """
+    return _Analysis(failure, read_log).verdict()
+
+
+class _Analysis:
+    def __init__(self, failure: Failure, read_log: Callable[[str], LogTail]) -> None:
+        self._failure = failure
+        self._read_log = read_log
+        self._logs: dict[str, LogAnalysis] = {}
+        self._logs_left = _MOST_LOGS
+
+    def verdict(self) -> Verdict:
+        trigger = self._failure.trigger
+        if isinstance(trigger, events.TaskNotStarted):
+            return _not_started(trigger)
+        ended = [self._failure.tasks[name] for name in self._failure.members]
+        unstopped = [task for task in ended if not task.stopped_by_us and _has_failed(task)]
+        found = [task_failure(task, self._log(task.name)) for task in unstopped]
+        failed = {each.task for each in found}
+        causes = [each for each in found if not each.is_echo and not failed & set(each.peers)]
+        lost = self._lost_host(ended, found)
+        if lost is not None and (not causes or isinstance(trigger, events.HostLost)):
+            return lost
+        root = (
+            _first_cause(causes)
+            or self._server_exit()
+            or self._failure_before_stop(ended)
+            or _suspended(ended)
+            or self._other_cluster(ended)
+        )
+        if root is None and isinstance(trigger, events.TaskExited):
+            root = (
+                self._early_exit(ended, found) or _behind_proxy(ended) or self._not_answering(found)
+            )
+        elif root is None and isinstance(trigger, events.TimedOut):
+            root = _behind_proxy(ended)
+        if root is not None and root.kind is Kind.CLUSTER_MISMATCH:
+            root = self._other_cluster(ended) or root
+        if root is not None:
+            return self._verdict_on(root, found)
+        if isinstance(trigger, events.TimedOut):
+            return self._timed_out(trigger.timer.kind)
+        if not isinstance(trigger, events.TaskExited):
+            return self._job_failure(trigger)
+        return self._verdict_on(found[0], found) if found else self._bare_exit(trigger)
+
+    def _log(self, name: str) -> LogAnalysis:
+        if name not in self._logs:
+            self._logs_left -= 1
+            tail = self._read_log(name) if self._logs_left >= 0 else LogTail(b"")
+            self._logs[name] = LogAnalysis(tail, self._failure.tasks[name].code)
+        return self._logs[name]
+
+    def _lost_host(self, ended: list[TaskState], found: list[TaskFailure]) -> Verdict | None:
+        """Blame a lost host; what the other tasks say of its silence is an echo."""
+        hosts = self._failure.lost_hosts
+        lost = [task for task in ended if task.host in hosts and task.exit_status is None]
+        if not lost:
+            return None
+        host = lost[0].host
+        return Verdict(
+            task=lost[0].name if len(lost) == 1 else None,
+            attempt=lost[0].attempt,
+            kind=Kind.HOST_LOST,
+            cause=Cause(
+                Code.TASKS_LOST_WITH_HOST,
+                tasks=tuple(task.name for task in lost),
+                host=host,
+                within=(hosts[host],),
+            ),
+            evidence=(Evidence(task=None, source=Source.LINK, host=host, cause=hosts[host]),),
+            echoes=tuple(each.task for each in found),
+        )
+
+    def _server_exit(self) -> TaskFailure | None:
+        """Blame a server that exited 0 although it must serve to the end."""
+        trigger = self._failure.trigger
+        if not isinstance(trigger, events.TaskExited) or trigger.code != 0:
+            return None
+        return self._exit_while_needed(self._failure.tasks[trigger.task])
+
+    def _early_exit(self, ended: list[TaskState], found: list[TaskFailure]) -> TaskFailure | None:
+        """Blame a task that exited 0, if others failed afterwards."""
+        early = (task for task in ended if task.code == 0 and not task.stopped_by_us)
+        task = next(early, None) if found else None
+        return None if task is None else self._exit_while_needed(task)
+
+    def _exit_while_needed(self, task: TaskState) -> TaskFailure:
+        log = self._log(task.name)
+        known = failure_in_log(task, log)
+        if known is not None and known.kind is Kind.DATA_RAN_OUT:
+            return known
+        how = Cause(Code.TASK_EXITED, status=0)
+        return TaskFailure(
+            task=task.name,
+            kind=Kind.LEFT_EARLY,
+            cause=Cause(Code.EXITED_WHILE_NEEDED, task=task.name),
+            evidence=(*last_line(task.name, log), exit_evidence(task, how)),
+        )
+
+    def _failure_before_stop(self, ended: list[TaskState]) -> TaskFailure | None:
+        """Blame a task that had failed before distrun stopped it, while its processes remained.
+
+        Not after a timeout: what the tasks print then may be an effect of distrun's signal.
+        """
+        trigger = self._failure.trigger
+        timers = (TimerKind.RUN, TimerKind.STALL)
+        if isinstance(trigger, events.TimedOut) and trigger.timer.kind in timers:
+            return None
+        for task in (each for each in ended if each.stopped_by_us and each.code != 0):
+            found = self._crash_before_stop(task) or self._exception_before_stop(task)
+            if found is not None and not found.is_echo and found.kind is not Kind.KILLED:
+                return found
+        return None
+
+    def _crash_before_stop(self, task: TaskState) -> TaskFailure | None:
+        number = signal_of(task)
+        if number not in CRASH_SIGNALS or number in self._failure.sent:
+            return None
+        log = self._log(task.name)
+        line = log.abort if log.crash is None else log.crash
+        return None if _follows_sigterm(log, line) else task_failure(task, log)
+
+    def _exception_before_stop(self, task: TaskState) -> TaskFailure | None:
+        log = self._log(task.name)
+        if not log.ends_with_exception or _follows_sigterm(log, log.exception):
+            return None
+        return failure_in_log(task, log)
+
+    def _other_cluster(self, ended: list[TaskState]) -> TaskFailure | None:
+        """Blame a task that served at another's address, or waited for a wrong number of tasks."""
+        expected = self._failure.cluster_size
+        for task in ended:
+            log = self._log(task.name)
+            served, waited = log.find_last(_SERVING), log.find_last(_WAITING)
+            cause = Cause(Code.SERVED_ELSEWHERE, task=task.name)
+            if served is not None and task.address and served[1][1] != task.address:
+                index, address = served[0], served[1][1]
+                cause = cause._replace(text=address, name=task.address)
+            elif waited is not None and expected and int(waited[1][1]) != expected:
+                index, count = waited[0], waited[1][1]
+                cause = cause._replace(code=Code.WAITED_FOR_OTHERS, text=count, count=expected)
+            else:
+                continue
+            return TaskFailure(
+                task=task.name,
+                kind=Kind.CLUSTER_MISMATCH,
+                cause=cause,
+                evidence=(log_line(task.name, log, index),),
+            )
+        return None
+
+    def _not_answering(self, found: list[TaskFailure]) -> TaskFailure | None:
+        """Blame a task that the others lost although it had not ended."""
+        failed = {each.task for each in found}
+        for each in found[:_MOST_ECHOES_EXAMINED]:
+            names = each.peers
+            if not names and "CoordinationService" in self._log(each.task).text:
+                names = (self._failure.leader,) if self._failure.leader else ()
+            for name in names:
+                task = self._failure.tasks.get(name)
+                if task is not None and name not in failed and task.stopped_by_us:
+                    return TaskFailure(
+                        task=name,
+                        kind=Kind.UNRESPONSIVE,
+                        cause=Cause(Code.NOT_ANSWERING, task=name),
+                        evidence=each.evidence[-1:],
+                    )
+        return None
+
+    def _verdict_on(self, root: TaskFailure, found: list[TaskFailure]) -> Verdict:
+        return Verdict(
+            task=root.task,
+            attempt=self._failure.tasks[root.task].attempt,
+            kind=root.kind,
+            cause=root.cause,
+            evidence=root.evidence,
+            echoes=tuple(each.task for each in found if each.task != root.task),
+        )
+
+    def _bare_exit(self, trigger: events.TaskExited) -> Verdict:
+        cause = exit_cause(self._failure.tasks[trigger.task])
+        return Verdict(
+            task=trigger.task,
+            attempt=trigger.attempt,
+            kind=Kind.EXIT,
+            cause=cause._replace(task=trigger.task),
+        )
+
+    def _job_failure(self, trigger: events.Event) -> Verdict:
+        """Return the verdict on a failure that is no task's."""
+        host = getattr(trigger, "host", "")
+        reason = getattr(trigger, "cause", None) or Cause(Code.UNCODED, text=type(trigger).__name__)
+        kind, cause = Kind.OTHER, reason
+        if reason.is_disk_full:
+            kind = Kind.DISK_FULL
+            variable = next((each.name for each in _chain(reason) if each.name), "")
+            cause = Cause(Code.JOB_DISK_FULL, host=host, name=variable, within=(reason,))
+        elif isinstance(trigger, (events.HostLost, events.HostFault)):
+            code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
+            kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
+        elif any(each.code in _TAKEN for each in _chain(reason)):
+            kind = Kind.PORT_TAKEN
+        source = Source.HOST if host else Source.DISTRUN
+        evidence = Evidence(task=None, source=source, host=host, cause=reason)
+        return Verdict(task=None, kind=kind, cause=cause, evidence=(evidence,))
+
+    def _timed_out(self, timer: TimerKind) -> Verdict:
+        """Return the verdict on a job that took too long: where its tasks were.
+
+        After a stall that is the line of the program that Python prints at distrun's signal.
+        """
+        timeouts = self._failure.timeouts
+        code, seconds = {
+            TimerKind.START: (Code.JOB_DID_NOT_START, timeouts.start),
+            TimerKind.STALL: (Code.STALLED, timeouts.stall),
+        }.get(timer, (Code.JOB_DID_NOT_END, timeouts.run))
+        evidence = []
+        for name in self._failure.members[:_MOST_TASKS_QUOTED]:
+            log = self._log(name)
+            index = log.interrupted_at if timer is TimerKind.STALL else None
+            index = log.last_line() if index is None else index
+            if index is not None:
+                evidence.append(log_line(name, log, index))
+        if not evidence and timer is not TimerKind.STALL:
+            nothing = Cause(Code.NO_OUTPUT)
+            evidence.append(Evidence(task=None, source=Source.LOGS, cause=nothing))
+        return Verdict(
+            task=None,
+            kind=Kind.STALLED if timer is TimerKind.STALL else Kind.TIMEOUT,
+            cause=Cause(code, seconds=seconds or 0.0),
+            evidence=tuple(evidence),
+        )
+
+
+def _chain(cause: Cause) -> Iterator[Cause]:
+    """Yield a cause and all that led to it."""
+    yield cause
+    for each in cause.within:
+        yield from _chain(each)
+
+
+def _follows_sigterm(log: LogAnalysis, index: int | None) -> bool:
+    """Whether a line of the log comes after the SIGTERM that TensorFlow says it caught."""
+    caught = log.find_last(SIGTERM_CAUGHT)
+    return caught is not None and index is not None and caught[0] < index
+
+
+def _has_failed(task: TaskState) -> bool:
+    return task.signal is not None or bool(task.code)
+
+
+def _first_cause(causes: list[TaskFailure]) -> TaskFailure | None:
+    """Return the first cause; among preempted tasks, the one that caught the signal."""
+    if not causes:
+        return None
+    if causes[0].kind is Kind.PREEMPTED:
+        caught = [each for each in causes if each.kind is Kind.PREEMPTED and len(each.evidence) > 1]
+        return next(iter(caught), causes[0])
+    return causes[0]
+
+
+def _suspended(ended: list[TaskState]) -> TaskFailure | None:
+    for task in ended:
+        if task.was_suspended:
+            state = Evidence(task=task.name, source=Source.PROCESS, text="state T (stopped)")
+            return TaskFailure(
+                task=task.name,
+                kind=Kind.UNRESPONSIVE,
+                cause=Cause(Code.SUSPENDED, task=task.name),
+                evidence=(state,),
+            )
+    return None
+
+
+def _behind_proxy(ended: list[TaskState]) -> TaskFailure | None:
+    """Blame a proxy in the way. TensorFlow says nothing of it: such a task just waits."""
+    for task in ended:
+        if task.proxied is not None:
+            seen = Evidence(task=task.name, source=Source.VARIABLES, cause=task.proxied)
+            return TaskFailure(
+                task=task.name,
+                kind=Kind.PROXY,
+                cause=Cause(Code.BEHIND_PROXY, task=task.name, within=(task.proxied,)),
+                evidence=(seen,),
+            )
+    return None
+
+
+def _not_started(trigger: events.TaskNotStarted) -> Verdict:
+    why = trigger.cause
+    is_gone = why.code is Code.LOG_NOT_OPENED and why.errno == _ENOENT
+    code = Code.RECORD_REMOVED if is_gone else Code.TASK_NOT_STARTED
+    return Verdict(
+        task=trigger.task,
+        attempt=trigger.attempt,
+        kind=_START_KINDS.get(why.code, Kind.NOT_STARTED),
+        cause=Cause(code, task=trigger.task, within=(why,)),
+        evidence=(Evidence(task=trigger.task, source=Source.START, cause=why),),
+    )

@@ -1,0 +1,159 @@
+"""The failures of a job, collected from its events as they happen, or from its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distrun import events, lifecycle
+from distrun.events import Result, TimerKind
+from distrun.strategies import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from distrun.agent.protocol.causes import Cause
+    from distrun.lifecycle import JobState, TaskState
+    from distrun.spec.model import Timeouts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One failure of a job, with everything that may show its cause.
+
+    Attributes:
+        trigger: the event that made the job or a restart fail.
+        tasks: all tasks of the job as they were in the end.
+        members: the names of the tasks that failed together or may have caused it, in the order
+            of their exits.
+        lost_hosts: why each host was lost, by its name.
+        sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
+    """
+
+    trigger: events.Event
+    tasks: dict[str, TaskState]
+    members: tuple[str, ...]
+    lost_hosts: dict[str, Cause]
+    sent: frozenset[int]
+    timeouts: Timeouts
+
+    @property
+    def leader(self) -> str | None:
+        """The task that runs TensorFlow's coordination service: the first chief or worker."""
+        return next((name for name in ("chief:0", "worker:0") if name in self.tasks), None)
+
+    @property
+    def cluster_size(self) -> int:
+        """How many tasks are to connect to that service: all that train."""
+        roles = (Role.CHIEF, Role.WORKER)
+        return sum(1 for task in self.tasks.values() if task.role in roles)
+
+
+class FailureTracker:
+    """Follows a job's events and reports each failure as soon as it can be analyzed.
+
+    That is when a restart begins, when an evaluator has failed for good, and when the job ends:
+    by then every attempt concerned has ended, and its log is complete.
+    """
+
+    def __init__(self) -> None:
+        self._exits: dict[str, float] = {}
+        self._evaluator_exits: dict[str, events.Event] = {}
+        self._triggers: dict[int, events.Event] = {}
+        self._final: events.Event | None = None
+        self._sent: set[int] = set()
+
+    def on_event(self, before: JobState, event: events.Event, after: JobState) -> Failure | None:
+        """Note an event. Returns the failure that can be analyzed now, if there is one."""
+        if isinstance(event, events.TaskExited) and event.task in before.tasks:
+            host = before.hosts.get(before.tasks[event.task].host)
+            self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
+        self._note_signal(event)
+        for number in after.restarts.keys() - before.restarts.keys():
+            self._triggers[number] = event
+        if before.outcome is None and after.outcome is not None:
+            self._final = event
+        for number in before.restarts.keys() - after.restarts.keys():
+            names = before.restarts[number].tasks
+            trigger = self._triggers.pop(number, None)
+            has_begun = after.tasks[names[0]].attempt > before.tasks[names[0]].attempt
+            if has_begun and trigger is not None:
+                failure = self._failure(before, trigger, names)
+                self._sent.clear()
+                return failure
+        return self._evaluator_failure(before, event, after)
+
+    def final_failure(self, state: JobState) -> Failure | None:
+        """Return the failure that ended the job; None if it did not fail."""
+        outcome = state.outcome
+        if self._final is None or outcome is None or outcome.result is not Result.FAILED:
+            return None
+        names = [
+            task.name
+            for task in state.tasks.values()
+            if task.role is not Role.EVALUATOR or task.name == outcome.task
+        ]
+        return self._failure(state, self._final, names)
+
+    def _evaluator_failure(
+        self, before: JobState, event: events.Event, after: JobState
+    ) -> Failure | None:
+        """Return the failure of an evaluator that will not restart; the job goes on."""
+        if isinstance(event, events.HostLost):
+            return self._evaluator_lost(event, before, after)
+        if not isinstance(event, (events.TaskExited, events.TaskEnded, events.TaskNotStarted)):
+            return None
+        task = after.tasks.get(event.task)
+        if task is None or task.role is not Role.EVALUATOR or after.outcome is not None:
+            return None
+        if not isinstance(event, events.TaskEnded):
+            self._evaluator_exits[task.name] = event
+        trigger = self._evaluator_exits.get(task.name)
+        if task.phase is not lifecycle.TaskPhase.FAILED or trigger is None:
+            return None
+        return self._failure(after, trigger, [task.name])
+
+    def _evaluator_lost(
+        self, event: events.HostLost, before: JobState, after: JobState
+    ) -> Failure | None:
+        if after.outcome is not None:
+            return None
+        for name, task in after.tasks.items():
+            is_news = not before.tasks[name].phase.is_final
+            if is_news and task.host == event.host and task.phase is lifecycle.TaskPhase.FAILED:
+                return self._failure(after, event, [name])
+        return None
+
+    def _note_signal(self, event: events.Event) -> None:
+        if isinstance(event, events.StopRequested):
+            self._sent.add(event.signal)
+        elif isinstance(event, events.TimedOut) and event.timer.kind is TimerKind.STALL:
+            self._sent.add(lifecycle.SIGABRT)
+
+    def _failure(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Failure:
+        return Failure(
+            trigger=trigger,
+            tasks=state.tasks,
+            members=tuple(sorted(names, key=lambda name: self._exits.get(name, float("inf")))),
+            lost_hosts={
+                host.name: host.lost for host in state.hosts.values() if host.lost is not None
+            },
+            sent=frozenset(self._sent),
+            timeouts=state.timeouts,
+        )
+
+
+def failures(history: Iterable[events.Event]) -> Iterator[Failure]:
+    """Yield the failures in a record, in their order."""
+    tracker, state = FailureTracker(), lifecycle.JobState()
+    for event in history:
+        before = state
+        if isinstance(event, events.JobEnded):
+            break
+        state, _ = lifecycle.step(before, event)
+        failure = tracker.on_event(before, event, state)
+        if failure is not None:
+            yield failure
+    final = tracker.final_failure(state)
+    if final is not None:
+        yield final

@@ -1,0 +1,336 @@
+"""The end of one task's log, analyzed: the exception, the crash and the last lines in it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from distrun.verdict.rules import Excerpt
+from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, type_of, without_group
+
+if TYPE_CHECKING:
+    from distrun.verdict.tracebacks import Traceback
+
+_HARMLESS_LOG = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
+_FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
+_NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
+"""TensorFlow prints these at each start without the prefix of its log."""
+_FATAL_PYTHON = "Fatal Python error: "
+_CONTINUED = re.compile(
+    r"\s*$|\s+\[\[|RPC: /|:UNKNOWN:|/job:\w+/|Additional GRPC error|The tasks have crashed"
+    r"|The error could be from a previous|This is usually caused by an earlier error"
+)
+"""The beginnings of the second and later lines of TensorFlow's messages."""
+_AT_EXIT = re.compile(
+    r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
+)
+_ABORTS = ("Check failed", "terminate called", "pure virtual method", "what():", "Assertion `")
+_CURRENT_THREAD = "Current thread 0x"
+_FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)(?:,)? in (.+)')
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
+_MARKER = re.compile(
+    rb"^--- attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after .*\n?", re.MULTILINE
+)
+_TENSORFLOW = "tensorflow."
+_MESSAGE_ENDS = ("[[", "[Op:")
+_LAST_LINES = 20
+_LAST_PRINTED = 5
+_LAST_ABORT = 60
+_MOST_LATER_LINES = 3
+_MOST_LATER_LINES_EXIT_1 = 25
+"""Python exits 1 after a traceback: the lines after it may then be a long message."""
+_LONGEST = 400
+_BEFORE_MARK = 100
+
+
+def attempt_start(raw: bytes) -> int:
+    """Return where the last attempt's output begins: after the line that distrun wrote for it."""
+    last = 0
+    for match in _MARKER.finditer(raw):
+        last = match.end()
+    return last
+
+
+def _is_abort(line: str) -> bool:
+    """Whether native code says in this line why it ends the process."""
+    return _FATAL_LOG.match(line) is not None or any(each in line for each in _ABORTS)
+
+
+def _may_follow_end(line: str) -> bool:
+    """Whether this line may follow the last output of a program that has ended or crashed."""
+    patterns = (LOGGED, _CONTINUED, ASIDE, _AT_EXIT)
+    return (
+        any(each.match(line) is not None for each in patterns)
+        or line.startswith(_NOISE)
+        or _is_abort(line)
+    )
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """The last bytes of a log. `is_whole`: they are the whole log."""
+
+    raw: bytes
+    is_whole: bool = True
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is more than the end of one long line, whose beginning would say more."""
+        return self.is_whole or -1 < self.raw.find(b"\n") < len(self.raw) // 2
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of a traceback: a place in a program."""
+
+    path: str
+    line: int
+    function: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is in the user's code, not in a library's."""
+        inside = any(each in self.path for each in _LIBRARIES)
+        return not inside and not self.path.startswith("<")
+
+    def __str__(self) -> str:
+        name = self.path.rpartition("/")[2]
+        return f"{name}:{self.line}" + (
+            "" if self.function == "<module>" else f" in {self.function}"
+        )
+
+
+class LogAnalysis:
+    """The last lines of a task's last attempt, and the error in them.
+
+    Args:
+        tail: the end of the log.
+        code: the task's exit code.
+    """
+
+    def __init__(self, tail: LogTail, code: int | None = None) -> None:
+        start = attempt_start(tail.raw)
+        text = tail.raw[start:].decode("utf-8", "replace").rstrip("\n")
+        raw = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        self.lines = [without_group(line) for line in raw]
+        self._raw = raw
+        self._code = code
+        self._first = tail.raw.count(b"\n", 0, start) + 1 if tail.is_whole else None
+
+    def line_number(self, index: int) -> int:
+        """Return the number of a line in the log, from 1; if unknown, from the end: -1 is last."""
+        return index - len(self.lines) if self._first is None else self._first + index
+
+    @cached_property
+    def raised(self) -> Traceback | None:
+        """The traceback of the exception that ended the program, else of one in another thread."""
+        most = _MOST_LATER_LINES_EXIT_1 if self._code == 1 else _MOST_LATER_LINES
+        latest = reversed(self._tracebacks)
+        ends = list(itertools.takewhile(lambda each: self._later_lines(each) <= most, latest))
+        main = (each for each in ends if not each.aside)
+        return next(main, ends[0] if ends else None)
+
+    @cached_property
+    def _tracebacks(self) -> list[Traceback]:
+        return tracebacks(self._raw, self.lines)
+
+    def _later_lines(self, which: Traceback) -> int:
+        """Count the lines after a traceback by which the program shows that it continued."""
+        shown = set(range(self._own_message_end(which)))
+        for each in self._tracebacks:
+            if each.first > which.exception:
+                shown.update(range(each.first, self._own_message_end(each)))
+        stop = len(self.lines) if self.crash is None else self.crash
+        rest = (index for index in range(which.exception + 1, stop) if index not in shown)
+        return sum(not _may_follow_end(self.lines[index]) for index in rest)
+
+    def _own_message_end(self, which: Traceback) -> int:
+        """Guess where a message ends: by indentation, and by TensorFlow's own marks."""
+        index = which.exception + 1
+        while index < which.stop and self._raw[index][:1].isspace():
+            index += 1
+        if not type_of(self.lines[which.exception]).startswith(_TENSORFLOW):
+            return index
+        marks = (
+            i + 1
+            for i in range(which.stop - 1, which.exception, -1)
+            if any(each in self.lines[i] for each in _MESSAGE_ENDS)
+        )
+        return next(marks, index)
+
+    @property
+    def ends_with_exception(self) -> bool:
+        """Whether the program printed nothing after an exception that may have ended it."""
+        raised = self.raised
+        return raised is not None and not raised.is_ignored and self._later_lines(raised) == 0
+
+    @cached_property
+    def exception(self) -> int | None:
+        """The index of the line that names the exception."""
+        return None if self.raised is None else self.raised.exception
+
+    @cached_property
+    def excerpts(self) -> tuple[Excerpt, ...]:
+        """The excerpts for the rules: the exception and its causes, else the last lines."""
+        if self.raised is not None:
+            return tuple(self._of_exception(each) for each in self.raised.chain())
+        last = self.last_line()
+        printed = () if last is None else (Excerpt(lines=((last, self.lines[last]),)),)
+        return (*printed, *self._logged_errors, self._last_printed)
+
+    @property
+    def text(self) -> str:
+        """The text of all excerpts."""
+        return "\n".join(line for excerpt in self.excerpts for _, line in excerpt.lines)
+
+    @property
+    def abort_excerpts(self) -> tuple[Excerpt, ...]:
+        """The lines in which native code says why it ends the process."""
+        last = range(max(0, len(self.lines) - _LAST_ABORT), len(self.lines))
+        return tuple(self._of_abort(index) for index in last if _is_abort(self.lines[index]))
+
+    def _of_exception(self, which: Traceback) -> Excerpt:
+        line = self.lines[which.exception].strip()
+        inside = range(which.exception, which.stop)
+        frames = range(which.first, which.exception)
+        return Excerpt(
+            type=type_of(line),
+            lines=tuple((index, self.lines[index]) for index in inside),
+            frames=tuple((i, self.lines[i]) for i in frames if _FRAME.match(self.lines[i])),
+            is_tensorflows=type_of(line).startswith(_TENSORFLOW),
+        )
+
+    @property
+    def _logged_errors(self) -> tuple[Excerpt, ...]:
+        last = range(max(0, len(self.lines) - _LAST_LINES), len(self.lines))
+        return tuple(
+            Excerpt(lines=((index, self.lines[index]),), is_tensorflows=True)
+            for index in last
+            if LOGGED.match(self.lines[index]) and not _HARMLESS_LOG.match(self.lines[index])
+        )
+
+    @property
+    def _last_printed(self) -> Excerpt:
+        """The last few lines: a shell may print more after the program's last one."""
+        printed = [
+            (index, line)
+            for index, line in enumerate(self.lines)
+            if line.strip() and not LOGGED.match(line)
+        ]
+        return Excerpt(
+            lines=tuple(printed[-_LAST_PRINTED:]),
+            before=tuple(line for _, line in printed[-_LAST_LINES:]),
+            is_printed=True,
+        )
+
+    def _of_abort(self, first: int) -> Excerpt:
+        is_tensorflows = _FATAL_LOG.match(self.lines[first]) is not None
+        stop = first + 1
+        while is_tensorflows and stop < len(self.lines) and not self._ends_abort(stop):
+            stop += 1
+        lines = tuple((index, self.lines[index]) for index in range(first, stop))
+        return Excerpt(lines=lines, is_tensorflows=is_tensorflows)
+
+    def _ends_abort(self, index: int) -> bool:
+        line = self.lines[index]
+        return LOGGED.match(line) is not None or line.startswith(_FATAL_PYTHON)
+
+    @cached_property
+    def abort(self) -> int | None:
+        """The index of the last line in which native code says why it ends the process."""
+        last = range(len(self.lines) - 1, max(-1, len(self.lines) - _LAST_ABORT), -1)
+        return next((index for index in last if _is_abort(self.lines[index])), None)
+
+    @cached_property
+    def crash(self) -> int | None:
+        """The index of the line that Python prints when a signal kills it."""
+        for index in range(len(self.lines) - 1, -1, -1):
+            if self.lines[index].startswith(_FATAL_PYTHON):
+                return index
+        return None
+
+    @property
+    def crashed_after_exception(self) -> bool:
+        """Whether an exception ended the program before the crash, while it was exiting.
+
+        TensorFlow's threads may outlive the interpreter. Every task has PYTHONFAULTHANDLER: a
+        crash before the exception would have left Python's own lines.
+        """
+        if self.exception is None:
+            return False
+        return self.crash is None or (
+            self.crash > self.exception
+            and any("<no Python frame>" in line for line in self.lines[self.crash :])
+        )
+
+    @cached_property
+    def message(self) -> str:
+        """The exception with its message; empty if there is none."""
+        if self.raised is None:
+            return ""
+        return "\n".join(self.lines[self.raised.exception : self.raised.stop])
+
+    @cached_property
+    def frame(self) -> tuple[int, Frame] | None:
+        """The deepest frame in the user's own files, with the index of its line."""
+        if self.crash is not None and self.raised is None:
+            own = self._own_frames(range(self.crash, len(self.lines)))
+            return own[0] if own else None  # Python prints the most recent call first there
+        if self.raised is None:
+            return None
+        own = self._own_frames(range(self.raised.first, self.raised.stop))
+        return own[-1] if own else None
+
+    @property
+    def place(self) -> str:
+        """Where in the user's code it failed, as `train.py:6 in main`; empty if unknown."""
+        return "" if self.frame is None else str(self.frame[1])
+
+    @cached_property
+    def interrupted_at(self) -> int | None:
+        """The line of the deepest own frame in the thread that received the signal, if any."""
+        if self.crash is None:
+            return None
+        current = (
+            i for i in range(self.crash, len(self.lines)) if _CURRENT_THREAD in self.lines[i]
+        )
+        own = self._own_frames(range(next(current, self.crash), len(self.lines)))
+        return own[0][0] if own else None
+
+    def _own_frames(self, where: range) -> list[tuple[int, Frame]]:
+        found = []
+        for index in where:
+            match = _FRAME.match(self.lines[index])
+            if match is not None:
+                frame = Frame(match[1], int(match[2]), match[3].strip())
+                if frame.is_own:
+                    found.append((index, frame))
+        return found
+
+    def find_last(self, pattern: re.Pattern[str]) -> tuple[int, re.Match[str]] | None:
+        """Return the last line in which a pattern is found, and the match."""
+        for index in range(len(self.lines) - 1, -1, -1):
+            match = pattern.search(self.lines[index])
+            if match is not None:
+                return index, match
+        return None
+
+    def last_line(self) -> int | None:
+        """Return the index of the last line that is not empty and not TensorFlow's log."""
+        for index in range(len(self.lines) - 1, -1, -1):
+            line = self.lines[index]
+            if line.strip() and not LOGGED.match(line) and not line.startswith(_NOISE):
+                return index
+        return None
+
+    def quote(self, index: int, mark: str = "") -> str:
+        """Return a line to show; of a long one, the part around `mark`."""
+        line = self.lines[index].strip()
+        start = 0
+        if len(line) > _LONGEST and mark in line[_BEFORE_MARK:]:
+            start = max(0, line.index(mark) - _BEFORE_MARK)
+        cut = line[start : start + _LONGEST]
+        return ("…" if start else "") + cut + ("…" if start + _LONGEST < len(line) else "")

@@ -1,0 +1,363 @@
+"""The rules: what a task prints when it fails, and what that means. Tables, tried in order.
+
+A rule is matched against the excerpts of a log that may say why the task ended: the exception and
+its causes, the errors in TensorFlow's log, the last lines that the program printed. The first rule
+of :data:`RULES` that matches is taken. A rule has a code; its words and the advice are in
+:mod:`distrun.cli.cause_text`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol.causes import Code
+from distrun.verdict.model import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excerpt:
+    """Lines of a log that belong together, with their indices: an exception's message, or others.
+
+    Attributes:
+        type: the exception's type with its module.
+        frames: the lines of its traceback that name files.
+        before: lines above these that a pattern may require.
+        is_tensorflows: whether TensorFlow wrote it.
+        is_printed: whether these are just the last lines that the program printed. Only lines that
+            match one of a rule's `line_patterns` count among them.
+    """
+
+    lines: tuple[tuple[int, str], ...]
+    type: str = ""
+    frames: tuple[tuple[int, str], ...] = ()
+    before: tuple[str, ...] = ()
+    is_tensorflows: bool = False
+    is_printed: bool = False
+
+    def has_type(self, name: str) -> bool:
+        """Whether the exception has this type; a name with dots includes its module."""
+        return self.type == name or self.type.endswith(f".{name}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Several texts with the same meaning; one of them is enough.
+
+    Plain texts are preferred to patterns: they are searched for in many logs, in little time.
+    """
+
+    kind: Kind
+    code: Code
+    types: tuple[str, ...] = ()
+    """Types of exceptions, with as much of their module as tells them from others."""
+    any_of: tuple[str, ...] = ()
+    """Texts in an exception's message, or in TensorFlow's log."""
+    tensorflows: tuple[str, ...] = ()
+    """Texts that count only if TensorFlow writes them: elsewhere they may be chance."""
+    frames: tuple[str, ...] = ()
+    """Parts of file names, one of which must be in the traceback; enough alone without `any_of`."""
+    line_patterns: tuple[str, ...] = ()
+    """Patterns of whole lines that only certain programs print before they exit."""
+    exit_codes: tuple[int, ...] = ()
+    """The exit codes for which `line_patterns` count; empty for any."""
+    all_of: tuple[str, ...] = ()
+    """Texts that must all be there as well."""
+    is_echo: bool = False
+    """Whether it tells of another task's end, if another task ended."""
+
+    def match(self, excerpt: Excerpt, exit_code: int | None) -> tuple[int, str] | None:
+        """Return the index of the line that matches, and the text in it that does."""
+        if excerpt.is_printed:
+            counts = not self.exit_codes or exit_code in self.exit_codes
+            return self._match_printed(excerpt) if counts else None
+        if not all(any(each in line for _, line in excerpt.lines) for each in self.all_of):
+            return None
+        if self.frames:
+            frame = _find_first(excerpt.frames, self.frames)
+            if frame is None or not self.any_of:
+                return frame
+        return self._match_type(excerpt) or self._match_text(excerpt)
+
+    def _match_printed(self, excerpt: Excerpt) -> tuple[int, str] | None:
+        if not all(any(each in line for line in excerpt.before) for each in self.all_of):
+            return None
+        for pattern in self.line_patterns:
+            for index, line in excerpt.lines:
+                match = re.match(pattern, line)
+                if match is not None:
+                    return index, match[0]
+        return None
+
+    def _match_type(self, excerpt: Excerpt) -> tuple[int, str] | None:
+        index, line = excerpt.lines[0]
+        for each in self.types:
+            if excerpt.has_type(each):
+                return index, each
+            name = each.rpartition(".")[2]
+            if not excerpt.type and re.search(rf"(?<![\w.]){name}(?!\w)", line):
+                return index, name
+        return None
+
+    def _match_text(self, excerpt: Excerpt) -> tuple[int, str] | None:
+        if excerpt.is_tensorflows:
+            return _find_first(excerpt.lines, self.any_of + self.tensorflows)
+        return _find_first(excerpt.lines[:1] if self.is_echo else excerpt.lines, self.any_of)
+
+
+def _find_first(lines: Sequence[tuple[int, str]], texts: tuple[str, ...]) -> tuple[int, str] | None:
+    for text in texts:
+        for index, line in lines:
+            if text in line:
+                return index, text
+    return None
+
+
+_SETUP = (
+    Rule(
+        kind=Kind.COLLECTIVES_LATE,
+        code=Code.COLLECTIVES_LATE,
+        any_of=(
+            "Collective ops must be configured at program startup",
+            "ensure that CollectiveOps are configured at program startup",
+        ),
+    ),
+    Rule(
+        kind=Kind.KERAS3,
+        code=Code.KERAS_3_USED,
+        any_of=(
+            "with an unsupported type (<class 'tensorflow.python.distribute.values.PerReplica'>)",
+            "'PerReplica' object has no attribute",
+            "'ShardedVariable' object has no attribute 'handle'",
+            "'ShardedVariable' has no attribute 'handle'",
+            "`Model.fit` is not supported with `ParameterServerStrategy`",
+        ),
+    ),
+    Rule(
+        kind=Kind.KERAS3,
+        code=Code.KERAS_3_USED,
+        any_of=("you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset",),
+        frames=("/keras/src/",),  # tf_keras has another path
+    ),
+    Rule(
+        kind=Kind.CLUSTER_MISMATCH,
+        code=Code.TF_CONFIG_MISMATCH,
+        any_of=(
+            "Unexpected task registered with task_name",
+            "Unexpected task request with task_name",
+            "with a different incarnation. It has likely restarted",
+            "When `cluster_spec` is given, you must also specify `task_type` and `task_id`",
+            "was not defined in job",
+            "was not defined in cluster",
+        ),
+    ),
+    Rule(
+        kind=Kind.CLUSTER_MISMATCH,
+        code=Code.TF_CONFIG_REFUSED,
+        frames=(
+            "/distribute/multi_worker_util.py",
+            "/cluster_resolver/tfconfig_cluster_resolver.py",
+        ),
+    ),
+    Rule(
+        kind=Kind.SCRIPT_NOT_FOUND,
+        code=Code.MODULE_NOT_RUNNABLE,
+        line_patterns=(
+            r"\S+: Error while finding module specification for .*",  # python -m package.module
+            r"\S*python[\d.]*t?: No module named .*",
+            r"\S+: No module named \S+$",
+        ),
+    ),
+    Rule(
+        kind=Kind.IMPORT_ERROR,
+        code=Code.MODULE_NOT_IMPORTED,
+        types=("ModuleNotFoundError", "ImportError"),
+    ),
+    Rule(
+        kind=Kind.IMPORT_ERROR,
+        code=Code.LIBRARY_NOT_LOADED,
+        any_of=(": error while loading shared libraries: ",),
+        line_patterns=(r"\S+: error while loading shared libraries: .*",),
+    ),
+    Rule(
+        kind=Kind.PERMISSION,
+        code=Code.PERMISSION_REFUSED,
+        line_patterns=(r".*: can't open file '.*': \[Errno (?:13|1)\] .*",),
+    ),
+    Rule(
+        kind=Kind.SCRIPT_NOT_FOUND,
+        code=Code.SCRIPT_NOT_FOUND,
+        line_patterns=(
+            r"\S+: can't open file '.*",
+            r"\S+: can't find '__main__' module.*",
+        ),
+    ),
+    Rule(
+        kind=Kind.ARGUMENTS,
+        code=Code.ARGUMENTS_REFUSED,
+        line_patterns=(
+            r".*: error: unrecognized arguments.*",
+            r".*: error: argument .*",
+            r".*: error: the following arguments are required.*",
+            r".*\(see --help\)$",
+            r".*--help' for help\.?$",  # click
+            r".*Flags parsing error.*",  # absl
+        ),
+    ),
+    Rule(
+        kind=Kind.ARGUMENTS,
+        code=Code.ARGUMENTS_REFUSED,
+        line_patterns=(r"[\w./-]+(?: [\w./-]+)*: error: .*",),  # any other error of argparse
+        all_of=("usage: ",),
+        exit_codes=(2,),
+    ),
+)
+"""Mistakes in how a cluster is set up, and in what is installed."""
+
+_RESOURCES = (
+    Rule(
+        kind=Kind.GPU_MEMORY,
+        code=Code.GPU_MEMORY_EXHAUSTED,
+        any_of=(
+            "CUDA_ERROR_OUT_OF_MEMORY",
+            "CUDA out of memory",
+            "cudaErrorMemoryAllocation",
+            "Failed to allocate memory for GPU",
+            "failed to allocate memory on GPU",
+        ),
+    ),
+    Rule(
+        kind=Kind.GPU_MEMORY,
+        code=Code.GPU_MEMORY_EXHAUSTED,
+        any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
+        all_of=("GPU",),
+    ),
+    Rule(
+        kind=Kind.DISK_FULL,
+        code=Code.DISK_EXHAUSTED,
+        any_of=("[Errno 28]", "No space left on device", "[Errno 122]", "Disk quota exceeded"),
+        line_patterns=(r".*: (?:No space left on device|Disk quota exceeded)$",),
+    ),
+    Rule(
+        kind=Kind.HOST_MEMORY,
+        code=Code.MEMORY_EXHAUSTED,
+        types=("MemoryError", "_ArrayMemoryError"),
+        any_of=(
+            "OOM when allocating tensor",
+            "std::bad_alloc",
+            "Cannot allocate memory",
+            "Unable to allocate ",
+            "Out of memory",
+        ),
+    ),
+    Rule(
+        kind=Kind.PORT_TAKEN,
+        code=Code.PORT_IN_USE,
+        any_of=(
+            "Address already in use",
+            "address already in use",
+            "[Errno 98]",
+            "Could not start gRPC server",
+        ),
+    ),
+    Rule(
+        kind=Kind.PERMISSION,
+        code=Code.PERMISSION_REFUSED,
+        types=("PermissionError", "errors_impl.PermissionDeniedError"),
+        any_of=("Permission denied", "Operation not permitted"),
+        line_patterns=(r"\S+: (?:line )?\d+: .*: Permission denied$",),  # a shell
+        exit_codes=(126,),
+    ),
+)
+"""What ran out or was refused: memory, disk, ports, permission."""
+
+_TRAINING = (
+    Rule(
+        kind=Kind.DATA_RAN_OUT,
+        code=Code.DATA_EXHAUSTED,
+        types=("errors_impl.OutOfRangeError", "StopIteration"),
+        any_of=("End of sequence", "Input dataset is empty", "ran out of data"),
+        tensorflows=("OUT_OF_RANGE", "OutOfRangeError"),
+    ),
+    Rule(
+        kind=Kind.NOT_FINITE,
+        code=Code.VALUES_NOT_FINITE,
+        any_of=(
+            "Tensor had NaN",
+            "Tensor had Inf",
+            "had NaN values",
+            "NaN or Inf",
+            "Inf and NaN",
+            "NaN loss during training",
+        ),
+    ),
+)
+"""What goes wrong in training itself."""
+
+_PROXY = Rule(
+    kind=Kind.PROXY,
+    code=Code.PROXY_ANSWERED,
+    any_of=("HTTP proxy returned", "HTTP CONNECT"),
+    tensorflows=("http_proxy", "https_proxy", "via proxy"),
+)
+
+# Echoes: what TensorFlow, gRPC and sockets say when another task has ended. If no other task ended
+# or hung, the same words mean that the network failed.
+
+_COLLECTIVE_ECHO = Rule(
+    kind=Kind.CONNECTION_LOST,
+    code=Code.PEERS_LOST,
+    any_of=(
+        "Collective ops is aborted by",
+        "Error reported from /job:",
+        "stopped sending heartbeats",
+        "The tasks have crashed",
+        "tensorflow.CoordinationService",
+        "CoordinationServiceError",
+    ),
+    tensorflows=(
+        "Coordination service",
+        "coordination service",
+        "Barrier failed",
+        "Barrier timed out",
+        "Shutdown barrier",
+    ),
+    is_echo=True,
+)
+
+_CONNECTION_ECHO = Rule(
+    kind=Kind.CONNECTION_LOST,
+    code=Code.PEERS_LOST,
+    types=(
+        "errors_impl.UnavailableError",
+        "errors_impl.AbortedError",
+        "errors_impl.CancelledError",
+        "errors_impl.DeadlineExceededError",
+        "ConnectionError",
+        "ConnectionResetError",
+        "ConnectionRefusedError",
+        "ConnectionAbortedError",
+        "BrokenPipeError",
+    ),
+    any_of=(
+        "Socket closed",
+        "Connection reset by peer",
+        "Connection refused",
+        "failed to connect to all addresses",
+        "Broken pipe",
+        "Stream removed",
+        "Transport closed",
+        "keepalive watchdog timeout",
+        "remote process exited",
+        "NCCL error",
+    ),
+    tensorflows=("GOAWAY", "UnavailableError", "AbortedError", "CancelledError"),
+    is_echo=True,
+)
+
+RULES = (_PROXY, *_SETUP, _COLLECTIVE_ECHO, *_RESOURCES, *_TRAINING, _CONNECTION_ECHO)
+"""All rules, in the order in which they are tried."""

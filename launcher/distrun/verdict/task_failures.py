@@ -1,0 +1,246 @@
+"""Why one task failed, by its exit and its log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
+from distrun.verdict.model import Evidence, Kind, Source
+from distrun.verdict.rules import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrun.lifecycle import TaskState
+    from distrun.verdict.log_analysis import LogAnalysis
+    from distrun.verdict.rules import Excerpt, Rule
+
+CRASH_SIGNALS = (4, 5, 6, 7, 8, 11, 31)
+"""SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a program causes these itself."""
+SIGTERM_CAUGHT = re.compile("SIGTERM caught at")
+_PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
+_PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
+_TENSORFLOW_ERROR = "errors_impl."
+_LONGEST_QUOTE = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFailure:
+    """Why one task failed.
+
+    Attributes:
+        is_echo: whether another task's end explains it, if another task ended.
+        peers: the other tasks that its error names.
+    """
+
+    task: str
+    kind: Kind
+    cause: Cause
+    evidence: tuple[Evidence, ...]
+    is_echo: bool = False
+    peers: tuple[str, ...] = ()
+
+
+def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
+    """Return why a task failed that distrun did not stop."""
+    number = signal_of(task)
+    if task.oom:
+        return _out_of_memory(task)
+    if number in CRASH_SIGNALS:
+        return _crash(task, log)
+    if number == SIGTERM or task.code == TF_PREEMPTED:
+        return _preempted(task, log)
+    if task.signal is not None or (number == SIGKILL and log.exception is None):
+        return _killed(task, number or SIGKILL)
+    return failure_in_log(task, log) or _exit(task, log)
+
+
+def signal_of(task: TaskState) -> int | None:
+    """Return the signal that killed the task, or the program that a shell ran for it."""
+    if task.signal is None and task.code is not None and 128 < task.code <= 128 + 64:
+        return task.code - 128  # a shell's exit code for a child killed by a signal
+    return task.signal
+
+
+def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
+    """Return why a task failed by its log alone; None if the log does not say it."""
+    known = _by_rules(task, log, log.excerpts)
+    if known is not None:
+        return known
+    if log.exception is None:
+        return None
+    name = log.quote(log.exception)
+    evidence = _error_lines(task, log, log.exception)
+    if name.startswith("KeyboardInterrupt"):
+        cause = Cause(Code.INTERRUPTED, task=task.name)
+        return TaskFailure(task=task.name, kind=Kind.KILLED, cause=cause, evidence=evidence)
+    quote = _shorten(_short_exception(name))
+    return TaskFailure(
+        task=task.name,
+        kind=Kind.EXCEPTION,
+        cause=Cause(Code.EXCEPTION_RAISED, task=task.name, text=quote, name=log.place),
+        evidence=evidence,
+        peers=_peers(log.message, task.name) if _TENSORFLOW_ERROR in name else (),
+    )
+
+
+def exit_cause(task: TaskState) -> Cause:
+    """Return how a task exited, for evidence."""
+    if task.signal is not None:
+        return Cause(Code.TASK_KILLED, signal=task.signal)
+    return Cause(Code.TASK_EXITED, status=task.code)
+
+
+def log_line(task: str, log: LogAnalysis, index: int, mark: str = "") -> Evidence:
+    """Return a line of a task's log as evidence."""
+    line, text = log.line_number(index), log.quote(index, mark)
+    return Evidence(task=task, source=Source.LOG, line=line, text=text)
+
+
+def last_line(task: str, log: LogAnalysis) -> tuple[Evidence, ...]:
+    """Return the last line of a task's log as evidence; nothing if the log is empty."""
+    index = log.last_line()
+    return () if index is None else (log_line(task, log, index),)
+
+
+def exit_evidence(task: TaskState, cause: Cause | None = None) -> Evidence:
+    """Return how a task exited as evidence."""
+    return Evidence(task=task.name, source=Source.EXIT, cause=cause or exit_cause(task))
+
+
+def _by_rules(
+    task: TaskState, log: LogAnalysis, excerpts: Sequence[Excerpt], kinds: Sequence[Kind] = ()
+) -> TaskFailure | None:
+    """Return what the first rule that matches says. `kinds`: only these, and echoes."""
+    for rule in RULES:
+        if kinds and not rule.is_echo and rule.kind not in kinds:
+            continue
+        for excerpt in excerpts:
+            match = rule.match(excerpt, task.code)
+            if match is not None:
+                return _by_rule(task, log, rule, *match)
+    return None
+
+
+def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: str) -> TaskFailure:
+    cause = Cause(
+        rule.code,
+        task=task.name,
+        text=_shorten(log.quote(index, mark)),
+        name="" if rule.is_echo else log.place,
+    )
+    return TaskFailure(
+        task=task.name,
+        kind=rule.kind,
+        cause=_with_port(cause, task, log) if rule.code is Code.PORT_IN_USE else cause,
+        evidence=_error_lines(task, log, index, mark),
+        is_echo=rule.is_echo,
+        peers=_peers(log.text, task.name) if rule.is_echo else (),
+    )
+
+
+def _with_port(cause: Cause, task: TaskState, log: LogAnalysis) -> Cause:
+    """Say whether the port is the task's own, which distrun holds for it."""
+    own = (task.address or "").rpartition(":")[2]
+    named = _PORT.findall(log.text)
+    if not own or (named and own not in named):
+        return cause
+    code = Code.OWN_PORT_IN_USE if named else Code.SOME_PORT_IN_USE
+    return cause._replace(code=code, port=int(own))
+
+
+def _peers(text: str, task: str) -> tuple[str, ...]:
+    """Return the other tasks that a text names in TensorFlow's way."""
+    named = [f"{role}:{index}" for role, index in _PEER.findall(text)]
+    return tuple(dict.fromkeys(name for name in named if name != task))
+
+
+def _error_lines(
+    task: TaskState, log: LogAnalysis, index: int, mark: str = ""
+) -> tuple[Evidence, ...]:
+    """Return the line of the error, after the frame of the user's code that led to it."""
+    lines = [log_line(task.name, log, index, mark)]
+    if log.frame is not None and log.frame[0] != index:
+        lines.insert(0, log_line(task.name, log, log.frame[0]))
+    return tuple(lines)
+
+
+def _short_exception(line: str) -> str:
+    """Return the line that names an exception without the exception's module."""
+    name, _, message = line.partition(":")
+    short = name.rpartition(".")[2] if " " not in name else name
+    return f"{short}: {message.strip()}" if message.strip() else short
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
+
+
+def _out_of_memory(task: TaskState) -> TaskFailure:
+    kernel = Evidence(task=task.name, source=Source.KERNEL, host=task.host, text=task.oom)
+    return TaskFailure(
+        task=task.name,
+        kind=Kind.HOST_MEMORY,
+        cause=Cause(Code.KILLED_FOR_MEMORY, task=task.name, host=task.host),
+        evidence=(kernel, exit_evidence(task)),
+    )
+
+
+def _killed(task: TaskState, number: int) -> TaskFailure:
+    by_shell = task.signal is None
+    status = task.code if by_shell else None
+    how = Cause(Code.EXITED_AS_SIGNALLED, status=status, signal=number) if by_shell else None
+    return TaskFailure(
+        task=task.name,
+        kind=Kind.KILLED,
+        cause=Cause(Code.KILLED_FROM_OUTSIDE, task=task.name, signal=number, status=status),
+        evidence=(exit_evidence(task, how),),
+    )
+
+
+def _preempted(task: TaskState, log: LogAnalysis) -> TaskFailure:
+    caught = log.find_last(SIGTERM_CAUGHT)
+    lines = () if caught is None else (log_line(task.name, log, caught[0]),)
+    return TaskFailure(
+        task=task.name,
+        kind=Kind.PREEMPTED,
+        cause=exit_cause(task)._replace(code=Code.PREEMPTED, task=task.name),
+        evidence=(*lines, exit_evidence(task)),
+    )
+
+
+def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
+    known = _by_rules(task, log, log.abort_excerpts, (Kind.HOST_MEMORY,))
+    if known is None and log.crashed_after_exception:
+        known = failure_in_log(task, log)
+    if known is not None:
+        return replace(known, evidence=(*known.evidence, exit_evidence(task)))
+    lines = []
+    if log.crash is not None:
+        lines.append(log.crash)
+        if log.frame is not None:
+            lines.append(log.frame[0])
+    if log.abort is not None:
+        lines.append(log.abort)
+    quote = "" if log.abort is None else _shorten(log.quote(log.abort))
+    place = "" if quote or log.crash is None else log.place
+    return TaskFailure(
+        task=task.name,
+        kind=Kind.CRASH,
+        cause=exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place),
+        evidence=(*(log_line(task.name, log, each) for each in lines), exit_evidence(task)),
+    )
+
+
+def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
+    kinds = {126: Kind.PERMISSION, 127: Kind.SCRIPT_NOT_FOUND}
+    code = Code.SHELL_FAILED if task.code in kinds else Code.EXITED_BY_ITSELF
+    return TaskFailure(
+        task=task.name,
+        kind=kinds.get(task.code or 0, Kind.EXIT),
+        cause=Cause(code, task=task.name, status=task.code),
+        evidence=(*last_line(task.name, log), exit_evidence(task)),
+    )

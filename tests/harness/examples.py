@@ -1,0 +1,28 @@
+"""How many examples hypothesis tries: all in `make test`, a fifth in `make check`."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+USUAL = 100
+QUICK = "quick"
+
+
+def register_profiles() -> None:
+    """Make the profiles known, before `--hypothesis-profile` is read."""
+    # How long an example takes tells how busy the machine is. Tests that have health checks of
+    # their own left out leave out this one as well.
+    settings.register_profile(
+        "all",
+        max_examples=USUAL,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.register_profile(QUICK, settings.get_profile("all"), max_examples=USUAL // 5)
+    settings.load_profile("all")
+
+
+def examples(count: int) -> int:
+    """Return `count`, or as much less as the profile in use is below the usual number."""
+    assert settings.default is not None
+    return count * settings.default.max_examples // USUAL

@@ -1,0 +1,57 @@
+"""What some tests need of the machine. Where it is missing they are skipped, and say what to do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from typing import NoReturn
+
+import pytest
+
+PACKAGES = {
+    "fish": "fish",
+    "git": "git",
+    "ip": "iproute2",
+    "mount": "mount",
+    "nft": "nftables",
+    "nsenter": "util-linux",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+    "tcsh": "tcsh",
+    "unshare": "util-linux",
+}
+"""The package of Debian and Ubuntu that has a program."""
+AS_ROOT = "run the tests as root"
+
+
+def missing(programs: Iterable[str], path: str | None = None) -> str | None:
+    """Say which of these programs are not installed, and how to install them; None if all are."""
+    names = [name for name in programs if shutil.which(name, path=path) is None]
+    if not names:
+        return None
+    packages = dict.fromkeys(PACKAGES.get(name, name) for name in names)
+    return reason(f"not installed: {', '.join(names)}", f"apt-get install {' '.join(packages)}")
+
+
+def reason(why: str, remedy: str) -> str:
+    return f"{why} ({remedy})"
+
+
+def skip(why: str, remedy: str) -> NoReturn:
+    pytest.skip(reason(why, remedy))
+
+
+def left_out(reasons: Iterable[str]) -> str | None:
+    """Summarize skipped tests in one line: how many, why, and what to do; None if there are none.
+
+    Args:
+        reasons: why each of the skipped tests was skipped, as pytest reports it.
+    """
+    counts = Counter(re.sub(r"^Skipped: ", "", each) for each in reasons)
+    if not counts:
+        return None
+    parts = [f"{count}: {each}" for each, count in counts.most_common()]
+    return f"{counts.total()} tests were left out. {'; '.join(parts)}"

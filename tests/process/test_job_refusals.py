@@ -1,0 +1,108 @@
+"""The bundled job refuses wrong arguments in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import arguments
+
+MAIN = Path(arguments.__file__).with_name("main.py")
+
+
+CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+
+
+def environ(**config: Any) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({**CLUSTER, **config})}
+
+
+def refused(code: int, *argv: str, **options: Any) -> str:
+    """Run the job, which is to exit with that code; the one line that it says."""
+    done = subprocess.run(
+        [sys.executable, str(MAIN), *argv],
+        capture_output=True, text=True, timeout=60, check=False, **options,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert done.stderr.count("\n") == 1
+    return str(done.stderr)
+
+
+@pytest.mark.parametrize("there", ["file", "other"])
+def test_an_export_replaces_nothing_but_a_model(there: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    if there == "file":
+        folder.write_text("mine")
+    else:
+        folder.mkdir()
+        (folder / "mine").touch()
+    said = refused(2, "--export-dir", str(folder))
+    assert said.startswith(f"error: --export-dir {folder} ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--checkpoint-dir", "file/saved"], "--checkpoint-dir: nothing can be written to file/sa"),
+        (["--summary-dir", "file"], "--summary-dir: nothing can be written to file (File exists)"),
+        (["--export-dir", "file/model"], "--export-dir: nothing can be written to file"),
+        (["--export-dir", "."], "--export-dir . cannot be replaced by a new folder"),
+        (["--export-dir", "/proc"], "--export-dir /proc cannot be replaced by a new folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_to_is_told_before_training(
+    argv: Any, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    assert says in refused(2, *argv, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "strategy", "says"),
+    [
+        ({"task": {"type": "ps", "index": 0}}, "multi_worker_mirrored", "ps:0 has no part in"),
+        ({}, "parameter_server", "there is no chief and no ps"),
+        (
+            {"task": {"type": "evaluator", "index": 0}},
+            "multi_worker_mirrored",
+            "give all tasks the same --checkpoint-dir",
+        ),
+    ],
+)
+def test_a_task_that_has_no_part_is_told_in_one_line(config: Any, strategy: str, says: str) -> None:
+    env = environ(**config)
+    if config.get("task", {}).get("type") == "ps":
+        env = environ(cluster={"worker": ["a:1"], "ps": ["b:1"]}, **config)
+    assert says in refused(2, "--strategy", strategy, env={**os.environ, **env})
+
+
+def test_help_and_wrong_usage_import_nothing_slow() -> None:
+    code = """
+import runpy, sys
+sys.path.insert(0, ".")
+try:
+    runpy.run_path("main.py", run_name="__main__")
+except SystemExit:
+    pass
+print(sorted({"numpy", "tensorflow", "tf_keras"} & set(sys.modules)))
+"""
+    for argument in ("--help", "--nonsense"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, argument],
+            cwd=MAIN.parent, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert done.stdout.endswith("[]\n"), done.stdout
+
+
+@pytest.mark.parametrize(
+    "argv", [["--data-dir", "{folder}"], ["--data", "mnist", "--data-dir", "{folder}"]]
+)
+def test_a_folder_without_mnist_ends_in_one_line(argv: Any, tmp_path: Path) -> None:
+    said = refused(65, *(part.format(folder=tmp_path) for part in argv))
+    assert said.startswith(f"error: no MNIST in {tmp_path}")

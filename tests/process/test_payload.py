@@ -1,0 +1,79 @@
+"""The agent as it goes over ssh: small, and whole on every Python that a host may have."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distrun.agent import protocol
+from distrun.agent.protocol.channel import encode
+from distrun.supervisor.hosts import bootstrap
+
+MARK = b"\nhere it begins\n"
+WITHOUT_BZ2 = """\
+#!/bin/sh
+exec {} "$1" "$2" "$3" "import sys; sys.modules['_bz2'] = None
+$4"
+"""
+
+
+def pythons() -> list[str]:
+    """This Python, and others of this machine that agents may meet."""
+    others = Path.home().glob(".pyenv/versions/3.*/bin/python3")
+    found = [Path(sys.executable), *sorted(others), Path("/usr/bin/python3")]
+    return [str(each) for each in dict.fromkeys(found) if each.exists()]
+
+
+def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """What comes of the payload where `python` is the host's python3."""
+    programs = folder / "bin"
+    programs.mkdir()
+    programs.joinpath("python3").symlink_to(python)
+    given = bootstrap.start_agent(MARK)
+    given += encode(protocol.Configure(protocol.PROTOCOL, "a job", "", 1.0, "user@host"))
+    given += encode(protocol.Shutdown())
+    return subprocess.run(
+        ["/bin/sh", "-c", bootstrap.COMMAND],
+        input=given,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={"PATH": str(programs), "XDG_STATE_HOME": str(folder / "state")},
+    )
+
+
+def test_it_is_one_payload_of_less_than_100_kb() -> None:
+    assert len(bootstrap.start_agent(MARK)) < 100_000
+    assert len(shlex.split(bootstrap.COMMAND)) == 6
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_it_starts_where_python_is_new_enough_and_says_so_where_not(
+    python: str, tmp_path: Path
+) -> None:
+    asked = [python, "-c", "import sys; print(sys.version_info >= (3, 8))"]
+    is_new = subprocess.run(asked, capture_output=True, check=False).stdout == b"True\n"
+    done = started(python, tmp_path)
+    if not is_new:
+        assert done.returncode == bootstrap.EXIT_TOO_OLD
+        assert done.stderr.startswith(b"distrun: its python3 is 3.")
+        return
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.partition(MARK)[2]
+    assert b'"type":"Hello"' in said
+    assert b'"kept":"","type":"AgentExiting"' in said
+    assert not [name for _, _, names in os.walk(tmp_path / "state") for name in names]
+
+
+def test_a_python_without_bzip2_takes_the_source(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text(WITHOUT_BZ2.format(sys.executable))
+    python.chmod(0o755)
+    done = started(str(python), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b'"type":"AgentExiting"' in done.stdout
