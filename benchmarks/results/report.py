@@ -96,8 +96,8 @@ def _learning(strategies: dict[str, Any]) -> str:
     return f"""\
 ## What is learnt
 
-Accuracy and loss on the training images, epoch by epoch, and the job's accuracy on the 10,000 test
-images after the last (the tutorials' form does not test). parameter_server takes its steps of
+Accuracy and loss on the training images for each epoch, and the job's accuracy on the 10,000 test
+images after the last epoch (the tutorials' form does not test). parameter_server takes its steps of
 {64} images one by one, the mirrored strategies of one process divide as many among their replicas,
 two workers take twice as many.
 
@@ -152,9 +152,9 @@ The goal is half of the tutorial's time, from `distrun launch` to its exit: the 
 {_listed(sides["job"]["totals"])}; with float16 {_listed(sides["job, float16"]["totals"])};
 tutorial {_listed(sides["tutorial"]["totals"])}.
 
-Most of what is saved are stalls. TensorFlow takes seconds to delete a distributed iterator of two
-workers: at each epoch of the tutorial's form, and when its process ends. The job keeps one iterator
-for the whole run, and leaves by `os._exit` once everything is written.
+Most of the saved time are stalls. TensorFlow takes seconds to delete a distributed iterator of two
+workers. The tutorial's form deletes one at each epoch and when its process ends. The job keeps one
+iterator for the whole run, and exits with `os._exit` after everything is written.
 
 How far it can go: the time to the first step, and {epochs * steps} steps of two processes that
 send each other nothing (the floor in the table below), are {floor:.1f} s together:
@@ -198,20 +198,20 @@ def _steps(steps: dict[str, Any]) -> str:
 
 Two workers on this machine, the tutorial's model (2.8 million parameters: 11 MB of gradients a
 step) and 64 images each, one thread a worker for computing, input from memory. Without any
-all-reduce a step takes {floor:.0f} ms; with it {plain:.0f} ms. So the reduction is
+all-reduce, a step takes {floor:.0f} ms; with it {plain:.0f} ms. So the reduction is
 {(plain - floor) / plain:.0%} of the step: 11 MB go through gRPC in each direction, copied several
 times on the way, on the cores that compute. What the copies cost shows where fewer bytes are sent.
 
 {table}
 ![milliseconds of a step](results/steps.svg)
 
-There is one collective a step already: the gradients are packed, metrics and the loss are summed
-only where they are read, and an endless data set needs no agreement on whether anyone has a batch
-left. Each variable is updated in one pass, which XLA compiles (on one process, too: see the second
-row); and the templates tell the C library's malloc to keep what is freed (`GLIBC_TUNABLES` in their
-`env`), from which a script of your own profits as well. `--reduce-as float16` halves the bytes; it
-is an option and not the default because it rounds each worker's gradient to 11 bits (what is learnt
-differs by less than seeds do, see above).
+A step already has only one collective: the gradients are packed into one, metrics and the loss are
+summed only when they are read, and with an endless data set the workers need not agree whether
+anyone has a batch left. XLA compiles the update of each variable into one pass over memory (on one
+process, too: see the second row). The templates tell the C library's malloc to keep freed memory
+(`GLIBC_TUNABLES` in their `env`), which also helps a script of your own. `--reduce-as float16`
+halves the bytes. It is not the default, because it rounds each worker's gradients to 11 bits (the
+results differ less than those of two seeds, see above).
 """
 
 

@@ -1,4 +1,4 @@
-"""A data set as it lies on a disk: one .npz, or the four idx files of its publication."""
+"""Reads a data set from a disk: from one .npz, or from the four idx files of its publication."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _IDX_STEMS = (
 )
 _IDX_UINT8 = 0x08
 _BROKEN = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
-"""What numpy raises for a file that is no archive of arrays (TypeError: a single array)."""
+"""Numpy raises these for a file that is no archive of arrays (TypeError: a single array)."""
 
 
 def read_folder(folder: Path, dataset: str = "mnist") -> Digits:
     """Reads a data set from a folder that the user named.
 
-    Its files are checked by shape, type and range, not by hash: MNIST is repacked in many ways.
+    Checks shapes, types and ranges, but no hashes, because MNIST is repacked in many ways.
 
     Raises:
         DataError: there is none, it is broken, or it is the other data set.
@@ -45,13 +45,13 @@ def read_folder(folder: Path, dataset: str = "mnist") -> Digits:
 
 
 def read_npz(path: Path, dataset: str = "mnist") -> Digits:
-    """Reads an archive with the keys of Keras's: x_train, y_train, x_test, y_test.
+    """Reads an archive like Keras's, with the keys x_train, y_train, x_test and y_test.
 
     Raises:
-        DataError: it is truncated, no such archive, or holds something else.
+        DataError: it is truncated, is no such archive, or has other content.
     """
     try:
-        # Opened here: numpy leaves a file open that turns out to be no archive.
+        # Opened here, because numpy does not close a file that is no archive.
         # allow_pickle=False: a data file must not be able to run code.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             absent = [key for key in _KEYS if key not in archive]
@@ -87,7 +87,7 @@ def read_idx_files(folder: Path, dataset: str = "mnist") -> Digits:
 
 
 def _find_idx(folder: Path, stem: str, kind: str) -> Path | None:
-    # Both spellings are about: the publication's own, and the one some unpackers leave.
+    # Two spellings are common: the publication's own, and that of some unpackers.
     for name in (f"{stem}-{kind}", f"{stem}.{kind}"):
         for path in (folder / name, folder / f"{name}.gz"):
             if path.exists():
@@ -102,7 +102,7 @@ def read_idx(path: Path) -> Bytes:
     a big-endian uint32, the values (http://yann.lecun.com/exdb/mnist/).
 
     Raises:
-        DataError: it is truncated or no such file.
+        DataError: it is truncated, or is no such file.
     """
     try:
         content = path.read_bytes()

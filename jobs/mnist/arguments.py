@@ -1,4 +1,4 @@
-"""The command line: what can be asked of the job. Imports nothing slow."""
+"""Parses and checks the command line. Imports nothing slow."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ ROLES = {
     "multi_worker_mirrored": ("chief", "worker", "evaluator"),
     "parameter_server": ("chief", "worker", "ps", "evaluator"),
 }
-"""What the tasks of TF_CONFIG may be; the other strategies run in one process."""
+"""The roles in TF_CONFIG that each strategy can use. The other strategies run in one process."""
 
 STEPS_PER_CALL = 100
-"""Few enough that a call is over within the 10 s which launchers and clusters give at least
-after a SIGTERM; the epoch's steps are usually fewer."""
+"""Few enough that a call ends within the 10 s that launchers and clusters usually give after
+SIGTERM. An epoch usually has fewer steps."""
 
 
 _GLOB = re.compile(r"[*?\\]|\[[^/]*\]")
-"""What TensorFlow takes for a pattern where it looks for a checkpoint's files: those of
-`run[1]/ckpt-3` it seeks, and removes, in `run1`. Braces, and a bracket alone, do no harm."""
+"""Characters that TensorFlow reads as a pattern when it lists the files of a checkpoint: for
+`run[1]/ckpt-3`, it finds and removes files in `run1`. Braces and a single bracket do no harm."""
 
 
 class UsageError(Exception):
-    """What was asked does not fit together: the text says what."""
+    """The options contradict each other: the message says which."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """What was asked for, checked."""
+    """The options, checked."""
 
     strategy: str
     distribution: Distribution
@@ -46,7 +46,7 @@ class Arguments:
     steps_per_epoch: int
     """WHOLE_PASS: one pass over the training images."""
     batch_size: int
-    """Images a step takes on each worker."""
+    """Images per step on each worker."""
     model: str
     optimizer: str
     learning_rate: float
@@ -55,28 +55,28 @@ class Arguments:
     seed: int
     loop: str
     steps_per_call: int
-    """Of the loop `epoch`."""
+    """For the loop `epoch`."""
     input: str
     fit: bool
     dataset: str
     data: str
-    """`auto` until the data has been loaded, then what it is."""
+    """`auto` until the data is loaded, then `mnist` or `synthetic`."""
     data_dir: Path | None
     checkpoint_dir: Path | None
     checkpoint_every: Interval
     max_to_keep: int
     evaluate: Path | None
-    """The checkpoint, or its folder, to evaluate in the place of training."""
+    """The checkpoint, or its folder, to evaluate instead of training."""
     export_dir: Path | None
     summary_dir: Path | None
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Arguments:
-    """Reads the command line; exits with 2 and one line where it is wrong."""
+    """Parses the command line. Exits with 2 and a message of one line if it is wrong."""
     parser = Parser()
     options = vars(parser.parse_args(argv))
     if options["strategy"] is None and options["evaluate"] and task.trainers == 1:
-        # Whatever the launcher trains with, and by whichever options.
+        # An evaluation ignores the launcher's strategy and its options.
         options.update(strategy="default", **asdict(Distribution()))
     if options["strategy"] is None:
         options["strategy"] = environ.get("DISTRUN_STRATEGY") or _fitting(task)
@@ -85,7 +85,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Argume
                 f"DISTRUN_STRATEGY={options['strategy']!r} is none of {', '.join(STRATEGIES)}"
             )
     if options["evaluate"] and (options["data"], options["dataset"]) == ("auto", "mnist"):
-        options["data"] = "mnist"  # what a checkpoint is worth on other digits nobody asked
+        options["data"] = "mnist"  # an evaluation must not use other digits instead
     try:
         _check(options)
         distribution = distribution_of(options, options["strategy"])
@@ -103,11 +103,11 @@ _DEFAULTS = {
     "checkpoint_every": Interval(),
     "max_to_keep": 3,
 }
-"""Of options for which it matters whether they were given."""
+"""Defaults of options for which it matters whether they were given."""
 
 
 def _fitting(task: Task) -> str:
-    """The strategy for the cluster that TF_CONFIG names, if any."""
+    """The strategy for the cluster in TF_CONFIG, if there is one."""
     if not task.cluster:
         return "default"
     return "parameter_server" if task.count("ps") else "multi_worker_mirrored"
@@ -169,7 +169,7 @@ def _check_paths(options: dict[str, Any]) -> None:
     for name in ("checkpoint_dir", "evaluate", "export_dir"):
         path = options[name]
         if path and name == "export_dir":
-            # A model is loaded by its absolute path; checkpoints are found by the one given.
+            # A model is loaded by its absolute path, a checkpoint by the given path.
             path = path.absolute()
         if found := _GLOB.search(str(path or "")):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Where a run's state is kept between launches, and by whom."""
+"""Saves and restores the state of a run."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 
 UNUSABLE = (
-    # Damaged or gone, as the operations and as the reader of the object graph tell it:
+    # Damaged or missing, as raised by operations and by the reader of the object graph:
     tf.errors.OpError,
     IndexError,
     RuntimeError,
-    # Another model's:
+    # The checkpoint of another model:
     AssertionError,
     ValueError,
 )
 
 
 class CheckpointError(Exception):
-    """The checkpoints cannot be resumed from: the text says which, where and what to do."""
+    """The run cannot resume from the checkpoints: the message says why and what to do."""
 
 
 def problem_of(error: Exception) -> str:
-    """The first line of what is wrong, short enough for a message."""
+    """The first line of an error, short enough for a message."""
     return str(error).strip().partition("\n")[0][:200]
 
 
 def saved(folder: Path) -> list[str]:
-    """The checkpoints in a folder by their paths, the newest first.
+    """The paths of the checkpoints in a folder, the newest first.
 
-    They are those that TensorFlow's list there names; where it is lost or garbled, all whose files
-    are there.
+    They are those in TensorFlow's list. If the list is lost or damaged, they are all whose files
+    exist.
     """
     named = listed(folder)
     if named is not None:
@@ -55,9 +55,9 @@ def saved(folder: Path) -> list[str]:
 
 
 def listed(folder: Path) -> list[str] | None:
-    """What TensorFlow's list in a folder names, the newest first; None where there is none.
+    """The paths in TensorFlow's list in a folder, the newest first; None if there is no list.
 
-    The list names a checkpoint once it is whole; its files are there before.
+    A checkpoint enters the list when it is complete. Its files exist before.
     """
     try:
         state = tf.train.get_checkpoint_state(str(folder))
@@ -68,7 +68,7 @@ def listed(folder: Path) -> list[str] | None:
 
 
 def _repair_list(folder: Path) -> None:
-    """Writes TensorFlow's list anew where it is lost or garbled: saving goes on from it."""
+    """Writes TensorFlow's list again if it is lost or damaged, because saving continues it."""
     if listed(folder) is not None:
         return
     paths = saved(folder)
@@ -79,10 +79,10 @@ def _repair_list(folder: Path) -> None:
 
 
 class Checkpoints:
-    """Saves and restores; only what the chief saves stays.
+    """Saves and restores. Only the chief's checkpoints are kept.
 
-    Saving may need all workers (variables that are summed over the replicas), so all of them
-    save: the others into a folder of their own inside the chief's, removed again.
+    Saving can need all workers, because it sums some variables over the replicas. So all of them
+    save: the others into their own temporary folders inside the chief's folder.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class Checkpoints:
         )
 
     def restore(self, say: Callable[[str], None]) -> str | None:
-        """Restores the newest usable checkpoint; returns its name, or None where there is none.
+        """Restores the newest usable checkpoint; returns its name, or None if there is none.
 
         Raises:
-            CheckpointError: there are checkpoints, but none fits.
+            CheckpointError: there are checkpoints, but none is usable.
         """
         paths = saved(self.folder)
         for path in paths:
@@ -112,8 +112,8 @@ class Checkpoints:
                 self._checkpoint.restore(path).assert_existing_objects_matched()
             except checkpoint_metadata.MismatchError as error:
                 raise CheckpointError(
-                    f"{path} cannot be resumed from: {error}; ask for the same, or name another "
-                    "--checkpoint-dir"
+                    f"{path} cannot be resumed from: {error}; use the same options, or name "
+                    "another --checkpoint-dir"
                 ) from error
             except UNUSABLE as error:
                 say(f"{path} cannot be restored: {problem_of(error)}")
@@ -127,10 +127,10 @@ class Checkpoints:
         return None
 
     def save(self) -> None:
-        """Saves; all workers must call it at the same step.
+        """Saves. All workers must call it at the same step.
 
         Raises:
-            DirectoryError: it cannot be written; what was saved before is still there.
+            DirectoryError: the checkpoint cannot be written. Earlier ones are still there.
         """
         folder = self._temp_dir or self.folder
         try:
@@ -141,6 +141,6 @@ class Checkpoints:
             raise
 
     def remove_temp_dir(self) -> None:
-        """Removes what a worker that is not the chief has saved."""
+        """Removes the temporary folder of a worker that is not the chief."""
         if self._temp_dir is not None:
             temp_dirs.remove(self._temp_dir)

@@ -1,4 +1,4 @@
-"""This task's place in the cluster, as TF_CONFIG states it; needs no TensorFlow."""
+"""Reads TF_CONFIG: this task and its cluster. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ClusterError(Exception):
-    """TF_CONFIG is no cluster that this job can take part in; the text says why."""
+    """This job cannot use TF_CONFIG: the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,28 +21,28 @@ class Task:
     role: str = "worker"
     index: int = 0
     cluster: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(role, addresses of its tasks) of each role; empty where there is no cluster."""
+    """(role, addresses of its tasks) for each role; empty without a cluster."""
 
     @property
     def name(self) -> str:
         return f"{self.role}:{self.index}"
 
     def addresses(self, role: str) -> tuple[str, ...]:
-        """Where the cluster's tasks of this role are."""
+        """The addresses of the tasks with this role."""
         return dict(self.cluster).get(role, ())
 
     def count(self, role: str) -> int:
-        """How many tasks of the cluster have this role."""
+        """The number of tasks with this role."""
         return len(self.addresses(role))
 
     @property
     def trainers(self) -> int:
-        """How many tasks train: the chief and the workers; 1 without a cluster."""
+        """The number of tasks that train: the chief and the workers; 1 without a cluster."""
         return self.count("chief") + self.count("worker") or 1
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task's checkpoints stay: the chief, or worker 0 where there is none."""
+        """Whether this task's checkpoints are kept: the chief, or worker 0 if there is no chief."""
         if self.count("chief"):
             return self.role == "chief"
         return self.role == "worker" and self.index == 0
@@ -52,7 +52,7 @@ def read_task(environ: Mapping[str, str]) -> Task:
     """Reads TF_CONFIG.
 
     Raises:
-        ClusterError: the variable is set but is no valid description of a cluster and a task.
+        ClusterError: the variable is set, but does not describe a cluster and a task.
     """
     text = environ.get("TF_CONFIG", "").strip()
     if not text:
@@ -76,7 +76,7 @@ def read_task(environ: Mapping[str, str]) -> Task:
             '"task": {"type": "worker", "index": 0}}'
         ) from error
     read = Task(role=role, index=index, cluster=roles)
-    # An evaluator may be in nobody's cluster.
+    # An evaluator need not be in the cluster.
     if role != "evaluator" and not 0 <= index < read.count(role):
         counts = ", ".join(f"{len(addresses)} {role}" for role, addresses in roles)
         raise ClusterError(f"TF_CONFIG's task {read.name} is not in its cluster ({counts})")

@@ -1,4 +1,4 @@
-"""The devices of this process: which there are, and the CPU as several of them."""
+"""The devices of this process. The CPU can be divided into several."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def existing(name: str) -> str:
     """Returns the device's name as TensorFlow writes it: `gpu:0` becomes `/GPU:0`.
 
     Raises:
-        DistributionError: this process has no such device. (TensorFlow would train on another
-            one without a word, or end in a traceback.)
+        DistributionError: this process has no such device. (TensorFlow would silently use another
+            one, or end with a traceback.)
     """
     kind, index = _parsed(name)
     if index >= len(tf.config.list_logical_devices(kind)):
@@ -30,14 +30,14 @@ def existing(name: str) -> str:
 
 
 def several(names: tuple[str, ...] | None, replicas: int | None) -> list[str] | None:
-    """Returns the devices to train on; None: whatever the strategy finds.
+    """Returns the devices to train on; None: let the strategy choose.
 
     Args:
-        names: those that the user listed; the CPU is divided into as many as it takes.
-        replicas: how many, where none are listed: GPUs where there are any, else CPU devices.
+        names: the devices that the user listed. The CPU is divided into as many as needed.
+        replicas: how many devices, if none are listed: GPUs if there are any, otherwise CPUs.
 
     Raises:
-        DistributionError: there are not so many, or no such ones.
+        DistributionError: there are not enough devices, or no such device.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     if names is None and replicas is not None:
@@ -64,7 +64,7 @@ def _parsed(name: str) -> tuple[str, int]:
 
 
 def _divide_cpu(parts: int) -> None:
-    """Makes the CPU appear as so many devices; must come before anything has used it."""
+    """Divides the CPU into logical devices. Must be called before anything uses the CPU."""
     if parts > 1:
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(

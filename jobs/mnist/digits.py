@@ -1,4 +1,4 @@
-"""The images and labels of one run, and what is wrong where they are not what was asked for."""
+"""The images and labels of a run, and checks of them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 SIDE = 28
 CLASSES = 10
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
-"""The data sets by their names on the command line."""
+"""The titles of the data sets, by their names on the command line."""
 
 _FIRST_LABELS = {
     "mnist": bytes((5, 0, 4, 1, 9, 2, 1, 3, 1, 4)),
     "fashion_mnist": bytes((9, 0, 0, 3, 0, 2, 7, 2, 5, 5)),
 }
-"""Of the training half as published: both sets come in files of the same names and shapes."""
+"""The first training labels as published. The files of both sets have the same names and shapes."""
 
 
 class DataError(Exception):
-    """The data asked for cannot be had: the text says what, where and what to do."""
+    """The data is not available: the message says what, where and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
-    """Grey images of digits (or clothes), 0 (background) to 255, and the classes they show.
+    """Grey images of digits or clothes, from 0 (background) to 255, and their classes.
 
-    Kept as bytes until a batch is made: as floats the training images alone take 188 MB.
+    They stay bytes until they are in a batch: as floats, the training images would take 188 MB.
     """
 
     source: str
-    """Where they come from, for people."""
+    """The origin of the data, for people."""
     train_images: Bytes
     """(n, 28, 28)"""
     train_labels: Bytes
@@ -51,10 +51,10 @@ class Digits:
 
     @property
     def fingerprint(self) -> int:
-        """32 bits that differ where the data does, to tell whether workers have the same.
+        """A checksum of the labels, to check that all workers have the same data.
 
-        Of the labels: those of two data sets differ, and drawn images may differ in a pixel's
-        last bit between machines, which does no harm.
+        The labels of two data sets differ. Drawn images may differ between machines in the last bit
+        of a pixel, which does no harm.
         """
         return zlib.crc32(self.test_labels.tobytes(), zlib.crc32(self.train_labels.tobytes()))
 
@@ -63,7 +63,7 @@ def check(name: str, images: npt.NDArray[np.generic], labels: npt.NDArray[np.gen
     """Checks shapes, types and ranges of one half (training or test) of the data.
 
     Raises:
-        DataError: what is wrong, without the place, which the caller knows.
+        DataError: the message says what is wrong. The caller adds the path.
     """
     if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (SIDE, SIDE):
         raise DataError(
@@ -84,10 +84,10 @@ def check(name: str, images: npt.NDArray[np.generic], labels: npt.NDArray[np.gen
 
 
 def check_is_dataset(dataset: str, train_labels: npt.NDArray[np.generic]) -> None:
-    """Refuses one data set in the place of the other.
+    """Checks that the labels are those of this data set.
 
     Raises:
-        DataError: these are the labels of another data set than the one asked for.
+        DataError: they are those of another data set.
     """
     first = train_labels[:10].astype(np.uint8).tobytes()
     for name, labels in _FIRST_LABELS.items():

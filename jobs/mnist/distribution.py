@@ -1,4 +1,4 @@
-"""The part of the command line that says how the chosen strategy distributes the training."""
+"""The command-line options of the single strategies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MEANT_FOR = {
 
 
 class DistributionError(Exception):
-    """The options do not fit the strategy, or the machine: the text says why."""
+    """The options do not fit the strategy or the machine: the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """What was said of the distribution; None: the strategy's own default."""
+    """The options of the single strategies; None: the strategy's default."""
 
     device: str | None = None
     devices: tuple[str, ...] | None = None
@@ -58,7 +58,7 @@ def _count(text: str) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("distribution, each for the strategies named in brackets")
+    group = parser.add_argument_group("distribution, for the strategies named in brackets")
     group.add_argument(
         "--device", metavar="DEVICE", help="[one_device] such as GPU:0 (default: CPU:0)"
     )
@@ -66,15 +66,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--devices",
         type=_devices,
         metavar="DEVICE,...",
-        help="[mirrored, central_storage] such as GPU:0,GPU:1, or CPU:0,CPU:1: logical devices "
-        "that the CPU is divided into (default: all GPUs, or the CPU)",
+        help="[mirrored, central_storage] such as GPU:0,GPU:1, or CPU:0,CPU:1, which divides the "
+        "CPU into logical devices (default: all GPUs, or the CPU)",
     )
     group.add_argument(
         "--replicas",
         type=_count,
         metavar="N",
-        help="[mirrored, central_storage] instead of --devices: the first N GPUs; on a machine "
-        "without GPUs N logical CPU devices",
+        help="[mirrored, central_storage] instead of --devices: the first N GPUs, or, on a machine "
+        "without GPUs, N logical CPU devices",
     )
     group.add_argument(
         "--cross-device-ops",
@@ -91,8 +91,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--reduce-as",
         choices=("float32", "float16"),
-        help="[multi_worker_mirrored] what the gradients are sent as: float16 is half as much to "
-        "send, and rounds each worker's to 11 bits (default: float32)",
+        help="[multi_worker_mirrored] the type in which gradients are sent: float16 halves the "
+        "traffic, and rounds each worker's gradients to 11 bits (default: float32)",
     )
     group.add_argument(
         "--variable-partitioner",
@@ -104,21 +104,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--shards",
         type=_count,
         metavar="N",
-        help="[parameter_server] parts of a variable, at most (default: as many as there are ps)",
+        help="[parameter_server] the most parts of a variable (default: the number of ps)",
     )
     group.add_argument(
         "--tpu",
         metavar="NAME",
-        help="[tpu] its name, its address (grpc://HOST:PORT) or `local` (default: $TPU_NAME, "
-        "else local)",
+        help="[tpu] its name, its address (grpc://HOST:PORT) or `local` (default: $TPU_NAME, or "
+        "local)",
     )
 
 
 def chosen(options: dict[str, Any], strategy: str) -> Distribution:
-    """Takes the distribution's options out of all that were given.
+    """Removes these options from the dictionary of all options, and checks them.
 
     Raises:
-        DistributionError: one is meant for another strategy, or for none with the others.
+        DistributionError: an option is for another strategy, or contradicts another option.
     """
     names = [field.name for field in fields(Distribution)]
     distribution = Distribution(**{name: options.pop(name) for name in names})

@@ -1,4 +1,4 @@
-"""Files fetched into a cache, each checked by its hash, so that nobody reads half of one."""
+"""Downloads files into a cache and checks their hashes, so that nobody reads a partial file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ DOWNLOAD_SECONDS = 120.0
 
 
 class DownloadError(Exception):
-    """The file cannot be had: the text says from where and why."""
+    """The file cannot be downloaded: the message says from where and why."""
 
 
-def fetch(url: str, sha256: str, path: Path) -> None:
-    """Sees to it that the file is there and whole: from the cache, else downloaded into it.
+def fetch(url: str, sha256: str, path: Path, connect_seconds: float = CONNECT_SECONDS) -> None:
+    """Downloads a file into the cache, unless it is there and undamaged.
 
-    Each worker of a machine may download at once: each writes a file of its own and renames it
-    into place when its hash is right. (Keras's own get_file writes in place and has no time
-    limit.)
+    Several workers of a machine may download at once: each writes its own temporary file, and
+    renames it when its hash is right. (Keras's get_file writes in place and has no time limit.)
 
     Raises:
         DownloadError: it is not there and cannot be downloaded.
@@ -34,14 +33,14 @@ def fetch(url: str, sha256: str, path: Path) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _download(url, sha256, path)
+        _download(url, sha256, path, connect_seconds)
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise DownloadError(f"{url} cannot be downloaded ({reason})") from error
 
 
 def digest(path: Path) -> str:
-    """The sha256 of a file in hexadecimal digits; empty where it cannot be read."""
+    """The sha256 of a file in hexadecimal digits; empty if it cannot be read."""
     found = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -52,17 +51,17 @@ def digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def _download(url: str, sha256: str, path: Path) -> None:
+def _download(url: str, sha256: str, path: Path, connect_seconds: float) -> None:
     deadline = time.monotonic() + DOWNLOAD_SECONDS
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "wb") as file, _connect(url) as response:
+        with os.fdopen(descriptor, "wb") as file, _connect(url, connect_seconds) as response:
             while block := response.read(1 << 16):
                 file.write(block)
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"it took more than {DOWNLOAD_SECONDS:.0f} s")
         if digest(Path(name)) != sha256:
-            raise OSError("what came is not the file that Keras expects: its hash differs")
+            raise OSError("the downloaded file is not the one that Keras expects: its hash differs")
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
@@ -70,25 +69,25 @@ def _download(url: str, sha256: str, path: Path) -> None:
         raise
 
 
-def _connect(url: str) -> HTTPResponse:
-    """Opens the address within CONNECT_SECONDS.
+def _connect(url: str, seconds: float) -> HTTPResponse:
+    """Opens the address within a time limit.
 
-    In a thread, because a name server that does not answer is not covered by any socket timeout
-    and can take half a minute.
+    A thread does it, because no socket timeout covers a name server that does not answer, which can
+    take half a minute.
     """
     outcome: list[HTTPResponse | OSError | HTTPException] = []
 
     def connect() -> None:
         try:
-            outcome.append(urllib.request.urlopen(url, timeout=CONNECT_SECONDS))  # noqa: S310
+            outcome.append(urllib.request.urlopen(url, timeout=seconds))  # noqa: S310
         except (OSError, HTTPException) as error:
             outcome.append(error)
 
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
-    thread.join(CONNECT_SECONDS)
+    thread.join(seconds)
     if not outcome:
-        raise TimeoutError(f"no answer within {CONNECT_SECONDS:.0f} s")
+        raise TimeoutError(f"no answer within {seconds:g} s")
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]

@@ -1,4 +1,4 @@
-"""The data sets as Keras caches them: the same files in the same place, from the same address."""
+"""The data sets in Keras's cache: the same files, places and addresses as Keras uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from archive import read_idx_files, read_npz
 from digits import TITLES, DataError, Digits
-from download import DownloadError, fetch
+from download import CONNECT_SECONDS, DownloadError, fetch
 
 BASE = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
 FILES = {
@@ -28,14 +28,14 @@ FILES = {
         ),
     },
 }
-"""Each file's sha256. Addresses and names as in tf_keras.datasets, which has MNIST's hash; those
-of Fashion-MNIST are of the files that its authors publish."""
+"""The sha256 of each file. Addresses, names and MNIST's hash are from tf_keras.datasets. The hashes
+of Fashion-MNIST are those of the files that its authors publish."""
 
 _SUBFOLDERS = {"fashion_mnist": "fashion-mnist"}
 
 
 def cache_folder(dataset: str) -> Path:
-    """Where tf_keras.utils.get_file keeps the data set."""
+    """The folder in which tf_keras.utils.get_file keeps the data set."""
     return Path.home() / ".keras" / "datasets" / _SUBFOLDERS.get(dataset, "")
 
 
@@ -44,15 +44,16 @@ def read_or_download(
     dataset: str = "mnist",
     base: str = BASE,
     files: dict[str, str] | None = None,
+    connect_seconds: float = CONNECT_SECONDS,
 ) -> Digits:
-    """Returns Keras's data set, from the cache where it is there and whole, else downloaded.
+    """Returns Keras's data set from the cache. Downloads the files that are missing or damaged.
 
     Raises:
         DataError: it is not there and cannot be downloaded.
     """
     for name, sha256 in (files or FILES[dataset]).items():
         try:
-            fetch(base + name, sha256, folder / name)
+            fetch(base + name, sha256, folder / name, connect_seconds)
         except DownloadError as error:
             raise DataError(f"no {TITLES[dataset]} in {folder}, and {error}") from error
     npz = folder / f"{dataset}.npz"

@@ -39,8 +39,8 @@ def _fail(code: int, problem: object) -> int:
 def main(argv: Sequence[str]) -> int:
     """Runs the job; returns its exit code.
 
-    What is slow to import is imported when it is needed: --help and wrong usage answer at once,
-    and data that cannot be had is told before TensorFlow's seconds.
+    Slow modules are imported only when they are needed: --help and wrong usage answer at once, and
+    missing data is reported before the seconds of TensorFlow's import.
     """
     try:
         task = read_task(os.environ)
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         return _fail(EXIT_USAGE, error)
     chosen = arguments.parse(argv, os.environ, task)
     if chosen.strategy not in arguments.ROLES:
-        task = Task()  # the strategy runs in one process, whatever cluster there is
+        task = Task()  # the strategy runs in one process and ignores the cluster
     elif problem := _role_problem(chosen, task):
         return _fail(EXIT_USAGE, problem)
     guard = StartUpGuard()
@@ -71,15 +71,15 @@ def main(argv: Sequence[str]) -> int:
         chosen = replace(chosen, data="synthetic" if digits.are_synthetic else "mnist")
     if chosen.checkpoint_dir:
         temp_dirs.remove_leftovers(chosen.checkpoint_dir)
-    # Before TensorFlow is imported: tf.keras is tf_keras (Keras 3 fails with several of the
-    # strategies), and TensorFlow's informative messages stay out of the task's log.
+    # These must be set before TensorFlow is imported. tf.keras is tf_keras, because Keras 3 fails
+    # with several strategies. TensorFlow's informative messages stay out of the task's log.
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return _run_role(chosen, digits, task, guard)
 
 
 def _role_problem(chosen: arguments.Arguments, task: Task) -> str | None:
-    """Why the task cannot take its part in the strategy's cluster, if so."""
+    """Why the task has no role in the strategy's cluster, or None if it has one."""
     roles = arguments.ROLES[chosen.strategy]
     if task.role not in roles:
         return f"{task.name} has no part in {chosen.strategy}: its roles are {', '.join(roles)}"
@@ -206,8 +206,8 @@ def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: Start
 def _leave(code: int) -> None:
     """Exits at once.
 
-    When the interpreter takes everything down it deletes TensorFlow's distributed iterators,
-    which took up to 40 s with two workers on two cores: after the last line, for nothing.
+    A normal exit deletes TensorFlow's distributed iterators, which took up to 40 s with two workers
+    on two cores.
     """
     temp_dirs.remove_generated_code()
     sys.stdout.flush()

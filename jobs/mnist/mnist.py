@@ -1,4 +1,4 @@
-"""The data set and the models: what the job trains, and on what."""
+"""The models that the job trains, and the choice of the data set."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def load_digits(
     """Returns the images to train and test on.
 
     Args:
-        data: `mnist`, `synthetic`, or `auto`: the data set where it can be had, else, in MNIST's
-            place, synthetic digits.
-        dataset: `mnist` or `fashion_mnist`; nothing takes the place of the latter.
-        data_dir: a folder that must hold the data set, or None for Keras's cache.
-        say: told in one line when `auto` falls back.
+        data: `mnist`, `synthetic`, or `auto`: the data set if it is available; otherwise synthetic
+            digits instead of MNIST.
+        dataset: `mnist` or `fashion_mnist`; nothing replaces the latter.
+        data_dir: a folder with the data set, or None for Keras's cache.
+        say: called with one line if `auto` falls back to synthetic digits.
 
     Raises:
-        DataError: what was asked for cannot be had. A folder that the user named must hold it
-            also under `auto`: training on something else would not be noticed.
+        DataError: the data is not available. `auto` does not fall back if the user named a folder:
+            nobody would notice that the job trains on other data.
     """
     if data == "synthetic":
         return synthetic.load()
@@ -49,11 +49,11 @@ def load_digits(
 def build_model(name: str = "small_cnn", l2: float = 0.0) -> Any:
     """Returns one of the tutorials' models, untrained.
 
-    It takes images (n, 28, 28, 1) in 0..1 to logits (n, 10). `small_cnn` is that of multi-worker
-    training, `cnn` that of custom training.
+    It maps images (n, 28, 28, 1) from 0 to 1 to logits (n, 10).
 
     Args:
-        name: the model's.
+        name: `small_cnn`, from the tutorial on multi-worker training, or `cnn`, from the tutorial
+            on custom training.
         l2: the factor of the squared kernels that each layer adds to `model.losses`.
     """
     import tf_keras

@@ -1,4 +1,4 @@
-"""The options of the command line, in groups, and what `--help` says of them."""
+"""The options of the command line, in groups, with their help texts."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ STRATEGIES = (
     "tpu",
 )
 WHOLE_PASS = 0
-"""As a number of steps: as many as one pass over the training images takes."""
+"""A number of steps per epoch that means one pass over the training images."""
 
 _INT32_MAX = 2**31 - 1
-"""More steps, epochs or images would overflow one of TensorFlow's numbers somewhere."""
+"""A larger number of steps, epochs or images would overflow a number of TensorFlow."""
 _SEED_MAX = 2**32 - 1
-"""NumPy's."""
+"""The largest seed of NumPy."""
 
 _DESCRIPTION = """\
-Trains the tutorials' CNNs on MNIST or Fashion-MNIST with a custom training loop (or Model.fit), in
-one process or on a cluster: every task of the cluster runs this same program, and TF_CONFIG tells
-it its place.
+Trains the CNNs of TensorFlow's tutorials on MNIST or Fashion-MNIST with a custom training loop (or
+Model.fit), in one process or on a cluster. Every task of the cluster runs this program. TF_CONFIG
+tells each task its role.
 """
 
 _EPILOG = """\
 examples:
   python main.py                                        one process, 3 epochs of 70 steps
-  python main.py --data-dir ~/mnist --epochs 5          data that is already there
-  python main.py --strategy mirrored --replicas 2       two replicas, each half of every batch
-  python main.py --loop epoch --steps-per-epoch all     each epoch a pass over all images, in
-                                                        as few calls of a tf.function as can be
+  python main.py --data-dir ~/mnist --epochs 5          data from a folder
+  python main.py --strategy mirrored --replicas 2       two replicas, half of each batch on each
+  python main.py --loop epoch --steps-per-epoch all     each epoch is one pass over all images, in
+                                                        few calls of a tf.function
   python main.py --dataset fashion_mnist --model cnn --optimizer adam --epochs 10
-                                                        as in the tutorial on custom training
+                                                        the tutorial on custom training
   python main.py --fit                                  the same training by Model.fit
   python main.py --checkpoint-dir run1 --checkpoint-every 50
-                                                        run it again to resume in run1
+                                                        run it again to resume from run1
   python main.py --evaluate run1                        the test accuracy of its newest checkpoint
   python main.py --summary-dir logs --export-dir model  for TensorBoard, and a SavedModel
 
-exit codes: 0 trained; 2 wrong usage; 42 preempted (SIGTERM), after saving; 65 data, a checkpoint or
-a folder that cannot be used; 69 no TPU; 1 the cluster broke (a peer died).
+exit codes: 0 trained; 1 the cluster broke (a peer died); 2 wrong usage; 42 preempted (SIGTERM) and
+saved; 65 data, a checkpoint or a folder cannot be used; 69 no TPU.
 """
 
 
@@ -61,9 +61,9 @@ class Interval:
     """How often a checkpoint is saved; always after the last epoch."""
 
     steps: int = 0
-    """So many steps of an epoch apart; 0: at the ends of epochs only."""
+    """Steps between two checkpoints of an epoch; 0: only at the ends of epochs."""
     epochs: int = 1
-    """At the end of every so many epochs."""
+    """Epochs between two checkpoints at the end of an epoch."""
 
 
 def integer(least: int, most: int = _INT32_MAX) -> Callable[[str], int]:
@@ -186,7 +186,7 @@ class Parser(argparse.ArgumentParser):
             type=_not_negative,
             default=0.0,
             metavar="X",
-            help="adds X times the squared kernels to the loss, once a step however many the "
+            help="adds X times the squared kernels to the loss, once per step for any number of "
             "replicas (default: 0)",
         )
         training.add_argument(
@@ -194,26 +194,26 @@ class Parser(argparse.ArgumentParser):
             type=integer(0, _SEED_MAX),
             default=0,
             metavar="N",
-            help="of the first weights and of the order of the images; the same on all workers "
-            "(default: 0)",
+            help="seed of the initial weights and of the order of the images; must be the same on "
+            "all workers (default: 0)",
         )
 
     def _add_techniques(self) -> None:
         techniques = self.add_argument_group(
-            "techniques, which change how it is trained and not what comes out"
+            "techniques: they change how the job trains, not the result"
         )
         techniques.add_argument(
             "--loop",
             choices=("for", "iterator", "epoch"),
-            help="for: a Python loop over the distributed dataset; iterator: a tf.function takes "
-            "the next batch from the iterator at each step (default); epoch: the steps of the "
+            help="for: a Python loop over the distributed dataset; iterator: at each step, a "
+            "tf.function takes the next batch from the iterator (default); epoch: all steps of an "
             "epoch inside one tf.function",
         )
         techniques.add_argument(
             "--steps-per-call",
             type=integer(1),
             metavar="N",
-            help="[--loop epoch] an epoch of more steps is divided into calls of N: progress, "
+            help="[--loop epoch] a longer epoch is divided into calls of N steps; progress, "
             "SIGTERM and --checkpoint-every wait for the end of a call (default: 100)",
         )
         techniques.add_argument(
@@ -225,7 +225,7 @@ class Parser(argparse.ArgumentParser):
             "divides a dataset of global batches",
         )
         techniques.add_argument(
-            "--fit", action="store_true", help="Model.fit in the place of the custom loop"
+            "--fit", action="store_true", help="train with Model.fit instead of the custom loop"
         )
 
     def _add_data(self) -> None:
@@ -240,16 +240,16 @@ class Parser(argparse.ArgumentParser):
             "--data",
             choices=("auto", "mnist", "synthetic"),
             default="auto",
-            help="mnist: from --data-dir, Keras's cache, or a download; synthetic: digits the job "
-            "draws itself; auto (default): the --dataset where it can be had, else, for mnist (and "
-            "to train), synthetic",
+            help="mnist: from --data-dir, Keras's cache or a download; synthetic: digits that the "
+            "job draws itself; auto (default): the --dataset if it is available; otherwise "
+            "synthetic, but only for mnist and only to train",
         )
         data.add_argument(
             "--data-dir",
             type=Path,
             metavar="DIR",
-            help="a folder with mnist.npz (fashion_mnist.npz), or with the set's four idx files, "
-            "plain or .gz",
+            help="a folder with mnist.npz (fashion_mnist.npz), or with the four idx files of the "
+            "data set, plain or .gz",
         )
 
     def _add_saving(self) -> None:
@@ -258,31 +258,31 @@ class Parser(argparse.ArgumentParser):
             "--checkpoint-dir",
             type=Path,
             metavar="DIR",
-            help="save here, and resume from here (on several machines: a folder all of them "
-            "share); without it nothing is saved",
+            help="save here, and resume from here (on several machines: a folder that they all "
+            "share); default: save nothing",
         )
         saving.add_argument(
             "--checkpoint-every",
             type=_interval,
             metavar="N|Ne",
-            help="N: save after this many steps of an epoch too; Ne: only at the end of every N "
-            "epochs, and of the last (default: 1e)",
+            help="N: save after every N steps of an epoch too; Ne: save only at the end of every "
+            "N epochs, and of the last one (default: 1e)",
         )
         saving.add_argument(
-            "--max-to-keep", type=integer(1), metavar="N", help="checkpoints (default: 3)"
+            "--max-to-keep", type=integer(1), metavar="N", help="checkpoints to keep (default: 3)"
         )
         saving.add_argument(
             "--evaluate",
             type=Path,
             metavar="CHECKPOINT",
-            help="trains nothing: restores this checkpoint (run1/ckpt-3, or a folder for its "
-            "newest) without any strategy and says what it is worth on the test images",
+            help="do not train: restore this checkpoint (run1/ckpt-3, or a folder for its "
+            "newest) without a strategy, and print its accuracy and loss on the test images",
         )
         saving.add_argument(
             "--export-dir",
             type=Path,
             metavar="DIR",
-            help="write the trained model here as a SavedModel, in the place of one that is there",
+            help="write the trained model here as a SavedModel; replaces one that is there",
         )
 
     def _add_showing(self) -> None:

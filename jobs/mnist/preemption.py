@@ -1,4 +1,4 @@
-"""SIGTERM: all workers save at the same step and exit, so that a later launch can go on there."""
+"""SIGTERM: all workers save at the same step and exit, so that a later launch can resume."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 EXIT_CODE = 42
-"""What TensorFlow's own PreemptionCheckpointHandler exits with, by default."""
+"""The default exit code of TensorFlow's own PreemptionCheckpointHandler."""
 
 
-class Preempted(Exception):  # noqa: N818 - not an error: the run ends early, its state saved
-    """Every worker has saved at this step and is to exit with EXIT_CODE."""
+class Preempted(Exception):  # noqa: N818 - not an error: the run ends early, and its state is saved
+    """Every worker has saved at this step and must exit with EXIT_CODE."""
 
 
 class Preemption:
-    """Runs training steps, and acts between two of them on a SIGTERM to any worker.
+    """Runs training steps, and handles a SIGTERM to any worker between two of them.
 
-    TensorFlow's handler makes the workers agree on the step; what is saved, and where, is the
-    job's. (Given a manager that has checkpoints, the handler would restore its counter of steps
-    from them on the chief alone, and the workers would never agree.)
+    TensorFlow's handler makes the workers agree on a step. The job itself saves. (If the handler's
+    manager had checkpoints, the handler would restore its counter of steps from them on the chief
+    only, and the workers would never agree.)
     """
 
     def __init__(
         self, strategy: tf.distribute.Strategy, save: Callable[[], None], unused: str
     ) -> None:
-        """Takes over SIGTERM.
+        """Installs the handler of SIGTERM.
 
         Args:
-            strategy: its cluster resolver tells which workers must agree.
+            strategy: its cluster resolver names the workers.
             save: saves the run's state; called on all workers at the same step.
-            unused: a path for the handler's manager, where nothing is ever written or read.
+            unused: a path for the handler's manager, which never writes or reads there.
         """
         with _no_metadata_service():
             self._handler = tf.distribute.experimental.PreemptionCheckpointHandler(
@@ -50,7 +50,7 @@ class Preemption:
         """Runs one step.
 
         Raises:
-            Preempted: instead, after saving.
+            Preempted: after saving, instead of running the step.
         """
         return self._handler.run(step, *args)
 
@@ -61,10 +61,10 @@ def _leave() -> None:
 
 @contextmanager
 def _no_metadata_service() -> Iterator[None]:
-    """Makes TensorFlow's handler watch SIGTERM, and nothing else, on every machine.
+    """Makes TensorFlow's handler watch only SIGTERM, on every machine.
 
-    It asks a cloud's metadata service whether it is there (5 s and more where a network drops
-    the question), and where it is, ignores SIGTERM. An address that refuses at once settles it.
+    The handler looks for a cloud's metadata service, and ignores SIGTERM if there is one. The
+    search takes 5 s and more if the network drops packets. An address that refuses at once ends it.
     """
     ours = {"GCE_METADATA_IP": "127.0.0.1:1", "NO_PROXY": "*", "no_proxy": "*"}
     before = {name: os.environ.get(name) for name in ours}

@@ -1,4 +1,4 @@
-"""Progress for whoever looks after the job: datagrams, in the manner of systemd's notify."""
+"""Reports progress to a launcher in datagrams, like systemd's notify protocol."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ INTERVAL = 0.5
 
 
 class Progress:
-    """Tells the socket named by DISTRUN_NOTIFY how far training is; does nothing without it.
+    """Sends progress to the socket named by DISTRUN_NOTIFY; does nothing without it.
 
-    Sending never blocks and never fails the job: a lost datagram is followed by the next.
+    Sending never blocks and never fails the job. The next datagram makes up for a lost one.
     """
 
     def __init__(
@@ -37,17 +37,17 @@ class Progress:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for a datagram; ask before computing what would be in it."""
+        """Whether a datagram is due. Ask before computing its content."""
         return self._socket is not None and self._clock() >= self._next
 
     def send(self, *, step: int, epoch: int, loss: float, examples_per_sec: float) -> None:
         """Sends one datagram.
 
         Args:
-            step: steps done, counted over all epochs.
+            step: finished steps, counted over all epochs.
             epoch: the current one, from 1.
-            loss: mean over a recent global batch, or over the epoch at its end.
-            examples_per_sec: images of all workers together.
+            loss: the mean over a recent global batch, or, at the end of an epoch, over the epoch.
+            examples_per_sec: images per second of all workers together.
         """
         if self._socket is None:
             return
@@ -57,7 +57,7 @@ class Progress:
             fields.append(f"LOSS={loss:.6g}")
         if math.isfinite(examples_per_sec):
             fields.append(f"EXAMPLES_PER_SEC={examples_per_sec:.6g}")
-        # ValueError: an address with a zero byte inside; both are the launcher's, not ours.
+        # ValueError: the address has a zero byte. Both errors are the launcher's.
         with contextlib.suppress(OSError, ValueError):
             self._socket.sendto(" ".join(fields).encode(), self._address)
 

@@ -1,4 +1,4 @@
-"""The job's start: how long it takes, and SIGTERM in it; needs no TensorFlow."""
+"""The start of the job: its duration, SIGTERM during it, slow imports. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _POLL_SECONDS = 0.1
 
 
 def seconds_since_start() -> float:
-    """How long ago this process was started, as proc(5) has it: to a hundredth of a second."""
+    """Seconds since this process was started, to a hundredth of a second. Source: proc(5)."""
     with open("/proc/self/stat", "rb") as stat, open("/proc/uptime", "rb") as uptime:
-        # The name, in brackets, may hold anything; the start is the 20th field after it.
+        # The name in brackets can contain anything. The start is the 20th field after it.
         started = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         return float(uptime.read().split()[0]) - started
 
@@ -37,17 +37,17 @@ def import_slow(*modules: str) -> None:
 
 
 def _exit() -> None:
-    # Nothing has been trained: there is nothing to save or to wait for.
+    # Nothing is trained yet, so there is nothing to save.
     os._exit(128 + signal.SIGTERM)
 
 
 class StartUpGuard:
-    """Keeps a SIGTERM that comes before training from being lost.
+    """Handles SIGTERM before training starts.
 
-    TensorFlow takes SIGTERM over when it joins a cluster, and drops what comes before the job's
-    handler asks for it. So the signal is blocked, before numpy or TensorFlow start a thread, and
-    a thread of our own waits for it. (While TensorFlow waits for the peers it holds the
-    interpreter's lock: then the signal is acted on when they have come.)
+    TensorFlow takes over SIGTERM when it joins a cluster, and drops signals until the job's handler
+    is installed. So this class blocks the signal before numpy or TensorFlow start a thread, and its
+    own thread waits for it. (While TensorFlow waits for its peers, it holds the interpreter's lock:
+    then the signal is handled when they have come.)
     """
 
     def __init__(self) -> None:
@@ -58,18 +58,18 @@ class StartUpGuard:
         self._thread.start()
 
     def _watch(self) -> None:
-        # Without a timeout of its own, in which Python's sigtimedwait takes it for a signal that
-        # the process was stopped and continued, or the machine asleep.
+        # Polls, because Python's sigtimedwait with a timeout reports a signal that never came when
+        # the process was stopped and continued, or when the machine slept.
         while not self._over.wait(_POLL_SECONDS):
             if signal.sigtimedwait({signal.SIGTERM}, 0) is not None:
                 self._act()
 
     def on_signal(self, act: Callable[[], None]) -> None:
-        """Has `act` called instead, in this thread, for as long as the guard is not ended."""
+        """Calls `act` on SIGTERM instead of exiting, in this thread, until the guard is ended."""
         self._act = act
 
     def end(self) -> None:
-        """Gives SIGTERM to whoever has a handler for it now."""
+        """Stops handling SIGTERM: from now on, other handlers receive it."""
         self._over.set()
         self._thread.join()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -1,4 +1,4 @@
-"""What is trained, and what a checkpoint holds of it."""
+"""The state of a run: model, optimizer, metrics and counters, as a checkpoint saves them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from arguments import Arguments
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-"""Images, labels, and each image's weight in the mean loss: see `order`."""
+"""Images, labels, and each image's weight in the mean loss: see `sampler`."""
 
 _OPTIMIZERS = {"rmsprop": tf_keras.optimizers.RMSprop, "adam": tf_keras.optimizers.Adam}
 
 
 class Objective(NamedTuple):
-    """What is minimized, as one replica has it."""
+    """The minimized loss on one replica."""
 
     part: tf.Tensor
-    """Its part of the mean over the global batch: the sum over the replicas is that mean."""
+    """The replica's part of the mean over the global batch: the mean is the sum of all parts."""
     of_each: tf.Tensor
-    """(b,): the same for each image alone."""
+    """(b,): the loss of each image."""
     logits: tf.Tensor
 
 
 class State:
-    """The model, its optimizer, its metrics, and how far the run is."""
+    """The model, its optimizer, its metrics and the counters."""
 
     def __init__(
         self, strategy: tf.distribute.Strategy, arguments: Arguments, global_batch: int
@@ -41,13 +41,13 @@ class State:
         with strategy.scope():
             self.model = build_model(arguments.model, arguments.l2)
             self.optimizer = _OPTIMIZERS[arguments.optimizer](arguments.learning_rate)
-            # Before the first step: where steps are traced on workers it would be too late.
+            # Before the first step: when steps are traced on workers, it is too late.
             self.optimizer.build(self.model.trainable_variables)
             if arguments.strategy not in ("parameter_server", "tpu"):
-                # Each variable's update in one pass over memory instead of a dozen. Keras does it
-                # by itself only where there is a GPU; a TPU compiles the whole step.
+                # XLA updates each variable in one pass over memory instead of a dozen. Keras does
+                # so by itself only with a GPU. A TPU compiles the whole step.
                 self.optimizer.jit_compile = True
-            # Each replica adds to its own copy; reading one sums over all replicas.
+            # Each replica updates its own copy. Reading a metric sums over all replicas.
             self.accuracy = tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")
             self.loss = tf_keras.metrics.Mean()
             self.test_accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
@@ -63,40 +63,40 @@ class State:
         )
 
     def begin_epoch(self) -> None:
-        """Takes note that an epoch is over, and forgets its metrics."""
+        """Counts a finished epoch, and resets its metrics."""
         self.counters.begin_epoch()
         self.accuracy.reset_state()
         self.loss.reset_state()
 
     def objective(self, batch: Batch) -> Objective:
-        """What one replica's part of the global batch adds to what is minimized."""
+        """Computes the loss of one replica's part of the global batch."""
         images, labels, weights = batch
         logits = self.model(images, training=True)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        # Divided by the global batch and not by the replica's own (as reduce_mean would): the
-        # gradients of the replicas are summed, and the sum is to be their mean over all images.
+        # Divided by the size of the global batch, not of the replica's batch as by reduce_mean: the
+        # gradients of the replicas are summed, and the sum must be the mean over all images.
         part = tf.nn.compute_average_loss(
             losses, sample_weight=weights, global_batch_size=self._global_batch
         )
         if penalties := self.model.losses:
-            # The penalty does not depend on the images: each replica adds its share, once in all.
+            # The penalty does not depend on the images: each replica adds its share of it.
             part += tf.nn.scale_regularization_loss(tf.add_n(penalties))
             losses += tf.add_n(penalties)
         return Objective(part, losses, logits)
 
     def train_on(self, batch: Batch) -> tf.Tensor:
-        """One replica's part of a step; returns its part of the mean loss."""
+        """Trains one replica's part of a step; returns its part of the mean loss."""
         with tf.GradientTape() as tape:
             objective = self.objective(batch)
         self._apply(tape.gradient(objective.part, self.model.trainable_variables))
         _, labels, weights = batch
-        once = tf.sign(weights)  # in the epoch's metrics every image counts the same
+        once = tf.sign(weights)  # in the epoch's metrics, every image counts once
         self.accuracy.update_state(labels, objective.logits, sample_weight=once)
         self.loss.update_state(objective.of_each, sample_weight=once)
         return objective.part
 
     def _apply(self, gradients: list[tf.Tensor]) -> None:
-        """Sums the replicas' gradients, and has the optimizer take the step."""
+        """Sums the gradients of the replicas and updates the variables."""
         summed = self._reduce_as == "float16"
         if summed:
             gradients = self._summed_as_float16(gradients)
@@ -106,7 +106,7 @@ class State:
         )
 
     def _summed_as_float16(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        # As sums over the images rather than means: what is below 6e-8 would be lost.
+        # As sums over the images instead of means: float16 loses numbers below 6e-8.
         scale = float(self._global_batch)
         summed = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.SUM, [tf.cast(each * scale, tf.float16) for each in gradients]
@@ -114,7 +114,7 @@ class State:
         return [tf.cast(each, tf.float32) / scale for each in summed]
 
     def test_on(self, batch: Batch) -> None:
-        """One replica's part of an evaluation step."""
+        """Evaluates one replica's part of a test step."""
         images, labels, weights = batch
         logits = self.model(images, training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

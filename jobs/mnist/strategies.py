@@ -1,4 +1,4 @@
-"""One small factory for each `tf.distribute` strategy the job can train with."""
+"""One small factory for each `tf.distribute` strategy that the job can use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def central_storage(asked: Distribution, _task: Task) -> tf.distribute.Strategy:
 
 
 def multi_worker_mirrored(asked: Distribution, _task: Task) -> tf.distribute.Strategy:
-    """All tasks of TF_CONFIG; returns when every one of them has come this far."""
+    """All tasks of TF_CONFIG. Returns when all of them have called it."""
     communication = (asked.communication or "auto").upper()
     if communication == "NCCL":
         _require_gpus("--communication nccl")
@@ -55,7 +55,7 @@ def multi_worker_mirrored(asked: Distribution, _task: Task) -> tf.distribute.Str
 
 
 def parameter_server(asked: Distribution, task: Task) -> tf.distribute.Strategy:
-    """For the chief, which gives the workers their steps; returns when workers and ps are there."""
+    """For the chief, which schedules the steps. Returns when all workers and ps are there."""
     return tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.TFConfigClusterResolver(),
         variable_partitioner=_partitioner(asked, task.count("ps")),
@@ -63,7 +63,7 @@ def parameter_server(asked: Distribution, task: Task) -> tf.distribute.Strategy:
 
 
 def tpu(asked: Distribution, _task: Task) -> tf.distribute.Strategy:
-    """The TPU that has this name or address."""
+    """The TPU with this name or address."""
     return tf.distribute.TPUStrategy(tpus.connect(asked.tpu))
 
 
@@ -106,4 +106,4 @@ FACTORIES: dict[str, Callable[[Distribution, Task], tf.distribute.Strategy]] = {
         tpu,
     )
 }
-"""By the names that arguments.STRATEGIES lists."""
+"""The names are those of `options.STRATEGIES`."""

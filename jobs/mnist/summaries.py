@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run, written by the chief alone."""
+"""TensorBoard summaries of a run. Only the chief writes them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EVERY = 10
-"""Steps between two losses, at least: to read a loss, the step has to be waited for."""
+"""Steps between two losses, at least, because reading a loss waits for its step."""
 
 
 class Summaries:
-    """Writes to DIR/train and DIR/test, which TensorBoard draws as two lines of one chart.
+    """Writes to DIR/train and DIR/test. TensorBoard draws them as two lines of one chart.
 
-    The names are those that Keras's own callback uses.
+    The names are those of Keras's own callback.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        """Takes None where nothing is to be written: not asked for, or not the chief."""
+        """Creates the writers; with None, nothing is written."""
         self._folder = folder
         self._train: Any = None
         self._test: Any = None
@@ -52,7 +52,7 @@ class Summaries:
         test: tuple[float, float],
         images_per_second: float,
     ) -> None:
-        """Writes an epoch, and sees to it that it can be read at once.
+        """Writes an epoch and flushes it, so that it can be read at once.
 
         Args:
             epoch: from 1.

@@ -1,4 +1,4 @@
-"""Finding a TPU, or saying within seconds that there is none."""
+"""Connects to a TPU, or reports within seconds that there is none."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOOKUP_SECONDS = 20.0
-"""For a cloud's answer where a name is, and for the TPU there to be reached."""
+"""Time limit for the cloud to resolve the name, and to connect to the TPU."""
 INITIALIZE_SECONDS = 300.0
-"""For the TPU system to start; large ones take minutes."""
+"""Time limit for the TPU system to start; large ones take minutes."""
 _NAME_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
-"""Where TensorFlow's resolver looks."""
+"""The variables that TensorFlow's resolver reads."""
 
 
 class NoTpuError(Exception):
-    """There is no TPU by that name, or it does not answer; the text says which and why."""
+    """There is no TPU with that name, or it does not answer; the message says which and why."""
 
 
 def connect(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     """Returns the resolver of a TPU that is ready.
 
     Args:
-        name: a TPU's name, `grpc://HOST:PORT`, or `local`; None: what the environment names,
-            else `local`.
+        name: a TPU's name, `grpc://HOST:PORT`, or `local`; None: the name in the environment, or
+            `local`.
 
     Raises:
         NoTpuError: there is none.
@@ -39,8 +39,7 @@ def connect(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolv
     try:
         resolver = _within(LOOKUP_SECONDS, lambda: _find(name))
         _within(INITIALIZE_SECONDS, lambda: _initialize(resolver))
-    # A name that leads nowhere ends in any of these, of urllib's, Google's client's or
-    # TensorFlow's making.
+    # An unknown name can raise any of these, from urllib, Google's client or TensorFlow.
     except (OSError, ImportError, RuntimeError, TypeError, ValueError, tf.errors.OpError) as error:
         reason = getattr(error, "message", None) or str(error) or type(error).__name__
         where = "on this machine" if name == "local" else f"at {name!r}"
@@ -55,7 +54,7 @@ def _find(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
     for addresses in resolver.cluster_spec().as_dict().values():
         for address in addresses:
-            # TensorFlow itself would go on trying for minutes.
+            # TensorFlow itself would try for minutes.
             split = urlsplit(address if "://" in address else f"grpc://{address}")
             with socket.create_connection((split.hostname, split.port or 8470), LOOKUP_SECONDS):
                 pass
@@ -68,9 +67,12 @@ def _initialize(resolver: tf.distribute.cluster_resolver.TPUClusterResolver) -> 
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Returns what the call returns, or raises what it raises, or TimeoutError.
+    """Calls a function in a thread; returns its result or raises its exception.
 
-    In a thread: neither a name server nor TensorFlow's connecting has a time limit of its own.
+    The thread gives a time limit to name servers and to TensorFlow, which have none.
+
+    Raises:
+        TimeoutError: it has not returned in time.
     """
     outcome: list[Any] = []
     failure: list[Exception] = []
@@ -78,7 +80,7 @@ def _within(seconds: float, call: Callable[[], Any]) -> Any:
     def run() -> None:
         try:
             outcome.append(call())
-        except Exception as error:  # noqa: BLE001 - raised again by the caller's thread
+        except Exception as error:  # noqa: BLE001 - raised again in the caller's thread
             failure.append(error)
 
     thread = threading.Thread(target=run, daemon=True)

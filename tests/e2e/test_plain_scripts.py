@@ -1,34 +1,39 @@
-"""Scripts in the manner of TensorFlow's own tutorials, which know nothing of distrun.
+"""Scripts like those of TensorFlow's tutorials, which do not know distrun.
 
-The third of them, `replicas.py`, is the script that test_templates.py puts beside `script.yaml`.
+The third, `replicas.py`, is also the script that test_templates.py puts beside `script.yaml`.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.command import Distrun
+from harness.preloaded import PreloadedPython
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PLAIN = Path(__file__).parent / "plain"
 
 
-def launch(distrun: Distrun, script: str, strategy: str, cluster: str, env: str = "{}") -> str:
-    """Runs it to its success, and returns what its tasks printed."""
-    (distrun.cwd / "job.yaml").write_text(
-        f"strategy: {strategy}\ncluster: {cluster}\n"
-        f"program: {{script: {PLAIN / script}, env: {env}}}\n"
-    )
-    done = distrun("launch", "job.yaml", timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return str(done.stdout)
+@pytest.fixture
+def launch(distrun: Distrun, preloaded: PreloadedPython) -> Callable[..., str]:
+    """Run a script successfully; returns the output of its tasks."""
+
+    def run(script: str, strategy: str, cluster: str, env: str = "{}") -> str:
+        (distrun.cwd / "job.yaml").write_text(
+            f"strategy: {strategy}\ncluster: {cluster}\n"
+            f"program: {{script: {PLAIN / script}, python: {preloaded.interpreter}, env: {env}}}\n"
+        )
+        done = distrun("launch", "job.yaml", timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return str(done.stdout)
+
+    return run
 
 
-def test_keras_fit_with_model_checkpoint(distrun: Distrun) -> None:
-    output = launch(
-        distrun, "fit.py", "multi_worker_mirrored", "{worker: 2}", "{TF_USE_LEGACY_KERAS: 1}"
-    )
+def test_keras_fit_with_model_checkpoint(distrun: Distrun, launch: Callable[..., str]) -> None:
+    output = launch("fit.py", "multi_worker_mirrored", "{worker: 2}", "{TF_USE_LEGACY_KERAS: 1}")
     for worker in ("worker:0", "worker:1"):
         assert f"{worker} | fit: epochs 2 steps 8" in output
     saved = {path.name for path in (distrun.cwd / "ckpt").iterdir()}
@@ -36,13 +41,13 @@ def test_keras_fit_with_model_checkpoint(distrun: Distrun) -> None:
     assert not [name for name in saved if "temp" in name]
 
 
-def test_coordinator_with_servers_that_join(distrun: Distrun) -> None:
-    output = launch(distrun, "coordinator.py", "parameter_server", "{chief: 1, worker: 2, ps: 2}")
+def test_coordinator_with_servers_that_join(launch: Callable[..., str]) -> None:
+    output = launch("coordinator.py", "parameter_server", "{chief: 1, worker: 2, ps: 2}")
     assert "chief:0  | coordinator: steps 31 shards 2" in output
 
 
-def test_run_and_reduce_with_a_chief(distrun: Distrun) -> None:
-    # Workers alone: `distrun init script` has them, in test_templates.py.
-    output = launch(distrun, "replicas.py", "multi_worker_mirrored", "{chief: 1, worker: 2}")
+def test_run_and_reduce_with_a_chief(launch: Callable[..., str]) -> None:
+    # test_templates.py runs it without a chief (`distrun init script`).
+    output = launch("replicas.py", "multi_worker_mirrored", "{chief: 1, worker: 2}")
     for task in ("chief:0 ", "worker:0", "worker:1"):
         assert f"{task} | replicas: the sum over 3 replicas is 6" in output

@@ -11,6 +11,7 @@ import pytest
 from distrun.resources import templates
 from distrun.strategies import STRATEGIES
 from harness.command import Distrun
+from harness.preloaded import PreloadedPython
 from harness.training import held_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 PLAIN = Path(__file__).parent / "plain"
 SHORT = ["--epochs", "2", "--steps-per-epoch", "4", "--model", "cnn", "--batch-size", "16"]
 PATIENT = ["--set", "timeouts.grace=100s"]
-"""What an evaluator has to come to its end in, on a machine that others use too."""
+"""Time for an evaluator to finish on a busy machine."""
 
 TRAINERS = {
     "default": {"worker:0": "default: 1 replica on 1 worker"},
@@ -41,7 +42,7 @@ TRAINERS = {
         "chief:0": "parameter_server: steps by 2 workers, variables on 1 ps",
     },
 }
-"""The tasks that tell of each epoch, and how each begins."""
+"""The tasks that print each epoch, and how their output begins."""
 
 
 def test_every_template_is_tested_here_and_every_strategy_has_one() -> None:
@@ -70,14 +71,15 @@ def status_of(distrun: Distrun) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", sorted(TRAINERS))
-def test_trains(name: str, distrun: Distrun, small_mnist: Path) -> None:
+def test_trains(name: str, distrun: Distrun, small_mnist: Path, preloaded: PreloadedPython) -> None:
     spec = written(distrun, name)
+    python = ["--set", f"program.python={preloaded.interpreter}"]
     data = ["--data-dir", str(small_mnist)]
     with ExitStack() as stack:
         for port in set(re.findall(r"localhost:(\d+)", spec.read_text())):
             free = stack.enter_context(held_port())
             spec.write_text(spec.read_text().replace(f"localhost:{port}", f"localhost:{free}"))
-        done = distrun("launch", spec.name, *PATIENT, "--", *data, *SHORT, timeout=200)
+        done = distrun("launch", spec.name, *PATIENT, *python, "--", *data, *SHORT, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = lines_of(done.stdout)
     for task, headline in TRAINERS[name].items():
@@ -95,7 +97,7 @@ def test_trains(name: str, distrun: Distrun, small_mnist: Path) -> None:
 def follows_to_the_end(lines: dict[str, list[str]], tasks: dict[str, dict[str, Any]]) -> None:
     last = lines["evaluator:0"][-1]
     assert re.fullmatch(r"ckpt-2 \(epoch 2\): test_accuracy [\d.]+  test_loss [\d.]+", last)
-    # Not the last line of all: where the worker leaves first, TensorFlow may say so.
+    # Not the last line: if the worker exits first, TensorFlow may print that.
     (trained,) = (
         re.search(r"test_accuracy [\d.]+", line)
         for line in lines["chief:0"]
@@ -115,9 +117,12 @@ def loses_no_update(lines: dict[str, list[str]], tasks: dict[str, dict[str, Any]
     }
 
 
-def test_tpu_ends_with_one_sentence(distrun: Distrun, small_mnist: Path) -> None:
+def test_tpu_ends_with_one_sentence(
+    distrun: Distrun, small_mnist: Path, preloaded: PreloadedPython
+) -> None:
     spec = written(distrun, "tpu")
-    done = distrun("launch", spec.name, "--", "--data-dir", str(small_mnist), timeout=100)
+    python = ["--set", f"program.python={preloaded.interpreter}"]
+    done = distrun("launch", spec.name, *python, "--", "--data-dir", str(small_mnist), timeout=100)
     assert done.returncode == 69
     said = lines_of(done.stdout)["worker:0"]
     assert [line for line in said if "TPU" in line] == [said[-1]]

@@ -2,15 +2,21 @@
 
 The import takes 4 s of CPU, most of the time of a short training. A process that has imported
 TensorFlow and done nothing else with it can fork.
+
+A launched job can use the forks too: `interpreter` is an executable for `program.python`. It passes
+a script to the server, forwards SIGTERM to the fork, and exits as the fork does. If it is killed,
+the fork is killed too. Tests of signals and deaths under a launch use the real interpreter.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,15 +24,20 @@ import sys
 import tempfile
 import traceback
 import types
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 LONGEST_REQUEST = 1 << 20
 ANSWER_WITHIN = 60.0
 """Seconds for the server to import TensorFlow on a machine that others use too."""
+INTERPRETER = """\
+#!/bin/sh
+case "$1" in *.py) exec '{python}' -I -S '{module}' forward '{server}' "$@" ;; esac
+exec '{python}' "$@"
+"""
 
 
 class PreloadedPython:
@@ -37,12 +48,21 @@ class PreloadedPython:
     """
 
     def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="preloaded-")
+        address = f"{self._folder}/server"
+        self.interpreter = f"{self._folder}/python"
+        with open(self.interpreter, "w") as script:
+            script.write(INTERPRETER.format(python=sys.executable, module=__file__, server=address))
+        os.chmod(self.interpreter, 0o755)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_WITHIN)
-        with theirs:
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(address)
+            listener.listen()
+            descriptors = [theirs.fileno(), listener.fileno()]
             self._server = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, __file__, "serve", *map(str, descriptors)],
+                pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
             )
 
@@ -75,6 +95,7 @@ class PreloadedPython:
     def close(self) -> None:
         self._socket.close()
         self._server.wait()
+        shutil.rmtree(self._folder)
 
 
 class Fork:
@@ -117,8 +138,8 @@ class Fork:
 # The server ------------------------------------------------------------------------------------
 
 
-def serve(requests: socket.socket) -> None:
-    """Forks a process for each request, until the other end is closed."""
+def serve(requests: socket.socket, listener: socket.socket) -> None:
+    """Forks a process for each request, until the other end of `requests` is closed."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     gc.disable()
@@ -126,20 +147,28 @@ def serve(requests: socket.socket) -> None:
     import tf_keras  # noqa: F401
 
     gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no fork of this process leaves a zombie
     while True:
-        message, outputs, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 2)
-        if not message:
-            return
-        requests.send(str(_fork_orphan(json.loads(message), outputs, requests)).encode())
-        for descriptor in outputs:
-            os.close(descriptor)
+        ready, _, _ = select.select([requests, listener], [], [])
+        if listener in ready:
+            with listener.accept()[0] as connection:
+                if not os.fork():
+                    requests.close()
+                    listener.close()
+                    _supervise(connection)
+        if requests in ready:
+            message, outputs, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 2)
+            if not message:
+                return
+            requests.send(str(_fork_orphan(json.loads(message), outputs, requests)).encode())
+            for descriptor in outputs:
+                os.close(descriptor)
 
 
 def _fork_orphan(request: dict[str, Any], outputs: list[int], requests: socket.socket) -> int:
     """Forks twice, so that the program is adopted by the process that runs the tests."""
     reading, writing = os.pipe()
-    parent = os.fork()
-    if not parent:
+    if not os.fork():
         program = os.fork()
         if program:
             os.write(writing, str(program).encode())
@@ -148,16 +177,38 @@ def _fork_orphan(request: dict[str, Any], outputs: list[int], requests: socket.s
         os.close(reading)
         os.close(writing)
         _become(request, outputs)
-    os.waitpid(parent, 0)
+    os.close(writing)
     with os.fdopen(reading) as pids:
-        os.close(writing)
         return int(pids.read())
+
+
+def _supervise(connection: socket.socket) -> None:
+    """Runs a program for `forward`: passes signals on, returns its status, dies with its client."""
+    message, outputs, _, _ = socket.recv_fds(connection, LONGEST_REQUEST, 2)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    program = os.fork()
+    if not program:
+        connection.close()
+        _become(json.loads(message), outputs)
+    for descriptor in outputs:
+        os.close(descriptor)
+    pidfd, client = os.pidfd_open(program), connection.fileno()
+    while pidfd not in select.select([pidfd, client], [], [])[0]:
+        number = connection.recv(10)
+        os.kill(program, int(number or signal.SIGKILL))
+        if not number:
+            break
+    _, status = os.waitpid(program, 0)
+    with contextlib.suppress(OSError):  # the client is gone
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
 
 
 def _become(request: dict[str, Any], outputs: list[int]) -> None:
     """Runs the program as `python` does, and exits."""
     code = 1
     try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for standard, descriptor in enumerate(outputs, 1):
             os.dup2(descriptor, standard)
             os.close(descriptor)
@@ -192,5 +243,25 @@ def _run(argv: list[str]) -> None:
     exec(compile(argv[1], "<string>", "exec"), vars(main))
 
 
+# The interpreter of a launched job ---------------------------------------------------------------
+
+
+def forward(server: str, argv: list[str]) -> None:
+    """Has the server run a script; exits with its exit code, or dies by its signal."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(server)
+    request = {"argv": argv, "cwd": os.getcwd(), "env": dict(os.environ)}
+    socket.send_fds(connection, [json.dumps(request).encode()], [1, 2])
+    signal.signal(signal.SIGTERM, lambda number, _: connection.send(str(number).encode()))
+    code = int(connection.recv(10) or 1)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    if sys.argv[1] == "serve":
+        serve(*(socket.socket(fileno=int(each)) for each in sys.argv[2:]))
+    else:
+        forward(sys.argv[2], sys.argv[3:])

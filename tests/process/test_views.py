@@ -195,7 +195,7 @@ def test_events_are_shown_in_order_as_text(distrun: Distrun, write_spec: WriteSp
         "planned: worker:0",
         "worker:0 started",
         "worker:0 exited 3",
-        "first cause: worker:0 exited 3 by its own decision",
+        "first cause: worker:0 exited 3 by itself",
         "the job failed: worker:0 exited 3; exit code 3, worker:0's",
     ]
     assert max(map(len, lines)) < 120

@@ -123,7 +123,7 @@ def test_a_restart_that_needs_a_lost_host_ends_the_job(
     assert job.exited("worker:0", 3) == told("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert job.words == (
-        f"h2 {words}; worker:1 cannot start again there, as it should after worker:0 exited 3"
+        f"h2 {words}; worker:1 cannot restart there, as it must after worker:0 exited 3"
     )
     assert not any(isinstance(event, events.RestartPlanned) for event in job.history)
 

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.cli import console
-from distrun.cli.cause_text import cause_text
-from distrun.cli.event_text import (
-    evaluator_failed_text,
-    files_preserved_text,
-    host_text,
-    link_lost_text,
-    logs_incomplete_text,
-    restart_text,
-    verdict_text,
-)
+from distrun.cli.cause_text import cause_advice, check_text
+from distrun.cli.event_text import event_text
 from distrun.cli.progress import progress_words
-from distrun.cli.terminal import Terminal
+from distrun.cli.terminal import Output, Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
 from distrun.lifecycle import TaskPhase
@@ -29,7 +21,6 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol.file_messages import TransferProgress
     from distrun.lifecycle import JobState
-    from distrun.session import Output
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
@@ -96,51 +87,48 @@ class LaunchView:
         elif isinstance(event, events.PreflightEnded) and self._findings > _MOST_FINDINGS:
             hidden = self._findings - _MOST_FINDINGS
             self.print(f"and {hidden} more: distrun events {state.job_id}")
-        elif isinstance(event, events.VerdictReached) and state.outcome is None:
-            self._show_verdict(event, state)
-        else:
-            text = _message(event, state)
-            if text is not None:
-                self.print(text)
+        for text in _messages(event, state):
+            self.print(text)
 
     def _show_finding(self, event: events.PreflightFound) -> None:
         """Print a finding of the preflight. The same advice is printed once."""
         self._findings += 1
         if self._findings > _MOST_FINDINGS:
             return
-        self.print(f"{event.grade}: {event.text}")
-        if event.advice is not None and event.advice not in self._advice:
-            self._advice.add(event.advice)
-            console.print_lines([f"  {event.advice}"])
-
-    def _show_verdict(self, event: events.VerdictReached, state: JobState) -> None:
-        """Print the cause of a failure after which the job goes on."""
-        failed = state.tasks.get(event.verdict.task or "")
-        if failed is not None and failed.phase is TaskPhase.FAILED:
-            self.print(evaluator_failed_text(failed.name))
-        self.print(verdict_text(event))
+        self.print(f"{event.grade.value}: {check_text(event)}")
+        advice = cause_advice(event.cause)
+        if advice is not None and advice not in self._advice:
+            self._advice.add(advice)
+            console.print_lines([f"  {advice}"])
 
 
-def _message(event: events.Event, state: JobState) -> str | None:  # noqa: PLR0911 - one a kind
-    if isinstance(event, events.LogsIncomplete):
-        return logs_incomplete_text(event)
-    if isinstance(event, events.RestartPlanned):
-        return restart_text(event)
-    if isinstance(event, events.FilesPreserved):
-        return files_preserved_text(event)
-    if isinstance(event, events.TensorBoardStarted):
-        return f"TensorBoard is at {event.address}"
-    if isinstance(event, events.TensorBoardEnded):
-        return f"TensorBoard {cause_text(event.cause)}; the job goes on"
+_SHOWN = (
+    events.FilesPreserved,
+    events.LinkRestored,
+    events.LogsIncomplete,
+    events.RestartPlanned,
+    events.TensorBoardStarted,
+)
+_WHILE_RUNNING = (events.HostFault, events.HostLost, events.VerdictReached)
+"""After these, either the job goes on, or the final report says the same."""
+
+
+def _messages(event: events.Event, state: JobState) -> list[str]:
+    """The messages about an event."""
+    text = event_text(event) or ""
     if isinstance(event, events.LinkLost):
         gives_up = state.killing and state.timeouts.link is None
-        then = "" if gives_up else "; reconnecting"
-        return f"{link_lost_text(event)}{then}"
-    if isinstance(event, events.LinkRestored):
-        return f"the link to {event.host} is restored"
-    if isinstance(event, (events.HostLost, events.HostFault)) and state.outcome is None:
-        return f"{host_text(event)}; the job goes on without it"
-    return None
+        return [text if gives_up else f"{text}; reconnecting"]
+    if isinstance(event, events.TensorBoardEnded):
+        return [f"{text}; the job goes on"]
+    if isinstance(event, _WHILE_RUNNING) and state.outcome is None:
+        if not isinstance(event, events.VerdictReached):
+            return [f"{text}; the job goes on without it"]
+        failed = state.tasks.get(event.verdict.task or "")
+        if failed is not None and failed.phase is TaskPhase.FAILED:  # only an evaluator can
+            return [f"{failed.name} has failed and stays down; the job goes on without it", text]
+        return [text]
+    return [text] if isinstance(event, _SHOWN) else []
 
 
 def status_line(

@@ -241,14 +241,16 @@ class _Analysis:
 
     def _job_failure(self, trigger: events.Event) -> Verdict:
         """Return the verdict on a failure that is no task's."""
-        host = getattr(trigger, "host", "")
-        reason = getattr(trigger, "cause", None) or Cause(Code.UNCODED, text=type(trigger).__name__)
+        if not isinstance(trigger, (events.Aborted, events.HostLost, events.HostFault)):
+            raise TypeError(f"no job fails by {type(trigger).__name__}")
+        host = "" if isinstance(trigger, events.Aborted) else trigger.host
+        reason = trigger.cause
         kind, cause = Kind.OTHER, reason
         if reason.is_disk_full:
             kind = Kind.DISK_FULL
             variable = next((each.name for each in _chain(reason) if each.name), "")
             cause = Cause(Code.JOB_DISK_FULL, host=host, name=variable, within=(reason,))
-        elif isinstance(trigger, (events.HostLost, events.HostFault)):
+        elif host:
             code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
             kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
         elif any(each.code in _TAKEN for each in _chain(reason)):
