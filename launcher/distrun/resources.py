@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
-<<<<<<< HEAD
 # The wheel's own folder comes first: the folder above an installed package is not its checkout.
-_ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
-=======
-# The wheel's own data folder first: what is installed next to a package need not be its checkout.
 ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
->>>>>>> main
 
 
 def bundled_jobs(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:
