@@ -1,4 +1,4 @@
-"""What commands do to a running job: ask its supervisor to stop it, wait until it has ended."""
+"""What commands do with a running job: connect to its supervisor, wait for its end, clean up."""
 
 from __future__ import annotations
 
@@ -22,30 +22,39 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
-_CONNECT_AGAIN = 0.01
+_RETRY_SECONDS = 0.01
 
 
-def connect(folder: JobFolder) -> Channel[protocol.Notice, protocol.Request] | None:
-    """A channel to a job's supervisor; None where none lives."""
-    deadline = time.monotonic() + _CONNECT_SECONDS
+def connect(
+    folder: JobFolder,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Channel[protocol.Notice, protocol.Request] | None:
+    """Return a channel to a job's supervisor; None if there is no supervisor.
+
+    Raises:
+        InternalError: the supervisor lives and does not answer.
+    """
+    deadline = clock() + _CONNECT_SECONDS
     while True:
         connection = folder.connect()
         if connection is not None:
             descriptor = connection.detach()
             return Channel(descriptor, descriptor, protocol.Notice)
-        # It lives and does not listen while it starts, and when it is about to end.
+        # A supervisor does not listen while it starts, nor when it is about to end.
         if folder.supervisor_pid() is None:
             return None
-        if time.monotonic() > deadline:
+        if clock() > deadline:
             raise InternalError(
                 f"the supervisor of job {folder.job_id} does not answer",
-                hint=f"what it wrote last is in {folder.supervisor_log}",
+                hint=f"its log is {folder.supervisor_log}",
             )
-        time.sleep(_CONNECT_AGAIN)
+        sleep(_RETRY_SECONDS)
 
 
-def wake(folder: JobFolder) -> None:
-    """Let a job's supervisor go on where somebody has suspended it."""
+def resume_supervisor(folder: JobFolder) -> None:
+    """Resume a job's supervisor in case somebody has suspended it."""
     supervisor = folder.supervisor_pid()
     if supervisor is not None:
         processes.wake(supervisor)
@@ -57,12 +66,16 @@ def wait_for_end(
     timeout: float | None = None,
     on_event: Callable[[events.Event], None] = lambda _: None,
 ) -> None:
-    """Block until the supervisor at the other end has gone, `timeout` seconds at most.
+    """Block until the supervisor at the other end has ended, for `timeout` seconds at most.
 
-    `on_event` is called with what happens to the job meanwhile, where that is watched.
+    Args:
+        channel: to the supervisor.
+        job_id: the job's.
+        timeout: in seconds; None: no limit.
+        on_event: called with the job's events, if the channel watches them.
 
     Raises:
-        WaitTimeoutError: it is still there.
+        WaitTimeoutError: the supervisor has not ended in that time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
@@ -81,12 +94,12 @@ def wait_for_end(
                         on_event(event)
 
 
-def final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
-    """The state of a job once it has ended, which is waited for.
+def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
+    """Wait for the end of a job, and return its state.
 
     Raises:
-        WaitTimeoutError: it has not ended after `timeout` seconds.
-        InternalError: its supervisor died, and the record has no end.
+        WaitTimeoutError: the job has not ended after `timeout` seconds.
+        InternalError: the supervisor died, and the record does not have the job's end.
     """
     channel = connect(folder)
     if channel is not None:
@@ -97,14 +110,14 @@ def final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
         raise InternalError(
-            f"the supervisor of job {folder.job_id} died, and its result with it",
+            f"the supervisor of job {folder.job_id} died: the result of the job is unknown",
             hint=f"its record: {folder.path}",
         )
     return state
 
 
 def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
-    """What each task of a running job said of itself last."""
+    """Return what each task of a running job reported last through DISTRUN_NOTIFY."""
     found: dict[str, dict[str, str]] = {}
     channel = connect(folder)
     if channel is None:
@@ -123,10 +136,10 @@ def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
     return found
 
 
-def sweep(job_id: str) -> int:
-    """End what a dead supervisor may have left: tasks with the job's id in their environment.
+def end_leftovers(job_id: str) -> int:
+    """End the tasks that a dead supervisor left, by the job's id in their environment.
 
-    Returns how many processes there were. SIGTERM, and SIGKILL within a second.
+    They get SIGTERM, and SIGKILL after a second. Returns how many processes there were.
     """
     wanted = os.fsencode(job_id)
     found = [process for process in _all_processes() if _is_task_of(process.pid, wanted)]
@@ -135,7 +148,7 @@ def sweep(job_id: str) -> int:
 
 
 def has_processes(job_id: str) -> bool:
-    """Whether a task of the job, its agent or its supervisor still runs on this machine."""
+    """Return whether a task, agent or supervisor of the job still runs on this machine."""
     wanted = os.fsencode(job_id)
     return any(
         processes.environment(process.pid).get(b"DISTRUN_JOB_ID") == wanted
@@ -153,8 +166,8 @@ def _is_task_of(pid: int, job_id: bytes) -> bool:
     return env.get(b"DISTRUN_JOB_ID") == job_id and b"DISTRUN_TASK" in env
 
 
-class Supervised:
-    """Whether a job's supervisor still lives, without looking again and again."""
+class SupervisorWatch:
+    """Detects the end of a job's supervisor without polling."""
 
     def __init__(self, folder: JobFolder) -> None:
         self._channel = connect(folder)
@@ -163,7 +176,7 @@ class Supervised:
 
     @property
     def descriptor(self) -> int | None:
-        """Readable when something has happened to the job."""
+        """A descriptor that is readable when something has happened; None: it has ended."""
         return None if self._channel is None else self._channel.reader
 
     def has_ended(self) -> bool:

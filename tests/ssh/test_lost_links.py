@@ -66,7 +66,7 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
     wait_until(lambda: "line 20" in distrun("logs", job).stdout)
     h2.cut()
     wait_until(lambda: link_of(job, "h2"), what="the lost link is shown")
-    assert "h2: the link is lost" in distrun("status", job).stdout
+    assert "h2: the link has been lost" in distrun("status", job).stdout
     h2.mend()
     wait_until(lambda: link_of(job, "h2") is None, what="the link is back")
     (tmp_path / "end").touch()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,7 @@ NOT_YET_IN_CODES = "distrun.cli.cause_text"
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo", "annotationlib", "compression"}
 JOBS_FILES = {"events.jsonl", "plan.json", "spec.yaml"}
+KINDS_OF_HOSTS = {"is_local", "is_remote", "LocalReach", "SshReach"}
 STRATEGY_NAMES = set(STRATEGIES) - {"default"}  # an everyday word
 
 
@@ -226,6 +228,22 @@ def only_the_jobstore_joins_paths(module: Module) -> Iterator[Finding]:
                 yield line, f"names the job's file {text!r}"
 
 
+def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Finding]:
+    """How a host is reached is one module's knowledge; others read the facts of its reach."""
+    if not module.within("distrun") or module.within("distrun.supervisor.hosts", "distrun.spec"):
+        return
+    for node in ast.walk(module.tree):
+        named = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "arg", "")
+        if isinstance(node, ast.alias):
+            named = node.name
+        if named in KINDS_OF_HOSTS:
+            yield getattr(node, "lineno", 0), f"names {named}"
+        if isinstance(node, ast.Compare):
+            sides = [ast.unparse(each) for each in (node.left, *node.comparators)]
+            kinds = [each for each in sides if re.search(r"(host|reach)\S*\.kind$", each)]
+            yield from ((node.lineno, f"compares {each}") for each in kinds)
+
+
 RULES: tuple[Rule, ...] = (
     the_agent_stands_alone,
     the_launcher_uses_little_of_the_agent,
@@ -235,6 +253,7 @@ RULES: tuple[Rule, ...] = (
     only_the_command_line_exits,
     only_the_table_names_strategies,
     only_the_jobstore_joins_paths,
+    only_the_hosts_package_asks_for_the_kind,
 )
 
 
@@ -307,6 +326,14 @@ BAD = [
     (only_the_table_names_strategies, "distrun.plan", "x = s == 'multi_worker_mirrored'"),
     (only_the_jobstore_joins_paths, "distrun.events", "path = folder + '/events.jsonl'"),
     (only_the_jobstore_joins_paths, "distrun.cli.ps", "path = f'{home}/plan.json'"),
+    (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "here = host.is_local"),
+    (only_the_hosts_package_asks_for_the_kind, "distrun.events", "HostReady(is_local=True)"),
+    (only_the_hosts_package_asks_for_the_kind, "distrun.cli.ps", "if hosts['a'].kind == 'ssh': x"),
+    (
+        only_the_hosts_package_asks_for_the_kind,
+        "distrun.supervisor.supervisor",
+        "from distrun.supervisor.hosts.local import LocalReach",
+    ),
 ]
 
 GOOD = [
@@ -325,6 +352,8 @@ GOOD = [
     ("distrun.cli.main", "import sys\nfrom rich.text import Text\nsys.exit(2)"),
     ("distrun.spec.document", "'not multi_worker_mirrored alone'"),
     ("distrun.jobstore", "path = 'events.jsonl'"),
+    ("distrun.supervisor.hosts.pool", "reach = LocalReach() if host.is_local else SshReach(host)"),
+    ("distrun.plan", "if program.kind is ProgramKind.SCRIPT:\n    kind = reach.kind"),
     ("jobs.mnist.main", "import tensorflow as tf\nraise SystemExit(42)"),
 ]
 

@@ -31,7 +31,7 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
       distrun events -f --json > events.jsonl
     """
     from distrun.cli.event_text import EventFormatter
-    from distrun.control import Supervised
+    from distrun.control import SupervisorWatch
     from distrun.jobstore import JobStore
     from distrun.record import EventReader
 
@@ -39,7 +39,9 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
     formatter = EventFormatter()
     record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
-        supervised = stack.enter_context(contextlib.closing(Supervised(folder))) if follow else None
+        supervised = (
+            stack.enter_context(contextlib.closing(SupervisorWatch(folder))) if follow else None
+        )
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()

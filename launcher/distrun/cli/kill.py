@@ -100,7 +100,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
         view = _WaitView(folder.state())
         channel.send(Watch())
         channel.send(StopJob(cause, signum, grace, EXIT_KILLED))
-        control.wake(folder)
+        control.resume_supervisor(folder)
         channels.append((folder, channel, view))
     for folder, channel, view in channels:
         control.wait_for_end(channel, folder.job_id, on_event=view.on_event)
@@ -152,7 +152,7 @@ def _stop_without_supervisor(folder: JobFolder) -> None:
     if state.phase.is_final:
         console.print_message(f"job {folder.job_id} had already {state.phase.value}")
         return
-    count = control.sweep(folder.job_id)
+    count = control.end_leftovers(folder.job_id)
     console.print_message(
         f"the supervisor of job {folder.job_id} had died; ended {count} processes of the job"
     )

@@ -84,8 +84,9 @@ class _Launch:
         self, spec: Spec, *, preflight: bool, manifest: Manifest | None, detach: bool
     ) -> None:
         from distrun.cli.launch_view import LaunchView
+        from distrun.cli.terminal import Output
         from distrun.jobstore import JobStore
-        from distrun.session import Output, Session
+        from distrun.session import Session
 
         self._detach = detach
         self._output = Output(sys.stdout.fileno())
@@ -100,7 +101,7 @@ class _Launch:
             preflight=preflight,
             on_event=self._on_event,
             on_signal=self._on_signal,
-            on_sending=lambda message: self._view.show_transfer(message, self._session.state),
+            on_transfer=lambda message: self._view.show_transfer(message, self._session.state),
             manifest=manifest,
         )
 
@@ -142,7 +143,7 @@ class _Launch:
         return poll_interval or (_REDRAW_SECONDS if self._view.has_status_line else None)
 
     def _refresh(self) -> None:
-        from distrun.session import SIGPIPE_EXIT
+        from distrun.cli.terminal import SIGPIPE_EXIT
 
         follower = self._follower
         if follower is not None and follower.poll_interval is not None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.cli import console
+from distrun.cli.cause_text import cause_advice, check_text
 from distrun.cli.event_text import event_text
 from distrun.cli.progress import progress_words
-from distrun.cli.terminal import Terminal
+from distrun.cli.terminal import Output, Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
 from distrun.lifecycle import TaskPhase
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol.file_messages import TransferProgress
     from distrun.lifecycle import JobState
-    from distrun.session import Output
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
@@ -95,10 +95,11 @@ class LaunchView:
         self._findings += 1
         if self._findings > _MOST_FINDINGS:
             return
-        self.print(f"{event.grade}: {event.text}")
-        if event.advice is not None and event.advice not in self._advice:
-            self._advice.add(event.advice)
-            console.print_lines([f"  {event.advice}"])
+        self.print(f"{event.grade.value}: {check_text(event)}")
+        advice = cause_advice(event.cause)
+        if advice is not None and advice not in self._advice:
+            self._advice.add(advice)
+            console.print_lines([f"  {advice}"])
 
 
 _SHOWN = (

@@ -18,7 +18,7 @@ from distrun.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.control import Supervised
+    from distrun.control import SupervisorWatch
     from distrun.jobstore import JobFolder
     from distrun.logs import TaskLog
 
@@ -72,7 +72,7 @@ def command(
       distrun logs mnist --grep 'loss|Error' --since 10m
       distrun logs mnist -t chief --raw > chief.log
     """
-    from distrun.control import Supervised
+    from distrun.control import SupervisorWatch
     from distrun.jobstore import JobStore
 
     folder = JobStore.default().find(job)
@@ -81,7 +81,7 @@ def command(
         if not follow:
             _print(folder, selection, style)
             return 0
-        with contextlib.closing(Supervised(folder)) as supervised:
+        with contextlib.closing(SupervisorWatch(folder)) as supervised:
             _follow(folder, selection, style, supervised)
     return 0
 
@@ -112,7 +112,7 @@ def _print(folder: JobFolder, selection: _Selection, style: dict[str, Any]) -> N
 
 
 def _follow(
-    folder: JobFolder, selection: _Selection, style: dict[str, Any], supervised: Supervised
+    folder: JobFolder, selection: _Selection, style: dict[str, Any], supervised: SupervisorWatch
 ) -> None:
     from distrun.logs import Follower, View, line_ends, merged
 
@@ -131,7 +131,7 @@ def _write(blocks: Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
 
 
-def _planned_tasks(folder: JobFolder, supervised: Supervised) -> list[str]:
+def _planned_tasks(folder: JobFolder, supervised: SupervisorWatch) -> list[str]:
     """The names of a job's tasks. Waits until the job is planned or has ended."""
     while True:
         ended = supervised.has_ended()

@@ -61,10 +61,10 @@ def _watch(folder: JobFolder) -> None:
 
     from distrun.cli.job_view import job_view
     from distrun.cli.status_view import status_view
-    from distrun.control import Supervised
+    from distrun.control import SupervisorWatch
 
     can_redraw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    with contextlib.closing(Supervised(folder)) as supervised:
+    with contextlib.closing(SupervisorWatch(folder)) as supervised:
         if not can_redraw:
             supervised.wait_for_end()
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import selectors
+import signal
 from typing import TYPE_CHECKING
 
 from distrun.cli.console import uses_colour
@@ -12,11 +14,39 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TextIO
 
-    from distrun.session import Output
-
+SIGPIPE_EXIT = 128 + signal.SIGPIPE
 _DEFAULT_COLUMNS = 80
 _ERASE = b"\r\x1b[J"
 _BOLD, _RESET = b"\x1b[1m", b"\x1b[0m"
+
+
+class Output:
+    """A stream of bytes whose reader may exit; then nothing more is written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.is_terminal = os.isatty(descriptor)
+        self.is_gone = False
+
+    def write(self, blocks: Iterable[bytes]) -> None:
+        for block in blocks:
+            self._write(block)
+
+    def _write(self, block: bytes) -> None:
+        view = memoryview(block)
+        while view and not self.is_gone:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:
+                _wait_writable(self._descriptor)
+            except OSError:  # a closed pipe, a terminal that hung up
+                self.is_gone = True
+
+
+def _wait_writable(descriptor: int) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_WRITE)
+        selector.select()
 
 
 class Terminal:

@@ -26,7 +26,7 @@ _PLACES = {
 def verdict_lines(verdict: Verdict) -> list[str]:
     """Return the lines below the headline of a report, and of `status`."""
     if _says_nothing_new(verdict):
-        return []
+        return _advice_lines(verdict)
     cause = f"  cause  {cause_text(verdict.cause)} ({verdict.kind.value})"
     return [cause, *evidence_lines(verdict)]
 
@@ -40,8 +40,12 @@ def evidence_lines(verdict: Verdict) -> list[str]:
     for evidence in (each for each in verdict.evidence if each.cause != verdict.cause):
         whose = f"{evidence.task}, " if evidence.task else ""
         lines.append(f"  seen   {whose}{evidence_place(evidence)}: {evidence_text(evidence)}")
-    advice = cause_advice(verdict.cause)
-    return [*lines, f"  do     {advice}"] if advice else lines
+    return lines + _advice_lines(verdict)
+
+
+def _advice_lines(verdict: Verdict) -> list[str]:
+    advice = (cause_advice(verdict.cause) or "").splitlines()
+    return [f"  {'do' if number == 0 else '':6} {line}" for number, line in enumerate(advice)]
 
 
 def evidence_place(evidence: Evidence) -> str:

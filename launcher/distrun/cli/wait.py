@@ -34,7 +34,7 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     outcomes = []
     for folder in folders:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        outcomes.append(control.final_state(folder, left).outcome)
+        outcomes.append(control.wait_for_final_state(folder, left).outcome)
     failed = [outcome for outcome in outcomes if outcome is not None and outcome.exit_code]
     if not failed:
         return 0
