@@ -25,13 +25,18 @@ _ANSWER_SECONDS = 5.0
 _RETRY_SECONDS = 0.01
 
 
-def connect(folder: JobFolder) -> Channel[protocol.Notice, protocol.Request] | None:
+def connect(
+    folder: JobFolder,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Channel[protocol.Notice, protocol.Request] | None:
     """Return a channel to a job's supervisor; None if there is no supervisor.
 
     Raises:
         InternalError: the supervisor lives and does not answer.
     """
-    deadline = time.monotonic() + _CONNECT_SECONDS
+    deadline = clock() + _CONNECT_SECONDS
     while True:
         connection = folder.connect()
         if connection is not None:
@@ -40,12 +45,12 @@ def connect(folder: JobFolder) -> Channel[protocol.Notice, protocol.Request] | N
         # A supervisor does not listen while it starts, nor when it is about to end.
         if folder.supervisor_pid() is None:
             return None
-        if time.monotonic() > deadline:
+        if clock() > deadline:
             raise InternalError(
                 f"the supervisor of job {folder.job_id} does not answer",
                 hint=f"its log is {folder.supervisor_log}",
             )
-        time.sleep(_RETRY_SECONDS)
+        sleep(_RETRY_SECONDS)
 
 
 def resume_supervisor(folder: JobFolder) -> None:

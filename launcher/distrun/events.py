@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from distrun.agent.protocol.causes import Cause  # at run time too: distrun.codec reads the hints
+from distrun.agent.protocol.causes import (  # at run time too: distrun.codec reads the hints
+    Cause,
+    Code,
+)
 from distrun.codec import from_json, to_json
+from distrun.preflight.checks import Grade, Subject
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Success
 from distrun.verdict.model import Verdict
@@ -175,13 +179,12 @@ class PreflightStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightFound(Event):
-    """A check of a host that did not pass. `grade`: warning or failed."""
+    """A check of a host that did not pass. `grade` is WARNING or FAILED."""
 
     host: str
-    subject: str
-    grade: str
-    text: str
-    advice: str | None = None
+    subject: Subject
+    grade: Grade
+    cause: Cause
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -403,4 +406,7 @@ def decode(record: dict[str, Any]) -> Event | None:
     kind = _KINDS.get(record.get("event", ""))
     if "cause" not in record and ("reason" in record or "how" in record):  # of an earlier version
         record = {**record, "cause": record.get("reason", record.get("how"))}
+    if kind is PreflightFound and "text" in record:  # likewise, with the host in the text
+        cause = Cause(Code.UNCODED, host=record["host"], text=record["text"])
+        record = {**record, "cause": cause.to_json()}
     return None if kind is None else from_json(kind, record)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 # The wheel's own data folder first: what is installed next to a package need not be its checkout.
-_ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
+ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
 
 
-def bundled_jobs() -> dict[str, Path]:
+def bundled_jobs(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:
     """Each bundled job's name and its `main.py`."""
-    return {main.parent.name: main for main in sorted(_folder("jobs").glob("*/main.py"))}
+    return {main.parent.name: main for main in sorted(_folder("jobs", roots).glob("*/main.py"))}
 
 
-def templates() -> dict[str, Path]:
+def templates(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:
     """Each template's name, as `distrun init` takes it, and its file."""
-    return {file.stem: file for file in sorted(_folder("templates").glob("*.yaml"))}
+    return {file.stem: file for file in sorted(_folder("templates", roots).glob("*.yaml"))}
 
 
-def _folder(name: str) -> Path:
-    return next((root / name for root in _ROOTS if (root / name).is_dir()), _ROOTS[0] / name)
+def _folder(name: str, roots: Sequence[Path]) -> Path:
+    return next((root / name for root in roots if (root / name).is_dir()), roots[0] / name)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,10 +43,10 @@ def python38() -> str | None:
 class Host:
     """An agent and what it has said; `job_id` is in its tasks' environment."""
 
-    def __init__(self, folder: Path, job_id: str) -> None:
+    def __init__(self, folder: Path, job_id: str, command: Callable[..., list[str]]) -> None:
         self.folder = folder
         self.job_id = job_id
-        self.link = local.LocalReach().connect(job_id)
+        self.link = local.LocalReach(command).connect(job_id)
         self.said: list[Any] = []
         self.seqs: list[int] = []
         self._unseen: collections.deque[Any] = collections.deque()
@@ -153,8 +154,14 @@ class MakeHost:
         self._folder = folder
         self.hosts: list[Host] = []
 
-    def __call__(self, *, configured: bool = True, job_id: str = "job-a") -> Host:
-        host = Host(self._folder / f"logs {len(self.hosts)} 'of' it\n", job_id)
+    def __call__(
+        self,
+        *,
+        configured: bool = True,
+        job_id: str = "job-a",
+        command: Callable[..., list[str]] = local.isolated_python,
+    ) -> Host:
+        host = Host(self._folder / f"logs {len(self.hosts)} 'of' it\n", job_id, command)
         self.hosts.append(host)
         if configured:
             host.configure()

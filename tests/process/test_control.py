@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -27,7 +26,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_supervisor_that_is_slow_to_end_is_waited_for_and_one_that_hangs_is_not(
-    ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ends: bool, tmp_path: Path
 ) -> None:
     folder = JobFolder(tmp_path / "jobs" / "job-1")
     supervisor = subprocess.Popen(
@@ -42,15 +41,17 @@ def test_a_supervisor_that_is_slow_to_end_is_waited_for_and_one_that_hangs_is_no
         if ends:
             supervisor.communicate()
 
-    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    def connect() -> object:
+        return control.connect(folder, clock=lambda: now, sleep=sleep)
+
     try:
         assert supervisor.stdout is not None
         assert supervisor.stdout.readline() == b"ready\n"
         if ends:
-            assert control.connect(folder) is None
+            assert connect() is None
         else:
             with pytest.raises(InternalError, match="does not answer"):
-                control.connect(folder)
+                connect()
     finally:
         if supervisor.poll() is None:
             supervisor.communicate()

@@ -244,7 +244,7 @@ def unlooked(doctor: Any) -> dict[str, str]:
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
     notes = [check for check in json.loads(doctor.stdout)["doctor"]["checks"]
              if check["grade"] == "note" and check["subject"] != "tensorflow"]  # fmt: skip
-    assert all("was not looked at: a launch sends it first" in each["text"] for each in notes)
+    assert all("was not inspected: a launch sends it first" in each["text"] for each in notes)
     return {check["subject"]: check["text"].partition(" was not ")[0] for check in notes}
 
 

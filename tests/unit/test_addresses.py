@@ -10,8 +10,7 @@ import pytest
 from distrun.agent.protocol import PROTOCOL, Hello
 from distrun.agent.remote import ends_of_connection
 from distrun.spec.addresses import is_loopback
-from distrun.supervisor.hosts import addresses as subject
-from distrun.supervisor.hosts.addresses import login_address
+from distrun.supervisor.hosts.addresses import login_address, own_address
 from distrun.supervisor.hosts.local import LocalReach
 
 HERE = socket.gethostname()
@@ -52,18 +51,17 @@ def test_a_host_that_sshd_knows_no_address_of_is_what_it_calls_itself() -> None:
 
 @pytest.mark.parametrize("has_route", [True, False])
 @pytest.mark.parametrize("other", [TUNNEL, PIPE], ids=["tunnel", "pipe"])
-def test_this_machine_is_never_localhost_beside_others(
-    other: Hello, has_route: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not has_route:
-        monkeypatch.setattr(subject, "_source_address", lambda _address: None)
-        monkeypatch.setattr(socket, "gethostname", lambda: "the-name")
-
+def test_this_machine_is_never_localhost_beside_others(other: Hello, has_route: bool) -> None:
     found = dialled(local=LOCAL, other=other)
+    own = found["local"]
+    if not has_route:
+        own = own_address(
+            [LOCAL, other], source_address=lambda _address: None, hostname=lambda: "the-name"
+        )
 
-    assert found["local"] is not None
-    assert not is_loopback(found["local"])
-    assert has_route or found["local"] == "the-name"
+    assert own is not None
+    assert not is_loopback(own)
+    assert has_route or own == "the-name"
     assert found["other"] == other.hostname
 
 

@@ -12,7 +12,8 @@ from distrun.cli.cause_text import cause_text
 
 @pytest.mark.parametrize("code", Code)
 def test_every_code_has_words(code: Code) -> None:
-    assert cause_text(Cause(code))
+    inner = Cause(Code.PROBE_DIED)
+    assert cause_text(Cause(code, path="/p", name="n", version="1", within=(inner,)))
 
 
 def test_a_cause_comes_back_from_json() -> None:

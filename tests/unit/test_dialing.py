@@ -7,7 +7,6 @@ import selectors
 import socket
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,10 +36,10 @@ def answering(greeting: str) -> Iterator[int]:
         thread.join()
 
 
-def failures(port: int, seconds: float) -> list[Code]:
+def failures(port: int, seconds: float, *seams: Any) -> list[Code]:
     """What is wrong with that port, as its caller sees it."""
     order = Dial([Target("127.0.0.1", [port], GREETING)], seconds)
-    return [each.cause.code for each in dialer.dial(order).unreachable]
+    return [each.cause.code for each in dialer.dial(order, *seams).unreachable]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_who_answers_is_known_by_the_greeting(said: str, missed: list[Code]) -> 
     ],
 )
 def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
-    pauses: list[float], missed: list[Code], monkeypatch: pytest.MonkeyPatch
+    pauses: list[float], missed: list[Code]
 ) -> None:
     now = 0.0
 
@@ -80,7 +79,5 @@ def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
             now += abs(pause)
             return heard
 
-    monkeypatch.setattr(dialer, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(selectors, "DefaultSelector", Slow)
     with answering(GREETING) as port:
-        assert failures(port, 5.0) == missed
+        assert failures(port, 5.0, lambda: now, Slow()) == missed

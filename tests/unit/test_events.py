@@ -10,6 +10,7 @@ import pytest
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import check_text
 from distrun.record import EventLog, read
 
 STARTED = [events.TaskStarted(at=1.5, task=f"worker:{n}", attempt=0, pid=n) for n in range(5)]
@@ -94,6 +95,8 @@ EARLIER: list[dict[str, Any]] = [
     {"event": "JobCreated", "job_id": "a", "name": "a", "strategy": "mirrored", "grace": 1.0,
      "success": "chief and workers", "spec_file": "a.yaml", "supervisor_pid": 1},
     {"event": "HostLost", "host": "h1", "reason": "no sign of life"},
+    {"event": "PreflightFound", "host": "h1", "subject": "clock", "grade": "warning",
+     "text": "h1: its clock is late", "advice": "set it"},
     {"event": "TimedOut", "timer": "restart:1"},
     {"event": "JobEnded", "outcome": {
         "result": "failed", "exit_code": 69, "origin": "distrun", "cause": "h1 was lost",
@@ -106,10 +109,12 @@ def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     """It had words instead of causes, and no timeouts."""
     path = tmp_path / "events.jsonl"
     path.write_text("".join(json.dumps({"at": 1.0, **event}) + "\n" for event in EARLIER))
-    created, lost, timed_out, ended = read(str(path))
+    created, lost, check, timed_out, ended = read(str(path))
     assert isinstance(created, events.JobCreated)
     assert isinstance(lost, events.HostLost)
     assert lost.cause == Cause(Code.UNCODED, text="no sign of life")
+    assert isinstance(check, events.PreflightFound)
+    assert check_text(check) == "h1: its clock is late"
     assert isinstance(timed_out, events.TimedOut)
     assert timed_out.timer == events.Timer(events.TimerKind.RESTART, "1")
     assert isinstance(ended, events.JobEnded)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,46 +21,56 @@ def at_one_time() -> float:
     return 0.0
 
 
-@pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+class Kernel:
     """A kernel's log to write to, and a cgroup /job in which all processes are."""
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    read = oom._lines
-    group = tmp_path / "job"
-    group.mkdir()
-    (group / "memory.events").write_text("oom 0\noom_kill 4\noom_group_kill 0\n")
-    monkeypatch.setattr(oom, "_open_kernel_log", lambda: reader)
-    monkeypatch.setattr(oom, "_mounts", lambda: [oom._Mount("/", str(tmp_path), is_v2=True)])
-    monkeypatch.setattr(
-        oom, "_lines", lambda path: ["0::/job"] if path.startswith("/proc/") else read(path)
-    )
-    yield writer, group / "memory.events"
-    os.close(reader)
-    os.close(writer)
+
+    def __init__(self, folder: Path) -> None:
+        self._proc, self._log = folder / "proc", folder / "kmsg"
+        group = folder / "cgroups" / "job"
+        group.mkdir(parents=True)
+        self.counts = group / "memory.events"
+        self.counts.write_text("oom 0\noom_kill 4\noom_group_kill 0\n")
+        for pid in ("self", os.getpid(), *range(70, 90)):
+            self._proc.joinpath(str(pid)).mkdir(parents=True)
+            self._proc.joinpath(str(pid), "cgroup").write_text("0::/job\n")
+        mount = f"36 35 0:31 / {group.parent} rw,relatime - cgroup2 cgroup2 rw\n"
+        self._proc.joinpath("self", "mountinfo").write_text(mount)
+        os.mkfifo(self._log)
+        # Also for reading: a pipe that nobody writes to would be at its end.
+        self.log = os.open(self._log, os.O_RDWR | os.O_NONBLOCK)
+
+    def watch(self, clock: Callable[[], float] = at_one_time) -> oom.OomWatch:
+        return oom.OomWatch(clock, proc=str(self._proc), kernel_log=str(self._log))
 
 
-def test_the_kernels_log_names_the_process(kernel: Any) -> None:
-    log, _ = kernel
-    watch = oom.OomWatch(at_one_time)
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    made = Kernel(tmp_path)
+    yield made
+    os.close(made.log)
+
+
+def test_the_kernels_log_names_the_process(kernel: Kernel) -> None:
+    log = kernel.log
+    watch = kernel.watch()
     os.write(log, RECORD % 77)
     assert watch.evidence(78, of_child=False) == ""
     assert "pid=77," in watch.evidence(77, of_child=False)
     assert watch.evidence(77, of_child=False) == "", "told once"
 
 
-def test_a_shell_that_exits_as_its_killed_child_did(kernel: Any) -> None:
-    log, _ = kernel
-    watch = oom.OomWatch(at_one_time)
+def test_a_shell_that_exits_as_its_killed_child_did(kernel: Kernel) -> None:
+    log = kernel.log
+    watch = kernel.watch()
     assert watch.evidence(70, of_child=True) == ""
     os.write(log, RECORD % 77)
     assert "pid=77," in watch.evidence(70, of_child=True)
     assert watch.evidence(71, of_child=True) == ""
 
 
-def test_the_cgroups_count_accounts_for_one_task_each(kernel: Any) -> None:
-    _, counter = kernel
-    watch = oom.OomWatch(at_one_time)
+def test_the_cgroups_count_accounts_for_one_task_each(kernel: Kernel) -> None:
+    counter = kernel.counts
+    watch = kernel.watch()
     assert watch.evidence(77, of_child=False) == "", "what it had counted before is nobody's"
     counter.write_text("oom 2\noom_kill 6\n")
     assert "oom_kill rose from 4 to 6" in watch.evidence(77, of_child=False)
@@ -68,10 +78,10 @@ def test_the_cgroups_count_accounts_for_one_task_each(kernel: Any) -> None:
     assert watch.evidence(79, of_child=False) == ""
 
 
-def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel: Any) -> None:
-    log, counter = kernel
+def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel: Kernel) -> None:
+    log, counter = kernel.log, kernel.counts
     now = [0.0]
-    watch = oom.OomWatch(lambda: now[0])
+    watch = kernel.watch(lambda: now[0])
     os.write(log, RECORD % 77)
     counter.write_text("oom 1\noom_kill 5\n")
     watch.look()

@@ -14,8 +14,11 @@ from distrun.agent.protocol.probe_messages import (
     ProgramFacts,
     Unreachable,
 )
+from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.plan import proxy_use
-from distrun.preflight import SUBJECTS, Check, Findings, Grade, HostFindings, judge
+from distrun.preflight import Check, Grade, Subject
+from distrun.preflight.answers import Answers, HostAnswers
+from distrun.preflight.judgement import judge
 
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 TIMEOUT = Cause(Code.CONNECTION_TIMED_OUT, seconds=5.0)
@@ -31,23 +34,23 @@ FACTS = ProgramFacts(
 )
 
 
-def host(name: str, *, disk: int = 10**9, **about: Any) -> HostFindings:
+def host(name: str, *, disk: int = 10**9, **about: Any) -> HostAnswers:
     """A host with which all is well, but for what is said; program's facts by their names."""
     facts = {key: about.pop(key) for key in list(about) if key in ProgramFacts._fields}
     looked = Inspected([FACTS._replace(**facts)], [Disk("/work", disk)])
-    return HostFindings(**{"host": name, "ports": 1, "inspected": looked, **about})
+    return HostAnswers(**{"host": name, "ports": 1, "inspected": looked, **about})
 
 
-def judged(*hosts: HostFindings, **about: Any) -> tuple[Check, ...]:
+def judged(*hosts: HostAnswers, **about: Any) -> tuple[Check, ...]:
     owners = {f"10.0.0.{number}:20000": each.host for number, each in enumerate(hosts, 1)}
     given = {"hosts": hosts, "owners": owners, "machines": ("10.0.0.1",), **about}
-    return judge(Findings(**given))
+    return judge(Answers(**given))
 
 
 def bad(checks: tuple[Check, ...]) -> list[tuple[str, str, str]]:
     """Host, subject and grade of all that is not good."""
     return [
-        (check.host, check.subject, check.grade.value)
+        (check.host, check.subject.value, check.grade.value)
         for check in checks
         if check.grade is not Grade.OK
     ]
@@ -56,7 +59,7 @@ def bad(checks: tuple[Check, ...]) -> list[tuple[str, str, str]]:
 def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
     checks = judged(host("a"), host("b"))
     assert bad(checks) == []
-    assert {check.subject for check in checks if check.host == "b"} == {
+    assert {check.subject.value for check in checks if check.host == "b"} == {
         *("network", "clock", "disk", "workdir", "program", "script", "python", "tensorflow"),
     }
 
@@ -92,8 +95,8 @@ def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
         ({"environ": {"http_proxy": "http://p:1"}}, "proxies", "failed", "for 10.0.0.1"),
         ({"disk": 50_000_000}, "disk", "warning", "50 MB free in the working folder, /work"),
         ({"disk": 4096}, "disk", "failed", "4 kB free in the working folder, /work"),
-        ({"offset": -90.0, "tolerance": 0.1}, "clock", "warning", "90.0 s behind"),
-        ({"offset": 1.4}, "clock", "warning", "1.4 s ahead of"),
+        ({"clock_offset": -90.0, "clock_tolerance": 0.1}, "clock", "warning", "90.0 s behind"),
+        ({"clock_offset": 1.4}, "clock", "warning", "1.4 s ahead of"),
         (
             {"listen_errors": (Cause(Code.PORT_NOT_LISTENING, port=20000, errno=98),)},
             "network",
@@ -108,13 +111,13 @@ def test_what_one_host_differs_in_is_said_of_that_host(
     checks = judged(host("a"), host("b"), host("c", **about))
     assert bad(checks) == [("c", subject, grade)]
     (check,) = (each for each in checks if each.grade is not Grade.OK)
-    assert words in check.text
-    assert check.advice
-    assert check.subject in SUBJECTS
+    assert words in cause_text(check.cause)
+    assert cause_advice(check.cause)
+    assert check.subject in Subject
 
 
 def test_a_clock_that_may_be_right_is_not_complained_of() -> None:
-    assert bad(judged(host("a"), host("b", offset=3.0, tolerance=2.5))) == []
+    assert bad(judged(host("a"), host("b", clock_offset=3.0, clock_tolerance=2.5))) == []
 
 
 def test_no_tensorflow_anywhere_is_only_noted() -> None:
@@ -138,12 +141,12 @@ def test_who_fails_alike_is_named_together_with_every_port() -> None:
         owners=owners,
     )
     assert bad(checks) == [("a", "network", "failed"), ("c", "network", "failed")]
-    first, second = (check for check in checks if check.dialled_from)
-    assert first.text.startswith("c cannot reach a at 10.0.0.1:20000: refused")
-    assert second.text.startswith(
+    first, second = (check for check in checks if check.cause.addresses)
+    assert cause_text(first.cause).startswith("c cannot reach a at 10.0.0.1:20000: refused")
+    assert cause_text(second.cause).startswith(
         "a, b cannot reach c at 10.0.0.3:20000, 10.0.0.3:20001: no answer within 5 s"
     )
-    assert second.dialled_from == ("a", "b")
+    assert second.cause.hosts == ("a", "b")
 
 
 def test_an_evaluator_that_reaches_nobody_is_only_warned_of() -> None:
@@ -159,7 +162,8 @@ def test_addresses_of_ipv6_are_told_as_cluster_addresses_are() -> None:
     )
     checks = judged(host("a"), caller, owners={"[fd00::1]:20000": "a"})
     assert any(
-        "b cannot reach a at [fd00::1]:20000: there is no way" in each.text for each in checks
+        "b cannot reach a at [fd00::1]:20000: there is no way" in cause_text(each.cause)
+        for each in checks
     )
 
 

@@ -11,7 +11,7 @@ import yaml
 from distrun import resources
 from distrun.spec import units
 from distrun.spec.problems import Problems
-from distrun.spec.yamlnodes import Node, Scalar, parse
+from distrun.spec.yamlnodes import Scalar, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,17 +59,11 @@ def test_not_a_number() -> None:
         'a: &x {b: caf\u00e9, c: \U0001f600 }\nd: *x\ne:\nf: "q\\u00e9"\n',
     ],
 )
-def test_both_of_pyyamls_parsers_give_the_same_nodes(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nodes() -> Node | None:
-        return parse(text, "f", Problems())
-
-    fast = nodes()
-    monkeypatch.setattr("distrun.spec.yamlnodes._LOADER", yaml.SafeLoader)
+def test_both_of_pyyamls_parsers_give_the_same_nodes(text: str) -> None:
+    fast = parse(text, "f", Problems())
 
     assert fast is not None
-    assert nodes() == fast
+    assert parse(text, "f", Problems(), loader=yaml.SafeLoader) == fast
 
 
 @pytest.mark.parametrize(
@@ -95,9 +89,7 @@ def test_a_size(text: str, count: int | None) -> None:
     assert units.parse_size(text) == count
 
 
-def test_the_bundled_files_of_a_wheel_come_before_those_of_a_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bundled_files_of_a_wheel_come_before_those_of_a_checkout(tmp_path: Path) -> None:
     wheel, checkout = tmp_path / "wheel", tmp_path / "checkout"
     for root in (wheel, checkout):
         (root / "jobs" / "mnist").mkdir(parents=True)
@@ -105,16 +97,12 @@ def test_the_bundled_files_of_a_wheel_come_before_those_of_a_checkout(
         (root / "jobs" / "no-job").mkdir()
     (checkout / "templates").mkdir()
     (checkout / "templates" / "ps.yaml").touch()
-    monkeypatch.setattr(resources, "_ROOTS", (wheel, checkout))
 
-    assert resources.bundled_jobs() == {"mnist": wheel / "jobs" / "mnist" / "main.py"}
-    assert resources.templates() == {"ps": checkout / "templates" / "ps.yaml"}
+    roots = (wheel, checkout)
+    assert resources.bundled_jobs(roots) == {"mnist": wheel / "jobs" / "mnist" / "main.py"}
+    assert resources.templates(roots) == {"ps": checkout / "templates" / "ps.yaml"}
 
 
-def test_without_bundled_files_there_are_no_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resources, "_ROOTS", (tmp_path,))
-
-    assert resources.bundled_jobs() == {}
-    assert resources.templates() == {}
+def test_without_bundled_files_there_are_no_jobs(tmp_path: Path) -> None:
+    assert resources.bundled_jobs((tmp_path,)) == {}
+    assert resources.templates((tmp_path,)) == {}

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from distrun.cli import transfer_bar
 from distrun.cli.transfer_bar import TransferBar
 
 
@@ -25,13 +24,12 @@ def read_until(screen: int, wanted: str) -> str:
 
 
 def test_a_terminal_shows_a_bar_that_disappears_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer_bar, "_DELAY", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     screen, terminal = os.openpty()
     with open(terminal, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        bar = TransferBar()
+        bar = TransferBar(delay=0.0)
         bar.update("sending files to 2 hosts", 30_000_000, 120_000_000)
         bars_shown = [bar.is_shown]
         shown = read_until(screen, "30.0/120.0 MB")
@@ -46,13 +44,11 @@ def test_a_terminal_shows_a_bar_that_disappears_at_the_end(monkeypatch: pytest.M
 def test_without_a_terminal_one_line_is_printed_and_none_for_a_short_transfer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(transfer_bar, "_DELAY", 1000.0)
-    bar = TransferBar()
+    bar = TransferBar(delay=1000.0)
     for done in (0, 60_000_000, 120_000_000):
         bar.update("sending files to 2 hosts", done, 120_000_000)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(transfer_bar, "_DELAY", 0.0)
-    bar = TransferBar()
+    bar = TransferBar(delay=0.0)
     for done in range(0, 120_000_000, 10_000_000):
         bar.update("sending files to 2 hosts", done, 120_000_000)
     bar.close()

@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.text_format import format_bytes, format_count, format_names
 from distrun.lifecycle.restarts import LIVED_LONG
 
-_MOST_TASKS = 8
+if TYPE_CHECKING:
+    from distrun.events import PreflightFound
+    from distrun.preflight import Check
+
 _MOST_HOSTS = 3
 
 
@@ -55,14 +60,9 @@ def _subject(cause: Cause) -> str:
     return f"{cause.task} " if cause.task else ""
 
 
-def _names(names: tuple[str, ...]) -> str:
-    more = len(names) - _MOST_TASKS
-    return ", ".join(names[:_MOST_TASKS]) + (f" and {more} more" if more > 0 else "")
-
-
 def _lost_with_host(cause: Cause) -> str:
     were = "was" if len(cause.tasks) == 1 else "were"
-    return f"{_names(cause.tasks)} {were} lost with {cause.host}: {_inner(cause)}"
+    return f"{format_names(cause.tasks)} {were} lost with {cause.host}: {_inner(cause)}"
 
 
 def _restarts_used_up(cause: Cause) -> str:
@@ -71,7 +71,8 @@ def _restarts_used_up(cause: Cause) -> str:
 
 
 def _at_host(cause: Cause) -> str:
-    return f"{cause.host}: {_inner(cause)}" if cause.host else _inner(cause)
+    names_host = any(each.host == cause.host for each in cause.within)
+    return f"{cause.host}: {_inner(cause)}" if cause.host and not names_host else _inner(cause)
 
 
 def _exit(cause: Cause) -> str:
@@ -176,6 +177,25 @@ def _folder_variable(name: str) -> str:
     return f"{name} for its login" if name.startswith("XDG") else name or "DISTRUN_HOME"
 
 
+def _gpus(cause: Cause) -> str:
+    return format_count(cause.count, "GPU")
+
+
+def _differing(what: str, cause: Cause) -> str:
+    found, holders = cause.version, format_names(cause.hosts)
+    return f"{cause.name} has {what} {found}; that of {holders} has {cause.expected}"
+
+
+def check_text(check: Check | PreflightFound) -> str:
+    """Return what a check of the preflight found, with the host."""
+    return _at_host(Cause(Code.UNCODED, host=check.host, within=(check.cause,)))
+
+
+_DISK_USES = {
+    "workdir": "in the working folder",
+    "logs": "for logs",
+    "record": "for the job's record",
+}
 _CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
 _HOST = (
     "check that the host is up and reachable, and whether somebody ended distrun's agent there; "
@@ -216,6 +236,19 @@ def _advice_on_ports(cause: Cause) -> str | None:
     if cause.errno in _NO_DESCRIPTORS:
         return "raise the limit on open files there (`ulimit -n`), or put fewer tasks on it"
     return None
+
+
+def _advice_on_copying(cause: Cause) -> str:
+    if cause.name == "off":
+        return "`program.sync: script` has distrun send it"
+    return "launch again"
+
+
+def _advice_on_versions(what: str) -> str:
+    return (
+        f"install the same {what} on all hosts, or name interpreters that have it with the hosts' "
+        "`python`"
+    )
 
 
 def _advice_on_writing(cause: Cause) -> str:
@@ -333,6 +366,59 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.INTERPRETER_FAILED: lambda c: (
         _why(c) if c.errno else f"it exited with {c.status}{f'; {c.text}' if c.text else ''}"
     ),
+    # A check of the preflight.
+    Code.HOST_REACHED: lambda c: (
+        f"{c.text} {'core' if c.text == '1' else 'cores'}"
+        f"{f', {_gpus(c)}' if c.count else ''}, Python {c.version} for the agent"
+    ),
+    Code.PORTS_HELD: lambda c: f"{format_count(c.count, 'port')} held; no other to reach",
+    Code.PORTS_REACHED: lambda c: f"reaches {format_count(c.count, 'port')} of the tasks",
+    Code.PORTS_UNREACHABLE: lambda c: (
+        f"{format_names(c.hosts)} cannot reach {c.host} at {format_names(c.addresses)}: {_inner(c)}"
+    ),
+    Code.PORTS_NOT_DIALLED: lambda c: f"it could not try to reach the others: {_inner(c)}",
+    Code.CLOCK_AGREES: lambda _: "within a second of this machine's",
+    Code.CLOCK_DIFFERS: lambda c: (
+        f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
+        "machine's"
+    ),
+    Code.INSPECTION_FAILED: lambda c: f"programs and disks could not be inspected: {_inner(c)}",
+    Code.DISK_HAS_ROOM: lambda c: (
+        f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}"
+    ),
+    Code.DISK_NEARLY_FULL: lambda c: (
+        f"{format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}, {c.path}"
+    ),
+    Code.WORKDIR_ENTERED: lambda c: c.path,
+    Code.PROGRAM_FOUND: lambda c: c.name,
+    Code.PROGRAM_UNUSABLE: _inner,
+    Code.INTERPRETER_UNUSABLE: _inner,
+    Code.WORKDIR_UNUSABLE: _inner,
+    Code.NOT_SENT_YET: lambda c: f"{c.path} was not inspected: a launch sends it first",
+    Code.SCRIPT_SAME: lambda c: c.path,
+    Code.SCRIPT_UNUSABLE: _inner,
+    Code.SCRIPT_DIFFERS: lambda c: f"{c.path} is not the same as on {format_names(c.hosts)}",
+    Code.VERSION_FOUND: lambda c: (
+        "installed, its version unknown" if c.version == "unknown" else c.version
+    ),
+    Code.PYTHON_NOT_RUNNING: lambda c: f"{c.name} does not run: {_inner(c)}",
+    Code.PYTHON_SLOW: lambda c: f"{c.name} did not report its version in time",
+    Code.PYTHON_DIFFERS: lambda c: _differing("Python", c),
+    Code.TENSORFLOW_DIFFERS: lambda c: _differing("TensorFlow", c),
+    Code.TENSORFLOW_MISSING: lambda c: (
+        f"{c.name} there has no TensorFlow; that of {format_names(c.hosts)} has"
+        if c.hosts
+        else f"{c.name} has none, as on every host"
+    ),
+    Code.PROXY_UNUSED: lambda c: f"{c.name} is not used between the hosts",
+    Code.PROXY_BETWEEN_HOSTS: lambda c: (
+        f"{c.name} is set and no_proxy leaves hosts of the cluster out: gRPC would go there for "
+        f"{format_names(c.hosts)}"
+    ),
+    Code.PREFLIGHT_FAILED: lambda c: (
+        f"the preflight failed: {_at_host(c)}"
+        f"{f', and {c.count - 1} more (`distrun events`)' if c.count > 1 else ''}"
+    ),
     # Decided by the plan.
     Code.PEERS_BEHIND_PROXY: lambda c: f"{c.name} is set, and no_proxy does not name {c.host}",
     # A host could not be reached.
@@ -417,10 +503,6 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.NO_HOST_ANSWERED: lambda _: "no host answered",
     Code.SEVERAL: _first_ones,
     Code.SPEC_INVALID: lambda c: c.text,
-    Code.PREFLIGHT_FAILED: lambda c: (
-        f"the preflight failed: {c.text}"
-        f"{f', and {c.count - 1} more (`distrun events`)' if c.count > 1 else ''}"
-    ),
     Code.PLAN_NOT_WRITTEN: lambda c: f"the plan {c.path} cannot be written: {_why(c)}",
     Code.RECORD_NOT_WRITTEN: lambda c: f"the job's record {c.path} cannot be written: {_why(c)}",
     Code.JOB_FOLDER_NOT_CREATED: lambda c: (
@@ -459,7 +541,8 @@ _TEXT: dict[Code, Callable[[Cause], str]] = {
     Code.HOST_LOST: lambda c: f"{c.host} was lost: {_inner(c)}",
     Code.HOST_FAILED: lambda c: f"{c.host} cannot go on: {_inner(c)}",
     Code.START_TIMED_OUT: lambda c: (
-        f"not started within timeouts.start, {c.seconds:g} s: {_names(c.tasks) or 'its hosts'}"
+        f"not started within timeouts.start, {c.seconds:g} s: "
+        f"{format_names(c.tasks) or 'its hosts'}"
     ),
     Code.RUN_TIMED_OUT: lambda c: f"it ran longer than timeouts.run, {c.seconds:g} s",
     Code.STALLED: lambda c: f"no progress within timeouts.stall, {c.seconds:g} s",
@@ -548,6 +631,35 @@ _ADVICE: dict[Code, str | Callable[[Cause], str | None]] = {
         f"something in between accepts connections, such as a proxy or a gateway; {_ADDRESS}"
     ),
     Code.GREETING_DIFFERENT: _ADDRESS,
+    # A check of the preflight.
+    Code.PORT_NOT_LISTENING: "does another program listen there?",
+    Code.PORTS_NOT_DIALLED: "is the host overloaded?",
+    Code.CLOCK_DIFFERS: ("logs are merged by time: set the clocks by NTP (timedatectl, chronyc)"),
+    Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
+    Code.DISK_NEARLY_FULL: lambda c: f"make room on the disk of {c.path}",
+    Code.WORKDIR_UNUSABLE: (
+        "make it there, or name one with program.workdir or the host's `workdir`"
+    ),
+    Code.INTERPRETER_UNUSABLE: (
+        "install it there, or name another with program.python or the host's `python`"
+    ),
+    Code.PROGRAM_UNUSABLE: "install it there, or correct program.command",
+    Code.SCRIPT_UNUSABLE: lambda c: f"copy it to the hosts that lack it; {_advice_on_copying(c)}",
+    Code.SCRIPT_DIFFERS: lambda c: (
+        f"copy it anew to the hosts where it differs; {_advice_on_copying(c)}"
+    ),
+    Code.PYTHON_NOT_RUNNING: ("program.python or the host's `python` names the interpreter"),
+    Code.PYTHON_SLOW: "does it start at once there? Its disk may be slow",
+    Code.PYTHON_DIFFERS: _advice_on_versions("Python"),
+    Code.TENSORFLOW_DIFFERS: _advice_on_versions("TensorFlow"),
+    Code.TENSORFLOW_MISSING: lambda c: (
+        "install it there, or name an interpreter that has it with the host's `python`"
+        if c.hosts
+        else None
+    ),
+    Code.PROXY_BETWEEN_HOSTS: lambda c: (
+        f"add them to no_proxy (no_grpc_proxy), or set {c.name} to nothing under program.env"
+    ),
     # A host could not be reached.
     Code.SSH_NOT_STARTED: lambda _: "install OpenSSH's client",
     Code.SSH_OPTION_REFUSED: lambda _: (

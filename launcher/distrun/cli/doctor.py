@@ -11,7 +11,13 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option, overrides_option, spec_argument
-from distrun.cli.text_format import format_count, format_duration, format_host_names, printable
+from distrun.cli.text_format import (
+    format_count,
+    format_duration,
+    format_host_names,
+    format_names,
+    printable,
+)
 from distrun.errors import HostError
 
 if TYPE_CHECKING:
@@ -80,25 +86,18 @@ class _Result:
 
 
 def _reached(host: str, hello: Hello) -> Check:
-    from distrun.preflight import Check, Grade
+    from distrun.agent.protocol import Cause, Code
+    from distrun.preflight import Check, Grade, Subject
 
-    gpus = f", {format_count(len(hello.gpus), 'GPU')}" if hello.gpus else ""
-    cores = "1 core" if hello.cores == 1 else f"{hello.cores:g} cores"
-    text = f"{cores}{gpus}, Python {hello.python} for the agent"
-    return Check(host=host, subject="reached", grade=Grade.OK, text=text)
+    cores, gpus = f"{hello.cores:g}", len(hello.gpus)
+    cause = Cause(Code.HOST_REACHED, text=cores, count=gpus, version=hello.python)
+    return Check(host=host, subject=Subject.REACHED, grade=Grade.OK, cause=cause)
 
 
 def _failed(host: str, subject: str, cause: Cause) -> Check:
-    from distrun.cli.cause_text import cause_advice, cause_text
-    from distrun.preflight import Check, Grade
+    from distrun.preflight import Check, Grade, Subject
 
-    return Check(
-        host=host,
-        subject=subject,
-        grade=Grade.FAILED,
-        text=cause_text(cause),
-        advice=cause_advice(cause),
-    )
+    return Check(host=host, subject=Subject(subject), grade=Grade.FAILED, cause=cause)
 
 
 class _StatusLine:
@@ -124,59 +123,64 @@ class _StatusLine:
 
 def _step(preparation: Preparation) -> str:
     """What is being done, and which hosts it waits for."""
-    from distrun.preflight.words import some
-
     verb = "checking" if preparation.is_probing else "reaching"
     text = f"{verb} {format_count(len(preparation.hosts), 'host')}"
     waiting = preparation.waiting_for
     if 0 < len(waiting) < len(preparation.hosts):
-        text += f", waiting for {some(waiting)}"
+        text += f", waiting for {format_names(waiting)}"
     return text
 
 
 def _as_json(found: _Result) -> dict[str, Any]:
-    from distrun.codec import to_json
+    from distrun.cli.job_view import json_with_words
 
     return {
         "ok": not found.failed,
         "complete": found.is_complete,
         "hosts": list(found.hosts),
-        "checks": [to_json(check) for check in found.checks],
+        "checks": [json_with_words(check) for check in found.checks],
     }
 
 
 def _print_report(found: _Result) -> None:
+    from distrun.cli.cause_text import cause_advice
     from distrun.cli.table import Column, make_table
 
     columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
     console.print_renderable(make_table(columns, _rows(found), console.rich_console().width))
-    advice = dict.fromkeys(check.advice for check in found.checks if check.advice)
-    if advice:
+    subjects: dict[str, dict[str, None]] = {}
+    for check in found.checks:
+        advice = cause_advice(check.cause)
+        if advice:
+            subjects.setdefault(advice, {})[check.subject.value] = None
+    if subjects:
         console.print_text("\nwhat to do:")
-    for each in advice:
-        subjects = dict.fromkeys(check.subject for check in found.checks if check.advice == each)
-        console.print_text(f"  {', '.join(subjects)}: {printable(each or '')}", indent=4)
+    for advice, each in subjects.items():
+        console.print_text(f"  {', '.join(each)}: {printable(advice)}", indent=4)
     console.print_message(_summary(found))
 
 
 def _rows(found: _Result) -> list[dict[str, str | Text]]:
     """One row for all hosts with the same result; the worst result of each subject first."""
+    from distrun.cli.cause_text import cause_text
     from distrun.cli.table import styled
-    from distrun.preflight import SUBJECTS, Grade
+    from distrun.preflight import Grade, Subject
 
-    hosts_by_result: dict[tuple[str, Grade, str], list[str]] = {}
+    hosts_by_result: dict[tuple[Subject, Grade, str], list[str]] = {}
     for check in found.checks:
-        hosts_by_result.setdefault((check.subject, check.grade, check.text), []).append(check.host)
+        result = (check.subject, check.grade, cause_text(check.cause))
+        hosts_by_result.setdefault(result, []).append(check.host)
+    subjects = list(Subject)
     worst_first = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
     rows: list[dict[str, str | Text]] = []
     order = sorted(
-        hosts_by_result, key=lambda key: (SUBJECTS.index(key[0]), worst_first.index(key[1]))
+        hosts_by_result, key=lambda key: (subjects.index(key[0]), worst_first.index(key[1]))
     )
-    last = ""
+    last = None
     for subject, grade, text in order:
         rows.append(
             {
-                "CHECK": subject if subject != last else "",
+                "CHECK": subject.value if subject is not last else "",
                 "RESULT": styled(grade.value),
                 "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
                 "FOUND": text,
@@ -194,13 +198,15 @@ def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:
 
 
 def _summary(found: _Result) -> str:
-    from distrun.preflight import Grade
+    from distrun.preflight import Grade, Subject
 
     grades = Counter(check.grade for check in found.checks)
     checks = format_count(len(found.checks), "check")
     if not found.failed:
         warnings = grades[Grade.WARNING]
         return f"{checks}, {format_count(warnings, 'warning') if warnings else 'all passed'}"
-    left_out = not found.is_complete and any(check.subject == "network" for check in found.checks)
+    left_out = not found.is_complete and any(
+        check.subject is Subject.NETWORK for check in found.checks
+    )
     left = "; hosts that cannot be used were left out of the other checks" if left_out else ""
     return f"{found.failed} of {checks} failed: the job cannot run{left}"

@@ -6,7 +6,13 @@ from functools import singledispatch
 
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
-from distrun.cli.cause_text import cause_text, cause_with_advice, exit_text
+from distrun.cli.cause_text import (
+    cause_advice,
+    cause_text,
+    cause_with_advice,
+    check_text,
+    exit_text,
+)
 from distrun.cli.progress import progress_words
 from distrun.cli.text_format import (
     format_bytes,
@@ -139,8 +145,9 @@ def _(event: events.PreflightStarted) -> str:
 
 @event_text.register
 def _(event: events.PreflightFound) -> str:
-    advice = f" ({event.advice})" if event.advice else ""
-    return f"preflight {event.grade}: {event.text}{advice}"
+    advice = cause_advice(event.cause)
+    more = f" ({advice})" if advice else ""
+    return f"preflight {event.grade.value}: {check_text(event)}{more}"
 
 
 @event_text.register

@@ -10,10 +10,11 @@ from distrun import events, record
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
-from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.cli.cause_text import cause_advice, cause_text, check_text
 from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.lifecycle import Account, TaskPhase
+from distrun.preflight import Check
 from distrun.verdict.model import Evidence, Verdict
 
 if TYPE_CHECKING:
@@ -214,6 +215,12 @@ def json_with_words(value: Any) -> Any:
             shown[name] = json_with_words(inner)
     if isinstance(value, Verdict):
         shown["advice"] = cause_advice(value.cause) or ""
+    if isinstance(value, (Check, events.PreflightFound)):
+        is_check = isinstance(value, Check)
+        shown["text"] = cause_text(value.cause) if is_check else check_text(value)
+        shown["advice"] = cause_advice(value.cause)
+        shown["dialled_from"] = list(value.cause.hosts) if value.cause.addresses else []
+        shown["addresses"] = list(value.cause.addresses)
     return shown
 
 

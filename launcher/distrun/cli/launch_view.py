@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.cli import console
+from distrun.cli.cause_text import cause_advice, check_text
 from distrun.cli.event_text import event_text
 from distrun.cli.progress import progress_words
 from distrun.cli.terminal import Output, Terminal
@@ -94,10 +95,11 @@ class LaunchView:
         self._findings += 1
         if self._findings > _MOST_FINDINGS:
             return
-        self.print(f"{event.grade}: {event.text}")
-        if event.advice is not None and event.advice not in self._advice:
-            self._advice.add(event.advice)
-            console.print_lines([f"  {event.advice}"])
+        self.print(f"{event.grade.value}: {check_text(event)}")
+        advice = cause_advice(event.cause)
+        if advice is not None and advice not in self._advice:
+            self._advice.add(advice)
+            console.print_lines([f"  {advice}"])
 
 
 _SHOWN = (

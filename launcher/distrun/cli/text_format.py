@@ -16,10 +16,13 @@ __all__ = [
     "format_bytes",
     "format_count",
     "format_duration",
+    "format_names",
     "format_task_names",
     "format_time",
     "printable",
 ]
+
+_MOST_NAMES = 8
 
 
 def format_count(number: int, noun: str) -> str:
@@ -52,6 +55,13 @@ def format_task_names(names: Iterable[str]) -> str:
     """`worker:0 to worker:63, ps:0`: three or more consecutive tasks of a role as a range."""
     runs = _runs(names)
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def format_names(names: Iterable[str]) -> str:
+    """The first eight names, each once, and how many more there are."""
+    distinct = list(dict.fromkeys(names))
+    more = len(distinct) - _MOST_NAMES
+    return ", ".join(distinct[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def format_host_names(names: Iterable[str]) -> str:

@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
 
-_DELAY = 1.0
-"""Seconds before the bar appears: a shorter transfer shows none."""
-
 
 class TransferBar:
     """A bar on a terminal's stderr; elsewhere one line of text.
 
     It disappears when the transfer is complete.
+
+    Args:
+        delay: seconds before the bar appears: a shorter transfer shows none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, delay: float = 1.0) -> None:
+        self._delay = delay
         self._is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._started: float | None = None
         self._bar: tuple[Progress, TaskID] | None = None
@@ -45,7 +46,7 @@ class TransferBar:
             self._started = now
         if done >= total:
             self.close()
-        elif now - self._started >= _DELAY:
+        elif now - self._started >= self._delay:
             self._show(what, done, total)
 
     def _show(self, what: str, done: int, total: int) -> None:

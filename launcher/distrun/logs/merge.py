@@ -1,4 +1,4 @@
-"""What several tasks have written so far, as one stream in the order of its writing."""
+"""Merges the existing output of several tasks into one stream, in the order of writing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from distrun.logs.lines import Lines
+from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.tail import last_lines, line_count, line_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from distrun.logs.tasklog import TaskLog
-    from distrun.logs.view import Painter, View
+    from distrun.logs.task_log import TaskLog
+    from distrun.logs.view import Formatter, View
 
 _CHUNK = 1 << 16
 _TICKS = 10  # a second: the resolution of the index
@@ -21,10 +21,10 @@ _TICKS = 10  # a second: the resolution of the index
 
 @dataclass(frozen=True, order=True)
 class _Span:
-    """Bytes of one log up to `end`, that were written by `written` (unix time)."""
+    """The bytes of a log up to `end`, which were written before `written` (Unix time)."""
 
     tick: int
-    order: int  # among the logs: of two in the same tick the first task's come first
+    order: int  # the log's place: within a tick, the first task's bytes come first
     end: int
     written: float = field(compare=False)
 
@@ -37,18 +37,18 @@ def merged(
     last: int | None = None,
     ends: Sequence[int] | None = None,
 ) -> Iterator[bytes]:
-    """Blocks of `view`'s lines, merged by the logs' indexes to 100 ms.
+    """Blocks of the view's lines, merged by the logs' indexes with a resolution of 100 ms.
 
-    Begins at once and holds no more than a block of each log, however long they are.
+    It starts at once and holds at most one block of each log, however long the logs are.
 
     Args:
-        logs: those to show.
+        logs: the logs to show.
         view: how to show them.
-        since: leave out what was written before this unix time.
-        last: only so many lines, the last of those that would be shown; read from the end.
-        ends: where to stop in each log. By default at its present end, which counts as the end
-            of its last line. With :func:`line_ends`, a Follower that starts at the same offsets
-            shows the rest, with no line lost or shown twice.
+        since: leave out what was written before this Unix time.
+        last: show only the last so many lines. The logs are read from their ends.
+        ends: the offset at which to stop in each log. Default: its current end, which also ends
+            its last line. With :func:`line_ends`, a Follower that starts at the same offsets
+            shows the rest; no line is lost or shown twice.
     """
     sections = [
         _Section(log, view, order, log.extent().size if ends is None else ends[order])
@@ -65,14 +65,14 @@ def merged(
         if excess:
             block, excess = _without_first(block, excess)
         if block:
-            yield section.painter.prefixed(block, written)
+            yield section.formatter.prefixed(block, written)
 
 
 class _Section:
     """The part of one log that is to be shown."""
 
     def __init__(self, log: TaskLog, view: View, order: int, end: int) -> None:
-        self.painter: Painter = view.painter(log.task)
+        self.formatter: Formatter = view.formatter(log.task)
         self._log = log
         self._order = order
         self._start = 0
@@ -80,12 +80,12 @@ class _Section:
 
     def narrow(self, since: float | None, last: int | None) -> None:
         if since is not None:
-            # A line counts as written when it was finished, an unfinished one when it last grew.
+            # A line is as old as its end; an unfinished line is as old as its last byte.
             first = self._log.written_since(since)
             self._start = self._end if first >= self._end else line_start(self._log, first)
         if last is not None:
             self._start = last_lines(
-                self._log, self.painter, last, start=self._start, end=self._end
+                self._log, self.formatter, last, start=self._start, end=self._end
             )
 
     def spans(self) -> Iterator[_Span]:
@@ -93,25 +93,25 @@ class _Section:
             yield _Span(int(written * _TICKS), self._order, end, written)
 
     def reader(self, *, verbatim: bool) -> _Reader:
-        return _Reader(self._log, self._start, self._end, Lines(verbatim=verbatim))
+        return _Reader(self._log, self._start, self._end, LineBuffer(verbatim=verbatim))
 
 
 class _Reader:
     """Reads one section from its start to its end, in chunks, each byte once."""
 
-    def __init__(self, log: TaskLog, start: int, end: int, lines: Lines) -> None:
+    def __init__(self, log: TaskLog, start: int, end: int, lines: LineBuffer) -> None:
         self._log = log
         self._at = start
         self._end = end
         self._lines = lines
-        self._ahead = b""  # read already, from _at on
+        self._ahead = b""  # bytes from _at on that were read already
 
     def up_to(self, offset: int) -> Iterator[bytes]:
-        """Blocks of the lines that end before `offset`; at the section's end the unfinished."""
+        """Blocks of the lines that end before `offset`; at the end also the unfinished line."""
         while self._at < offset:
             if not self._ahead:
                 self._ahead = self._log.read(self._at, min(_CHUNK, self._end - self._at))
-            if not self._ahead:  # the log has been cut off since
+            if not self._ahead:  # the log was truncated
                 break
             wanted = offset - self._at
             chunk, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
@@ -128,12 +128,12 @@ def _in_order(
     for span in heapq.merge(*(section.spans() for section in sections)):
         section = sections[span.order]
         for block in readers[span.order].up_to(span.end):
-            if selected := section.painter.select(block):
+            if selected := section.formatter.select(block):
                 yield section, span.written, selected
 
 
 def _without_first(block: bytes, lines: int) -> tuple[bytes, int]:
-    """`block` without its first `lines` lines, and how many are still to be left out."""
+    """`block` without its first `lines` lines, and how many lines are still to be removed."""
     count = line_count(block)
     if count <= lines:
         return b"", lines - count

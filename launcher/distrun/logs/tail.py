@@ -1,40 +1,40 @@
-"""Finding lines from a log's end, without reading what is before them."""
+"""Finds lines from the end of a log without reading what is before them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distrun.logs.lines import LONGEST_LINE
+from distrun.logs.line_buffer import LONGEST_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from distrun.logs.tasklog import TaskLog
-    from distrun.logs.view import Painter
+    from distrun.logs.task_log import TaskLog
+    from distrun.logs.view import Formatter
 
 _CHUNK = 1 << 16
 
 
 def line_ends(logs: Sequence[TaskLog]) -> list[int]:
-    """For each log the offset behind its last finished line: where following is to begin."""
+    """For each log the offset after its last finished line, where following should start."""
     return [line_start(log, log.extent().size) for log in logs]
 
 
 def line_start(log: TaskLog, offset: int) -> int:
-    """Where the line begins that the byte at `offset` belongs to (at most 1 MiB before)."""
+    """The start of the line that contains the byte at `offset` (at most 1 MiB before it)."""
     for start, block in _backward(log, 0, offset):
         return start + block.rfind(b"\n") + 1
     return 0
 
 
-def last_lines(log: TaskLog, painter: Painter, count: int, *, start: int, end: int) -> int:
-    """Where the last `count` lines begin that `painter` selects between `start` and `end`."""
+def last_lines(log: TaskLog, formatter: Formatter, count: int, *, start: int, end: int) -> int:
+    """The start of the last `count` lines that `formatter` selects between `start` and `end`."""
     if count == 0:
         return end
     for offset, block in _backward(log, start, end):
-        selected = line_count(painter.select(block))
+        selected = line_count(formatter.select(block))
         if selected >= count:
-            return offset + _last_selected(block, painter, count)
+            return offset + _last_selected(block, formatter, count)
         count -= selected
     return start
 
@@ -43,11 +43,11 @@ def line_count(block: bytes) -> int:
     return block.count(b"\n") + bool(block and not block.endswith(b"\n"))
 
 
-def _last_selected(block: bytes, painter: Painter, count: int) -> int:
+def _last_selected(block: bytes, formatter: Formatter, count: int) -> int:
     end = len(block)
     while count:
         start = block.rfind(b"\n", 0, end - 1) + 1
-        count -= bool(painter.select(block[start:end]))
+        count -= bool(formatter.select(block[start:end]))
         end = start
     return end
 
@@ -55,18 +55,18 @@ def _last_selected(block: bytes, painter: Painter, count: int) -> int:
 def _backward(log: TaskLog, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines and their offsets, from the last to the first.
 
-    The very last line may be unfinished. A line longer than 1 MiB comes in pieces.
+    The last line may be unfinished. A line longer than 1 MiB comes in pieces.
     """
-    begun = b""  # the end of a line whose beginning has not been read
+    rest = b""  # the end of a line whose beginning has not been read
     while end > start:
         size = min(_CHUNK, end - start)
         end -= size
         chunk = log.read(end, size)
         whole = chunk.find(b"\n") + 1 if end > start else 0
-        block = chunk[whole:] + begun
+        block = chunk[whole:] + rest
         if whole or end == start or len(block) > LONGEST_LINE:
             if block:
                 yield end + whole, block
-            begun = chunk[:whole]
+            rest = chunk[:whole]
         else:
-            begun = block
+            rest = block

@@ -1,4 +1,4 @@
-"""How tasks' lines look: the prefix, its colour, and what a line may do to the terminal."""
+"""How tasks' lines look: the prefix, its colour, and which bytes may reach the terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Of the 256 colours, those with a contrast of at least 4:1 on black and on white alike, ordered
-# so that neighbours differ most in hue.
+# Those of the 256 colours that have a contrast of at least 4:1 both on black and on white. The
+# order makes neighbours differ most in hue.
 _COLOURS = (30, 163, 64, 63, 130, 98, 28, 161)
 _RESET = b"\x1b[0m"
 _RESETS = (_RESET, b"\x1b[m")
 
-# Escape sequences (ECMA-48): CSI, OSC with either end, other strings, and the short ones. One
-# that is not finished on its line loses only its introducer, so the text after it is not lost.
+# Escape sequences (ECMA-48): CSI, OSC with either terminator, other strings, and short sequences.
+# A sequence that does not end on its line loses only its introducer, so no text is lost.
 _SEQUENCE = (
     rb"(?:\[[0-?]*[ -/]*[@-~]"
     rb"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"
@@ -28,24 +28,24 @@ _SEQUENCE = (
 )
 _ANY_ESCAPE = re.compile(rb"\x1b" + _SEQUENCE)
 _ESCAPE_BUT_COLOUR = re.compile(rb"\x1b(?!\[[0-9;:]*m)" + _SEQUENCE)
-# Backspace, vertical tab, form feed, shift out and in: they move the cursor, or change the
-# terminal's character set for good.
+# Backspace, vertical tab, form feed, shift out and shift in: they move the cursor, or change the
+# terminal's character set permanently.
 _MOVING = (b"\x08", b"\x0b", b"\x0c", b"\x0e", b"\x0f")
 _ALL_MOVING = b"".join(_MOVING)
 
 
 @dataclass(frozen=True)
 class View:
-    """What a reader wants to see.
+    """How to show logs.
 
     Attributes:
-        tasks: names of all the job's tasks, in its order. Prefixes are as wide as the longest,
-            and a task's colour follows from its place, whichever tasks are shown.
-        colour: colour the prefixes, and let the tasks' own colours through.
-        timestamps: begin each line with the local time it was written, ISO 8601, to 100 ms.
-        raw: lines as they were written: no prefix, no escape or progress bar taken out.
-        grep: show only lines in which this is found. It sees the line without escapes, unless
-            `raw`, and never the prefix.
+        tasks: the names of all tasks of the job, in order. The longest name sets the width of the
+            prefix, and its place a task's colour, whichever tasks are shown.
+        colour: colour the prefixes, and keep the tasks' own colours.
+        timestamps: begin each line with the local time of writing, ISO 8601, to 100 ms.
+        raw: show lines as they were written: no prefix, and escapes and progress bars kept.
+        grep: show only lines that match. Escapes are removed first, unless `raw`; the prefix is
+            never searched.
     """
 
     tasks: Sequence[str]
@@ -56,11 +56,11 @@ class View:
 
     @property
     def verbatim(self) -> bool:
-        """Whether a single task's bytes pass unchanged, finished lines or not."""
+        """Whether the bytes of a single task pass unchanged, even unfinished lines."""
         return self.raw and not self.timestamps and self.grep is None
 
-    def painter(self, task: str) -> Painter:
-        return Painter(self, task)
+    def formatter(self, task: str) -> Formatter:
+        return Formatter(self, task)
 
     @cached_property
     def _width(self) -> int:
@@ -71,7 +71,7 @@ class View:
         return {task: place for place, task in enumerate(self.tasks)}
 
     def prefix(self, task: str) -> bytes:
-        """`task`'s name and the bar, for each line of it; nothing where the view is raw."""
+        """The task's name and the bar, for each of its lines; empty if the view is raw."""
         if self.raw:
             return b""
         text = f"{task:<{self._width}} |".encode()
@@ -81,8 +81,8 @@ class View:
         return b"\x1b[38;5;%dm" % colour + text + _RESET + b" "
 
 
-class Painter:
-    """Turns blocks of one task's whole lines into what is shown of them."""
+class Formatter:
+    """Formats blocks of whole lines of one task."""
 
     def __init__(self, view: View, task: str) -> None:
         self._view = view
@@ -90,22 +90,22 @@ class Painter:
         self._stamp = (-1.0, b"")
 
     def select(self, block: bytes) -> bytes:
-        """The lines that are to be shown, made harmless; without prefix."""
+        """The lines to show, without harmful bytes and without prefix."""
         if not self._view.raw:
-            block = _harmless(block, colour=self._view.colour)
+            block = _sanitized(block, colour=self._view.colour)
         if self._view.grep is not None:
             block = _matching(block, self._view.grep, plain=not self._view.raw)
         return block
 
     def prefixed(self, block: bytes, written: float) -> bytes:
-        """`block` with the prefix before each line; `written` is its unix time."""
+        """`block` with the prefix before each line; `written` is its Unix time."""
         prefix = self._prefix
         if self._view.timestamps:
             prefix = self._timestamp(written) + prefix
         if not (block and prefix):
             return block
-        # The one fast way through many lines: a single pass, then the prefix it put behind the
-        # last line is left out.
+        # A single pass is the fastest way through many lines. It also adds a prefix after the last
+        # line; that one is removed.
         every = block.replace(b"\n", b"\n" + prefix)
         return b"".join((prefix, memoryview(every)[: -len(prefix)]))
 
@@ -116,8 +116,8 @@ class Painter:
         return self._stamp[1]
 
 
-def _harmless(block: bytes, *, colour: bool) -> bytes:
-    """`block` without what moves the cursor; each test costs next to nothing where it fails."""
+def _sanitized(block: bytes, *, colour: bool) -> bytes:
+    """`block` without bytes that move the cursor. A test that fails costs almost nothing."""
     if any(byte in block for byte in _MOVING):
         block = block.translate(None, _ALL_MOVING)
     escapes = b"\x1b" in block
@@ -138,13 +138,13 @@ def _reset_at_end(line: bytes) -> bytes:
 
 
 def _last_overwrite(line: bytes) -> bytes:
-    """What a progress bar has drawn last: the text behind the last carriage return."""
+    """The last state of a progress bar: the text after the last carriage return."""
     return line.rstrip(b"\r").rpartition(b"\r")[2] if b"\r" in line else line
 
 
 def _matching(block: bytes, grep: re.Pattern[bytes], *, plain: bool) -> bytes:
     lines = block.split(b"\n")
-    del lines[-1]  # behind the last newline
+    del lines[-1]  # the empty text after the last newline
     plain = plain and b"\x1b" in block
     kept = [line for line in lines if grep.search(_ANY_ESCAPE.sub(b"", line) if plain else line)]
     return b"\n".join([*kept, b""])

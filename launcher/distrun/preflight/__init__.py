@@ -1,11 +1,10 @@
-"""Whether a job can run on its hosts: what was found out there, judged before it starts.
+"""Judges before the first task whether a job can run on its hosts.
 
-Pure: :mod:`distrun.supervisor.preflight` asks the hosts, and gives what they said to
-:func:`judge`.
+Pure: the supervisor asks the hosts, and :func:`.judgement.judge` turns their :class:`.Answers` into
+checks. Each check has a cause with a code; only the command line puts it into words. The package
+itself has only what the record needs.
 """
 
-from distrun.preflight.checks import SUBJECTS, Check, Grade
-from distrun.preflight.findings import Findings, HostFindings
-from distrun.preflight.judgement import judge
+from distrun.preflight.checks import Check, Grade, Subject
 
-__all__ = ["SUBJECTS", "Check", "Findings", "Grade", "HostFindings", "judge"]
+__all__ = ["Check", "Grade", "Subject"]

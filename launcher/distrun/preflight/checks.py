@@ -1,19 +1,32 @@
-"""What a preflight says: one check after another, each good or not."""
+"""The result of a preflight: one check after another."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-SUBJECTS = (
-    *("reached", "preparation", "network", "clock", "inspection", "disk", "workdir", "program"),
-    *("script", "python", "tensorflow", "proxies"),
-)
-"""What checks are about, in the order in which a job needs it."""
+from distrun.agent.protocol import Cause  # at run time too: distrun.codec reads the hints
+
+
+class Subject(str, Enum):
+    """What a check examined, in the order in which a job needs it."""
+
+    REACHED = "reached"
+    PREPARATION = "preparation"
+    NETWORK = "network"
+    CLOCK = "clock"
+    INSPECTION = "inspection"
+    DISK = "disk"
+    WORKDIR = "workdir"
+    PROGRAM = "program"
+    SCRIPT = "script"
+    PYTHON = "python"
+    TENSORFLOW = "tensorflow"
+    PROXIES = "proxies"
 
 
 class Grade(str, Enum):
-    """How a check ended. Only what has failed keeps a job from starting."""
+    """The result of a check. Only FAILED keeps a job from starting."""
 
     OK = "ok"
     NOTE = "note"
@@ -23,25 +36,9 @@ class Grade(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing about one host.
-
-    Attributes:
-        subject: what was looked at, one of SUBJECTS.
-        text: what was found.
-        advice: what to do, where it is not good.
-        dialled_from: the hosts that cannot reach it, where that is what failed.
-        addresses: where they cannot.
-    """
+    """One result about one host. `cause` is what was found, whether it is good or not."""
 
     host: str
-    subject: str
+    subject: Subject
     grade: Grade
-    text: str
-    advice: str | None = None
-    dialled_from: tuple[str, ...] = ()
-    addresses: tuple[str, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """The text for where nothing else tells the host."""
-        return self.text if self.dialled_from else f"{self.host}: {self.text}"
+    cause: Cause

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Both have the same grammar and positions; libyaml's is 20 times as fast.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 MAX_BYTES = 1 << 20 if yaml.__with_libyaml__ else 1 << 16
 MAX_DEPTH = 32
@@ -132,7 +132,9 @@ def flow_style(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None) -> Node | None:
+def parse(
+    text: str, file: str, problems: Problems, *, whole: Mark | None = None, loader: Any = LOADER
+) -> Node | None:
     """The one document in `text`, or None after adding a problem.
 
     With `whole`, every node has this place (for a text that is not a file).
@@ -156,7 +158,7 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
         )
         return None
     try:
-        return composer.document(yaml.parse(text, Loader=_LOADER))
+        return composer.document(yaml.parse(text, Loader=loader))
     except _RejectedError:
         return None
     except yaml.MarkedYAMLError as error:

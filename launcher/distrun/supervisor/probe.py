@@ -20,8 +20,10 @@ from distrun import events
 from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.errors import HostError
 from distrun.plan import PROXY_VARIABLES, split_address
-from distrun.preflight import Check, Findings, Grade, HostFindings, judge
-from distrun.spec.model import ProgramKind, Sync
+from distrun.preflight import Check, Grade, Subject
+from distrun.preflight.answers import Answers, HostAnswers
+from distrun.preflight.judgement import judge
+from distrun.spec.model import ProgramKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -129,12 +131,12 @@ class Probe:
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
         judged = judge(
-            Findings(
-                hosts=tuple(self._findings(host) for host in self._hosts),
+            Answers(
+                hosts=tuple(self._answers(host) for host in self._hosts),
                 owners=self._addresses,
                 machines=tuple(self._machines),
                 digest=_digest(script) if is_script else "",
-                is_sent=self._spec.program.sync is not Sync.OFF,
+                sync=self._spec.program.sync.value,
                 job_folder=str(self._folder),
                 job_disk=_free(self._folder),
             )
@@ -148,20 +150,20 @@ class Probe:
             if task.host not in self._hosts or task.host not in self._lacking_files:
                 continue
             if is_script or self._needs_files(task):
-                what = self._spec.program.target if is_script else task.argv[0]
+                path = self._spec.program.target if is_script else task.argv[0]
                 yield Check(
                     host=task.host,
-                    subject="script" if is_script else "program",
+                    subject=Subject.SCRIPT if is_script else Subject.PROGRAM,
                     grade=Grade.NOTE,
-                    text=f"{what} was not looked at: a launch sends it first",
+                    cause=Cause(Code.NOT_SENT_YET, path=path),
                 )
 
-    def _findings(self, host: str) -> HostFindings:
+    def _answers(self, host: str) -> HostAnswers:
         offset, tolerance = self._clocks[host]
-        return HostFindings(
+        return HostAnswers(
             host=host,
-            offset=offset,
-            tolerance=tolerance,
+            clock_offset=offset,
+            clock_tolerance=tolerance,
             listen_errors=self._listen_errors[host],
             dialled=self._dialed.get(host),
             calls=sum(len(target.ports) for target in self._targets[host]),
@@ -245,10 +247,12 @@ class Probe:
 
 def failure(checks: tuple[Check, ...]) -> HostError | None:
     """Return why the job cannot start; None if it can."""
-    failed = [check.sentence for check in checks if check.grade is Grade.FAILED]
+    failed = [check for check in checks if check.grade is Grade.FAILED]
     if not failed:
         return None
-    return HostError(cause=Cause(Code.PREFLIGHT_FAILED, text=failed[0], count=len(failed)))
+    first = failed[0]
+    cause = Cause(Code.PREFLIGHT_FAILED, host=first.host, within=(first.cause,), count=len(failed))
+    return HostError(cause=cause)
 
 
 def record(checks: tuple[Check, ...], at: float) -> Iterator[events.Event]:
@@ -260,9 +264,8 @@ def record(checks: tuple[Check, ...], at: float) -> Iterator[events.Event]:
                 at=at,
                 host=check.host,
                 subject=check.subject,
-                grade=check.grade.value,
-                text=check.sentence,
-                advice=check.advice,
+                grade=check.grade,
+                cause=check.cause,
             )
     yield events.PreflightEnded(
         at=at,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,26 +35,21 @@ def host(make_host: MakeHost) -> Host:
 
 
 @pytest.fixture
-def patient_host(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch) -> Host:
+def patient_host(make_host: MakeHost) -> Host:
     """An agent that gives what a task leaves an hour, so that no test has to be faster than it."""
     stub = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; "
         "from distrun.agent.tasks import task; task.LEFTOVER_GRACE = 3600.0; main()"
     )
-    monkeypatch.setattr(local, "_STUB", stub)
-    return make_host()
+    return make_host(command=partial(local.isolated_python, stub=stub))
 
 
 @pytest.fixture(params=["this python", "python 3.8"])
-def any_host(
-    request: pytest.FixtureRequest, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
-) -> Host:
+def any_host(request: pytest.FixtureRequest, make_host: MakeHost) -> Host:
     """The agent on this Python, and on the oldest that remote hosts may have."""
-    if request.param == "python 3.8":
-        python = python38()
-        if python is None:
-            skip("there is no Python 3.8", "pyenv install 3.8")
-        monkeypatch.setattr(sys, "executable", python)
-    host = make_host()
-    monkeypatch.undo()
-    return host
+    if request.param != "python 3.8":
+        return make_host()
+    python = python38()
+    if python is None:
+        skip("there is no Python 3.8", "pyenv install 3.8")
+    return make_host(command=partial(local.isolated_python, python=python))

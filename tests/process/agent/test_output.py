@@ -40,19 +40,15 @@ def test_a_log_is_appended_to_and_its_index_says_when(any_host: Host) -> None:
 
 
 @pytest.mark.parametrize("limit", ["max_inotify_instances", "max_inotify_watches"])
-def test_logs_are_indexed_without_inotify_too(
-    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_logs_are_indexed_without_inotify_too(make_host: MakeHost, limit: str) -> None:
     if subprocess.run(["unshare", "-Ur", "true"], check=False).returncode:
         skip("user namespaces cannot be made here", AS_ROOT)
-    isolated = local.isolated_python
     setting = f'echo 0 > /proc/sys/user/{limit} && exec "$@"'
-    monkeypatch.setattr(
-        local,
-        "isolated_python",
-        lambda *args: ["unshare", "-Ur", "sh", "-c", setting, "sh", *isolated(*args)],
-    )
-    host = make_host()
+
+    def command(*args: str) -> list[str]:
+        return ["unshare", "-Ur", "sh", "-c", setting, "sh", *local.isolated_python(*args)]
+
+    host = make_host(command=command)
     host.send(protocol.HoldPorts(2, []))
     host.expect(protocol.PortsHeld)
     for index in range(3):

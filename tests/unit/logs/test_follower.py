@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from distrun.agent.linux.syscalls import Inotify
 from distrun.logs import Follower, View, line_ends
-from distrun.logs.lines import LONGEST_LINE, Lines
+from distrun.logs.line_buffer import LONGEST_LINE, LineBuffer
 from harness.logs import PLAIN, T0, Follow, Job, caught_up, readable
 
 
@@ -141,7 +141,7 @@ class TestFollower:
                 job.write("worker:0", b"b\n")
                 return super().watch_folder(path)
 
-        monkeypatch.setattr("distrun.logs.follow.Inotify", Late)
+        monkeypatch.setattr("distrun.logs.follower.Inotify", Late)
         job.write("worker:0", b"a\n")
         assert caught_up(follow(job.logs)) == b"worker:0 | a\nworker:0 | b\n"
 
@@ -151,7 +151,7 @@ class TestFollower:
         def used_up() -> None:
             raise OSError(24, "inotify_init1: Too many open files")
 
-        monkeypatch.setattr("distrun.logs.follow.Inotify", used_up)
+        monkeypatch.setattr("distrun.logs.follower.Inotify", used_up)
         follower = follow(job.logs)
         assert follower.poll_interval == 0.1
         assert follower.read() == []
@@ -197,13 +197,13 @@ class TestFollower:
 class TestLines:
     @given(st.lists(st.binary(max_size=20)))
     def test_whatever_the_chunks_the_lines_are_the_same(self, chunks: list[bytes]) -> None:
-        lines = Lines()
+        lines = LineBuffer()
         out = b"".join(map(lines.feed, chunks)) + lines.flush()
         whole = b"".join(chunks)
         assert out == whole + (b"\n" if whole and not whole.endswith(b"\n") else b"")
 
     def test_a_long_line_is_cut_between_characters(self) -> None:
-        lines = Lines()
+        lines = LineBuffer()
         text = "x" + "\N{EURO SIGN}" * LONGEST_LINE
         out = b"".join(
             lines.feed(text.encode()[i : i + 100_000]) for i in range(0, len(text) * 3, 100_000)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distrun.logs import TaskLog, View, merged
-from distrun.logs.lines import LONGEST_LINE
+from distrun.logs.line_buffer import LONGEST_LINE
 from harness.logs import PLAIN, T0, Job
 
 

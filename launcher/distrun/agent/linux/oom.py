@@ -8,6 +8,7 @@ What no task has died of soon after was another process's end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -34,16 +35,22 @@ class _Mount(Struct):
 class OomWatch:
     """Looks at both witnesses from its making on; :meth:`look` is to be called now and then."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        proc: str = "/proc",
+        kernel_log: str = "/dev/kmsg",
+    ) -> None:
         self._clock = clock
-        self._mounts = _mounts()
+        self._proc = proc
+        self._mounts = _mounts(proc)
         self._accounted: Dict[str, int] = {}
         """By a cgroup's file, the kills in it that are old or some task's."""
         self._risen: Dict[str, Tuple[int, float]] = {}
         """What a file said when it was seen to have risen, and when that was."""
         self._killed: Dict[int, Tuple[str, float]] = {}
         """By a process's id, what the kernel's log says of its end, and when that was read."""
-        self._log = _open_kernel_log()
+        self._log = _open_kernel_log(kernel_log)
         for path in self._counters(os.getpid()):
             self._accounted[path] = _count(path)
         self.next_look = clock() + _LOOK_SECONDS
@@ -83,7 +90,7 @@ class OomWatch:
     def _counters(self, pid: int) -> List[str]:
         """The files that count a process's kills, by the cgroups it is in. See cgroups(7)."""
         found = []
-        for line in _lines("/proc/{}/cgroup".format(pid)):
+        for line in _lines("{}/{}/cgroup".format(self._proc, pid)):
             number, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             for mount in self._mounts:
@@ -107,20 +114,21 @@ class OomWatch:
                 self._killed[int(match.group(1) or match.group(2))] = ("kernel: " + text, now)
 
 
-def _open_kernel_log() -> Optional[int]:
+def _open_kernel_log(path: str) -> Optional[int]:
     """The kernel's log from now on; None where it may not be read, as in most containers."""
     try:
-        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.lseek(descriptor, 0, os.SEEK_END)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    with contextlib.suppress(OSError):  # a pipe has no end to go to
+        os.lseek(descriptor, 0, os.SEEK_END)
     return descriptor
 
 
-def _mounts() -> List[_Mount]:
+def _mounts(proc: str) -> List[_Mount]:
     """See proc_pid_mountinfo(5)."""
     found = []
-    for line in _lines("/proc/self/mountinfo"):
+    for line in _lines(proc + "/self/mountinfo"):
         before, _, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")
         v1 = kind[0] == "cgroup" and "memory" in kind[-1].split(",")

@@ -10,7 +10,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.probe_messages import Dial, Dialled, Target, Unreachable
@@ -26,10 +26,15 @@ _Address = Tuple[int, Any]
 _NO_GREETING = Cause(Code.GREETING_MISSING)
 
 
-def dial(order: Dial) -> Dialled:
+def dial(
+    order: Dial,
+    clock: Callable[[], float] = time.monotonic,
+    selector: Optional[selectors.BaseSelector] = None,
+) -> Dialled:
     """Dial all ports, many at a time."""
     found = _resolve_all({target.machine for target in order.targets}, order.seconds)
-    return Dialled(_Round(order.targets, found, order.seconds).run())
+    selector = selector or selectors.DefaultSelector()
+    return Dialled(_Round(order.targets, found, order.seconds, clock, selector).run())
 
 
 def longest(order: Dial) -> float:
@@ -56,10 +61,16 @@ class _Round:
     """All calls of one order."""
 
     def __init__(
-        self, targets: List[Target], found: Dict[str, "List[_Address] | Cause"], seconds: float
+        self,
+        targets: List[Target],
+        found: Dict[str, "List[_Address] | Cause"],
+        seconds: float,
+        clock: Callable[[], float],
+        selector: selectors.BaseSelector,
     ) -> None:
         self._seconds = seconds
-        self._selector = selectors.DefaultSelector()
+        self._clock = clock
+        self._selector = selector
         self._unreachable: List[Unreachable] = []
         self._active: Dict[socket.socket, _Call] = {}
         self._waiting: Deque[_Call] = deque()
@@ -77,7 +88,7 @@ class _Round:
                 self._connect(self._waiting.popleft())
             if not self._active:
                 continue
-            now = time.monotonic()
+            now = self._clock()
             soonest = min(call.due for call in self._active.values())
             ready = {key.data for key, _ in self._selector.select(max(0.0, soonest - now))}
             for sock in ready:
@@ -94,7 +105,7 @@ class _Round:
     def _connect(self, call: _Call) -> None:
         family, address = call.addresses.popleft()
         call.is_connected, call.received = False, b""
-        call.due = time.monotonic() + self._seconds
+        call.due = self._clock() + self._seconds
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
@@ -117,7 +128,7 @@ class _Round:
                 self._finish(sock, self._cause_of(number))
                 return
             call.is_connected = True
-            call.due = time.monotonic() + _PATIENCE * self._seconds
+            call.due = self._clock() + _PATIENCE * self._seconds
             self._selector.modify(sock, selectors.EVENT_READ, sock)
             return
         expected = call.greeting

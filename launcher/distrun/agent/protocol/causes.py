@@ -80,6 +80,36 @@ class Code(str, Enum):
     SCRIPT_NOT_READ = "script_not_read"  # path, errno
     INTERPRETER_FAILED = "interpreter_failed"  # errno; or status, text: its last line
 
+    # A check of the preflight. The code says what was found, good or bad.
+    HOST_REACHED = "host_reached"  # text: its cores, count: GPUs, version: the agent's Python
+    PORTS_HELD = "ports_held"  # count
+    PORTS_REACHED = "ports_reached"  # count
+    PORTS_UNREACHABLE = "ports_unreachable"  # host, addresses, hosts: the callers; within: why
+    PORTS_NOT_DIALLED = "ports_not_dialled"  # within: why
+    CLOCK_AGREES = "clock_agrees"
+    CLOCK_DIFFERS = "clock_differs"  # seconds: below 0 if the host's clock is behind
+    INSPECTION_FAILED = "inspection_failed"  # within: why
+    DISK_HAS_ROOM = "disk_has_room"  # count: at least so many bytes; name: workdir, logs or record
+    DISK_NEARLY_FULL = "disk_nearly_full"  # count: bytes free; name as above; path
+    WORKDIR_ENTERED = "workdir_entered"  # path
+    WORKDIR_UNUSABLE = "workdir_unusable"  # within: why
+    PROGRAM_FOUND = "program_found"  # name
+    PROGRAM_UNUSABLE = "program_unusable"  # within: why
+    INTERPRETER_UNUSABLE = "interpreter_unusable"  # within: why
+    NOT_SENT_YET = "not_sent_yet"  # path: the script or program
+    SCRIPT_SAME = "script_same"  # path
+    SCRIPT_UNUSABLE = "script_unusable"  # name: program.sync; within: why
+    SCRIPT_DIFFERS = "script_differs"  # path, name: program.sync; hosts: those that agree
+    VERSION_FOUND = "version_found"  # version
+    PYTHON_NOT_RUNNING = "python_not_running"  # name; within: why
+    PYTHON_SLOW = "python_slow"  # name
+    PYTHON_DIFFERS = "python_differs"  # name, version, expected; hosts: those that have that
+    TENSORFLOW_DIFFERS = "tensorflow_differs"  # name, version, expected; hosts: as above
+    TENSORFLOW_MISSING = "tensorflow_missing"  # name; hosts: those that have it
+    PROXY_UNUSED = "proxy_unused"  # name: of the variable
+    PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
+    PREFLIGHT_FAILED = "preflight_failed"  # host; within: the first failure; count: of all
+
     # Decided by the plan.
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
@@ -141,7 +171,6 @@ class Code(str, Enum):
     NO_HOST_ANSWERED = "no_host_answered"
     SEVERAL = "several"  # count: of all hosts; within: a cause for each that failed
     SPEC_INVALID = "spec_invalid"  # text: the problem, name: what to do
-    PREFLIGHT_FAILED = "preflight_failed"  # text: the first failure, count: of all
     PLAN_NOT_WRITTEN = "plan_not_written"  # path, errno
     RECORD_NOT_WRITTEN = "record_not_written"  # path, errno, name: the variable that moves it
     JOB_FOLDER_NOT_CREATED = "job_folder_not_created"  # path, errno
@@ -225,6 +254,9 @@ class Code(str, Enum):
     UNCODED = "uncoded"  # text: words from a record of an earlier version
 
 
+_LISTS = ("tasks", "hosts", "addresses", "commands")
+
+
 class Cause(Struct):
     """A code with its parameters; those that a code does not come with are empty.
 
@@ -243,6 +275,10 @@ class Cause(Struct):
         count: how many.
         total: of how many.
         commands: commands to try, as a shell takes them.
+        version: of a program.
+        expected: the version that it should have.
+        hosts: names of hosts.
+        addresses: of tasks, as `10.0.0.5:20000`.
         text: foreign words, such as what ssh said; never distrun's own.
         within: what led to this, one cause for each.
     """
@@ -261,6 +297,10 @@ class Cause(Struct):
     count: int = 0
     total: int = 0
     commands: Tuple[str, ...] = ()
+    version: str = ""
+    expected: str = ""
+    hosts: Tuple[str, ...] = ()
+    addresses: Tuple[str, ...] = ()
     text: str = ""
     tasks: Tuple[str, ...] = ()
     within: "Tuple[Cause, ...]" = ()
@@ -279,7 +319,7 @@ class Cause(Struct):
             if name == "within":
                 if value:
                     fields[name] = [each.to_json() for each in value]
-            elif name == "tasks":
+            elif name in _LISTS:
                 if value:
                     fields[name] = list(value)
             elif name != "code" and value not in ("", None) and (name == "status" or value):
@@ -296,8 +336,8 @@ class Cause(Struct):
             return cls(Code.UNCODED, text=fields)
         known = {name: fields[name] for name in cls._fields if name in fields}
         known["code"] = Code(known["code"])
-        known["commands"] = tuple(known.get("commands", ()))
-        known["tasks"] = tuple(known.get("tasks", ()))
+        for name in _LISTS:
+            known[name] = tuple(known.get(name, ()))
         known["within"] = tuple(cls.from_json(each) for each in known.get("within", ()))
         return cls(**known)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.spec.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from distrun.agent.protocol import Hello
 
@@ -32,7 +32,23 @@ def login_address(hello: Hello, hellos: Collection[Hello]) -> str | None:
     return _unless_loopback(hello.hostname)
 
 
-def own_address(hellos: Collection[Hello]) -> str | None:
+def _source_address(address: str) -> str | None:
+    """The address from which this machine would write to that one."""
+    try:
+        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+            probe.connect((address, _ANY_PORT))
+            name: str = probe.getsockname()[0]
+    except OSError:
+        return None
+    return _unless_loopback(name)
+
+
+def own_address(
+    hellos: Collection[Hello],
+    *,
+    source_address: Callable[[str], str | None] = _source_address,
+    hostname: Callable[[], str] = socket.gethostname,
+) -> str | None:
     """Return this machine's address as other hosts reach it; None if there is none.
 
     It is the address that a host saw the login come from, if this machine has it. Otherwise it is
@@ -43,10 +59,10 @@ def own_address(hellos: Collection[Hello]) -> str | None:
         if hello.seen_from and _is_own(hello.seen_from):
             return hello.seen_from
     for address in (*(hello.address for hello in others), *_FAR_AWAY):
-        source = _source_address(address)
+        source = source_address(address)
         if source is not None:
             return source
-    return _unless_loopback(socket.gethostname())
+    return _unless_loopback(hostname())
 
 
 def _is_reachable(hello: Hello) -> bool:
@@ -70,14 +86,3 @@ def _is_own(address: str) -> bool:
     except OSError:
         return False
     return not is_loopback(address)
-
-
-def _source_address(address: str) -> str | None:
-    """The address from which this machine would write to that one."""
-    try:
-        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
-            probe.connect((address, _ANY_PORT))
-            name: str = probe.getsockname()[0]
-    except OSError:
-        return None
-    return _unless_loopback(name)

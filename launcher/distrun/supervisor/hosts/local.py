@@ -14,7 +14,7 @@ from distrun.agent.protocol.channel import Channel
 from distrun.supervisor.hosts.reach import Connection, Reach, agent_exited
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from distrun.agent.protocol import Cause, Hello
 
@@ -22,16 +22,23 @@ _SOURCES = str(Path(__file__).resolve().parents[3])
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
 
 
-def isolated_python(module: str, *args: str) -> list[str]:
+def isolated_python(
+    module: str, *args: str, python: str = sys.executable, stub: str = _STUB
+) -> list[str]:
     """Return a command that runs `main` of a module of distrun that needs no other package.
 
     It starts in 10 ms, and neither the working folder nor PYTHON* variables affect it.
     """
-    return [sys.executable, "-I", "-S", "-c", _STUB.format(module=module), _SOURCES, *args]
+    return [python, "-I", "-S", "-c", stub.format(module=module), _SOURCES, *args]
 
 
 class LocalReach(Reach):
-    """This machine. Its agent ends with the link, so a lost link is never reconnected."""
+    """This machine. Its agent ends with the link, so a lost link is never reconnected.
+
+    Args:
+        command: returns the command that runs `main` of a module with arguments. Default:
+            :func:`isolated_python`.
+    """
 
     kind = "local"
     has_own_logs = False
@@ -42,12 +49,15 @@ class LocalReach(Reach):
     default_python = sys.executable
     folder_variable = "DISTRUN_HOME"
 
+    def __init__(self, command: Callable[..., list[str]] | None = None) -> None:
+        self._command = command or isolated_python
+
     def connect(self, job_id: str) -> Connection:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 process = subprocess.Popen(
-                    isolated_python("distrun.agent.main", "agent", job_id),
+                    self._command("distrun.agent.main", "agent", job_id),
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     env={**os.environ, "DISTRUN_JOB_ID": job_id},

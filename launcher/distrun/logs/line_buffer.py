@@ -1,15 +1,15 @@
-"""Whole lines out of pieces of a stream."""
+"""Assembles whole lines from the pieces of a stream."""
 
 from __future__ import annotations
 
-LONGEST_LINE = 1 << 20  # bytes; what is longer is shown in pieces, so that memory stays bounded
+LONGEST_LINE = 1 << 20  # bytes; longer lines are shown in pieces, so that memory is bounded
 _LONGEST_CHARACTER = 4  # bytes of UTF-8
 
 
-class Lines:
-    """Holds back a stream's unfinished last line until its end has come.
+class LineBuffer:
+    """Holds back the unfinished last line of a stream until its end arrives.
 
-    With `verbatim` nothing is held back or added: the bytes pass as they come.
+    With `verbatim`, the bytes pass unchanged: nothing is held back or added.
     """
 
     def __init__(self, *, verbatim: bool = False) -> None:
@@ -17,7 +17,7 @@ class Lines:
         self._held = bytearray()
 
     def feed(self, chunk: bytes) -> bytes:
-        """The lines that `chunk` finishes, each with its newline; perhaps none."""
+        """The lines that `chunk` completes, each with its newline; may be empty."""
         if self._verbatim:
             return chunk
         end = chunk.rfind(b"\n") + 1
@@ -31,7 +31,7 @@ class Lines:
         return finished
 
     def flush(self) -> bytes:
-        """The unfinished line, with the newline that the stream lacks, at the stream's end."""
+        """The unfinished line with an added newline. Call this at the end of the stream."""
         held = bytes(self._held)
         self._held.clear()
         return held + b"\n" if held else b""

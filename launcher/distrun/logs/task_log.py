@@ -18,7 +18,7 @@ _LATEST_TIME = 4e10  # later than any clock: the record is damaged
 
 @dataclass(frozen=True)
 class Extent:
-    """How far a log has come: its size in bytes, and when that was written (unix time)."""
+    """The size of a log in bytes, and when it last grew (Unix time)."""
 
     size: int
     written: float
@@ -26,10 +26,10 @@ class Extent:
 
 @dataclass(frozen=True)
 class TaskLog:
-    """Where a task's output is. The files need not exist yet: an absent log is an empty one.
+    """The files of a task's output. They need not exist yet: a missing log is empty.
 
-    Nothing stays open between two reads, so that a job of a thousand tasks needs no thousand
-    descriptors, and every read can resume from nothing but an offset.
+    No file stays open between reads: a job of a thousand tasks needs no thousand descriptors, and
+    a read needs only an offset to continue.
     """
 
     task: str
@@ -44,13 +44,13 @@ class TaskLog:
         return Extent(found.st_size, found.st_mtime)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes from `offset`; fewer where the log ends before."""
+        """Up to `size` bytes from `offset`; fewer if the log ends before that."""
         return _read_at(self.path, offset, size)
 
     def written_since(self, when: float) -> int:
-        """The offset before which everything was written before `when` (unix time).
+        """The offset of the first byte written at or after `when` (Unix time).
 
-        Right to the index's 100 ms; bytes that the index does not know yet count as written
+        It is exact to the index's 100 ms. Bytes that are not in the index yet count as written
         when the log last grew.
         """
         count = self._records()
@@ -58,17 +58,17 @@ class TaskLog:
         first = bisect.bisect_left(range(count), when, key=lambda i: self._record(i)[0])
         if first == count and extent.written < when:
             return extent.size
-        # The record before the first that is late enough ends what was written earlier.
+        # What was written earlier ends at the record before the first that is late enough.
         return min(self._record(first - 1)[1], extent.size) if first else 0
 
     def growth(self, after: int) -> Iterator[tuple[float, int]]:
-        """The index's records (unix time, size) in which the log had grown past `after`."""
+        """The records of the index (Unix time, size) in which the log was longer than `after`."""
         count = self._records()
         at = bisect.bisect_right(range(count), after, key=lambda i: self._record(i)[1])
         while at < count:
             size = min(_RECORDS_A_READ, count - at) * RECORD.size
             block = _read_at(self.index_path, at * RECORD.size, size)
-            if len(block) < size:  # cut off while it is read
+            if len(block) < size:  # truncated meanwhile
                 return
             for when, offset in RECORD.iter_unpack(block):
                 if 0 < when < _LATEST_TIME:
@@ -76,9 +76,9 @@ class TaskLog:
             at += size // RECORD.size
 
     def spans(self, start: int, end: int) -> Iterator[tuple[float, int]]:
-        """When what is between two offsets was written: unix times, each with where it ends.
+        """When the bytes between two offsets were written: Unix times, each with an end offset.
 
-        What the index does not know yet counts as written when the log last grew.
+        Bytes that are not in the index yet count as written when the log last grew.
         """
         for written, offset in self.growth(after=start):
             if offset >= end:
@@ -92,7 +92,9 @@ class TaskLog:
 
     def _records(self) -> int:
         try:
-            return os.stat(self.index_path).st_size // RECORD.size  # a torn last one is left out
+            return (
+                os.stat(self.index_path).st_size // RECORD.size
+            )  # an incomplete last record is left out
         except FileNotFoundError:
             return 0
 
