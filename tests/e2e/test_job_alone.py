@@ -1,4 +1,4 @@
-"""The job in one process. With TensorFlow: what is tested is that it trains, saves and resumes."""
+"""The job in one process: it trains, saves and resumes."""
 
 import signal
 from pathlib import Path
@@ -24,12 +24,12 @@ def test_trains_and_tells_its_progress(
     assert second["loss"] < first["loss"]
     assert (first["epoch"], second["epoch"], first["step"]) == (1, 2, 12)
     assert any("default: 1 replica on 1 worker" in line for line in job.lines)
-    # An epoch's last step may be told of by itself before the epoch is.
+    # The last step of an epoch may be reported before the epoch itself.
     for number, epoch in enumerate((first, second), 1):
         last = [fields for fields in seen if fields["EPOCH"] == str(number)][-1]
         assert int(last["STEP"]) == 12 * number
         assert float(last["LOSS"]) == pytest.approx(epoch["loss"], abs=0.001)
-    # Without --checkpoint-dir nothing is left, nor of the code that TensorFlow generates.
+    # Without --checkpoint-dir nothing is left, not even the code that TensorFlow generates.
     assert list(tmp_path.iterdir()) == []
 
 
@@ -37,7 +37,7 @@ def test_sigterm_saves_and_the_next_launch_resumes_there(
     alone: Alone, small_mnist: Path, tmp_path: Path
 ) -> None:
     arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "it's here")]
-    # Saved from two replicas, restored without a strategy.
+    # Saved by two replicas, restored without a strategy.
     two = ["--strategy", "mirrored", "--replicas", "2"]
     with alone(*arguments, *two, "--steps-per-epoch", "100000") as job:
         job.wait_for("images a step")

@@ -1,4 +1,4 @@
-"""The job on a parameter-server cluster: what SIGTERM does, and whose images are trained on."""
+"""The job on a parameter-server cluster: SIGTERM, and the images of each worker."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The techniques of the tutorials: in one process by scripts, on clusters by launches."""
+"""The techniques of the tutorials: scripts in one process, and launches of clusters."""
 
 import json
 import re
@@ -46,14 +46,14 @@ apart = way(f"{of_two}/ckpt-2", f"{of_one}/ckpt-2")
 print(apart / way(f"{of_one}/ckpt-1", f"{of_one}/ckpt-2"))
 """
 ONE_AND_TWO = 1e-3
-"""How far apart one process and two workers may end, as a share of the way that one has gone in its
-second epoch. Sums in another order make 3e-6 of it, the auto-shard policy OFF or a loss divided by
-the worker's own batch about 0.5."""
+"""The largest distance between the final weights of one process and of two workers, as a share of
+the distance that one moves in its second epoch. Sums in another order cause 3e-6 of it. The
+auto-shard policy OFF, or a loss divided by the worker's own batch, causes about 0.5."""
 
 
 @pytest.fixture
 def script(run_python: RunPython) -> Callable[..., None]:
-    """Run a script of the folder techniques; it ends well, and says so."""
+    """Run a script of the folder techniques, and check that it succeeded."""
 
     def run(name: str, *arguments: str) -> None:
         output = run_python(str(TECHNIQUES / name), *arguments, cwd=MAIN.parent)
@@ -79,7 +79,7 @@ def test_fit_on_servers_is_stopped_and_goes_on(script: Callable[..., None], tmp_
 
 
 def epoch_of(lines: list[str], number: int) -> str:
-    """An epoch's line without its times."""
+    """The line of an epoch without its times."""
     (line,) = (line for line in lines if line.startswith(f"epoch {number}/"))
     return re.sub(r"(images/s|seconds) [\d.]+ *", "", line)
 
@@ -107,21 +107,21 @@ def test_two_workers_export_summarize_and_save_by_one_of_them(
     first_epoch = numbers(epoch_of(pair[0].lines, 1))
     assert [len(list((logs / part).iterdir())) for part in ("train", "test")] == [1, 1]
 
-    # Model.fit goes on where the loop stopped, and a model is exported.
+    # Model.fit resumes where the loop stopped, and a model is exported.
     with notified() as (notify, told), workers(
         2, *common, "--epochs", "2", "--batch-size", "32", "--fit", "--checkpoint-dir", str(saved),
         "--export-dir", str(model), DISTRUN_NOTIFY=notify,
     ) as pair:  # fmt: skip
         assert [process.finish() for process in pair] == [0, 0]
         losses = [float(fields["LOSS"]) for fields in told()]
-    # Keras sums over the workers what is told within the epoch; at its end it is the mean.
+    # Within an epoch, Keras reports the sum over the workers. At its end, it is the mean.
     assert len(losses) > 2
     assert losses == pytest.approx([losses[-1]] * len(losses), rel=0.1)
     assert all("resumed from ckpt-1" in process.output for process in pair)
     assert [f"exported to {model}" in process.output for process in pair] == [True, False]
     assert {path.name for path in tmp_path.iterdir()} == {"saved", "model", "logs"}
 
-    # The same global batches by one process: either input has the workers share them.
+    # One process with the same global batches: with both inputs, the workers share them.
     one = tmp_path / "one"
     with alone(
         *common, "--epochs", "2", "--batch-size", "64", "--checkpoint-dir", str(one)
@@ -189,7 +189,7 @@ def test_fit_on_parameter_servers(
     states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
     told = {state["task"]: state["progress"] for state in states}
     assert (told["chief:0"]["STEP"], told["chief:0"]["EPOCH"]) == ("14", "2")
-    # What a ps held in two parts is one model without it.
+    # Variables that were in two parts on a ps are whole in the exported model.
     accuracy = re.search(r"test_(accuracy [\d.]+)", epoch_of(said, 2))
     assert accuracy
     loaded = run_python("-c", LOADED, str(small_mnist / "mnist.npz"), "model", cwd=distrun.cwd)

@@ -1,4 +1,4 @@
-"""The job on two workers. With TensorFlow: collectives, saving together and preemption are its."""
+"""The job on two workers: collectives, saving and preemption."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ MNIST = Path(
 
 
 def results(process: Process) -> list[dict[str, float]]:
-    """The epochs' numbers without the times, which each worker measures for itself."""
+    """The numbers of the epochs, without the times, which each worker measures itself."""
     return [
         {key: row[key] for key in row if key not in {"speed", "seconds"}} for row in process.epochs
     ]

@@ -1,6 +1,7 @@
-"""Real training under `distrun launch`: deaths of every kind, preemption, resuming.
+"""Real training under `distrun launch`: deaths, preemption, resuming.
 
-These need TensorFlow, for it swallows SIGTERM, starts threads and holds ports as no script does.
+These tests need TensorFlow, because it swallows SIGTERM, starts threads and holds ports. Launches
+that are killed use the real interpreter. Launches that only have to resume use a preloaded one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import psutil
 import pytest
 
 from harness.command import Distrun
+from harness.preloaded import PreloadedPython
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -27,7 +30,7 @@ PATIENCE = 240.0
 
 @pytest.fixture
 def train(distrun: Distrun, small_mnist: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Start training in the background; a function of more arguments for the job."""
+    """Start training in the background, with more arguments for the job."""
     spec = tmp_path / "mnist.yaml"
     spec.write_text(
         "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram: {script: mnist}\n"
@@ -39,16 +42,17 @@ def train(distrun: Distrun, small_mnist: Path, tmp_path: Path) -> Callable[..., 
     ]
     # fmt: on
 
-    def start(*more: str) -> subprocess.Popen[str]:
+    def start(*more: str, python: str = sys.executable) -> subprocess.Popen[str]:
+        command = ["launch", str(spec), "--set", f"program.python={python}", "--"]
         with open(distrun.cwd / "said", "wb") as said:
-            return distrun.start("launch", spec, "--", *arguments, *more, stdout=said, stderr=said)
+            return distrun.start(*command, *arguments, *more, stdout=said, stderr=said)
 
     return start
 
 
 @pytest.fixture
 def said(distrun: Distrun) -> Callable[[str], int]:
-    """How often a pattern stands in what launch has shown so far."""
+    """Count the matches of a pattern in the output of launch."""
 
     def count(pattern: str) -> int:
         text = (distrun.cwd / "said").read_text(errors="replace")
@@ -59,7 +63,7 @@ def said(distrun: Distrun) -> Callable[[str], int]:
 
 @pytest.fixture
 def told(distrun: Distrun) -> Callable[[str], list[Any]]:
-    """What the workers have printed that matches, or its groups, in the order of its coming."""
+    """Find the lines of workers that match a pattern: the match, or its groups, in order."""
 
     def find(pattern: str) -> list[Any]:
         text = (distrun.cwd / "said").read_text(errors="replace")
@@ -74,14 +78,18 @@ def job_of(distrun: Distrun) -> dict[str, Any]:
 
 
 def leftovers(saved: Path) -> list[str]:
-    """Folders in which workers save what is not to stay."""
+    """Temporary folders in which workers save."""
     return [path.name for path in saved.iterdir() if "temp" in path.name]
 
 
 def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
-    distrun: Distrun, train: Callable[..., Any], told: Callable[[str], list[Any]], tmp_path: Path
+    preloaded: PreloadedPython,
+    distrun: Distrun,
+    train: Callable[..., Any],
+    told: Callable[[str], list[Any]],
+    tmp_path: Path,
 ) -> None:
-    # It saves at every step: the signal most likely comes in the middle of saving.
+    # It saves at every step, so the signal probably comes in the middle of a save.
     launch = train("--epochs", "10000", "--checkpoint-every", "1")
     wait_until(lambda: len(told(r"epoch 1/.*")) == 2, PATIENCE, "both trained an epoch")
     processes = [psutil.Process(launch.pid)]
@@ -89,12 +97,12 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
     assert len(processes) >= 6  # launch, supervisor, guard, agent, two workers
     os.kill(launch.pid, signal.SIGKILL)
     wait_until(lambda: not any(map(alive, processes)), 20.0, "nothing is left")
-    # As if it had been killed while the other worker saved:
+    # Leave files as a worker does that is killed while it saves.
     for left in ("workertemp_worker_1", "ckpt-7_temp"):
         (tmp_path / "saved" / left).mkdir(exist_ok=True)
         (tmp_path / "saved" / left / "part.tempstate").touch()
 
-    again = train("--epochs", "3")
+    again = train("--epochs", "3", python=preloaded.interpreter)
     assert again.wait(PATIENCE) == 0
     resumed = told(r"resumed from .*: epoch (\d+), after step (\d+)")
     assert len(resumed) == 2
@@ -104,6 +112,7 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
 
 
 def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
+    preloaded: PreloadedPython,
     distrun: Distrun,
     train: Callable[..., Any],
     said: Callable[..., int],
@@ -124,7 +133,7 @@ def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
 
     epoch = re.match(r"epoch (\d+)", saved[0])
     assert epoch
-    again = train("--epochs", epoch[1])
+    again = train("--epochs", epoch[1], python=preloaded.interpreter)
     assert again.wait(PATIENCE) == 0
     assert told(r"resumed from .*: (epoch .*)") == saved
     results = told(rf"(epoch {epoch[1]}/.* loss [\d.]+)")

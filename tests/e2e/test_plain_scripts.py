@@ -1,6 +1,6 @@
-"""Scripts in the manner of TensorFlow's own tutorials, which know nothing of distrun.
+"""Scripts like those of TensorFlow's tutorials, which do not know distrun.
 
-The third of them, `replicas.py`, is the script that test_templates.py puts beside `script.yaml`.
+The third, `replicas.py`, is also the script that test_templates.py puts beside `script.yaml`.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_coordinator_with_servers_that_join(launch: Callable[..., str]) -> None:
 
 
 def test_run_and_reduce_with_a_chief(launch: Callable[..., str]) -> None:
-    # Workers alone: `distrun init script` has them, in test_templates.py.
+    # test_templates.py runs it without a chief (`distrun init script`).
     output = launch("replicas.py", "multi_worker_mirrored", "{chief: 1, worker: 2}")
     for task in ("chief:0 ", "worker:0", "worker:1"):
         assert f"{task} | replicas: the sum over 3 replicas is 6" in output

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 PLAIN = Path(__file__).parent / "plain"
 SHORT = ["--epochs", "2", "--steps-per-epoch", "4", "--model", "cnn", "--batch-size", "16"]
 PATIENT = ["--set", "timeouts.grace=100s"]
-"""What an evaluator has to come to its end in, on a machine that others use too."""
+"""Time for an evaluator to finish on a busy machine."""
 
 TRAINERS = {
     "default": {"worker:0": "default: 1 replica on 1 worker"},
@@ -42,7 +42,7 @@ TRAINERS = {
         "chief:0": "parameter_server: steps by 2 workers, variables on 1 ps",
     },
 }
-"""The tasks that tell of each epoch, and how each begins."""
+"""The tasks that print each epoch, and how their output begins."""
 
 
 def test_every_template_is_tested_here_and_every_strategy_has_one() -> None:
@@ -97,7 +97,7 @@ def test_trains(name: str, distrun: Distrun, small_mnist: Path, preloaded: Prelo
 def follows_to_the_end(lines: dict[str, list[str]], tasks: dict[str, dict[str, Any]]) -> None:
     last = lines["evaluator:0"][-1]
     assert re.fullmatch(r"ckpt-2 \(epoch 2\): test_accuracy [\d.]+  test_loss [\d.]+", last)
-    # Not the last line of all: where the worker leaves first, TensorFlow may say so.
+    # Not the last line: if the worker exits first, TensorFlow may print that.
     (trained,) = (
         re.search(r"test_accuracy [\d.]+", line)
         for line in lines["chief:0"]

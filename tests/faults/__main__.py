@@ -1,4 +1,4 @@
-"""`make faults`: some sixty cells drawn by a seed, with real training, and their table.
+"""`make faults`: runs some sixty cells of the fault matrix, sampled by a seed, and prints a table.
 
 python tests/faults [--seed N] [--jobs 2] [--only TEXT] [--count 60]
 """
@@ -10,8 +10,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from cells import drawn, promise
-from trial import has_memory_cgroups, tried
+from cells import expected, sampled
+from runner import has_memory_cgroups, run_cell
 
 
 def main() -> int:
@@ -21,20 +21,20 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cells with this in their names")
     parser.add_argument("--count", type=int, default=60)
     chosen = parser.parse_args()
-    cells = [each for each in drawn(chosen.seed, chosen.count) if chosen.only in str(each)]
+    cells = [each for each in sampled(chosen.seed, chosen.count) if chosen.only in str(each)]
     if not has_memory_cgroups():
         left_out = [each for each in cells if each.fault == "oom"]
         cells = [each for each in cells if each.fault != "oom"]
         print(f"no memory cgroup can be made here: {len(left_out)} cells are left out")
     print(f"seed {chosen.seed}: {len(cells)} cells")
     for cell in cells:
-        print(f"       {cell!s:<44}must come to: {promise(cell)}, nothing left")
+        print(f"       {cell!s:<44}must come to: {expected(cell)}, nothing left")
     began = time.monotonic()
     broken = 0
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        for result in pool.map(tried, cells):
+        for result in pool.map(run_cell, cells):
             print(result, flush=True)
-            broken += bool(result.wrong)
+            broken += bool(result.violations)
     print(
         f"seed {chosen.seed}: {len(cells) - broken} of {len(cells)} cells hold, "
         f"{time.monotonic() - began:.0f} s"

@@ -1,4 +1,4 @@
-"""The cells of the fault matrix: what strikes whom, when; which of them are drawn by a seed."""
+"""The cells of the fault matrix: a fault, its victim and its moment. A seed samples some."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 MWM, PS = "multi_worker_mirrored", "parameter_server"
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
-"""A SIGSTOP is followed by SIGCONT."""
+"""SIGCONT follows each SIGSTOP."""
 FAULTS = (*SIGNALS, "exit1", "exception", "oom")
 TASKS = ("chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0")
 VICTIMS = (*TASKS, "agent", "supervisor", "launch")
@@ -23,7 +23,7 @@ CLUSTERS = {
     MWM: {"worker": 2},
     PS: {"chief": 1, "worker": 1, "ps": 1},
 }
-"""As small as can be: every task takes seconds to import TensorFlow."""
+"""As small as possible, because every task takes seconds to import TensorFlow."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class Cell:
         return "chief:0" if "chief" in self.cluster else "worker:0"
 
     @property
-    def teller(self) -> str:
-        """The task that has come to the moment when the fault strikes."""
+    def reporter(self) -> str:
+        """The task whose progress decides when the fault is injected."""
         if self.trains_together or (self.victim in TASKS and self.moment == "starting"):
             return self.victim
         return self.trainer
 
     @property
     def trains_together(self) -> bool:
-        """Whether the victim comes to each moment by itself, as all that train do."""
+        """Whether the victim reaches each moment itself, because it trains."""
         return self.strategy == MWM and self.victim.startswith(("chief", "worker"))
 
     @property
@@ -77,8 +77,8 @@ ALL = [
 ]
 
 
-def drawn(seed: int, count: int = 60) -> list[Cell]:
-    """So many cells at least, in which every two values that can meet do."""
+def sampled(seed: int, count: int = 60) -> list[Cell]:
+    """At least `count` cells. They contain every possible pair of values."""
     cells = ALL.copy()
     random.Random(seed).shuffle(cells)
     chosen = list(_pairwise(cells))
@@ -95,8 +95,8 @@ def _pairwise(cells: list[Cell]) -> Iterator[Cell]:
 
 
 @dataclass(frozen=True)
-class Promise:
-    """What must hold in a cell, whatever its fault: no survivors, and this.
+class Expectation:
+    """The expected end of a cell's job. No cell may leave processes behind.
 
     `kinds` are the verdicts that may be given, `None` for none; each names the victim, where it
     is a task. `restarts` are how many the job may have, `codes` what launch may exit with.
@@ -113,15 +113,15 @@ class Promise:
         return f"{'/'.join(self.results)}, verdict {verdicts}, restarts {restarts}"
 
 
-_UNHARMED = Promise()
-_STOPPED_BY_SIGTERM = Promise(("stopped",), (143,))
+_UNHARMED = Expectation()
+_STOPPED_BY_SIGTERM = Expectation(("stopped",), (143,))
 _OTHERS = {
-    ("launch", "SIGKILL"): Promise(("stopped",), (-9,)),
+    ("launch", "SIGKILL"): Expectation(("stopped",), (-9,)),
     ("launch", "SIGTERM"): _STOPPED_BY_SIGTERM,
-    ("supervisor", "SIGKILL"): Promise(("lost",), (70,)),
+    ("supervisor", "SIGKILL"): Expectation(("lost",), (70,)),
     ("supervisor", "SIGTERM"): _STOPPED_BY_SIGTERM,
-    ("agent", "SIGKILL"): Promise(("failed",), (69,), ("host_lost",)),
-    ("agent", "SIGTERM"): Promise(("failed",), (69,), ("host_lost",)),
+    ("agent", "SIGKILL"): Expectation(("failed",), (69,), ("host_lost",)),
+    ("agent", "SIGTERM"): Expectation(("failed",), (69,), ("host_lost",)),
 }
 _KINDS = {
     "SIGKILL": "killed",
@@ -132,20 +132,20 @@ _KINDS = {
 }
 
 
-def promise(cell: Cell) -> Promise:
+def expected(cell: Cell) -> Expectation:
     if cell.fault == "SIGSTOP":
         return _UNHARMED
     if cell.victim not in TASKS:
         return _OTHERS[cell.victim, cell.fault]
     kinds: tuple[str | None, ...] = (_KINDS[cell.fault],)
     restarts: tuple[int, ...] = (1,)
-    # TensorFlow swallows SIGTERM once its notifier of preemptions is there.
+    # TensorFlow swallows SIGTERM after it has started its preemption notifier.
     is_uncertain = cell.fault == "SIGTERM" and cell.moment != "starting"
-    # Whom the job's success does not wait for may be too late to disturb it.
+    # The job's success does not wait for these tasks: their fault can come too late.
     is_late = cell.moment == "shutting_down" and cell.victim != cell.trainer
     is_uncertain = is_uncertain or (is_late and not cell.trains_together)
     if is_uncertain:
         kinds, restarts = (None, *kinds), (0, 1)
     if cell.victim == "evaluator:0":
         restarts = (0,)
-    return Promise(kinds=kinds, restarts=restarts)
+    return Expectation(kinds=kinds, restarts=restarts)

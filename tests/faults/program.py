@@ -1,7 +1,7 @@
-"""A few steps of real training. It tells a desk where it is, and fails on the desk's word.
+"""A few steps of real training, which reports each moment to a controller and fails on its order.
 
-The desk is the socket named by DESK. A line to it is JSON; `at` waits for a line back: `go`, or
-`strike` with what is to go wrong here and now.
+The controller listens on the socket named by CONTROLLER. Each line to it is JSON. `reached` waits
+for an order: `go`, or `inject` and the fault to inject.
 """
 
 import gc
@@ -10,7 +10,7 @@ import os
 import select
 import socket
 
-STEPS, SAVE_EVERY, MID_EPOCH = (int(each) for each in os.environ["COURSE"].split())
+STEPS, SAVE_EVERY, MID_EPOCH = (int(each) for each in os.environ["SCHEDULE"].split())
 FOLDER = "saved"
 ME = os.environ["DISTRUN_TASK"]
 ROLE, _, INDEX = ME.partition(":")
@@ -20,34 +20,34 @@ class BrokenSampleError(Exception):
     pass
 
 
-class Desk:
+class Controller:
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(os.environ["DESK"])
+        self._socket.connect(os.environ["CONTROLLER"])
         self._answers = self._socket.makefile("r")
-        self.tell(task=ME, attempt=int(os.environ["DISTRUN_ATTEMPT"]), pid=os.getpid())
+        self.report(task=ME, attempt=int(os.environ["DISTRUN_ATTEMPT"]), pid=os.getpid())
 
-    def tell(self, **said) -> None:
+    def report(self, **said) -> None:
         self._socket.sendall(json.dumps(said).encode() + b"\n")
 
-    def at(self, moment) -> None:
-        self.tell(moment=moment)
-        self.obey()
+    def reached(self, moment) -> None:
+        self.report(moment=moment)
+        self.follow_order()
 
-    def obey(self) -> None:
-        """Wait for the desk's word, and do it."""
-        word, *what = self._answers.readline().split() or ["strike", "exit1"]
-        if word == "strike":
-            print("struck:", *what, flush=True)
-            strike(*what)
+    def follow_order(self) -> None:
+        """Waits for an order of the controller, and follows it."""
+        word, *what = self._answers.readline().split() or ["inject", "exit1"]
+        if word == "inject":
+            print("injected:", *what, flush=True)
+            inject(*what)
 
     def wait(self, seconds=None) -> None:
-        """Obey what comes in so much time."""
+        """Follows an order that comes within so many seconds."""
         if select.select([self._socket], [], [], seconds)[0]:
-            self.obey()
+            self.follow_order()
 
 
-def strike(what, cgroup=None) -> None:
+def inject(what, cgroup=None) -> None:
     if what == "exit1":
         os._exit(1)
     if what == "exception":
@@ -59,8 +59,8 @@ def strike(what, cgroup=None) -> None:
         eaten.append(bytearray(b"x" * (4 << 20)))
 
 
-DESK = Desk()
-DESK.at("starting")
+CONTROLLER = Controller()
+CONTROLLER.reached("starting")
 
 gc.disable()  # a fifth of the import's time
 import tensorflow as tf  # noqa: E402 - its import is a part of starting
@@ -71,14 +71,14 @@ gc.enable()
 
 def report(step, loss) -> None:
     print("step", step, "loss", loss, flush=True)
-    DESK.tell(step=step)
+    CONTROLLER.report(step=step)
     address = os.environ["DISTRUN_NOTIFY"].replace("@", "\0", 1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.sendto(f"STEP={step} LOSS={loss}".encode(), address)
 
 
 class Training:
-    """A linear model, its steps counted in a variable that is saved with it."""
+    """A linear model, and a counter of its steps that is saved with it."""
 
     def __init__(self, strategy: str, is_chief) -> None:
         self._folder = FOLDER if is_chief else f"{FOLDER}-{INDEX}"
@@ -96,26 +96,26 @@ class Training:
         newest = tf.train.latest_checkpoint(FOLDER)
         if newest:
             self._checkpoint.read(newest).assert_consumed()
-        DESK.tell(resumed=int(self.done.numpy()))
+        CONTROLLER.report(resumed=int(self.done.numpy()))
         return int(self.done.numpy())
 
     def save(self, step) -> None:
         path = self._checkpoint.write(os.path.join(self._folder, f"step-{step}"))
         if step == 2 * SAVE_EVERY:
-            DESK.at("saving")
+            CONTROLLER.reached("saving")
         tf.compat.v1.train.update_checkpoint_state(self._folder, path)
 
     def run(self, step_of) -> None:
         first = self.restore() + 1
-        DESK.at("first_step")
+        CONTROLLER.reached("first_step")
         for step in range(first, STEPS + 1):
             if step == MID_EPOCH:
-                DESK.at("mid_epoch")
+                CONTROLLER.reached("mid_epoch")
             report(step, step_of())
             if step % SAVE_EVERY == 0:
                 self.done.assign(step)
                 self.save(step)
-        DESK.at("shutting_down")
+        CONTROLLER.reached("shutting_down")
         print("done", flush=True)
         os._exit(0)  # TensorFlow may hang in its own clean-up once a worker has been replaced
 
@@ -163,13 +163,13 @@ def serve(resolver) -> None:
     )
     print("serves at", server.target, flush=True)
     while True:
-        DESK.wait()
+        CONTROLLER.wait()
 
 
 def evaluate() -> None:
     step = 0
     while step < STEPS:
-        DESK.wait(0.1)
+        CONTROLLER.wait(0.1)
         newest = tf.train.latest_checkpoint(FOLDER)
         if newest and int(newest.rpartition("-")[2]) != step:
             weight = tf.train.load_variable(newest, "weight/.ATTRIBUTES/VARIABLE_VALUE")

@@ -1,4 +1,4 @@
-"""Real training goes on after a death: the group from its checkpoint, or a worker alone."""
+"""Real training continues after a death: a group from its checkpoint, or one worker alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def train(distrun: Distrun, small_mnist: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def tasks(distrun: Distrun) -> Callable[[], dict[str, dict[str, Any]]]:
-    """What `status --json` says of each task, by its name; nothing while there is no job."""
+    """Get each task from `status --json`, by name; empty while there is no job."""
 
     def ask() -> dict[str, dict[str, Any]]:
         done = distrun("status", "--json")
@@ -62,14 +62,14 @@ def tasks(distrun: Distrun) -> Callable[[], dict[str, dict[str, Any]]]:
 
 @pytest.fixture
 def kill_at(tasks: Callable[[], dict[str, dict[str, Any]]]) -> Callable[..., int]:
-    """SIGKILL one task once another has told of a step; returns the step it had come to."""
+    """SIGKILL one task after another has reported a step; returns the last reported step."""
 
-    def kill(victim: str, teller: str, step: int) -> int:
+    def kill(victim: str, reporter: str, step: int) -> int:
         def reached() -> int:
-            told = tasks().get(teller, {"progress": {}})["progress"]
+            told = tasks().get(reporter, {"progress": {}})["progress"]
             return int(told.get("STEP", 0)) >= step and int(told["STEP"])
 
-        came_to = wait_until(reached, PATIENCE, f"{teller} has come to step {step}")
+        came_to = wait_until(reached, PATIENCE, f"{reporter} has come to step {step}")
         os.kill(tasks()[victim]["pid"], signal.SIGKILL)
         return came_to
 

@@ -126,11 +126,11 @@ def top(name: str) -> str:
     return name.partition(".")[0]
 
 
-Finding = tuple[int, str]
-Rule = Callable[[Module], Iterator[Finding]]
+Violation = tuple[int, str]
+Rule = Callable[[Module], Iterator[Violation]]
 
 
-def the_agent_stands_alone(module: Module) -> Iterator[Finding]:
+def the_agent_stands_alone(module: Module) -> Iterator[Violation]:
     """It is sent to hosts that have only sshd and a python3, perhaps 3.8."""
     if module.within("distrun.agent"):
         for line, name in module.imports:
@@ -141,7 +141,7 @@ def the_agent_stands_alone(module: Module) -> Iterator[Finding]:
                 yield line, f"the agent imports {name}"
 
 
-def the_launcher_uses_little_of_the_agent(module: Module) -> Iterator[Finding]:
+def the_launcher_uses_little_of_the_agent(module: Module) -> Iterator[Violation]:
     """The agent is a process, here and elsewhere: it is started, not imported."""
     if not module.within("distrun.agent"):
         for line, name in module.imports:
@@ -152,7 +152,7 @@ def the_launcher_uses_little_of_the_agent(module: Module) -> Iterator[Finding]:
                 yield line, f"imports {name}"
 
 
-def decisions_are_pure(module: Module) -> Iterator[Finding]:
+def decisions_are_pure(module: Module) -> Iterator[Violation]:
     """What decides is tested by replaying histories: no I/O, no clock, no chance."""
     if not module.within(*PURE):
         return
@@ -170,7 +170,7 @@ def decisions_are_pure(module: Module) -> Iterator[Finding]:
             yield node.lineno, f"pure code calls {called(node)}"
 
 
-def jobs_are_free_of_distrun(module: Module) -> Iterator[Finding]:
+def jobs_are_free_of_distrun(module: Module) -> Iterator[Violation]:
     """Any TensorFlow script runs unchanged, so those that come with distrun are such."""
     if module.within("jobs"):
         for line, name in module.imports:
@@ -178,7 +178,7 @@ def jobs_are_free_of_distrun(module: Module) -> Iterator[Finding]:
                 yield line, f"a bundled job imports {name}"
 
 
-def heavy_packages_have_one_place(module: Module) -> Iterator[Finding]:
+def heavy_packages_have_one_place(module: Module) -> Iterator[Violation]:
     """Only the command line writes in colour, and jobs alone need TensorFlow."""
     places = {"rich": ("distrun.cli",)}
     nowhere = dict.fromkeys(("tensorflow", "tf_keras", "keras", "numpy", "launcher"), ())
@@ -189,7 +189,7 @@ def heavy_packages_have_one_place(module: Module) -> Iterator[Finding]:
                 yield line, f"imports {name}"
 
 
-def only_the_command_line_exits(module: Module) -> Iterator[Finding]:
+def only_the_command_line_exits(module: Module) -> Iterator[Violation]:
     """Everything else raises an error of distrun.errors; one place makes it an exit code."""
     if module.within("distrun.cli") or not module.within("distrun"):
         return
@@ -212,7 +212,7 @@ def only_the_command_line_exits(module: Module) -> Iterator[Finding]:
             yield node.lineno, "raises SystemExit"
 
 
-def only_the_table_names_strategies(module: Module) -> Iterator[Finding]:
+def only_the_table_names_strategies(module: Module) -> Iterator[Violation]:
     """What a strategy means stands in one table; code elsewhere asks the table."""
     if module.within("distrun") and not module.within("distrun.strategies"):
         for line, text in module.texts():
@@ -220,7 +220,7 @@ def only_the_table_names_strategies(module: Module) -> Iterator[Finding]:
                 yield line, f"names the strategy {text!r}"
 
 
-def only_the_jobstore_joins_paths(module: Module) -> Iterator[Finding]:
+def only_the_jobstore_joins_paths(module: Module) -> Iterator[Violation]:
     """Where a job's files are is one module's knowledge."""
     if module.within("distrun") and not module.within("distrun.jobstore"):
         for line, text in module.texts():
@@ -228,7 +228,7 @@ def only_the_jobstore_joins_paths(module: Module) -> Iterator[Finding]:
                 yield line, f"names the job's file {text!r}"
 
 
-def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Finding]:
+def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Violation]:
     """How a host is reached is one module's knowledge; others read the facts of its reach."""
     if not module.within("distrun") or module.within("distrun.supervisor.hosts", "distrun.spec"):
         return
@@ -281,6 +281,130 @@ SIBLINGS = frozenset(
         *("distrun.session", "distrun.supervisor"),
     }
 )
+
+
+def all_modules() -> dict[str, Module]:
+    return {module.name: module for _, module in modules() if module.within("distrun")}
+
+
+def imported_at_run_time(name: str, found: dict[str, Module]) -> Iterator[str]:
+    """Yield what an import of a module imports: other modules, and the packages around them.
+
+    The imports inside a package's `__getattr__` run only when a name is first used.
+    """
+    module = found[name]
+    lazy = {
+        line
+        for node in module.tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    for line, imported in module.imports:
+        if line in module.lines_for_types or line in lazy:
+            continue
+        if imported in found:
+            parts = imported.split(".")
+            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+        else:
+            yield imported
+
+
+def impure_imports(packages: set[str], found: dict[str, Module]) -> list[str]:
+    """List the ways by which some packages import what is not pure, at any distance."""
+    ways = {name: name for name, module in found.items() if module.within(*packages)}
+    left, impure = list(ways), []
+    while left:
+        name = left.pop()
+        for imported in imported_at_run_time(name, found):
+            if imported in found and imported not in ways:
+                ways[imported] = f"{ways[name]} -> {imported}"
+                left.append(imported)
+            elif imported not in found and top(imported) not in PURE_STDLIB:
+                impure.append(f"{ways[name]} -> {imported}")
+    return sorted(impure)
+
+
+def test_pure_packages_import_nothing_impure_at_any_distance() -> None:
+    impure = impure_imports({*PURE, "distrun.events"}, all_modules())
+    assert not impure, "\n".join(impure)
+
+
+def test_an_impure_import_is_seen_at_a_distance() -> None:
+    codes = {
+        "distrun": "",
+        "distrun.plan": "from distrun.spec import model\ndef f():\n    from distrun import codec",
+        "distrun.spec": "def __getattr__(name):\n    import importlib",
+        "distrun.spec.model": "if TYPE_CHECKING:\n    import os",
+        "distrun.codec": "import json\nfrom distrun.agent import linux",
+        "distrun.agent": "",
+        "distrun.agent.linux": "import time",
+    }
+    siblings = frozenset(codes)
+    found = {name: Module(name, ast.parse(code), False, siblings) for name, code in codes.items()}
+    way = "distrun.plan -> distrun.codec -> distrun.agent.linux -> time"
+    assert impure_imports({"distrun.plan"}, found) == [way]
+
+
+LAYERS = (
+    {"distrun.agent", "distrun.errors", "distrun.resources", "distrun.strategies"},
+    {"distrun.codec", "distrun.spec"},
+    {"distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight.checks"},
+    {"distrun.events"},
+    {"distrun.lifecycle", "distrun.preflight", "distrun.record"},
+    {"distrun.verdict", "distrun.jobstore"},
+    {"distrun.logs", "distrun.supervisor"},
+    {"distrun.control", "distrun.session"},
+    {"distrun.cli", "distrun"},
+    {"distrun.__main__", "distrun.supervisor.main"},
+)
+"""From the bottom to the top. The last are where processes begin, which join all the others."""
+
+
+def layer(name: str) -> int:
+    """The layer of a module: that of its own name, or of the nearest package around it."""
+    levels = {each: level for level, names in enumerate(LAYERS) for each in names}
+    while name not in levels:
+        name = name.rpartition(".")[0]
+    return levels[name]
+
+
+def test_no_module_imports_upward() -> None:
+    upward = [
+        f"{path.relative_to(ROOT)}:{line}: imports {imported}"
+        for path, module in modules()
+        if module.within("distrun")
+        for line, imported in module.imports
+        if imported in module.siblings and layer(imported) > layer(module.name)
+    ]
+    assert not upward, "\n".join(upward)
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The groups of modules that import each other, at any distance."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen, left = set[str](), [start]
+        while left:
+            new = graph[left.pop()] - seen
+            seen |= new
+            left += new
+        reached[start] = seen
+    groups: list[set[str]] = []
+    for name in graph:
+        group = {other for other in reached[name] if name in reached[other]}
+        if group and group not in groups:
+            groups.append(group)
+    return groups
+
+
+def test_modules_import_each_other_in_no_circle_also_not_for_types() -> None:
+    found = all_modules()
+    graph = {
+        name: {imported for _, imported in module.imports if imported in found} - {name}
+        for name, module in found.items()
+    }
+    assert circles(graph) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [{"b", "c"}]
 
 
 def snippet(name: str, code: str) -> Module:

@@ -1,4 +1,4 @@
-"""Parameter server training with a custom loop, as TensorFlow's tutorial has it; no launcher."""
+"""Parameter server training with a custom loop, like TensorFlow's tutorial; no launcher."""
 
 import os
 

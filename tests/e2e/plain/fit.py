@@ -1,6 +1,6 @@
-"""Multi-worker training with Keras, as TensorFlow's tutorial has it; knows no launcher.
+"""Multi-worker training with Keras, like TensorFlow's tutorial; no launcher.
 
-Like the tutorial it wants tf.keras to be Keras 2 (TF_USE_LEGACY_KERAS=1).
+Like the tutorial, it needs Keras 2 as tf.keras (TF_USE_LEGACY_KERAS=1).
 """
 
 import json
@@ -45,7 +45,7 @@ history = model.fit(
     steps_per_epoch=4,
     verbose=2,
     callbacks=[
-        # Keras has the workers that are not the chief save elsewhere, and removes that again.
+        # Keras makes the other workers save elsewhere, and removes their files.
         tf.keras.callbacks.ModelCheckpoint(
             filepath=os.path.join("ckpt", "weights-{epoch}"), save_weights_only=True
         )

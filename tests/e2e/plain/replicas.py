@@ -1,4 +1,4 @@
-"""The least that strategy.run and strategy.reduce can be used for; knows no launcher."""
+"""A minimal use of strategy.run and strategy.reduce, without a launcher."""
 
 import tensorflow as tf
 

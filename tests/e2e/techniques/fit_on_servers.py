@@ -1,6 +1,6 @@
-"""Model.fit on a worker and a ps that are servers of this process: told to end, and gone on with.
+"""Model.fit on a worker and a ps that are servers in this process: interrupted and resumed.
 
-Run with jobs/mnist as the working folder, and a folder for checkpoints as argument.
+Working folder: jobs/mnist. Argument: a folder for checkpoints.
 """
 
 import os
@@ -50,7 +50,7 @@ task = Task(role="chief", cluster=tuple((role, tuple(each)) for role, each in ro
 
 
 def fit(*argv, begun=0):
-    """Returns (what was said, whether it ended early, its counters)."""
+    """Returns (the lines said, whether it was preempted, its counters)."""
     common = ["--strategy", "parameter_server", "--fit", "--model", "cnn", "--batch-size", "20"]
     chosen = arguments.parse(
         [*common, "--steps-per-epoch", str(STEPS), "--epochs", str(EPOCHS), *argv], {}, task
@@ -68,7 +68,7 @@ def fit(*argv, begun=0):
 
 
 def sends_sigterm(function, at):
-    """The function, which on its n-th call sends this process a SIGTERM."""
+    """Wraps a function: its n-th call sends this process a SIGTERM."""
     calls = iter(range(1, at + 1))
 
     def wrapped(*args):
@@ -79,7 +79,7 @@ def sends_sigterm(function, at):
     return wrapped
 
 
-# In the middle of an epoch, and where it has more steps than are asked for now.
+# Resumed in the middle of an epoch, and resumed with fewer steps per epoch than are trained.
 said, _, counters = fit(begun=3)
 epochs = [re.match(r"epoch (\d)/3  step 8 ", line) for line in said[:-1]]
 assert [epoch and epoch[1] for epoch in epochs] == ["1", "2", "3"], said
@@ -89,7 +89,7 @@ assert said[0] == "epoch 1/3 has all its steps already", said
 assert counters.total_steps == 24, said
 print("resumed", flush=True)
 
-# While it saves at the end of the first epoch: that one is kept, whole.
+# SIGTERM while it saves at the end of the first epoch: that checkpoint is complete.
 serialize = Counters.serialize
 Counters.serialize = sends_sigterm(serialize, at=1)
 said, ended_early, counters = fit("--checkpoint-dir", SAVED)
@@ -100,7 +100,7 @@ assert os.path.exists(f"{SAVED}/ckpt-1.index")
 assert tf.train.latest_checkpoint(SAVED) == f"{SAVED}/ckpt-1"
 print("stopped while it saved", flush=True)
 
-# While an epoch is trained: its steps are lost.
+# SIGTERM during an epoch: its steps are lost.
 AsynchronousFit._schedule = sends_sigterm(AsynchronousFit._schedule, at=3)
 said, ended_early, counters = fit("--checkpoint-dir", SAVED)
 assert ended_early, said

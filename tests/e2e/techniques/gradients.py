@@ -1,7 +1,7 @@
 """Checks that any number of replicas has the gradients of the mean over the global batch.
 
-Run with jobs/mnist as the working folder. What is right is computed here by itself, without a
-strategy: the mean over a batch's images, and the penalty once.
+Working folder: jobs/mnist. The expected gradients are computed without a strategy: those of the
+mean over the images of a batch, plus the penalty once.
 """
 
 import os
@@ -24,7 +24,7 @@ from state import State
 
 IMAGES, GLOBAL_BATCH = 70, 32
 LAST = 6
-"""Images in the last batch: fewer than four replicas have places, so one has none at all."""
+"""Images in the last batch: so few that one of four replicas has none."""
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
@@ -66,7 +66,7 @@ def check(replicas: int, l2: float, how: str) -> None:
     asked = arguments.parse(["--model", "cnn", "--l2", str(l2)], {}, Task())
     strategy = tf.distribute.MirroredStrategy(
         [f"CPU:{index}" for index in range(replicas)],
-        # The default has groups of devices, which must not overlap within a process.
+        # The default makes groups of devices, which must not overlap within a process.
         tf.distribute.ReductionToOneDevice(),
     )
     tf_keras.utils.set_random_seed(1)
@@ -94,7 +94,7 @@ def check(replicas: int, l2: float, how: str) -> None:
         losses.append(right_loss)
         sizes.append(len(chosen))
     assert sizes == [GLOBAL_BATCH, GLOBAL_BATCH, LAST], sizes
-    # Over the epoch each image counts once, whichever batch it was in.
+    # In the epoch's metrics, each image counts once, in whatever batch it was.
     np.testing.assert_allclose(state.loss.result(), np.average(losses, weights=sizes), rtol=1e-5)
     images, labels = images_of(np.arange(IMAGES))
     accuracy = np.mean(np.argmax(state.model(images), 1) == labels.numpy())

@@ -1,6 +1,6 @@
-"""Trains the same run in every way that one process has, and compares what comes out.
+"""Trains the same run in all the ways of one process, and compares the results.
 
-Run with jobs/mnist as the working folder, and a data folder and a folder for results as arguments.
+Working folder: jobs/mnist. Arguments: a folder with the data, and a folder for results.
 """
 
 import json
@@ -19,9 +19,9 @@ import numpy as np
 sys.path[:0] = [os.getcwd(), str(Path(__file__).parents[2])]
 DATA, RESULTS = sys.argv[1:]
 TOLERANCE = 1e-3
-"""How far apart two runs may end, as a share of the way that they have gone together (lengths of
-vectors of all weights). On one replica nothing differs. Sums over replicas differ in their last
-bit: 1e-6 of the way was measured, and more where a ReLU or a pooling near a tie makes more of it.
+"""The largest distance between the final weights of two runs, as a share of the distance that the
+weights have moved. On one replica, the weights are equal. Sums over replicas differ in the last
+bit: 1e-6 was measured, and more if a ReLU or a pooling near a tie amplifies it.
 """
 
 import main  # noqa: E402
@@ -35,7 +35,7 @@ EPOCHS = ["--epochs", "2"]
 
 
 KEPT = []
-"""Every run's iterators: deleting those of several replicas takes seconds."""
+"""The iterators of every run: deleting those of several replicas takes seconds."""
 
 
 def keep_pipelines() -> None:
@@ -91,7 +91,7 @@ def way(one, other):
 
 
 def apart(name, reference="reference"):
-    """How far a run has ended from the reference, as a share of the reference's way."""
+    """The distance of a run's final weights from the reference's, as a share of its movement."""
     return way(weights(name), weights(reference)) / way(weights("start"), weights(reference))
 
 
@@ -126,7 +126,7 @@ for name, argv in {
         found, wanted = numbers(line), numbers(right)
         assert np.allclose([float(x) for x in found], [float(x) for x in wanted], atol=2e-3), line
 
-# Saved by two replicas, in the middle of the first epoch, by another loop than goes on.
+# Saved by two replicas in the middle of the first epoch, and resumed by another loop.
 code, _, errors = run(
     *COMMON, *TWO, "--epochs", "1", "--max-to-keep", "2", "--checkpoint-every", "3",
     "--loop", "epoch", "--checkpoint-dir", f"{RESULTS}/saved",
@@ -138,7 +138,7 @@ for name, argv in {"by-one": [], "by-two": TWO, "by-fit": ["--fit"]}.items():
     shutil.copytree(
         f"{RESULTS}/saved", f"{RESULTS}/{name}", ignore=shutil.ignore_patterns("ckpt-3.*")
     )
-    # TensorFlow's list of the checkpoints is lost, or garbled.
+    # TensorFlow's list of the checkpoints is lost or damaged.
     if name == "by-one":
         Path(RESULTS, name, "checkpoint").unlink()
     else:
@@ -148,16 +148,23 @@ for name, argv in {"by-one": [], "by-two": TWO, "by-fit": ["--fit"]}.items():
     print(f"resumed {name}: {apart(name):.1e} of the way apart", flush=True)
     assert apart(name) <= TOLERANCE
 
-# A pass, with the last batch smaller: the same by two replicas and by fit.
-PASS = ["--steps-per-epoch", "all", "--epochs", "1", "--batch-size", "300"]
+# One pass with a smaller last batch: two replicas and fit give the same result.
+FEWER = Path(RESULTS, "fewer-images")
+FEWER.mkdir()
+with np.load(f"{DATA}/mnist.npz") as archive:
+    np.savez(
+        FEWER / "mnist.npz",
+        **{key: archive[key][:500] for key in ("x_train", "y_train", "x_test", "y_test")},
+    )
+PASS = ["--data-dir", str(FEWER), "--steps-per-epoch", "all", "--epochs", "1", "--batch-size", "75"]
 for name, argv in {"pass": [], "pass-two": TWO, "pass-fit": ["--fit"]}.items():
     code, said, errors = run(*COMMON, *argv, *PASS, "--checkpoint-dir", f"{RESULTS}/{name}")
     assert code == 0, errors
-    assert "step 7 " in said[-1], said  # of 2000 images: six full batches, and one of 200
+    assert "step 7 " in said[-1], said  # of 500 images: six full batches, and one of 50
     print(f"{name}: {apart(name, 'pass'):.1e} of the way apart", flush=True)
     assert apart(name, "pass") <= TOLERANCE
 
-# Like a disk that is full; and an epoch whose only step is the first has a speed too.
+# A file size limit acts like a full disk. An epoch whose only step is the first has a speed too.
 may_write = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, may_write[1]))
 code, said, errors = run(*COMMON, "--steps-per-epoch", "1", "--checkpoint-dir", f"{RESULTS}/full")
@@ -169,7 +176,7 @@ assert list(Path(f"{RESULTS}/full").iterdir()) == []
 assert int(said[-1].split()[said[-1].split().index("images/s") + 1]) > 0, said
 
 
-# Without any strategy: what the run said is what its checkpoint is worth.
+# An evaluation without a strategy prints the same numbers as the run.
 def evaluate(*argv):
     return run("--data-dir", DATA, "--evaluate", *argv)
 
@@ -211,7 +218,7 @@ for more, says in (
     assert code == 65
     assert says in errors[-1], errors
 
-# The chief writes the folder's first checkpoint, and its evaluator looks.
+# The evaluator polls while the chief writes the first checkpoint.
 import evaluator  # noqa: E402
 
 growing = Path(RESULTS, "growing")
@@ -259,4 +266,4 @@ for epoch, line in enumerate(reference, 1):
     assert f"test_loss {tested['epoch_loss', epoch]:.3f}" in line
     assert trained["images_per_second", epoch] > 0
 print("all is as it must be", flush=True)
-os._exit(0)  # without deleting them
+os._exit(0)  # without deleting the iterators

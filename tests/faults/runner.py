@@ -1,4 +1,4 @@
-"""One cell tried: a job is launched, struck, and what became of it is held against the promise."""
+"""Runs one cell: launches a job, injects the fault, compares the result with the expectation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 import yaml
 
-from cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, promise
-from desk import Caller, Desk
+from cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, expected
+from controller import Attempt, Controller
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -40,10 +40,10 @@ class Result:
     verdicts: list[tuple[str | None, str]]
     restarts: int
     lost: int | None
-    """Steps done before a restart that had to be done again."""
+    """Steps that had to be repeated after a restart."""
     survivors: int
-    wrong: list[str]
-    """In what the promise was broken."""
+    violations: list[str]
+    """How the result differs from the expectation."""
 
     def __str__(self) -> str:
         said = ", ".join(f"{task} {kind}" for task, kind in self.verdicts) or "none"
@@ -52,23 +52,23 @@ class Result:
             f"{self.state:<10}{self.code!s:>4}  verdict {said:<24}restarts {self.restarts}  "
             f"lost {lost}  left {self.survivors}"
         )
-        mark = "holds" if not self.wrong else "BROKEN"
+        mark = "holds" if not self.violations else "BROKEN"
         row = f"{mark:<7}{self.cell!s:<44}{found}  {self.seconds:.0f} s"
-        return "\n       ".join([row, *self.wrong])
+        return "\n       ".join([row, *self.violations])
 
 
-def _is_dead(caller: Caller | None) -> bool:
-    """Its end of the desk's socket is closed a while before."""
-    if caller is None or not caller.has_ended:
+def _is_dead(attempt: Attempt | None) -> bool:
+    """Whether the process is dead. Its end of the socket closes a while before."""
+    if attempt is None or not attempt.has_ended:
         return False
     try:
-        return psutil.Process(caller.pid).status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(attempt.pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
 def has_memory_cgroups() -> bool:
-    """Whether an out-of-memory kill can be had: memory cgroups may be made here."""
+    """Whether memory cgroups can be created here, which out-of-memory kills need."""
     path = _new_cgroup()
     if path is not None:
         path.rmdir()
@@ -92,29 +92,29 @@ def _new_cgroup() -> Path | None:
     return path
 
 
-class Trial:
-    """Launches the job of one cell in a folder of its own, which is kept where it is broken."""
+class CellRun:
+    """Launches the job of one cell in its own folder. The folder is kept if the cell fails."""
 
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
         self._folder = Path(tempfile.mkdtemp(prefix="faults-"))
         self._home = self._folder / "home"
-        self._held: Caller | None = None
+        self._paused: Attempt | None = None
         self._cgroup: Path | None = None
-        self._desk = Desk(self._folder / "desk", self._holds)
+        self._controller = Controller(self._folder / "controller", self._must_pause)
         self._launch = self._distrun("launch", "job.yaml")
 
     def run(self) -> Result:
         began = time.monotonic()
         try:
-            wrong = self._disturb()
-            result = self._judge(wrong, began)
+            violations = self._inject_fault()
+            result = self._result(violations, began)
         finally:
             self._close()
-        if not result.wrong:
+        if not result.violations:
             shutil.rmtree(self._folder)
         else:
-            result.wrong.append(f"kept: {self._folder}")
+            result.violations.append(f"kept: {self._folder}")
         return result
 
     # The job -------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ class Trial:
             "program": {
                 "command": [sys.executable, str(PROGRAM)],
                 "env": {
-                    "DESK": str(self._folder / "desk"),
-                    "COURSE": f"{STEPS} {SAVE_EVERY} {MID_EPOCH}",
+                    "CONTROLLER": str(self._folder / "controller"),
+                    "SCHEDULE": f"{STEPS} {SAVE_EVERY} {MID_EPOCH}",
                 },
             },
             "restart": {"max": 2, "backoff": "100ms", "backoff_max": "100ms"},
@@ -156,7 +156,7 @@ class Trial:
         path = f"{ROOT / 'launcher'}"
         return {**kept, "DISTRUN_HOME": str(self._home), "PYTHONPATH": path}
 
-    def _ask(self, *args: str) -> str:
+    def _query(self, *args: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "distrun", *args],
             env=self._environ, capture_output=True, text=True, check=False, timeout=60,
@@ -164,41 +164,41 @@ class Trial:
         return done.stdout
 
     def _status(self) -> dict[str, Any]:
-        job: dict[str, Any] = json.loads(self._ask("status", "--json"))["job"]
+        job: dict[str, Any] = json.loads(self._query("status", "--json"))["job"]
         return job
 
     # The fault -----------------------------------------------------------------------------
 
-    def _holds(self, caller: Caller, moment: str) -> bool:
-        is_it = caller.attempt == 0 and caller.task == self._cell.teller
+    def _must_pause(self, attempt: Attempt, moment: str) -> bool:
+        is_it = attempt.attempt == 0 and attempt.task == self._cell.reporter
         if not is_it or moment != self._cell.moment:
             return False
-        self._held = caller
+        self._paused = attempt
         return True
 
-    def _disturb(self) -> list[str]:
-        """Strike once it is time to; then see the job through."""
-        is_there = lambda: self._held is not None or self._launch.poll() is not None  # noqa: E731
-        if not self._desk.serve_until(is_there, PATIENCE) or self._held is None:
-            return [f"{self._cell.teller} never came to {self._cell.moment}"]
-        cell, held = self._cell, self._held
+    def _inject_fault(self) -> list[str]:
+        """Injects the fault at its moment, and waits for the end of the job."""
+        is_there = lambda: self._paused is not None or self._launch.poll() is not None  # noqa: E731
+        if not self._controller.serve_until(is_there, PATIENCE) or self._paused is None:
+            return [f"{self._cell.reporter} never came to {self._cell.moment}"]
+        cell, paused = self._cell, self._paused
         if cell.fault not in SIGNALS:
-            wrong = self._strike_from_inside(held)
+            violations = self._inject_inside(paused)
         elif (pid := self._pid()) is None:
-            wrong = [f"{cell.victim} is not there"]
+            violations = [f"{cell.victim} is not there"]
         elif cell.fault == "SIGSTOP":
-            wrong = self._stop_for_a_while(pid, held)
+            violations = self._stop_for_a_while(pid, paused)
         else:
             os.kill(pid, getattr(signal, cell.fault))
-            wrong = self._release(held)
-        if not self._desk.serve_until(lambda: self._launch.poll() is not None, PATIENCE):
-            wrong.append("the job did not end")
+            violations = self._release(paused)
+        if not self._controller.serve_until(lambda: self._launch.poll() is not None, PATIENCE):
+            violations.append("the job did not end")
             self._launch.terminate()
-            self._desk.serve_until(lambda: self._launch.poll() is not None, 20)
-        return wrong
+            self._controller.serve_until(lambda: self._launch.poll() is not None, 20)
+        return violations
 
-    def _strike_from_inside(self, held: Caller) -> list[str]:
-        word = f"strike {self._cell.fault}"
+    def _inject_inside(self, paused: Attempt) -> list[str]:
+        word = f"inject {self._cell.fault}"
         if self._cell.fault == "oom":
             self._cgroup = _new_cgroup()
             word += f" {self._cgroup}"
@@ -206,39 +206,43 @@ class Trial:
         if victim is None:
             return [f"{self._cell.victim} is not there"]
         victim.answer(word)
-        return self._release(held)
+        return self._release(paused)
 
-    def _victim(self) -> Caller | None:
-        """Its first attempt; it may come later than another has come to the moment."""
-        self._desk.serve_until(lambda: self._desk.caller(self._cell.victim) is not None, PATIENCE)
-        return self._desk.caller(self._cell.victim)
+    def _victim(self) -> Attempt | None:
+        """The victim's first attempt. It can connect after another task has reached the moment."""
+        self._controller.serve_until(
+            lambda: self._controller.attempt(self._cell.victim) is not None, PATIENCE
+        )
+        return self._controller.attempt(self._cell.victim)
 
-    def _release(self, held: Caller) -> list[str]:
-        """Let the others go on, once one that must die of it has died."""
+    def _release(self, paused: Attempt) -> list[str]:
+        """Lets the tasks continue, after the death of a victim that must die."""
         cell = self._cell
-        victim = self._desk.caller(cell.victim)
+        victim = self._controller.attempt(cell.victim)
         must_die = victim is not None and cell.fault != "SIGTERM"
-        if must_die and not self._desk.serve_until(
+        if must_die and not self._controller.serve_until(
             lambda: victim is None or _is_dead(victim), PATIENCE
         ):
             return [f"{cell.victim} did not die of it"]
-        if held is not victim or cell.fault == "SIGTERM":
-            held.answer("go")
+        if paused is not victim or cell.fault == "SIGTERM":
+            paused.answer("go")
         return []
 
-    def _stop_for_a_while(self, pid: int, held: Caller) -> list[str]:
+    def _stop_for_a_while(self, pid: int, paused: Attempt) -> list[str]:
         process = psutil.Process(pid)
         process.suspend()
         stopped = lambda: process.status() == psutil.STATUS_STOPPED  # noqa: E731
-        wrong = [] if self._desk.serve_until(stopped, PATIENCE) else ["it was not stopped"]
-        held.answer("go")
-        self._desk.serve_until(lambda: False, STOPPED_SECONDS)
+        violations = (
+            [] if self._controller.serve_until(stopped, PATIENCE) else ["it was not stopped"]
+        )
+        paused.answer("go")
+        self._controller.serve_until(lambda: False, STOPPED_SECONDS)
         with contextlib.suppress(psutil.NoSuchProcess):  # the job's success ended it
             process.resume()
-        return wrong
+        return violations
 
     def _pid(self) -> int | None:
-        """The victim's process id; None where it is not there. Never 0, which is a whole group."""
+        """The victim's process id, or None if it has none. Never 0, which means a whole group."""
         if self._cell.victim in TASKS:
             victim = self._victim()
             return None if victim is None else victim.pid
@@ -248,12 +252,12 @@ class Trial:
         agent = job["hosts"][0]["agent_pid"] if job["hosts"] else None
         return agent if self._cell.victim == "agent" else job["supervisor_pid"]
 
-    # What came of it -----------------------------------------------------------------------
+    # The result ----------------------------------------------------------------------------
 
-    def _judge(self, wrong: list[str], began: float) -> Result:
+    def _result(self, violations: list[str], began: float) -> Result:
         survivors = self._survivors()
         job = self._status()
-        told = [json.loads(line) for line in self._ask("events", "--json").splitlines()]
+        told = [json.loads(line) for line in self._query("events", "--json").splitlines()]
         verdicts = [
             (event["verdict"]["task"], event["verdict"]["kind"])
             for event in told
@@ -269,62 +273,62 @@ class Trial:
             restarts=job["restarts"],
             lost=lost,
             survivors=len(survivors),
-            wrong=wrong,
+            violations=violations,
         )
-        wrong += self._broken(result, self._to_be_named(job))
+        violations += self._violations(result, self._to_be_named(job))
         return result
 
     def _to_be_named(self, job: dict[str, Any]) -> str | None:
-        """The victim; where it is the agent, the one task that was lost with it, if it is one."""
+        """The task that the verdict must name: the victim, or the only task lost with the agent."""
         if self._cell.victim in TASKS:
             return self._cell.victim
         lost = [task["task"] for task in job["task_states"] if task["state"] == "failed"]
         return lost[0] if self._cell.victim == "agent" and len(lost) == 1 else None
 
-    def _broken(self, found: Result, victim: str | None) -> list[str]:
-        wanted = promise(self._cell)
-        wrong = []
+    def _violations(self, found: Result, victim: str | None) -> list[str]:
+        wanted = expected(self._cell)
+        violations = []
         if found.state not in wanted.results or found.code not in wanted.codes:
-            wrong.append(f"wanted {wanted}, exit code {wanted.codes[0]}")
+            violations.append(f"wanted {wanted}, exit code {wanted.codes[0]}")
         elif found.restarts not in wanted.restarts:
-            wrong.append(f"wanted {wanted}")
+            violations.append(f"wanted {wanted}")
         said: Sequence[tuple[str | None, str | None]] = found.verdicts or [(victim, None)]
         if any(each not in [(victim, kind) for kind in wanted.kinds] for each in said):
-            wrong.append(f"wanted {wanted}, of {victim}")
+            violations.append(f"wanted {wanted}, of {victim}")
         if found.survivors:
-            wrong.append("processes were left")
+            violations.append("processes were left")
         if found.state == "succeeded":
-            wrong += self._unfinished(found)
-        return wrong
+            violations += self._unfinished(found)
+        return violations
 
     def _unfinished(self, found: Result) -> list[str]:
-        """Whether training came to its end, and how much of it was done twice."""
-        trainers = [each for each in self._desk.callers if each.task == self._cell.trainer]
-        wrong = []
+        """Violations if the training is incomplete, or if it repeated too many steps."""
+        trainers = [each for each in self._controller.attempts if each.task == self._cell.trainer]
+        violations = []
         last = max([each.resumed for each in trainers] + [s for t in trainers for s in t.steps])
         if last != STEPS:
-            wrong.append(f"{self._cell.trainer} came to step {last} of {STEPS}")
+            violations.append(f"{self._cell.trainer} came to step {last} of {STEPS}")
         if found.lost is not None and found.lost > SAVE_EVERY:
-            wrong.append(f"{found.lost} steps were lost, of {SAVE_EVERY} between checkpoints")
-        return wrong
+            violations.append(f"{found.lost} steps were lost, of {SAVE_EVERY} between checkpoints")
+        return violations
 
     def _lost(self) -> int | None:
-        """None where the trainer was not started again."""
-        first, second = (self._desk.caller(self._cell.trainer, number) for number in (0, 1))
+        """Steps that the restarted trainer repeated; None if it was not restarted."""
+        first, second = (self._controller.attempt(self._cell.trainer, number) for number in (0, 1))
         if first is None or second is None:
             return None
         return max(first.steps, default=0) - second.resumed
 
     def _survivors(self) -> list[psutil.Process]:
-        """Processes with this cell's home in their environment, or that asked its desk."""
+        """Processes with this cell's home in their environment, or connected to its controller."""
         deadline = time.monotonic() + GONE_WITHIN
         while (left := self._living()) and time.monotonic() < deadline:
-            self._desk.serve_until(lambda: False, 0.05)
+            self._controller.serve_until(lambda: False, 0.05)
         return left
 
     def _living(self) -> list[psutil.Process]:
         mark = f"DISTRUN_HOME={self._home}".encode()
-        pids = {caller.pid for caller in self._desk.callers if not caller.has_ended}
+        pids = {attempt.pid for attempt in self._controller.attempts if not attempt.has_ended}
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(OSError, psutil.Error):
@@ -338,11 +342,11 @@ class Trial:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         self._launch.wait(10)
-        self._desk.close()
+        self._controller.close()
         if self._cgroup is not None:
             with contextlib.suppress(OSError):
                 self._cgroup.rmdir()
 
 
-def tried(cell: Cell) -> Result:
-    return Trial(cell).run()
+def run_cell(cell: Cell) -> Result:
+    return CellRun(cell).run()

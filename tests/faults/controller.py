@@ -1,4 +1,4 @@
-"""The desk that a cell's tasks tell where they are, and that says when to fail."""
+"""The controller of a cell: its tasks report each moment, and it tells them when to fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Caller:
+class Attempt:
     """One attempt of a task."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -39,12 +39,12 @@ class Caller:
             self.connection.sendall(word.encode() + b"\n")
 
 
-class Desk:
-    """Keeps all callers going until `hold` says of one at a moment that it is to wait."""
+class Controller:
+    """Lets all attempts continue, except those that `pauses` selects at a moment."""
 
-    def __init__(self, path: Path, hold: Callable[[Caller, str], bool]) -> None:
-        self.callers: list[Caller] = []
-        self._hold = hold
+    def __init__(self, path: Path, pauses: Callable[[Attempt, str], bool]) -> None:
+        self.attempts: list[Attempt] = []
+        self._pauses = pauses
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -52,43 +52,47 @@ class Desk:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def serve_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Whether it came true in time. Asked whenever a caller has spoken, and now and then."""
+        """Serves until `done` is true; returns whether that was in time. Polls it every 20 ms."""
         deadline = time.monotonic() + seconds
         while not done():
             if time.monotonic() > deadline:
                 return False
             for key, _ in self._selector.select(0.02):
                 if key.fileobj is self._listener:
-                    self._admit()
+                    self._accept()
                 else:
-                    self._hear(key.data)
+                    self._receive(key.data)
         return True
 
-    def caller(self, task: str, attempt: int = 0) -> Caller | None:
-        found = (each for each in self.callers if (each.task, each.attempt) == (task, attempt))
+    def attempt(self, task: str, attempt: int = 0) -> Attempt | None:
+        found = (each for each in self.attempts if (each.task, each.attempt) == (task, attempt))
         return next(found, None)
 
-    def _admit(self) -> None:
-        caller = Caller(self._listener.accept()[0])
-        self.callers.append(caller)
-        self._selector.register(caller.connection, selectors.EVENT_READ, caller)
+    def _accept(self) -> None:
+        attempt = Attempt(self._listener.accept()[0])
+        self.attempts.append(attempt)
+        self._selector.register(attempt.connection, selectors.EVENT_READ, attempt)
 
-    def _hear(self, caller: Caller) -> None:
-        for said in caller.receive():
+    def _receive(self, attempt: Attempt) -> None:
+        for said in attempt.receive():
             if "task" in said:
-                caller.task, caller.attempt, caller.pid = said["task"], said["attempt"], said["pid"]
+                attempt.task, attempt.attempt, attempt.pid = (
+                    said["task"],
+                    said["attempt"],
+                    said["pid"],
+                )
             elif "step" in said:
-                caller.steps.append(said["step"])
+                attempt.steps.append(said["step"])
             elif "resumed" in said:
-                caller.resumed = said["resumed"]
-            elif not self._hold(caller, said["moment"]):
-                caller.answer("go")
-        if caller.has_ended:
-            self._selector.unregister(caller.connection)
-            caller.connection.close()
+                attempt.resumed = said["resumed"]
+            elif not self._pauses(attempt, said["moment"]):
+                attempt.answer("go")
+        if attempt.has_ended:
+            self._selector.unregister(attempt.connection)
+            attempt.connection.close()
 
     def close(self) -> None:
-        for caller in self.callers:
-            caller.connection.close()
+        for attempt in self.attempts:
+            attempt.connection.close()
         self._listener.close()
         self._selector.close()
