@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
-from distrun.agent.protocol import Cause, Code
-from distrun.lifecycle import PROMPT_GRACE
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.supervisor.hosts.host import Host, HostSettings
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ class HostPool:
         """
         del self._hosts[host.name]
         if host.reach.is_below_supervisor or not self._hosts:
-            processes.end_all(PROMPT_GRACE, _Spared(self._connection_pids(), self._reaches))
+            processes.end_all(KILL_GRACE, _Spared(self._connection_pids(), self._reaches))
 
     def _connection_pids(self) -> set[int]:
         return {host.pid for host in self._hosts.values() if host.pid is not None}
