@@ -72,6 +72,11 @@ class HostSpec:
     def is_local(self) -> bool:
         return self.local or self.name in ("localhost", "127.0.0.1", "::1")
 
+    @property
+    def reach(self) -> str:
+        """The module of :mod:`distrun.supervisor.hosts` that reaches it."""
+        return "local" if self.is_local else "ssh"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SshSpec:
