@@ -26,6 +26,8 @@ def cause_text(cause: Cause) -> str:
 
 def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
+    if cause.code is Code.PREFLIGHT_FAILED:  # each of its findings was shown with its advice
+        return None
     advice = _ADVICE.get(cause.code)
     own = advice(cause) if callable(advice) else advice
     if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
