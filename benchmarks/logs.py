@@ -1,6 +1,6 @@
-"""How fast tasks' output is prefixed and followed, beside cat and sed in the same run.
+"""Measures how fast distrun prefixes and follows output, next to cat and sed in the same run.
 
-Figures of machines and minutes differ; what counts is the ratio to cat and sed next to it.
+Machines differ, and so do minutes. Only the ratio to cat and sed in the same run counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def block(size: int = 1 << 16) -> bytes:
 
 
 def rate(size: int, run) -> float:
-    """MB/s, the median of some runs."""
+    """The median of several runs, in MB/s."""
     times = []
     for _ in range(REPEATS):
         begun = time.perf_counter()

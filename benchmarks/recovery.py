@@ -1,10 +1,10 @@
-"""How soon training goes on after a worker's death, beside a start by hand in the same run.
+"""Measures how soon training continues after a worker's death, next to a start by hand.
 
 python benchmarks/recovery.py [--data-dir FOLDER] [--repeats 3]
 
-Two workers train MNIST for three epochs. Worker 1 is killed with SIGKILL in the middle of the
-second; measured is the time until the next step is done, against the time that a start by hand
-takes to its first step, and the accuracy in the end, against that of an undisturbed run.
+Two workers train MNIST for three epochs. SIGKILL kills worker 1 in the middle of the second epoch.
+The benchmark compares the time from there to the end of the next step with the time that a start by
+hand needs to its first step, and the final accuracy with that of a run without the kill.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE = 300.0
 
 @dataclass(frozen=True)
 class Recovery:
-    """`seconds` from the kill to the next step's end."""
+    """`seconds`: from the kill to the end of the next step."""
 
     seconds: float
     accuracy: float
@@ -93,7 +93,7 @@ def recovered(folder: Path, args: list[str]) -> Recovery:
 
 
 def _pid_at(step: int, argv: list[str], environ: dict[str, str]) -> int:
-    """Worker 1's process id, once it has told of that step."""
+    """Worker 1's process id, after it has reported that step."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         done = subprocess.run(

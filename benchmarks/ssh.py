@@ -1,11 +1,11 @@
-"""How long `distrun launch` of `true` takes on many hosts, beside clush, pdsh and plain ssh.
+"""Measures `distrun launch` of `true` on many hosts, next to clush, pdsh and plain ssh.
 
     sudo python benchmarks/ssh.py --hosts 16 --rounds 9
 
-The hosts are those of tests/ssh: network namespaces of this machine, each with an sshd, as
-OpenSSH is by default. All share the machine's cores, so much of the time is the two ends' key
-exchanges, which every launcher pays. All run in turn, in rounds; what counts is the ratio within
-the same run.
+The hosts are those of tests/ssh: network namespaces of this machine, each with an sshd in its
+default configuration. All share the machine's cores, so much of the time goes to key exchanges,
+which every launcher needs. All contestants run in turn, in rounds. Only the ratio within one run
+counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Contestant:
     env: dict[str, str] = field(default_factory=dict)
 
     def seconds(self) -> float:
-        """How long one run takes; ends the benchmark where it fails."""
+        """Seconds of one run. Ends the benchmark if it fails."""
         began = time.perf_counter()
         done = subprocess.run(
             self.argv,
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def contestants(hosts: list[str], ssh_config: Path, folder: Path) -> list[Contestant]:
-    """All of them, with the same ssh, the same configuration and the same hosts."""
+    """All contestants, with the same ssh, configuration and hosts."""
     names = ",".join(hosts)
     spec = folder / "true.yaml"
     spec.write_text(
@@ -105,7 +105,7 @@ def contestants(hosts: list[str], ssh_config: Path, folder: Path) -> list[Contes
 
 
 def measure(all_of_them: list[Contestant], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each run by contestant; one round before those that count."""
+    """Seconds of each run by contestant, after one round that does not count."""
     found: dict[str, list[float]] = {each.name: [] for each in all_of_them}
     for number in range(rounds + 1):
         # Who comes first changes from round to round.

@@ -1,4 +1,4 @@
-"""Trains MNIST with every strategy, beside the tutorials' own way, and writes docs/results.md.
+"""Trains MNIST with every strategy, next to the tutorials' form, and writes docs/results.md.
 
     make results DATA_DIR=/folder/of/mnist.npz
 
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def measure(data: Path, rounds: int) -> dict[str, Any]:
-    """All runs, in rounds; what came of each."""
+    """Runs all trainings in rounds; returns the output of each."""
     began = time.time()
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for number in range(rounds):
@@ -112,7 +112,7 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _steps(rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of a step, on the clock and of the CPU of one of two workers."""
+    """Milliseconds of a step: wall time, and CPU time of one of two workers."""
     found: dict[str, list[tuple[float, float]]] = {}
     for _ in range(rounds):
         for variant in STEP_VARIANTS:
@@ -160,7 +160,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument(
-        "--redraw", action="store_true", help="measure nothing: write anew what was measured last"
+        "--redraw", action="store_true", help="measure nothing: write the last figures again"
     )
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Who trains what: each strategy by distrun's job, and as the tutorials write it, by hand."""
+"""The contestants: each strategy with distrun's job, and in the tutorials' form by hand."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def template_env(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Strategy:
-    """One strategy of tf.distribute as both sides run it."""
+    """One strategy of tf.distribute, for both sides."""
 
     name: str
     cluster: dict[str, int] = field(default_factory=lambda: {"worker": 1})
     args: tuple[str, ...] = ()
-    """Of distrun's job."""
+    """Arguments of distrun's job."""
 
     @property
     def is_one_process(self) -> bool:
@@ -44,7 +44,7 @@ class Strategy:
         }
 
     def job(self, data: Path, folder: Path, *more: str) -> Run:
-        """Distrun's job by `distrun launch`."""
+        """Distrun's job, started with `distrun launch`."""
         shape = ("--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS))
         where = ("--data-dir", str(data.parent), "--checkpoint-dir", str(folder / "checkpoints"))
         spec = self.spec("mnist", *shape, *self.args)
@@ -59,7 +59,7 @@ class Strategy:
         return runs.by_hand(self.name, runs.cluster(argv, **self.cluster))
 
     def tutorial_with_distrun(self, data: Path, folder: Path) -> Run:
-        """The same script, by `distrun launch`."""
+        """The same script, started with `distrun launch`."""
         spec = self.spec(str(TUTORIAL), *self._tutorial_args(data, folder))
         return runs.with_distrun(self.name, spec, folder)
 

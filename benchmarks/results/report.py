@@ -1,4 +1,4 @@
-"""docs/results.md, from the figures that were measured."""
+"""Writes docs/results.md from the measured figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRIED = {
     "xla-optimizer+malloc+float16": "the job's with `--reduce-as float16`",
     "xla-optimizer+malloc+float16+loop": "and with `--loop epoch`",
 }
-"""In the order of the page, in which a row may speak of those above it."""
+"""In the order of the page: a row can refer to the rows above it."""
 
 
 def write(figures: dict[str, Any]) -> str:

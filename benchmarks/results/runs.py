@@ -1,4 +1,4 @@
-"""One training, started by hand or with distrun, and what it printed when."""
+"""Runs one training, by hand or with distrun, and records its lines with their times."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TIMEOUT = 900.0
-"""Seconds that a training may take."""
+"""Time limit of a training, in seconds."""
 FIRST_STEP = re.compile(r"first (?:step|\d+ steps) after [\d.]+ s")
 _EPOCH = re.compile(r"(?:(?P<task>\S+) +\| )?epoch \d+/\d+  (?P<figures>.*)")
 _FIGURE = re.compile(r"(\S+) ([-\d.]+|nan)")
 
 
 class FailedRunError(Exception):
-    """A training did not end as it should."""
+    """A training failed."""
 
 
 @dataclass
 class Run:
-    """What one training printed; times in seconds from its start."""
+    """The output of one training; times in seconds since its start."""
 
     name: str
     total: float = 0.0
     first_step: float | None = None
     epochs: list[dict[str, float]] = field(default_factory=list)
-    """Each epoch's figures, of the task that tells them first."""
+    """The figures of each epoch, from the first task that prints them."""
     lines: list[str] = field(default_factory=list)
 
     def take(self, at: float, line: str) -> None:
-        """Takes in a line that was printed at that time."""
+        """Records a line and the time at which it was printed."""
         self.lines.append(line)
         if self.first_step is None and FIRST_STEP.search(line):
             self.first_step = at
@@ -51,12 +51,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a training that is started by hand."""
+    """One process of a training by hand."""
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
     is_server: bool = False
-    """Whether it never ends by itself: it is killed when the others have ended."""
+    """Whether it never ends by itself. Then it is killed when the others have ended."""
 
 
 def by_hand(name: str, processes: list[Process]) -> Run:

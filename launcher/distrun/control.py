@@ -143,7 +143,7 @@ def end_leftovers(job_id: str) -> int:
     """
     wanted = os.fsencode(job_id)
     found = [process for process in _all_processes() if _is_task_of(process.pid, wanted)]
-    processes.end_these(found, grace=1.0)
+    processes.end_these(found, protocol.KILL_GRACE)
     return len(found)
 
 

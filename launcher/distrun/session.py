@@ -157,7 +157,7 @@ class Session:
 
     def _on_supervisor_exit(self) -> None:
         status = self._process.wait()
-        processes.end_all(lifecycle.PROMPT_GRACE)
+        processes.end_all(protocol.KILL_GRACE)
         recorded = self.folder.state()
         if status == 0 and recorded.phase.is_final:
             self.state = recorded

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrun import events
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
-    PROMPT_GRACE,
     SIGTERM,
     Action,
     Announce,
@@ -194,7 +193,7 @@ def running(
     return job
 
 
-def told(*names: str, signal: int = SIGTERM, grace: float = PROMPT_GRACE) -> list[Action]:
+def told(*names: str, signal: int = SIGTERM, grace: float = KILL_GRACE) -> list[Action]:
     return [StopTask(name, signal, grace) for name in names]
 
 

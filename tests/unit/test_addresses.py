@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from distrun.agent.main import connection_addresses
 from distrun.agent.protocol import PROTOCOL, Hello
-from distrun.agent.remote import ends_of_connection
 from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts.addresses import login_address, own_address
 from distrun.supervisor.hosts.local import LocalReach
@@ -89,4 +89,4 @@ def test_a_job_on_one_host_stays_there() -> None:
     ],
 )
 def test_only_addresses_are_taken_from_sshd(said: str, ends: Any) -> None:
-    assert ends_of_connection(said) == ends
+    assert connection_addresses(said) == ends

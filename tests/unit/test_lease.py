@@ -24,15 +24,15 @@ def test_a_link_that_is_back_for_a_moment_renews_the_lease() -> None:
     for _ in range(5):
         # Cut in silence: beats go on into the dead link, until another knocks.
         down_until = clock.at + 4
-        while clock.at + max(0.0, lease.until_beat) < down_until:
-            clock.at += max(0.0, lease.until_beat)
-            lease.beat()
+        while clock.at + max(0.0, lease.until_heartbeat) < down_until:
+            clock.at += max(0.0, lease.until_heartbeat)
+            lease.heartbeat()
         clock.at = down_until
-        lease.forget_sent()
-        assert lease.until_beat <= 0, "the new link is cut again before a beat would be due"
-        sent_at, beat = clock.at, lease.beat()
+        lease.on_link_lost()
+        assert lease.until_heartbeat <= 0, "the new link is cut again before a beat would be due"
+        sent_at, beat = clock.at, lease.heartbeat()
         clock.at += heartbeat_interval(LEASE) / 10
-        lease.echoed(beat.number)
+        lease.acknowledge(beat.number)
         assert lease.remaining is not None
         assert lease.remaining > LEASE / 2
         # The supervisor counts the whole lease from when it got that beat, so later.
@@ -43,20 +43,22 @@ def test_beats_of_a_link_that_is_no_more_renew_nothing() -> None:
     clock = Clock()
     lease = Lease(LEASE, 1.0, clock)
     clock.at += 5
-    beat = lease.beat()
-    lease.forget_sent()
+    beat = lease.heartbeat()
+    lease.on_link_lost()
     before = lease.remaining
-    lease.echoed(beat.number)
+    lease.acknowledge(beat.number)
     assert lease.remaining == before
 
 
 def test_beats_come_several_times_a_lease_and_only_when_due() -> None:
     clock = Clock()
     lease = Lease(LEASE, 1.0, clock)
-    assert lease.until_beat == heartbeat_interval(LEASE)
+    assert lease.until_heartbeat == heartbeat_interval(LEASE)
     clock.at += 1
-    lease.beat()
-    assert lease.until_beat == heartbeat_interval(LEASE)
-    lease.forget_sent()
-    lease.beat()
-    assert lease.until_beat == heartbeat_interval(LEASE), "one at once, not one after the other"
+    lease.heartbeat()
+    assert lease.until_heartbeat == heartbeat_interval(LEASE)
+    lease.on_link_lost()
+    lease.heartbeat()
+    assert lease.until_heartbeat == heartbeat_interval(LEASE), (
+        "one at once, not one after the other"
+    )

@@ -10,10 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrun import events
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.errors import HostError, StartTimeoutError
 from distrun.lifecycle import (
-    PROMPT_GRACE,
     SIGKILL,
     SIGTERM,
     Action,
@@ -88,7 +87,7 @@ def test_a_failure_that_only_follows_after_others_have_succeeded_still_counts() 
     job.gone("worker:0")
     job.exited("worker:1", 5)
     assert job.verdict == ("failed", 5, "task")
-    assert StopTask("worker:0", SIGTERM, PROMPT_GRACE) not in job.actions, "it has ended"
+    assert StopTask("worker:0", SIGTERM, KILL_GRACE) not in job.actions, "it has ended"
 
 
 # parameter_server ---------------------------------------------------------------------------

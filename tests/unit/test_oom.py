@@ -84,14 +84,14 @@ def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel: Ke
     watch = kernel.watch(lambda: now[0])
     os.write(log, RECORD % 77)
     counter.write_text("oom 1\noom_kill 5\n")
-    watch.look()
+    watch.update()
     now[0] = 1.0
     assert "pid=77," in watch.evidence(70, of_child=True)
     os.write(log, RECORD % 78)
     counter.write_text("oom 2\noom_kill 6\n")
-    watch.look()
+    watch.update()
     now[0] = 4.0
-    watch.look()
+    watch.update()
     assert watch.evidence(79, of_child=False) == "", "somebody's kill -9"
     assert watch.evidence(70, of_child=True) == ""
     counter.write_text("oom 3\noom_kill 7\n")

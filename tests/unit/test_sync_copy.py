@@ -28,15 +28,35 @@ DEADLINE = 20.0
 
 
 class Wires:
-    """A channel's sending half, to the other end's ear."""
+    """The supervisor's channel, to the agent's receiver."""
 
     broken = pending = False
 
-    def __init__(self, hear: Callable[[Message], None]) -> None:
-        self._hear = hear
+    def __init__(self, receive: Callable[[Message], None]) -> None:
+        self._receive = receive
 
     def send(self, message: Message, _seq: int = 0) -> None:
-        self._hear(message)
+        self._receive(message)
+
+
+class AgentLink:
+    """The agent's link, as the receiver of files uses it."""
+
+    is_up = True
+
+    def __init__(self, host: Host, *, has_supervisor: bool) -> None:
+        self._host = host
+        self._has_supervisor = has_supervisor
+
+    def send(self, message: Message) -> None:
+        if self._has_supervisor:
+            self._host.receive(message)
+
+    def report(self, message: Message) -> None:
+        self._host.reports.append(message)
+
+    def send_heartbeat_if_due(self) -> None:
+        self._host.beats += 1
 
 
 class Host:
@@ -55,18 +75,17 @@ class Host:
         self._jobs += 1
         self.folder = self.state / "agents" / f"job-{self._jobs}"
         self.folder.mkdir(parents=True)
-        self.copy = Path(agent_dir.copy_of(str(self.folder)))
+        self.dir = agent_dir.AgentDir(str(self.folder))
+        self.copy = Path(self.dir.files_path)
         self.reports.clear()
-        self.taker = self.new_taker()
+        self.receiver = self.new_receiver()
         self.sender = FileSender(manifest)
         for part in list_parts(manifest):
-            self.taker.obey(part, self._to_supervisor())
+            self.receiver.execute(part)
 
-    def new_taker(self) -> FileReceiver:
-        return FileReceiver(str(self.folder), self.reports.append, self._beat)
-
-    def _beat(self) -> None:
-        self.beats += 1
+    def new_receiver(self, *, has_supervisor: bool = True) -> FileReceiver:
+        link: Any = AgentLink(self, has_supervisor=has_supervisor)
+        return FileReceiver(self.dir, link)
 
     def go_on(self, *, at_most: int = 1 << 60, losing: bool = False) -> None:
         """Until it is over, or until so many bytes have come; `losing`, what is sent is lost."""
@@ -74,7 +93,7 @@ class Host:
         until = self.came + at_most
         while not self.is_over and self.came < until:
             assert time.monotonic() < deadline, "the copy is never whole"
-            self.taker.work(self._to_supervisor())
+            self.receiver.work()
             self.sender.send(Wires(self._nobody if losing else self._to_agent))  # type: ignore[arg-type]
             if losing or self.sender.failure:
                 return
@@ -84,7 +103,7 @@ class Host:
 
     def cut(self) -> None:
         self.sender.pause()
-        self.taker.pause()
+        self.receiver.pause()
         self._on_their_way.clear()
 
     @property
@@ -97,20 +116,18 @@ class Host:
         found = [each for each in self.reports if isinstance(each, file_messages.FilesRefused)]
         return cause_text(found[0].cause) if found else ""
 
-    def _to_supervisor(self) -> Any:
-        def hear(message: Message) -> None:
-            if isinstance(message, file_messages.FilesRequested):
-                self.sender.resume(message)
-            else:
-                assert isinstance(message, file_messages.FileDataReceived)
-                self._on_their_way.append(message)
-
-        return Wires(hear)
+    def receive(self, message: Message) -> None:
+        """What the agent sends, but for its reports."""
+        if isinstance(message, file_messages.FilesRequested):
+            self.sender.resume(message)
+        else:
+            assert isinstance(message, file_messages.FileDataReceived)
+            self._on_their_way.append(message)
 
     def _to_agent(self, message: file_messages.FileList | file_messages.FileData) -> None:
         if isinstance(message, file_messages.FileData):
             self.came += len(message.data)
-        self.taker.obey(message, self._to_supervisor())
+        self.receiver.execute(message)
 
     def _nobody(self, message: Message) -> None:
         pass
@@ -168,14 +185,14 @@ def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, j
     assert tree(host.copy) == tree(job)
     once = len({file.digest for file in manifest.files})
     assert host.sender.files == once - 1  # the same contents come once, nothing not at all
-    host.taker.leave()
-    agent_dir.leave(str(host.folder))
+    host.receiver.close()
+    host.dir.remove()
 
     host.expect(manifest)
     host.go_on()
     assert tree(host.copy) == tree(job)
     assert (host.sender.files, host.sender.size) == (0, 0)
-    host.taker.leave()
+    host.receiver.close()
 
     (job / "train.py").write_text("import pkg.deep")
     host.expect(manifest_of(job))
@@ -214,21 +231,21 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
     assert (host.sender.received, host.sender.size) == (manifest.size, manifest.size)
     assert host.beats >= 600
     host.beats = 0
-    host.taker.leave()
+    host.receiver.close()
     assert host.beats >= 600 + 600  # of the copy, and of the store
     for path in (tmp_path / "job").iterdir():
         path.write_text("x" + path.name)
     host.expect(manifest_of(tmp_path / "job"))
     host.go_on(at_most=manifest.size)
     host.beats = 0
-    host.taker.leave()
+    host.receiver.close()
     assert host.beats >= 300 + 900
 
 
 def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None:
     host.expect(manifest_of(job))
     host.go_on()
-    host.taker.leave()
+    host.receiver.close()
     stored = [path for path in (host.state / "files").rglob("*") if path.is_file()]
     largest = max(stored, key=lambda path: path.stat().st_size)
     largest.write_bytes(b"0" * largest.stat().st_size)
@@ -260,7 +277,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
     said = host.refused or cause_text(not_none(host.sender.failure))
     assert told in said
     assert "big" in said
-    host.taker.leave()
+    host.receiver.close()
     assert list(host.folder.iterdir()) == []
     # What grows behind the part that was listed, a log for one, is no harm.
     (job / "big").write_bytes(b"2" * 3_000_000)
@@ -282,10 +299,10 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
         file_messages.FileList([], [], ["x/../../y"], last=True),
     ],
 )
-def test_nothing_is_written_outside_of_the_copy(host: Host, part: Message) -> None:
+def test_nothing_is_written_outside_of_the_copy(host: Host, part: file_messages.FileList) -> None:
     host.expect(Manifest(base="/", files=()))
-    host.taker = host.new_taker()
-    host.taker.obey(part, Wires(lambda _: None))  # type: ignore[arg-type]
+    host.receiver = host.new_receiver(has_supervisor=False)
+    host.receiver.execute(part)
     host.go_on()
     assert host.refused
     assert list(host.folder.iterdir()) == []
@@ -299,8 +316,8 @@ def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Pa
     (host.copy / "models").mkdir()
     (host.copy / "models" / "weights").write_text("learnt")
     (host.copy / "train.py").write_text("changed by a task")
-    assert host.taker.leave()
-    agent_dir.leave(str(host.folder))
+    assert host.receiver.close()
+    host.dir.remove()
     assert not host.folder.exists()
     said = host.reports[-1]
     assert isinstance(said, file_messages.FilesPreserved)
@@ -318,7 +335,7 @@ def test_the_store_keeps_what_was_used_last_and_no_more_than_so_much(
         (job / "train.py").write_text(f"{number}" * 20)
         host.expect(manifest_of(job))
         host.go_on()
-        host.taker.leave()
+        host.receiver.close()
         for path in (host.state / "files").rglob("*"):
             if path.is_file() and path.read_bytes() == (job / "train.py").read_bytes():
                 os.utime(path, (time.time() - 1000 + number, time.time() - 1000 + number))
@@ -330,7 +347,7 @@ def test_the_store_keeps_what_was_used_last_and_no_more_than_so_much(
     os.utime(host.state / "files" / ".part-old", (1, 1))
     host.expect(manifest_of(job))
     host.go_on()
-    host.taker.leave()
+    host.receiver.close()
     assert not list((host.state / "files").glob(".part-*"))
 
 
@@ -339,20 +356,19 @@ def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path) ->
     for name in ("running", "forgotten", "ending"):
         (agents / name / "files").mkdir(parents=True)
         os.utime(agents / name, (1, 1))
-    agent_dir.stay(str(agents / "running"))
-    agent_dir.leave(str(agents / "ending"))
+    agent_dir.AgentDir(str(agents / "running")).touch()
+    agent_dir.AgentDir(str(agents / "ending")).remove()
     assert [path.name for path in agents.iterdir()] == ["running"]
 
 
 def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host) -> None:
     name, before = "n" * 300, set(os.listdir("/proc/self/fd"))
     host.expect(Manifest(base="/", files=()))
-    host.taker = host.new_taker()
+    host.receiver = host.new_receiver(has_supervisor=False)
     listed = [f"pkg/{name}", 0o644, 3, "0" * 64]
-    wires: Any = Wires(lambda _: None)
-    host.taker.obey(file_messages.FileList([listed], [], [], last=True), wires)
-    host.taker.work(wires)
-    host.taker.obey(file_messages.FileData(0, 0, b"abc"), wires)
+    host.receiver.execute(file_messages.FileList([listed], [], [], last=True))
+    host.receiver.work()
+    host.receiver.execute(file_messages.FileData(0, 0, b"abc"))
     assert host.refused == f"{host.copy}/pkg/{name}: File name too long"
     assert not [path for path in host.state.rglob("*") if path.is_file()]
     # What other tests have let go of may be closed only now.

@@ -26,14 +26,12 @@ VALUES[bytes] = st.binary(max_size=40)
 VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
 VALUES[Any] = JSON
-CAUSES = st.builds(
-    protocol.Cause, code=st.sampled_from(protocol.Code), path=TEXT, port=VALUES[int], text=TEXT
+CODES = st.sampled_from(protocol.Code)
+CAUSES = st.tuples(CODES, TEXT, VALUES[int]).map(
+    lambda values: protocol.Cause(values[0], path=values[1], port=values[2])
 )
-VALUES[protocol.Cause] = st.builds(
-    protocol.Cause,
-    code=st.sampled_from(protocol.Code),
-    status=st.none() | VALUES[int],
-    within=st.lists(CAUSES, max_size=2).map(tuple),
+VALUES[protocol.Cause] = st.tuples(CODES, st.none() | VALUES[int], st.lists(CAUSES)).map(
+    lambda values: protocol.Cause(values[0], status=values[1], within=tuple(values[2]))
 )
 
 

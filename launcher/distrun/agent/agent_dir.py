@@ -1,102 +1,121 @@
-"""The agent's private folder on a host that is not the launching one."""
+"""The agent's private folder on a host whose files the launching side does not see."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from typing import List, Optional
+from typing import Callable, List, Optional
 
 from distrun.agent.protocol import Cause, Code
 
 _AGENTS = "agents"
 _LONGEST_NAME = 48
 _OLD_SECONDS = 7 * 86400.0
+_TOUCH_SECONDS = 86400.0
 _TRIAL = b"\0" * 4096
 
 
 class NoRoomError(Exception):
-    """There is no place to write on this host; the cause says what was tried and why not."""
+    """No folder can be created on this host; the cause says what was tried and why that failed."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause)
         self.cause = cause
 
 
-def settle(job_id: str, host: str) -> str:
-    """Make a folder for one job's agent: new, mode 0700, on a disk with room.
+class AgentDir:
+    """A private folder, as :func:`create` returns it.
 
-    In the user's state folder, or in a temporary one where that cannot be written. Its name
-    tells host and job, for a home folder may be shared by many hosts.
+    Args:
+        path: an absolute path.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self.files_path = os.path.join(path, "files")
+        """Where the program's files are, once all have arrived."""
+        self.touch_due = clock() + _TOUCH_SECONDS
+        """When :meth:`on_time` has something to do."""
+        self._parent = os.path.dirname(path)
+        self._is_lasting = os.path.basename(self._parent) == _AGENTS
+
+    @property
+    def cache_path(self) -> Optional[str]:
+        """Where to cache files for later jobs; None in a temporary folder."""
+        return self._sibling("files")
+
+    def on_time(self, now: float) -> None:
+        """Show that the folder is in use: others remove those that are old."""
+        if self.touch_due <= now:
+            self.touch_due += _TOUCH_SECONDS
+            self.touch()
+
+    def touch(self) -> None:
+        with contextlib.suppress(OSError):
+            os.utime(self.path)
+
+    def preserve(self, path: str) -> str:
+        """Move the user's files out of this folder, which is about to be removed.
+
+        Returns the new path. Raises OSError where they cannot be moved.
+        """
+        name = os.path.basename(self.path)
+        preserved = self._sibling("left")
+        if preserved is None:
+            preserved, name = self._parent, name + "-left"
+        os.makedirs(preserved, mode=0o700, exist_ok=True)
+        target = os.path.join(preserved, name)
+        os.rename(path, target)
+        return target
+
+    def remove(self) -> None:
+        """Remove the folder, and old ones that other agents have left beside it."""
+        _remove(self.path)
+        if not self._is_lasting:
+            return
+        try:
+            for name in os.listdir(self._parent):
+                path = os.path.join(self._parent, name)
+                if os.lstat(path).st_mtime < time.time() - _OLD_SECONDS:
+                    _remove(path)
+            os.rmdir(self._parent)
+        except OSError:
+            return  # other agents use it, or one of them is removing it
+
+    def _sibling(self, name: str) -> Optional[str]:
+        if not self._is_lasting:
+            return None
+        return os.path.join(os.path.dirname(self._parent), name)
+
+
+def create(job_id: str, host: str, clock: Callable[[], float] = time.monotonic) -> AgentDir:
+    """Create the folder of one job's agent: new, mode 0700, on a disk with room.
+
+    It is in the user's state folder, or in a temporary one if that cannot be written. Its name
+    contains host and job, because many hosts may share a home folder.
 
     Raises:
-        NoRoomError: nowhere.
+        NoRoomError: no place can be written.
     """
     prefix = "{}-{}-".format(_plain(job_id), _plain(host))
     problems: List[Cause] = []
     for place in _places():
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
-            folder = os.path.join(place, prefix + os.urandom(6).hex())
-            os.mkdir(folder, 0o700)
+            path = os.path.join(place, prefix + os.urandom(6).hex())
+            os.mkdir(path, 0o700)
         except OSError as error:
             problems.append(Cause(Code.PATH_NOT_WRITABLE, path=place, errno=error.errno or 0))
             continue
         try:
-            _try_writing(folder)
+            _try_writing(path)
         except OSError as error:
-            _remove(folder)
+            _remove(path)
             problems.append(Cause(Code.PATH_NOT_WRITABLE, path=place, errno=error.errno or 0))
             continue
-        return folder
+        return AgentDir(path, clock)
     raise NoRoomError(Cause(Code.AGENT_DIR_NOT_CREATED, within=tuple(problems)))
-
-
-def leave(folder: str) -> None:
-    """Remove the folder, and what others have left there long ago."""
-    _remove(folder)
-    place = os.path.dirname(folder)
-    if not _lasts(place):
-        return
-    try:
-        for name in os.listdir(place):
-            path = os.path.join(place, name)
-            if os.lstat(path).st_mtime < time.time() - _OLD_SECONDS:
-                _remove(path)
-        os.rmdir(place)
-    except OSError:
-        return  # others are there, or it is being removed by one of them
-
-
-def stay(folder: str) -> None:
-    """Say that the folder is in use: one that nobody has touched for long is removed."""
-    with contextlib.suppress(OSError):
-        os.utime(folder)
-
-
-def copy_of(folder: str) -> str:
-    """Where a copy of the program's files is in an agent's folder, once it is whole."""
-    return os.path.join(folder, "files")
-
-
-def store_of(folder: str) -> Optional[str]:
-    """Where what later jobs may use again is kept; None where nothing lasts."""
-    place = os.path.dirname(folder)
-    return os.path.join(os.path.dirname(place), "files") if _lasts(place) else None
-
-
-def keep(folder: str, path: str) -> str:
-    """Move what is the user's out of a folder that is going to be removed; returns where to."""
-    place, name = os.path.split(folder)
-    kept = os.path.join(os.path.dirname(place), "left") if _lasts(place) else place
-    os.makedirs(kept, mode=0o700, exist_ok=True)
-    target = os.path.join(kept, name if _lasts(place) else name + "-left")
-    os.rename(path, target)
-    return target
-
-
-def _lasts(place: str) -> bool:
-    return os.path.basename(place) == _AGENTS
 
 
 def _places() -> List[str]:
@@ -115,20 +134,20 @@ def _plain(name: str) -> str:
     ]
 
 
-def _remove(folder: str) -> None:
-    """It mostly holds files only, and an agent starts faster without shutil."""
+def _remove(path: str) -> None:
+    """Mostly it contains only files, and an agent starts faster without importing shutil."""
     try:
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
-        os.rmdir(folder)
+        for name in os.listdir(path):
+            os.unlink(os.path.join(path, name))
+        os.rmdir(path)
     except OSError:
         import shutil
 
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _try_writing(folder: str) -> None:
-    """A folder can often be made on a full disk; a file with something in it cannot."""
+    """On a full disk a folder can often be created, but not a file with contents."""
     path = os.path.join(folder, "trial")
     with open(path, "wb", buffering=0) as file:
         file.write(_TRIAL)

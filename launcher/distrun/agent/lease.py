@@ -1,9 +1,9 @@
-"""How long an agent may go on without its supervisor.
+"""How long an agent may continue without its supervisor.
 
-The agent sends a beat now and then, which the supervisor echoes. The lease is counted from when
-the last echoed beat was *sent*; the supervisor counts the same time from when it *got* that beat,
-which is later. So wherever the link hangs, and whatever the clocks of the two hosts say, the
-agent's tasks have ended before the supervisor takes them for lost.
+The agent sends heartbeats, and the supervisor acknowledges them. The lease is counted from when the
+last acknowledged heartbeat was *sent*; the supervisor counts the same time from when it *received*
+that heartbeat, which is later. So the agent's tasks have ended before the supervisor takes them
+for lost, wherever the link hangs, and whatever the clocks of the two hosts show.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Callable, Dict, Optional
 from distrun.agent.protocol import Heartbeat, heartbeat_interval
 
 _RESERVE = 0.5
+"""Seconds of a lease that are left for what takes longer than it should."""
 
 
 def clock() -> float:
-    """Seconds that go on while the machine sleeps: so does the lease."""
+    """Seconds that continue while the machine sleeps, as the lease must."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
-    """A lease of so many seconds, None for ever; it begins now.
+    """A lease that begins now.
 
     Args:
-        grace: seconds that are needed at its end to end the tasks.
+        seconds: its length; None: it never expires.
+        grace: seconds needed at its end to end the tasks.
     """
 
     def __init__(
@@ -33,43 +35,44 @@ class Lease:
     ) -> None:
         self._now = now
         self._interval = heartbeat_interval(seconds)
-        self._granted = now()
-        self._next_beat = self._granted + self._interval
+        self._renewed = now()
+        self._next_heartbeat = self._renewed + self._interval
         self._number = 0
         self._sent: Dict[int, float] = {}
         self._usable: Optional[float] = None
         self.grace = grace
-        """Seconds between SIGTERM and SIGKILL when it has run out."""
+        """Seconds between SIGTERM and SIGKILL when it has expired."""
         if seconds is not None:
             self.grace = min(grace, seconds / 4)
             self._usable = seconds - self.grace - min(_RESERVE, seconds / 4)
 
     @property
     def remaining(self) -> Optional[float]:
-        """Seconds until the tasks are to be ended; None: never."""
-        return None if self._usable is None else self._granted + self._usable - self._now()
+        """Seconds until the tasks must be ended; None: never."""
+        return None if self._usable is None else self._renewed + self._usable - self._now()
 
     @property
-    def until_beat(self) -> float:
-        """Seconds until :meth:`beat` is due."""
-        return self._next_beat - self._now()
+    def until_heartbeat(self) -> float:
+        """Seconds until :meth:`heartbeat` is due."""
+        return self._next_heartbeat - self._now()
 
-    def beat(self) -> Heartbeat:
-        """The next sign of life, to be sent at once."""
+    def heartbeat(self) -> Heartbeat:
+        """The next heartbeat, to be sent at once."""
         self._number += 1
         self._sent[self._number] = self._now()
-        self._next_beat = self._now() + self._interval
+        self._next_heartbeat = self._now() + self._interval
         return Heartbeat(self._number)
 
-    def echoed(self, number: int) -> None:
-        """The supervisor has got that beat, and with it all before."""
-        self._granted = max(self._granted, self._sent.get(number, self._granted))
+    def acknowledge(self, number: int) -> None:
+        """Renew the lease: the supervisor has received that heartbeat."""
+        self._renewed = max(self._renewed, self._sent.get(number, self._renewed))
         self._sent = {each: sent for each, sent in self._sent.items() if each > number}
 
-    def forget_sent(self) -> None:
-        """The link they were sent over is no more; the next one may not last until a beat is due.
+    def on_link_lost(self) -> None:
+        """Forget the heartbeats that were sent over the lost link, and send the next one at once.
 
-        In a silent cut, beats went into a dead link, and the time of the next moved along.
+        During a silent cut, heartbeats were sent into a dead link and moved the next one further
+        away. The next link may not last that long.
         """
         self._sent.clear()
-        self._next_beat = self._now()
+        self._next_heartbeat = self._now()

@@ -1,31 +1,75 @@
-"""Where the agent's process begins: descriptors out of the way, a guard, then the loop."""
+"""The entry points of the agent's process, one for each kind of link."""
 
 from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, NoReturn
+import socket
+from typing import Callable, NoReturn, Tuple
 
 from distrun.agent.agent import Agent
+from distrun.agent.link import Link
 from distrun.agent.linux import processes, syscalls
-from distrun.agent.protocol import Order
+from distrun.agent.protocol import KILL_GRACE, Order
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.tasks import program
-from distrun.agent.tasks.task import LEFTOVER_GRACE
 
 
 def main() -> NoReturn:
-    """Serve the supervisor on standard input and output; never returns.
+    """Serve a supervisor on standard input and output, a link that never comes back.
 
-    Two processes: a guard, whose only work begins when the agent below it dies, and the agent.
-    Each notices the other's death, whatever kills it.
+    Nothing else may print on it. Two processes remain: a guard, whose only work begins when the
+    agent below it dies, and the agent. Each notices the other's death, whatever kills it.
     """
-    reader, writer = take_link()
-    serve(lambda: Agent(Channel(reader, writer, Order)), reader, writer)
+    reader, writer = take_stdio()
+    _serve(lambda: Agent(Link(Channel(reader, writer, Order))), reader, writer)
 
 
-def serve(make: Callable[[], Agent], reader: int, writer: int) -> NoReturn:
-    """Part into the guard and the agent that `make` makes of the link; never returns."""
+def main_over_ssh(mark: bytes) -> NoReturn:
+    """Serve a supervisor over ssh: the link may be lost and come back, and be printed on.
+
+    This leaves sshd's session; a process that waits for the end stays there, because sshd closes
+    the connection when the command that it started ends.
+
+    Args:
+        mark: is written before all else, so that the supervisor can tell it from a login's output.
+    """
+    from distrun.agent.protocol.framing import ChecksummedSender
+    from distrun.agent.reattach import LivenessSocket, ReattachListener
+
+    guard = os.fork()
+    if guard:
+        _wait_for(guard)
+    os.setsid()
+    liveness = LivenessSocket()
+    reader, writer = take_stdio()
+    os.write(writer, mark)
+
+    def make() -> Agent:
+        listener = ReattachListener(liveness.token, ChecksummedSender)
+        link = Link(ChecksummedSender(reader, writer), listener)
+        return Agent(link, connection_addresses(os.environ.get("SSH_CONNECTION", "")))
+
+    _serve(make, reader, writer)
+
+
+def take_stdio() -> Tuple[int, int]:
+    """Move the link away from 0 and 1 before anything can print on it; nothing is inherited."""
+    reader, writer = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.set_inheritable(int(name), False)
+            except OSError:
+                continue  # the descriptor of the listing itself
+    return reader, writer
+
+
+def _serve(make: Callable[[], Agent], reader: int, writer: int) -> NoReturn:
+    """Fork into the guard and the agent that `make` returns; never returns."""
     syscalls.become_subreaper()
     guard = os.getpid()
     agent = os.fork()
@@ -40,33 +84,50 @@ def serve(make: Callable[[], Agent], reader: int, writer: int) -> NoReturn:
     os._exit(0)
 
 
-def take_link() -> "tuple[int, int]":
-    """Move the link away from 0 and 1 before anything can print on it; nothing is inherited."""
-    reader, writer = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            try:
-                os.set_inheritable(int(name), False)
-            except OSError:
-                continue  # the descriptor of the listing itself
-    return reader, writer
-
-
 def _guard(agent: int) -> NoReturn:
-    """Wait for the agent; end what it left, if it left anything."""
+    """Wait for the agent, then end the processes that it left, if any."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == agent:
             break
-    processes.end_all(LEFTOVER_GRACE)
-    if os.WIFSIGNALED(status):
-        os._exit(128 + os.WTERMSIG(status))
-    os._exit(os.WEXITSTATUS(status))
+    processes.end_all(KILL_GRACE)
+    _exit_like(status)
+
+
+def _wait_for(guard: int) -> NoReturn:
+    """Wait until the guard has ended, and exit as it did."""
+    os.close(0)
+    os.close(1)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _, status = os.waitpid(guard, 0)
+    _exit_like(status)
+
+
+def _exit_like(status: int) -> NoReturn:
+    os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+
+def connection_addresses(connection: str) -> Tuple[str, str]:
+    """The client's address and this host's, from SSH_CONNECTION; '' for one that it lacks.
+
+    It holds the client's address, its port, this host's address, its port; UNKNOWN for an address
+    if sshd was given a pipe (`sshd -i` as the end of a ProxyCommand). See ssh(1).
+    """
+    words = connection.split()
+    client, own = (words[0], words[2]) if len(words) == 4 else ("", "")
+    return (client if _is_address(client) else "", own if _is_address(own) else "")
+
+
+def _is_address(text: str) -> bool:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    try:
+        socket.inet_pton(family, text.partition("%")[0])
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

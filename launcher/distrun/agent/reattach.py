@@ -1,12 +1,12 @@
-"""The way back to an agent whose link was lost: a new ssh, a knock, and the link is handed over.
+"""Reattachment to a running agent whose link was lost: a new connection passes its descriptors.
 
-The agent listens on a unix socket in the abstract space: no file is left by any death, and no
-path is too long. Its name is random, and only processes of the same user are let in. What
-knocks (:mod:`.reattach_client`) hands over its standard input and output, and then only waits
-until the agent lets go of them.
+The agent listens on an abstract unix socket: no death leaves a file, and no path is too long. The
+socket's name is random, and only processes of the same user are accepted. A client (a new ssh runs
+:func:`main` on the host) passes its standard input and output to the agent, and then waits until
+the agent closes them.
 
-A second name, bound by agent and guard together and never listened on, is free again when both
-are gone, which is when nothing of their tasks is left.
+A second abstract name is bound by agent and guard together, and nobody listens on it. It is free
+again when both are gone, and then nothing of their tasks is left.
 """
 
 from __future__ import annotations
@@ -15,37 +15,45 @@ import array
 import os
 import socket
 import struct
-from typing import List, Optional, Tuple
+import sys
+import time
+from typing import Any, Callable, List, NoReturn, Optional, Tuple
 
 _CREDENTIALS = struct.Struct("3i")
+_GUARD_SECONDS = 20.0
+_RETRY_SECONDS = 0.05
 
 
-def door_name(token: str) -> str:
-    """What the agent with that token listens on."""
+def _listener_name(token: str) -> str:
     return "\0distrun-agent-" + token
 
 
-def presence_name(token: str) -> str:
-    """What is bound as long as that agent or its guard lives."""
+def _liveness_name(token: str) -> str:
     return "\0distrun-guard-" + token
 
 
-class Presence:
-    """Shows that agent or guard live. To be made before they part."""
+class LivenessSocket:
+    """Is bound as long as agent or guard live. Create it before they are forked."""
 
     def __init__(self) -> None:
         self.token = os.urandom(12).hex()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(presence_name(self.token))
+        self._socket.bind(_liveness_name(self.token))
 
 
-class Door:
-    """Where the agent waits for those who knock."""
+class ReattachListener:
+    """The agent's listening socket.
 
-    def __init__(self, token: str) -> None:
+    Args:
+        token: of the :class:`LivenessSocket`; the supervisor names it to reattach.
+        open_channel: makes a channel of the two descriptors of a new link.
+    """
+
+    def __init__(self, token: str, open_channel: Callable[[int, int], Any]) -> None:
         self.token = token
+        self.open_channel = open_channel
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(door_name(token))
+        self._socket.bind(_listener_name(token))
         self._socket.listen(8)
         self._socket.setblocking(False)
 
@@ -53,24 +61,24 @@ class Door:
         return self._socket.fileno()
 
     def accept(self) -> Optional[socket.socket]:
-        """Who knocks, if it is the same user."""
+        """A client that has connected; None unless it belongs to the same user."""
         try:
-            visitor, _ = self._socket.accept()
+            client, _ = self._socket.accept()
         except OSError:
             return None
-        raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(raw)[1] != os.getuid():
-            visitor.close()
+            client.close()
             return None
-        visitor.setblocking(False)
-        return visitor
+        client.setblocking(False)
+        return client
 
 
-def take_over(visitor: socket.socket) -> Optional[Tuple[int, int]]:
-    """The two descriptors that a visitor hands over: where to read and where to write."""
+def receive_descriptors(client: socket.socket) -> Optional[Tuple[int, int]]:
+    """The descriptors to read from and to write to that a client passes; None without both."""
     two = array.array("i", [0, 0])
     try:
-        _, ancillary, _, _ = visitor.recvmsg(
+        _, ancillary, _, _ = client.recvmsg(
             1, socket.CMSG_SPACE(len(two) * two.itemsize), socket.MSG_CMSG_CLOEXEC
         )
     except OSError:
@@ -86,3 +94,42 @@ def take_over(visitor: socket.socket) -> Optional[Tuple[int, int]]:
     for descriptor in found:
         os.close(descriptor)
     return None
+
+
+def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn:
+    """Pass standard input and output to the agent, and wait until it closes them.
+
+    Args:
+        mark: is written before the agent's messages.
+        token: the agent's.
+        no_agent: is printed if the agent is gone, and everything that it had started.
+        exit_no_agent: the exit code then.
+    """
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        client.connect(_listener_name(token))
+    except OSError:
+        _wait_until_gone(token)
+        sys.stderr.write(no_agent + "\n")
+        sys.stderr.flush()
+        os._exit(exit_no_agent)
+    os.write(1, mark)
+    link = array.array("i", [0, 1])
+    client.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, link)])
+    os.close(0)
+    os.close(1)
+    client.recv(1)
+    os._exit(0)
+
+
+def _wait_until_gone(token: str) -> None:
+    """Wait for a dead agent's guard, which ends what the agent left."""
+    deadline = time.monotonic() + _GUARD_SECONDS
+    while time.monotonic() < deadline:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+            try:
+                trial.bind(_liveness_name(token))
+            except OSError:
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return

@@ -1,6 +1,6 @@
-"""What became of tasks whose supervisor died before it could hear: kept beside their logs.
+"""Reports of an agent whose supervisor has died, written beside the logs of its tasks.
 
-The lines are events as the job's record has them, to be read behind it.
+The lines are events as the job's record has them; readers read them after the record.
 """
 
 from __future__ import annotations
@@ -22,33 +22,31 @@ from distrun.agent.protocol import (
     TaskStarted,
 )
 
-_TOLD = (TaskStarted, TaskNotStarted, TaskExited, TaskEnded)
+_RECORDED = (TaskStarted, TaskNotStarted, TaskExited, TaskEnded)
 _EXIT_DEFECT = 70  # distrun's own, as sysexits.h's EX_SOFTWARE
 
 
-def leave(folder: str, unheard: Iterable[Report]) -> None:
-    """Write down reports that nobody took; first, why the tasks were ended."""
-    told = [_as_event(report) for report in unheard if isinstance(report, _TOLD)]
-    if not told:
+def write(folder: str, unsent: Iterable[Report]) -> None:
+    """Write the reports on tasks, after an event that says why the tasks were ended."""
+    events = [_as_event(report) for report in unsent if isinstance(report, _RECORDED)]
+    if not events:
         return
-    lines = [
-        {
-            "event": "Aborted",
-            "at": time.time(),
-            "cause": Cause(Code.SUPERVISOR_DIED).to_json(),
-            "exit_code": _EXIT_DEFECT,
-        },
-        *told,
-    ]
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    aborted = {
+        "event": "Aborted",
+        "at": time.time(),
+        "cause": Cause(Code.SUPERVISOR_DIED).to_json(),
+        "exit_code": _EXIT_DEFECT,
+    }
+    lines = [json.dumps(event, separators=(",", ":")) for event in (aborted, *events)]
+    text = "".join(line + "\n" for line in lines)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    with contextlib.suppress(OSError):  # its folder may be gone, or the disk full
+    with contextlib.suppress(OSError):  # the folder may be gone, or the disk full
         output = os.open(os.path.join(folder, UNSENT_REPORTS), flags, 0o600)
         os.write(output, text.encode("ascii"))
         os.close(output)
 
 
-def _as_event(report: Any) -> Dict[str, Any]:
+def _as_event(report: Report) -> Dict[str, Any]:
     fields = report._asdict()
     if isinstance(report, TaskNotStarted):
         fields["cause"] = report.cause.to_json()

@@ -37,7 +37,9 @@ def cause_text(cause: Cause) -> str:
 def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
     own = _worded(cause, "advice", _ADVICE)
-    return own or next(filter(None, map(cause_advice, cause.within)), None)
+    if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
+        return own
+    return next(filter(None, map(cause_advice, cause.within)), None)
 
 
 def cause_with_advice(cause: Cause) -> str:

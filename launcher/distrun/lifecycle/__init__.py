@@ -30,7 +30,6 @@ from distrun.lifecycle.outcomes import EVALUATOR, SIGABRT, SIGKILL
 from distrun.lifecycle.restarts import (
     LIVED_LONG,
     MOST_FREE_IN_A_ROW,
-    PROMPT_GRACE,
     SIGTERM,
     STALL,
     START,
@@ -53,7 +52,6 @@ __all__ = [
     "EVALUATOR",
     "LIVED_LONG",
     "MOST_FREE_IN_A_ROW",
-    "PROMPT_GRACE",
     "SIGABRT",
     "SIGKILL",
     "SIGTERM",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.events import Origin, Outcome, Result, Timer, TimerKind
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
 from distrun.lifecycle.restarts import (
-    PROMPT_GRACE,
     SIGTERM,
     STALL,
     START,
@@ -91,7 +91,7 @@ def on_stall(state: JobState, at: float) -> Transition:
 def on_evaluator_timeout(state: JobState) -> Transition:
     """Stop the evaluator, which had `timeouts.grace` to end after the job's success."""
     others = {task.name for task in state.tasks.values() if not _is_last_evaluator(task)}
-    return stop_tasks(state, SIGTERM, PROMPT_GRACE, spare=others)
+    return stop_tasks(state, SIGTERM, KILL_GRACE, spare=others)
 
 
 def job_failure(exit_code: int, cause: Cause, task: str | None = None) -> Outcome:
@@ -158,7 +158,7 @@ def end_job(
     outcome: Outcome,
     at: float,
     signal: int = SIGTERM,
-    grace: float = PROMPT_GRACE,
+    grace: float = KILL_GRACE,
 ) -> Transition:
     """Set the outcome, if it is not set yet, and stop the remaining tasks."""
     if state.outcome is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import KILL_GRACE
 from distrun.events import RestartPlanned, Timer, TimerKind
 from distrun.lifecycle.actions import Action, Announce, CancelTimer, SetTimer, StartTask, StopTask
 from distrun.lifecycle.state import (
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 Transition = tuple[JobState, list[Action]]
 SIGTERM = 15
-PROMPT_GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL when nobody asked for a graceful end."""
 MOST_FREE_IN_A_ROW = 20
 LIVED_LONG = 60.0
 """Seconds after which a preempted attempt counts as useful even if it reported no step."""
@@ -46,7 +45,7 @@ def is_preempted(task: TaskState) -> bool:
 
 def grace_after(state: JobState, failed: TaskState) -> float:
     """Return the seconds that the other tasks have to end; after a preemption they save as well."""
-    return state.timeouts.grace if is_preempted(failed) else PROMPT_GRACE
+    return state.timeouts.grace if is_preempted(failed) else KILL_GRACE
 
 
 def plan_restart(

@@ -153,7 +153,7 @@ class Supervisor:
 
     def end_everything(self) -> None:
         """After a defect: block until nothing is running any more."""
-        processes.end_all(lifecycle.PROMPT_GRACE)
+        processes.end_all(protocol.KILL_GRACE)
 
     # The lifecycle's actions ---------------------------------------------------------------
 
@@ -397,7 +397,7 @@ class Supervisor:
         self._launch = None
         self._request_stop(
             protocol.StopJob(
-                Cause(Code.LAUNCH_COMMAND_DIED), signal.SIGTERM, lifecycle.PROMPT_GRACE, 129
+                Cause(Code.LAUNCH_COMMAND_DIED), signal.SIGTERM, protocol.KILL_GRACE, 129
             )
         )
 

@@ -39,7 +39,7 @@ def patient_host(make_host: MakeHost) -> Host:
     """An agent that gives what a task leaves an hour, so that no test has to be faster than it."""
     stub = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; "
-        "from distrun.agent.tasks import task; task.LEFTOVER_GRACE = 3600.0; main()"
+        "from distrun.agent.tasks import task; task.KILL_GRACE = 3600.0; main()"
     )
     return make_host(command=partial(local.isolated_python, stub=stub))
 

@@ -51,7 +51,8 @@ def test_it_sends_again_what_was_not_acknowledged(host: Host) -> None:
     host.send(protocol.Reattach(protocol.PROTOCOL, host.job_id, 0))
     host.send(protocol.HoldPorts(0, []))
     host.expect(protocol.PortsHeld)
-    assert host.seqs == [1, 2, 3, 4, 3, 4, 5]
+    assert host.all(protocol.Reattached) == [protocol.Reattached(0)]
+    assert host.seqs == [1, 2, 3, 4, 0, 3, 4, 5]
 
 
 def test_noise_on_the_link_ends_it_with_one_fault(any_host: Host) -> None:

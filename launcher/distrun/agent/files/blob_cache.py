@@ -1,8 +1,8 @@
-"""Contents of files that came with earlier jobs, by their SHA-256: they need not come again.
+"""A content-addressed cache: files that earlier jobs received need not be sent again.
 
-Many agents may use one store at once, also from several hosts that share a home folder: contents
-appear whole, under their name, or not at all, and nobody relies on finding any. What cannot be
-stored is merely sent again.
+Many agents may use one cache at the same time, also from several hosts that share a home folder:
+a blob appears complete, under its SHA-256, or not at all, and nobody relies on finding one. A blob
+that cannot be stored is simply sent again.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import time
 from typing import Callable, Collection, Iterator, List, Optional, Tuple
 
 _MOST_BYTES = 1000 * 1000 * 1000
-"""So much is kept beyond what the last job used."""
+"""How much is kept besides the blobs that the last job used."""
 _UNUSED_SECONDS = 30 * 86400.0
 _UNFINISHED = b".part-"
 _UNFINISHED_SECONDS = 86400.0
 
 
-class Store:
-    """The contents in one folder. A digest is 64 hexadecimal digits."""
+class BlobCache:
+    """The blobs in one folder. A digest is 64 hexadecimal digits."""
 
     def __init__(self, folder: bytes) -> None:
         self._folder = folder
 
     def open(self, digest: str, size: int) -> Optional[int]:
-        """A descriptor to read contents of that size; None where they are not there."""
+        """A descriptor to read a blob of that size; None if it is not in the cache."""
         path = self._path(digest)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -44,32 +44,33 @@ class Store:
         with contextlib.suppress(OSError):
             os.unlink(self._path(digest))
 
-    def begin(self) -> Optional[Tuple[int, bytes]]:
-        """A new file to write contents to, and its path; None where there can be none."""
+    def create(self) -> Optional[Tuple[int, bytes]]:
+        """A new file to write a blob to, and its path; None where none can be created."""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             return tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
         except OSError:
             return None
 
-    def keep(self, path: bytes, digest: str) -> None:
-        """Take a file that :meth:`begin` gave, written and closed, under its contents' name."""
+    def add(self, path: bytes, digest: str) -> None:
+        """Add a file of :meth:`create`, once it is written and closed, under its digest."""
         place = self._path(digest)
         try:
             os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
             os.rename(path, place)
         except OSError:
-            self.forget(path)
+            self.discard(path)
 
-    def forget(self, path: bytes) -> None:
+    def discard(self, path: bytes) -> None:
+        """Remove a file of :meth:`create`."""
         with contextlib.suppress(OSError):
             os.unlink(path)
 
     def trim(self, used: Collection[str], beat: Callable[[], None]) -> None:
-        """Remove what was not used for long, and the oldest of what is too much.
+        """Remove blobs that were not used for long, and the oldest of those that are too many.
 
         Args:
-            used: digests of what the last job used, which stays.
+            used: digests of the blobs that the last job used; they stay.
             beat: called for each file.
         """
         now = time.time()
@@ -80,7 +81,7 @@ class Store:
             is_part = name.startswith(_UNFINISHED)
             longest = _UNFINISHED_SECONDS if is_part else _UNUSED_SECONDS
             if status.st_mtime < now - longest:
-                self.forget(path)
+                self.discard(path)
             elif not is_part and name.decode("ascii", "replace") not in used:
                 kept.append((status.st_mtime, status.st_size, path))
         left = sum(size for _, size, _ in kept)
@@ -88,7 +89,7 @@ class Store:
             if left <= _MOST_BYTES:
                 break
             beat()
-            self.forget(path)
+            self.discard(path)
             left -= size
 
     def _files(self) -> Iterator[Tuple[bytes, os.stat_result]]:

@@ -1,16 +1,13 @@
-"""Takes the program's files from the link, a moment at a time, and says how it went."""
+"""Receives the program's files from the link, and reports the result."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Callable, Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
-from distrun.agent import agent_dir
-from distrun.agent.files import staged_tree
-from distrun.agent.files.blob_cache import Store
-from distrun.agent.protocol import Order, Report
-from distrun.agent.protocol.channel import Channel
+from distrun.agent.files.blob_cache import BlobCache
+from distrun.agent.files.staged_tree import RefusedError, StagedTree
 from distrun.agent.protocol.file_messages import (
     FileData,
     FileDataReceived,
@@ -21,105 +18,95 @@ from distrun.agent.protocol.file_messages import (
     FilesRequested,
 )
 
+if TYPE_CHECKING:
+    from distrun.agent.agent_dir import AgentDir
+    from distrun.agent.link import Link
+
 
 class FileReceiver:
-    """One job's files in an agent's folder.
+    """One job's files in the agent's folder.
 
-    Args:
-        report: to the supervisor, of what is to reach it whatever becomes of the link.
-        beat: called often in what takes long and is not done a moment at a time.
+    What takes long is either cut into slices (:meth:`work`) or sends heartbeats in between.
     """
 
-    def __init__(
-        self, folder: str, report: Callable[[Report], None], beat: Callable[[], None]
-    ) -> None:
-        self._folder = folder
-        self._report = report
-        self._beat = beat
-        store = agent_dir.store_of(folder)
-        self._store = None if store is None else Store(os.fsencode(store))
-        self._copy: Optional[staged_tree.Copy] = None
-        self._has_said_wanted = False
-        self._is_over = False
-        """Whether it has been reported how it went."""
+    def __init__(self, agent_dir: AgentDir, link: Link) -> None:
+        self._dir = agent_dir
+        self._link = link
+        cache = agent_dir.cache_path
+        self._cache = None if cache is None else BlobCache(os.fsencode(cache))
+        self._tree: Optional[StagedTree] = None
+        self._has_requested = False
+        """Whether the missing files have been requested on this link."""
+        self._has_reported = False
+        """Whether the result has been reported."""
 
     @property
     def has_work(self) -> bool:
-        """Whether :meth:`work` is to be called without waiting for anything."""
-        return self._copy is not None and self._copy.has_work
+        """Whether :meth:`work` must be called without waiting for anything."""
+        return self._tree is not None and self._tree.has_work
 
-    def obey(self, order: Union[FileList, FileData], channel: Channel[Order, Report]) -> None:
-        """Take a part of the list, or of a file."""
-        if isinstance(order, FileList):
-            self._expect(order)
-        else:
-            self._take(order)
-            channel.send(FileDataReceived(len(order.data)))
-            self._beat()
-
-    def _expect(self, part: FileList) -> None:
-        if self._copy is None:
-            self._copy = staged_tree.Copy(agent_dir.copy_of(self._folder), self._store, self._beat)
-        if not self._is_over:
+    def execute(self, order: Union[FileList, FileData]) -> None:
+        """Process a part of the list, or of a file."""
+        if isinstance(order, FileList) and self._tree is None:
+            beat = self._link.send_heartbeat_if_due
+            self._tree = StagedTree(self._dir.files_path, self._cache, beat)
+        if self._tree is not None and not self._has_reported:
             try:
-                self._copy.expect(part)
-            except staged_tree.RefusedError as error:
-                self._refuse(error)
+                if isinstance(order, FileList):
+                    self._tree.add_list(order)
+                else:
+                    self._tree.write(order)
+            except RefusedError as error:
+                self._refuse(self._tree, error)
+        if isinstance(order, FileData):
+            self._link.send(FileDataReceived(len(order.data)))
+            self._link.send_heartbeat_if_due()
 
-    def _take(self, part: FileData) -> None:
-        if self._copy is not None and not self._is_over:
-            try:
-                self._copy.take(part)
-            except staged_tree.RefusedError as error:
-                self._refuse(error)
-
-    def work(self, channel: Optional[Channel[Order, Report]]) -> None:
-        """Go on for a moment; `channel` is the link, where there is one."""
-        if self._copy is None or self._is_over:
+    def work(self) -> None:
+        """Continue for a short time."""
+        if self._tree is None or self._has_reported:
             return
         try:
-            self._copy.work()
-        except staged_tree.RefusedError as error:
-            self._refuse(error)
+            self._tree.work()
+        except RefusedError as error:
+            self._refuse(self._tree, error)
             return
-        wanted = self._copy.wanted
-        if channel is not None and wanted is not None and not self._has_said_wanted:
-            self._has_said_wanted = True
-            channel.send(FilesRequested(*wanted))
-        if self._copy.is_whole:
-            self._is_over = True
-            self._report(FilesReady(time.time()))
+        missing = self._tree.missing
+        if self._link.is_up and missing is not None and not self._has_requested:
+            self._has_requested = True
+            self._link.send(FilesRequested(*missing))
+        if self._tree.is_complete:
+            self._has_reported = True
+            self._link.report(FilesReady(time.time()))
 
-    def _refuse(self, error: staged_tree.RefusedError) -> None:
-        self._is_over = True
-        if self._copy is not None:
-            self._copy.give_up()
-        self._report(FilesRefused(error.cause, time.time()))
+    def _refuse(self, tree: StagedTree, error: RefusedError) -> None:
+        self._has_reported = True
+        tree.discard()
+        self._link.report(FilesRefused(error.cause, time.time()))
 
     def pause(self) -> None:
-        """The link is gone; on the next one it is said anew what is wanted."""
-        self._has_said_wanted = False
+        """The link is lost: request the missing files again on the next one."""
+        self._has_requested = False
 
-    def leave(self) -> bool:
-        """Once nothing of the job runs any more: remove the copy, keep what tasks made in it.
+    def close(self) -> bool:
+        """Remove the files once the job has ended, and preserve those that its tasks wrote.
 
-        Returns whether nothing in the agent's folder is to be kept.
+        Returns whether the agent's folder contains nothing that must be preserved.
         """
-        copy, self._copy = self._copy, None
-        if copy is None:
+        tree, self._tree = self._tree, None
+        if tree is None:
             return True
-        count, size = copy.remove()
-        kept = self._kept() if count else ""
+        count, size = tree.remove()
+        preserved = self._preserve() if count else ""
         if count:
-            self._report(FilesPreserved(kept, count, size, time.time()))
-        if self._store is not None:
-            self._store.trim(set(copy.digests), self._beat)
-        return not kept.startswith(os.path.join(self._folder, ""))
+            self._link.report(FilesPreserved(preserved, count, size, time.time()))
+        if self._cache is not None:
+            self._cache.trim(set(tree.digests), self._link.send_heartbeat_if_due)
+        return not preserved.startswith(os.path.join(self._dir.path, ""))
 
-    def _kept(self) -> str:
-        """Where the rest of the copy is now; a full disk may have no room for another folder."""
-        place = agent_dir.copy_of(self._folder)
+    def _preserve(self) -> str:
+        """The path of the rest now; a full disk may have no room for another folder."""
         try:
-            return agent_dir.keep(self._folder, place)
+            return self._dir.preserve(self._dir.files_path)
         except OSError:
-            return place
+            return self._dir.files_path

@@ -1,9 +1,9 @@
-"""The program's files on a host that they have to be sent to: a copy for one job alone.
+"""The staged tree: one job's copy of the program's files on a host that they are sent to.
 
-The launching side sends the list of them. What an earlier job's files had already (see
-:mod:`distrun.agent.files.blob_cache`) is copied from there; the rest is asked for. The copy grows
-under another name and gets its own once it is whole. A job's copy is its own: nothing changes in it
-when newer files are sent for another job.
+The launching side sends the list of files. Those whose contents are in the cache
+(:mod:`distrun.agent.files.blob_cache`) are copied from there; the others are requested. The tree
+is built under a temporary name and renamed once it is complete. No other job uses it, so newer
+files that are sent for another job change nothing in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import stat
 import time
 from typing import Callable, Deque, Dict, Generator, Iterator, List, Optional, Tuple
 
-from distrun.agent.files.blob_cache import Store
+from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import FileData, FileList
 from distrun.agent.structs import Struct
@@ -30,7 +30,7 @@ _UNFINISHED = b".files"
 
 
 class RefusedError(Exception):
-    """The copy cannot be made."""
+    """The tree cannot be built."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause)
@@ -45,50 +45,50 @@ class _File(Struct):
 
 
 class _Arrival(Struct):
-    """The file that is coming: where it goes, here and into the store."""
+    """The file that is arriving: where it is written to, in the tree and in the cache."""
 
     target: int
-    spare: Optional[Tuple[int, bytes]]
+    cached: Optional[Tuple[int, bytes]]
     digest: "hashlib._Hash"
 
 
-class Copy:
-    """A copy in the making.
+class StagedTree:
+    """A tree that is being built.
 
     Args:
-        place: where it is to be.
-        store: where contents may be found, and are to be kept; None: nowhere.
+        path: the tree's path once it is complete.
+        cache: has contents, and receives new ones; None: there is no cache.
         beat: called for each file that is removed.
     """
 
-    def __init__(self, place: str, store: Optional[Store], beat: Callable[[], None]) -> None:
-        self._place = os.fsencode(place)
-        self._top = os.path.join(os.path.dirname(self._place), _UNFINISHED)
-        self._store = store
+    def __init__(self, path: str, cache: Optional[BlobCache], beat: Callable[[], None]) -> None:
+        self._path = os.fsencode(path)
+        self._top = os.path.join(os.path.dirname(self._path), _UNFINISHED)
+        self._cache = cache
         self._beat = beat
         self._files: List[_File] = []
         self._links: List[Tuple[bytes, bytes]] = []
         self._folders: List[bytes] = []
         self._first: Dict[str, _File] = {}
-        """One file for each of the different contents."""
-        self._wanted: Deque[int] = collections.deque()
+        """The first file of each content."""
+        self._missing: Deque[int] = collections.deque()
         self._offset = 0
         self._arrival: Optional[_Arrival] = None
         self._work: Optional[Generator[None, None, None]] = None
         self._written: Dict[bytes, Tuple[int, int]] = {}
-        """Size and time of each file as it was made."""
+        """Size and time of each file as it was written."""
         self._is_listed = False
-        self.is_whole = False
+        self.is_complete = False
 
     @property
     def has_work(self) -> bool:
-        """Whether :meth:`work` is to be called, at once."""
+        """Whether :meth:`work` must be called without waiting."""
         return self._work is not None
 
     @property
-    def wanted(self) -> Optional[Tuple[List[int], int]]:
-        """The numbers of the files to be sent, and from where the first; None: not known yet."""
-        return (list(self._wanted), self._offset) if self._is_listed else None
+    def missing(self) -> Optional[Tuple[List[int], int]]:
+        """The numbers of the files to be sent, and the first one's offset; None: not known yet."""
+        return (list(self._missing), self._offset) if self._is_listed else None
 
     @property
     def digests(self) -> List[str]:
@@ -96,11 +96,11 @@ class Copy:
 
     # The list ------------------------------------------------------------------------------
 
-    def expect(self, part: FileList) -> None:
-        """Take a part of the list.
+    def add_list(self, part: FileList) -> None:
+        """Add a part of the list.
 
         Raises:
-            RefusedError: it names something outside of the copy.
+            RefusedError: it names something outside the tree.
         """
         for path, mode, size, digest in part.files:
             if not _DIGEST.fullmatch(digest):
@@ -109,18 +109,18 @@ class Copy:
         self._folders += [_inner(path) for path in part.folders]
         self._links += [_inner_link(path, target) for path, target in part.links]
         if part.last:
-            self._work = self._look_for_contents()
+            self._work = self._copy_cached()
 
     def work(self) -> None:
-        """Go on for a moment.
+        """Continue for a short time.
 
         Raises:
-            RefusedError: it cannot be made here.
+            RefusedError: the tree cannot be built here.
         """
         until = time.monotonic() + _SLICE_SECONDS
         with self._refusing():
             while self._work is not None and time.monotonic() < until:
-                # What is done at its end may have begun other work.
+                # The end of this work may have started other work.
                 work = self._work
                 if next(work, self) is self and self._work is work:
                     self._work = None
@@ -130,23 +130,23 @@ class Copy:
         try:
             yield
         except OSError as error:
-            self.give_up()
-            path, number = self._meant_by(error), error.errno or 0
+            self.discard()
+            path, number = self._path_of(error), error.errno or 0
             raise RefusedError(Cause(Code.FILE_NOT_WRITTEN, path=path, errno=number)) from error
         except RefusedError:
-            self.give_up()
+            self.discard()
             raise
 
-    def _meant_by(self, error: OSError) -> str:
-        """The file that could not be made, where it will be; or else the copy."""
-        # Of a link, the first name is what it was to lead to.
+    def _path_of(self, error: OSError) -> str:
+        """The file that could not be written, by its path in the complete tree; or the tree."""
+        # For a symbolic link, the first name is its target.
         for name in (error.filename, error.filename2):
             path = os.fsencode(name) if isinstance(name, (bytes, str)) else b""
             if path.startswith(self._top + b"/"):
-                return os.fsdecode(self._place + path[len(self._top) :])
-        return os.fsdecode(self._place)
+                return os.fsdecode(self._path + path[len(self._top) :])
+        return os.fsdecode(self._path)
 
-    def _look_for_contents(self) -> Generator[None, None, None]:
+    def _copy_cached(self) -> Generator[None, None, None]:
         os.mkdir(self._top, 0o700)
         for path in self._folders:
             os.makedirs(os.path.join(self._top, path), mode=0o700, exist_ok=True)
@@ -155,19 +155,19 @@ class Copy:
                 continue
             self._first[file.digest] = file
             source = None
-            if self._store is not None and file.size:
-                source = self._store.open(file.digest, file.size)
+            if self._cache is not None and file.size:
+                source = self._cache.open(file.digest, file.size)
             if not file.size:
                 self._close(self._create(file), file)
             elif source is None or not (yield from self._copy(source, file)):
-                self._wanted.append(number)
+                self._missing.append(number)
             yield
         self._is_listed = True
-        if not self._wanted:
+        if not self._missing:
             self._work = self._complete()
 
     def _copy(self, source: int, file: _File) -> Generator[None, None, bool]:
-        """Copy contents; returns whether they were what they should be."""
+        """Copy contents to a file. Returns whether they have the file's digest."""
         target = self._create(file)
         digest = hashlib.sha256()
         try:
@@ -184,48 +184,48 @@ class Copy:
         is_right = digest.hexdigest() == file.digest
         if not is_right:
             os.unlink(os.path.join(self._top, file.path))
-            if self._store is not None:
-                self._store.remove(file.digest)
+            if self._cache is not None:
+                self._cache.remove(file.digest)
         return is_right
 
-    # What comes ----------------------------------------------------------------------------
+    # Arriving files ------------------------------------------------------------------------
 
-    def take(self, part: FileData) -> None:
-        """Write down a part of the file that is due; any other has come before.
+    def write(self, part: FileData) -> None:
+        """Write a part of the file that is due; any other part has arrived before.
 
         Raises:
-            RefusedError: it cannot be written, or is not what the list says.
+            RefusedError: it cannot be written, or the file has not the digest of the list.
         """
-        if not self._wanted or (part.number, part.offset) != (self._wanted[0], self._offset):
+        if not self._missing or (part.number, part.offset) != (self._missing[0], self._offset):
             return
         file = self._files[part.number]
         with self._refusing():
             if self._arrival is None:
                 target = self._create(file)
-                spare = None if self._store is None else self._store.begin()
-                self._arrival = _Arrival(target, spare, hashlib.sha256())
+                cached = None if self._cache is None else self._cache.create()
+                self._arrival = _Arrival(target, cached, hashlib.sha256())
             _write(self._arrival.target, part.data)
-            self._write_spare(part.data)
+            self._write_cached(part.data)
             self._arrival.digest.update(part.data)
             self._offset += len(part.data)
             if self._offset >= file.size:
                 self._end_arrival(file)
-                self._wanted.popleft()
+                self._missing.popleft()
                 self._offset = 0
-                if not self._wanted:
+                if not self._missing:
                     self._work = self._complete()
 
-    def _write_spare(self, block: bytes) -> None:
-        """To the store, which need not take it."""
+    def _write_cached(self, block: bytes) -> None:
+        """Write to the cache too; a failure there does no harm."""
         arrival = self._arrival
-        if arrival is None or arrival.spare is None or self._store is None:
+        if arrival is None or arrival.cached is None or self._cache is None:
             return
         try:
-            _write(arrival.spare[0], block)
+            _write(arrival.cached[0], block)
         except OSError:
-            os.close(arrival.spare[0])
-            self._store.forget(arrival.spare[1])
-            self._arrival = arrival._replace(spare=None)
+            os.close(arrival.cached[0])
+            self._cache.discard(arrival.cached[1])
+            self._arrival = arrival._replace(cached=None)
 
     def _end_arrival(self, file: _File) -> None:
         arrival, self._arrival = self._arrival, None
@@ -233,12 +233,12 @@ class Copy:
             return
         self._close(arrival.target, file)
         is_right = arrival.digest.hexdigest() == file.digest
-        if arrival.spare is not None and self._store is not None:
-            os.close(arrival.spare[0])
+        if arrival.cached is not None and self._cache is not None:
+            os.close(arrival.cached[0])
             if is_right:
-                self._store.keep(arrival.spare[1], file.digest)
+                self._cache.add(arrival.cached[1], file.digest)
             else:
-                self._store.forget(arrival.spare[1])
+                self._cache.discard(arrival.cached[1])
         if not is_right:
             raise RefusedError(Cause(Code.FILE_CHANGED, path=os.fsdecode(file.path)))
 
@@ -256,14 +256,14 @@ class Copy:
             else:
                 self._close(self._create(file), file)
             yield
-        # Links come last: no file is ever written through one.
+        # Links come last, so that no file is ever written through one.
         for path, _ in self._links:
             os.makedirs(os.path.dirname(os.path.join(self._top, path)), mode=0o700, exist_ok=True)
         for path, target in self._links:
             os.symlink(target, os.path.join(self._top, path))
             yield
-        os.rename(self._top, self._place)
-        self.is_whole = True
+        os.rename(self._top, self._path)
+        self.is_complete = True
 
     def _create(self, file: _File) -> int:
         path = os.path.join(self._top, file.path)
@@ -277,16 +277,16 @@ class Copy:
         self._written[file.path] = (status.st_size, status.st_mtime_ns)
         os.close(target)
 
-    def give_up(self) -> None:
-        """Leave nothing of an unfinished copy."""
+    def discard(self) -> None:
+        """Remove an unfinished tree."""
         self._work = None
-        self._wanted.clear()
+        self._missing.clear()
         arrival, self._arrival = self._arrival, None
         if arrival is not None:
             os.close(arrival.target)
-            if arrival.spare is not None and self._store is not None:
-                os.close(arrival.spare[0])
-                self._store.forget(arrival.spare[1])
+            if arrival.cached is not None and self._cache is not None:
+                os.close(arrival.cached[0])
+                self._cache.discard(arrival.cached[1])
         for path in self._written:
             self._beat()
             with contextlib.suppress(OSError):
@@ -294,27 +294,27 @@ class Copy:
         shutil.rmtree(self._top, ignore_errors=True)
 
     def remove(self) -> Tuple[int, int]:
-        """Remove what was sent; returns how many files, and bytes, tasks have put there."""
-        if not self.is_whole:
-            self.give_up()
+        """Remove what was sent; returns how many files, and bytes, tasks have added."""
+        if not self.is_complete:
+            self.discard()
             return 0, 0
         for path, target in self._links:
             self._beat()
             with contextlib.suppress(OSError):
-                if os.readlink(os.path.join(self._place, path)) == target:
-                    os.unlink(os.path.join(self._place, path))
+                if os.readlink(os.path.join(self._path, path)) == target:
+                    os.unlink(os.path.join(self._path, path))
         for path, written in self._written.items():
             self._beat()
-            whole = os.path.join(self._place, path)
+            absolute = os.path.join(self._path, path)
             with contextlib.suppress(OSError):
-                status = os.lstat(whole)
+                status = os.lstat(absolute)
                 if (status.st_size, status.st_mtime_ns) == written:
-                    os.unlink(whole)
-        return _sweep(self._place, self._beat)
+                    os.unlink(absolute)
+        return _remove_leftovers(self._path, self._beat)
 
 
-def _sweep(top: bytes, beat: Callable[[], None]) -> Tuple[int, int]:
-    """Remove empty folders, and what Python has compiled; returns how much is left."""
+def _remove_leftovers(top: bytes, beat: Callable[[], None]) -> Tuple[int, int]:
+    """Remove empty folders and Python's caches; returns the number and size of other files."""
     count = size = 0
     for folder, _, names in os.walk(top, topdown=False):
         beat()
@@ -334,7 +334,7 @@ def _sweep(top: bytes, beat: Callable[[], None]) -> Tuple[int, int]:
 
 
 def _inner(path: str) -> bytes:
-    """A path of the list; only what lies in the copy is one."""
+    """A path of the list as bytes. Raises RefusedError for one outside the tree."""
     raw = path.encode("utf-8", "surrogateescape")
     if b"\0" in raw or any(part in (b"", b".", b"..") for part in raw.split(b"/")):
         raise RefusedError(Cause(Code.PATH_OUTSIDE_TREE, path=path))
@@ -350,7 +350,7 @@ def _inner_link(path: str, target: str) -> Tuple[bytes, bytes]:
 
 
 def _read(source: int) -> bytes:
-    """A block of stored contents; what cannot be read is as good as not there."""
+    """A block of cached contents; unreadable contents count as missing."""
     try:
         return os.read(source, _BLOCK)
     except OSError:

@@ -5,33 +5,40 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
-from typing import List, Sequence
+from typing import Dict, List, Sequence
 
-from distrun.agent.protocol import PROTOCOL, Hello
+from distrun.agent.structs import Struct
 
 _NVIDIA_SMI_SECONDS = 20
 
 
-def hello(variables: Sequence[str] = ()) -> Hello:
-    """This host's facts as the agent reports them, and those variables that are set here."""
-    return Hello(
-        protocol=PROTOCOL,
-        pid=os.getpid(),
+class HostFacts(Struct):
+    """What this process finds on its host; `environ` has only the variables that are set."""
+
+    hostname: str
+    python: str
+    cores: float
+    gpus: List[int]
+    pid_namespace: str
+    environ: Dict[str, str]
+
+
+def read(variables: Sequence[str] = ()) -> HostFacts:
+    """Read the facts of this host, and the values of those variables."""
+    return HostFacts(
         hostname=socket.gethostname(),
         python=".".join(str(part) for part in sys.version_info[:3]),
         cores=usable_cores(),
         gpus=gpus(),
-        at=time.time(),
         pid_namespace=pid_namespace(),
         environ={name: os.environ[name] for name in variables if name in os.environ},
     )
 
 
 def pid_namespace() -> str:
-    """What identifies the processes that share this one's process ids; empty if unknown.
+    """Identifies the processes that share this one's process ids; empty if unknown.
 
-    It is the kernel's boot and the namespace, see pid_namespaces(7).
+    It consists of the kernel's boot id and the namespace, see pid_namespaces(7).
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

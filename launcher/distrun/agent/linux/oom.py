@@ -1,9 +1,9 @@
-"""Whether the kernel ended a process because there was no memory left.
+"""Finds out whether the kernel killed a process because memory had run out.
 
-Two witnesses, each where it can be read: the count of such kills that a cgroup keeps (v2:
-`memory.events`, that of the cgroups below included; v1: `memory.oom_control`), and the kernel's
-log. The kernel counts and logs before it kills (mm/oom_kill.c), so an exit is not seen before them.
-What no task has died of soon after was another process's end.
+There are two sources, if they can be read: the count of such kills that a cgroup keeps (v2:
+`memory.events`, which includes the cgroups below it; v1: `memory.oom_control`), and the kernel's
+log. The kernel counts and logs a kill before it kills (mm/oom_kill.c), so both precede the exit. A
+kill that no task's death follows soon was that of another process.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from distrun.agent.structs import Struct
 _KILLED = re.compile(rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) ")
 _RECORD_BYTES = 8192
 _MOST_RECORDS = 20000
-_LOOK_SECONDS = 5.0
+_UPDATE_SECONDS = 5.0
 _SOON = 2.0
-"""Seconds within which the death of a task follows from a kill."""
+"""A task that dies within these seconds of a kill may have died of it."""
 
 
 class _Mount(Struct):
-    """Where a hierarchy of cgroups that counts memory is mounted, and the part of it that is."""
+    """Where a cgroup hierarchy that counts memory is mounted, and which part of it (`root`)."""
 
     root: str
     point: str
@@ -33,7 +33,7 @@ class _Mount(Struct):
 
 
 class OomWatch:
-    """Looks at both witnesses from its making on; :meth:`look` is to be called now and then."""
+    """Watches both sources. Call :meth:`update` when :attr:`next_due` has come."""
 
     def __init__(
         self,
@@ -45,22 +45,24 @@ class OomWatch:
         self._proc = proc
         self._mounts = _mounts(proc)
         self._accounted: Dict[str, int] = {}
-        """By a cgroup's file, the kills in it that are old or some task's."""
+        """For each cgroup's file, the number of kills that are old or belong to a task."""
         self._risen: Dict[str, Tuple[int, float]] = {}
-        """What a file said when it was seen to have risen, and when that was."""
+        """For each file, the last count that was higher than before, and when that was seen."""
         self._killed: Dict[int, Tuple[str, float]] = {}
-        """By a process's id, what the kernel's log says of its end, and when that was read."""
+        """For each process id, the kernel's log record of its kill, and when that was read."""
         self._log = _open_kernel_log(kernel_log)
         for path in self._counters(os.getpid()):
             self._accounted[path] = _count(path)
-        self.next_look = clock() + _LOOK_SECONDS
+        self.next_due = clock() + _UPDATE_SECONDS
 
-    def look(self) -> None:
-        """Note what has happened since the last look, and when; forget what is long ago."""
+    def update(self) -> None:
+        """Note the kills since the last update, and forget old ones."""
         now = self._clock()
-        self.next_look = now + _LOOK_SECONDS
+        self.next_due = now + _UPDATE_SECONDS
         self._read_log(now)
-        self._killed = {pid: told for pid, told in self._killed.items() if now - told[1] <= _SOON}
+        self._killed = {
+            pid: record for pid, record in self._killed.items() if now - record[1] <= _SOON
+        }
         for path, accounted in self._accounted.items():
             seen, since = self._risen.get(path, (accounted, now))
             if now - since > _SOON:
@@ -70,12 +72,12 @@ class OomWatch:
                 self._risen[path] = (count, now)
 
     def evidence(self, pid: int, of_child: bool) -> str:
-        """Why it is thought that this killed process ran out of memory; empty where it is not.
+        """Why this killed process seems to have run out of memory; empty if it does not.
 
-        To be called once for a process that SIGKILL has ended, before it is reaped; or for a
-        shell whose exit code says that of a child of its own.
+        Call this once for a process that was ended by SIGKILL, before it is reaped; or, with
+        `of_child`, for a shell whose exit code says so of its child.
         """
-        self.look()
+        self.update()
         if of_child and self._killed:
             pid = next(reversed(self._killed))
         logged, _ = self._killed.pop(pid, ("", 0.0))
@@ -88,7 +90,7 @@ class OomWatch:
         return logged or counted
 
     def _counters(self, pid: int) -> List[str]:
-        """The files that count a process's kills, by the cgroups it is in. See cgroups(7)."""
+        """The files that count the kills in a process's cgroups. See cgroups(7)."""
         found = []
         for line in _lines("{}/{}/cgroup".format(self._proc, pid)):
             number, _, rest = line.partition(":")
@@ -104,7 +106,7 @@ class OomWatch:
         for _ in range(_MOST_RECORDS if self._log is not None else 0):
             try:
                 record = os.read(self._log or 0, _RECORD_BYTES)
-            except BrokenPipeError:  # it was overwritten meanwhile; the next read goes on behind
+            except BrokenPipeError:  # overwritten meanwhile; the next read returns a later one
                 continue
             except OSError:
                 return
@@ -115,7 +117,7 @@ class OomWatch:
 
 
 def _open_kernel_log(path: str) -> Optional[int]:
-    """The kernel's log from now on; None where it may not be read, as in most containers."""
+    """The kernel's log from now on; None if it may not be read, as in most containers."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -138,7 +140,7 @@ def _mounts(proc: str) -> List[_Mount]:
 
 
 def _below(path: str, root: str) -> str:
-    """A cgroup's path from the root of its mount on: a container may see a part of the tree."""
+    """A cgroup's path below the root of its mount: a container may see a part of the tree."""
     if root != "/" and (path + "/").startswith(root + "/"):
         path = path[len(root) :]
     return path.lstrip("/")

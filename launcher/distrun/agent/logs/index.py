@@ -1,7 +1,8 @@
-"""When each task's log grew: the index that lets logs be merged by time.
+"""The index of a log: when it grew, so that logs can be merged by time.
 
-Beside a log lies an index of 16-byte records, a Unix time and the log's size at that time
-(`<dQ`), appended at most every 100 ms while the log grows. Nothing runs while no log grows.
+Beside each log is an index of 16-byte records: a Unix time and the log's size at that time
+(`<dQ`). A record is appended at most every 100 ms, while the log grows. Nothing runs while no log
+grows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def index_of(path: str) -> str:
-    """Where the index of a log is."""
+    """The path of a log's index."""
     return os.path.splitext(path)[0] + ".idx"
 
 
@@ -36,10 +37,10 @@ class _Log:
 
 
 class LogIndexer:
-    """Keeps the indexes of the logs given to :meth:`add`.
+    """Writes the indexes of the logs given to :meth:`add`.
 
-    Where inotify is used up, the logs are looked at from time to time instead. `on_growth` is
-    called with the path of each log that has grown, once its index says so.
+    If the user's inotify instances or watches are used up, the logs are polled instead.
+    `on_growth` is called with the path of each log that has grown, after its index was written.
     """
 
     def __init__(
@@ -53,21 +54,17 @@ class LogIndexer:
         self._inotify: Optional[Inotify] = None
         with contextlib.suppress(OSError):
             self._inotify = Inotify()
-        self._is_blind = self._inotify is None
-        self._resting_until: Optional[float] = None
+        self._must_poll = self._inotify is None
+        self.next_due: Optional[float] = None
+        """When :meth:`update` is due; None: when :attr:`descriptor` becomes readable."""
 
     @property
     def descriptor(self) -> Optional[int]:
-        """To wait for readability on, where :attr:`next_look` is None."""
+        """The descriptor to wait for while :attr:`next_due` is None."""
         return None if self._inotify is None else self._inotify.fileno()
 
-    @property
-    def next_look(self) -> Optional[float]:
-        """When :meth:`look` is due; None: when the descriptor becomes readable."""
-        return self._resting_until
-
     def add(self, path: str) -> None:
-        """Create the log where there is none, and watch it. Raises OSError where it cannot be."""
+        """Create a log if it does not exist, and watch it. Raises OSError if that fails."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(path, flags, 0o600))
         if path in self._logs:
@@ -76,26 +73,26 @@ class LogIndexer:
         _cut_torn_record(index)
         self._logs[path] = _Log(path, index)
         if self._inotify is not None:
-            # One that cannot be watched is looked at from time to time, like all then are.
+            # If one log cannot be watched, all are polled.
             try:
                 self._inotify.watch_growth(path)
             except OSError:
-                self._is_blind = True
-        if self._is_blind and self._resting_until is None:
-            self._resting_until = self._clock() + INTERVAL
+                self._must_poll = True
+        if self._must_poll and self.next_due is None:
+            self.next_due = self._clock() + INTERVAL
 
-    def look(self) -> None:
-        """Write down which logs have grown, then rest for INTERVAL."""
+    def update(self) -> None:
+        """Index the logs that have grown; the next update is due after INTERVAL."""
         if self._inotify is not None:
             self._inotify.drain()
         grown = [self.record(path) for path in self._logs]
         if any(grown):
-            self._resting_until = self._clock() + INTERVAL
+            self.next_due = self._clock() + INTERVAL
         else:
-            self._resting_until = self._clock() + _IDLE_INTERVAL if self._is_blind else None
+            self.next_due = self._clock() + _IDLE_INTERVAL if self._must_poll else None
 
     def record(self, path: str) -> bool:
-        """Append one log's size if it has grown; True where it has."""
+        """Append one log's size to its index if it has grown. True if it has."""
         log = self._logs[path]
         try:
             size = os.stat(path).st_size
@@ -104,7 +101,7 @@ class LogIndexer:
         if size == log.size:
             return False
         log.size = size
-        # A full disk loses the times of some lines, never the lines: the index is a help only.
+        # A full disk loses the times of some lines, never the lines.
         with contextlib.suppress(OSError):
             if os.write(log.index, RECORD.pack(time.time(), size)) < RECORD.size:
                 _cut_torn_record(log.index)
@@ -112,10 +109,10 @@ class LogIndexer:
         return True
 
     def is_disk_full(self) -> bool:
-        """Whether the logs cannot grow any more: what tasks print is being lost.
+        """Whether the logs cannot grow any more, so that the tasks' output is being lost.
 
-        Asked of the file system first, which costs next to nothing, and then tried: some say
-        that nothing is free while there is.
+        This asks the file system first, which is cheap, and then tries: some file systems claim
+        that nothing is free although there is room.
         """
         for log in self._logs.values():
             try:

@@ -7,10 +7,14 @@ for a job on one machine needs neither.
 """
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.agent.protocol.messages import (
+from distrun.agent.protocol.constants import (
+    KILL_GRACE,
     LOG_OVERHEAD,
     PROTOCOL,
     UNSENT_REPORTS,
+    heartbeat_interval,
+)
+from distrun.agent.protocol.messages import (
     Ack,
     AgentExiting,
     Configure,
@@ -47,10 +51,10 @@ from distrun.agent.protocol.messages import (
     TaskStarted,
     Watch,
     WatchStarted,
-    heartbeat_interval,
 )
 
 __all__ = [
+    "KILL_GRACE",
     "LOG_OVERHEAD",
     "PROTOCOL",
     "UNSENT_REPORTS",

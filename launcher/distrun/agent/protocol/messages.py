@@ -18,12 +18,6 @@ from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tupl
 from distrun.agent.protocol.causes import Cause, read_causes
 from distrun.agent.structs import Struct
 
-PROTOCOL = 1
-UNSENT_REPORTS = "unsent-reports.jsonl"
-"""A file beside the logs: the reports of an agent whose supervisor was gone."""
-LOG_OVERHEAD = 256
-"""Bytes by which a part of a log counts for more than its own: its frame takes less."""
-
 
 class Message(Struct):
     """What travels over a channel. Each kind is known by its class's name."""
@@ -187,8 +181,8 @@ class Hello(Report):
     """By which address of this host ssh came here; empty where it did not come by ssh."""
     seen_from: str = ""
     """From which address."""
-    door: str = ""
-    """The socket by which to come back after a lost link, see :mod:`distrun.agent.reattach`."""
+    token: str = ""
+    """Names this agent to :mod:`distrun.agent.reattach`; empty where its link cannot come back."""
     folder: str = ""
     pid_namespace: str = ""
     """Where the host's process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
@@ -207,11 +201,6 @@ class Heartbeat(Report):
     """A sign of life, now and then; the supervisor echoes it."""
 
     number: int
-
-
-def heartbeat_interval(lease: Optional[float]) -> float:
-    """Seconds between two heartbeats, for a lease of so many seconds, or without end (None)."""
-    return 10.0 if lease is None else min(10.0, lease / 8)
 
 
 class LogData(Report):

@@ -1,4 +1,4 @@
-"""What tasks say of themselves: `STEP=120 EPOCH=1` datagrams, as in systemd's notify protocol."""
+"""Progress that tasks report: `STEP=120 EPOCH=1` datagrams, as in systemd's notify protocol."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import socket
 from typing import Dict
 
-_LARGEST = 4096
-_MOST_KEYS = 32
-_MOST_AT_ONCE = 256
+_MAX_DATAGRAM = 4096
+_MAX_KEYS = 32
+_MAX_DATAGRAMS = 256
 
 
 class NotifySocket:
     """The datagram socket that one task's DISTRUN_NOTIFY names.
 
-    Its name is in the abstract space (a leading `@`), so no file is left by any death.
+    Its name is abstract (a leading `@`), so that no death leaves a file.
     """
 
     def __init__(self, task: str) -> None:
@@ -28,17 +28,18 @@ class NotifySocket:
         return self._socket.fileno()
 
     def receive(self) -> Dict[str, str]:
-        """What has come since the last call, later values over earlier ones.
+        """The values received since the last call; later values replace earlier ones.
 
-        Of a task that never stops sending, the first part: the agent has others to look after.
+        Reads at most this much from one task per turn, so that a busy task cannot starve the
+        others.
         """
         values: Dict[str, str] = {}
-        for _ in range(_MOST_AT_ONCE):
+        for _ in range(_MAX_DATAGRAMS):
             try:
-                datagram = self._socket.recv(_LARGEST)
+                datagram = self._socket.recv(_MAX_DATAGRAM)
             except BlockingIOError:
                 break
-            for word in datagram.decode("utf-8", "replace").split()[:_MOST_KEYS]:
+            for word in datagram.decode("utf-8", "replace").split()[:_MAX_KEYS]:
                 key, equals, value = word.partition("=")
                 if equals and key:
                     values[key] = value

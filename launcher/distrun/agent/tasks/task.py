@@ -1,7 +1,7 @@
 """One attempt of one task: its processes, how it is stopped, and when it has ended.
 
-A task has ended when no process of it is left: not its first process, nothing below that, and no
-orphan of it. The first process is not reaped before that, so its process id, group and session
+A task has ended when no process of it is left: neither its first process, nor a descendant of that,
+nor an orphan. The first process is not reaped before, so that its process id, group and session
 cannot be reused, and no signal can hit a stranger.
 """
 
@@ -13,14 +13,12 @@ import signal
 from typing import Dict, Iterator, List, Optional
 
 from distrun.agent.linux import processes
-from distrun.agent.protocol import StartTask
+from distrun.agent.protocol import KILL_GRACE, StartTask
 from distrun.agent.structs import Struct
 from distrun.agent.tasks.notify import NotifySocket
 from distrun.agent.tasks.program import Execution
 
-LEFTOVER_GRACE = 1.0
-"""Seconds that what a task leaves behind has between SIGTERM and SIGKILL."""
-_KILL_AGAIN = 0.02
+_KILL_INTERVAL = 0.02
 
 
 class Exit(Struct):
@@ -31,7 +29,7 @@ class Exit(Struct):
 
 
 class Task:
-    """A running attempt. `orphans` are roots of its processes that this process has adopted."""
+    """A running attempt. `orphans` are those of its processes that this process has adopted."""
 
     def __init__(
         self,
@@ -51,20 +49,20 @@ class Task:
         self.execution: Optional[Execution] = execution
         self.exit: Optional[Exit] = None
         self.orphans: Dict[int, processes.Process] = {}
-        self.next_look: Optional[float] = None
+        self.next_due: Optional[float] = None
         """When :meth:`advance` is due without any event."""
         self.was_suspended = False
-        """Whether it stood still, by SIGSTOP for one, when it was first told to stop."""
+        """Whether it was suspended, e.g. by SIGSTOP, when it was first asked to stop."""
         self._signal: int = signal.SIGTERM
         self._deadline: Optional[float] = None
-        self._told: Dict[int, int] = {}
+        self._signalled: Dict[int, int] = {}
 
     @property
-    def is_told_to_stop(self) -> bool:
+    def is_stopping(self) -> bool:
         return self._deadline is not None
 
     def check_exit(self) -> bool:
-        """True where the first process has ended since the last call; it stays unreaped."""
+        """True if the first process has ended since the last call; it stays unreaped."""
         if self.exit is not None:
             return False
         options = os.WEXITED | os.WNOWAIT | os.WNOHANG
@@ -78,7 +76,7 @@ class Task:
         return True
 
     def stop(self, signum: int, grace: float, now: float) -> None:
-        """Begin to stop it, or go about it sooner. `grace` in seconds."""
+        """Start to stop it, or hasten that. `grace`: seconds from the signal to SIGKILL."""
         if self._deadline is None and self.exit is None:
             first = processes.look(self.pid)
             self.was_suspended = first is not None and first.is_suspended
@@ -86,39 +84,39 @@ class Task:
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
         if signum != self._signal:
             self._signal = signum
-            self._told = {}
+            self._signalled = {}
 
     def advance(self, now: float) -> bool:
-        """Take what is due: signals to what is left. True once the task has ended."""
-        self.next_look = None
+        """Send the signals that are due to the processes left. True once the task has ended."""
+        self.next_due = None
         if self.execution is not None:
             return self._advance_unexecuted(now)
         if self.exit is not None:
-            # Not what lives just now: one that dies this moment hands on what is below it.
+            # Orphans count even if none is alive: one that is dying hands its children on.
             if not self.orphans:
                 return True
             if self._deadline is None:
-                self.stop(signal.SIGTERM, LEFTOVER_GRACE, now)
+                self.stop(signal.SIGTERM, KILL_GRACE, now)
         if self._deadline is None:
             return False
         if now < self._deadline:
-            self._tell(list(self.members()))
-            self.next_look = self._deadline
+            self._signal_new(list(self.members()))
+            self.next_due = self._deadline
         else:
             self._kill()
-            self.next_look = now + _KILL_AGAIN
+            self.next_due = now + _KILL_INTERVAL
         return False
 
     def _advance_unexecuted(self, now: float) -> bool:
-        """Before its program runs it would miss a SIGTERM; only SIGKILL is sure to end it."""
+        """Before its program runs, a SIGTERM would be lost; only SIGKILL is sure to end it."""
         if self._deadline is not None:
             if now >= self._deadline:
                 self._signal_group(signal.SIGKILL)
-            self.next_look = max(self._deadline, now + _KILL_AGAIN)
+            self.next_due = max(self._deadline, now + _KILL_INTERVAL)
         return False
 
     def members(self) -> Iterator[processes.Process]:
-        """All that live, the first process included."""
+        """All living processes, the first one included."""
         roots = list(self.orphans)
         if self.exit is None:
             roots.append(self.pid)
@@ -127,21 +125,21 @@ class Task:
                 if not process.is_zombie:
                     yield process
 
-    def _tell(self, members: List[processes.Process]) -> None:
+    def _signal_new(self, members: List[processes.Process]) -> None:
         """Send the stop signal once to each process."""
-        first = not self._told
-        new = [each for each in members if self._told.get(each.pid) != each.started]
+        first = not self._signalled
+        new = [each for each in members if self._signalled.get(each.pid) != each.started]
         for signum in (self._signal, signal.SIGCONT):
             if first:
                 self._signal_group(signum)
             for each in new:
                 if not (first and each.group == self.pid):
                     processes.send(each, signum)
-        self._told.update((each.pid, each.started) for each in new)
+        self._signalled.update((each.pid, each.started) for each in new)
 
     def _signal_group(self, signum: int) -> None:
-        """The first process's group, at once: safe, for its id is pinned until it is reaped."""
-        # EPERM, a member having changed its user, is all that can fail: the leader is ours.
+        """Signal the first process's group: safe, because its id is pinned until it is reaped."""
+        # Only EPERM is possible, after a member has changed its user: the leader is our child.
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signum)
 
@@ -152,17 +150,17 @@ class Task:
                 processes.send(process, signal.SIGKILL)
 
     def reap(self) -> None:
-        """Let go of the first process's id. After this no signal may be sent."""
+        """Reap the first process. After this no signal may be sent to its id."""
         os.waitpid(self.pid, 0)
         if self.notify is not None:
             self.notify.close()
 
 
 def owner_of(orphan: processes.Process, tasks: Dict[str, Task], job_id: str) -> Optional[Task]:
-    """Whose orphan it is, told by its session, its environment or the log it prints to.
+    """The task of an orphan, by its session, its environment or the log that it prints to.
 
-    Where nothing tells, a guess could end what another task still needs: None, unless there is
-    only one task.
+    None where these say nothing, unless there is only one task: a wrong guess could end a process
+    that another task still needs.
     """
     for task in tasks.values():
         if orphan.session == task.pid:

@@ -11,7 +11,9 @@ Python without bzip2 uses the source.
 from __future__ import annotations
 
 import ast
+import io
 import marshal
+import tokenize
 import zlib
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
@@ -33,7 +35,7 @@ NO_AGENT = "distrun: its agent is gone"
 _OLDEST = (3, 8)
 _WITHOUT_DOCSTRINGS = 2
 _SOURCES = Path(__file__).parents[3]
-_REATTACH = ("distrun", "distrun.agent", "distrun.agent.reattach", "distrun.agent.reattach_client")
+_REATTACH = ("distrun", "distrun.agent", "distrun.agent.reattach")
 """The modules that pass a new connection to a running agent."""
 
 _FIRST = """\
@@ -85,15 +87,14 @@ del block, inflate
 
 def start_agent(mark: bytes) -> bytes:
     """Return the input that starts an agent, which writes `mark` before its first message."""
-    return _bootstrap(_agent_modules(), f"from distrun.agent.remote import main\nmain({mark!r})\n")
+    start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
+    return _bootstrap(_agent_modules(), start)
 
 
 def reattach(mark: bytes, token: str) -> bytes:
     """Return the input that passes a new connection to the running agent with that token."""
     arguments = ", ".join(map(repr, (mark, token, NO_AGENT, EXIT_NO_AGENT)))
-    return _bootstrap(
-        _REATTACH, f"from distrun.agent.reattach_client import main\nmain({arguments})\n"
-    )
+    return _bootstrap(_REATTACH, f"from distrun.agent.reattach import main\nmain({arguments})\n")
 
 
 def _agent_modules() -> tuple[str, ...]:
@@ -183,8 +184,18 @@ def _annotated(function: ast.FunctionDef) -> list[ast.arg]:
 
 
 def _shorten(source: str, tree: ast.Module) -> bytes:
-    """The same program without comments and docstrings, every line at its old number."""
+    """The same program without comments, docstrings and blocks for type checkers.
+
+    Every line keeps its number; the blocks are removed from `tree` as well.
+    """
     lines = source.encode().split(b"\n")
+    for row, begin in _comments(source):
+        lines[row - 1] = lines[row - 1][:begin].rstrip()
+    for block in _for_type_checkers(tree):
+        first, last = block.body[0].lineno - 1, block.body[-1].end_lineno or 0
+        lines[first] = b" " * block.body[0].col_offset + b"pass"
+        lines[first + 1 : last] = [b""] * (last - first - 1)
+        block.body = [ast.copy_location(ast.Pass(), block.body[0])]
     for node in _statements(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             first, last = node.lineno - 1, node.end_lineno or node.lineno
@@ -193,7 +204,20 @@ def _shorten(source: str, tree: ast.Module) -> bytes:
     for row, begin, end in sorted(_annotations(tree), reverse=True):
         line = lines[row - 1]
         lines[row - 1] = line[:begin].rstrip(b" :->") + line[end:]
-    return b"\n".join(b"" if line.lstrip().startswith(b"#") else line for line in lines)
+    return b"\n".join(lines)
+
+
+def _for_type_checkers(tree: ast.Module) -> list[ast.If]:
+    found = [node for node in tree.body if isinstance(node, ast.If)]
+    return [node for node in found if ast.unparse(node.test) == "TYPE_CHECKING"]
+
+
+def _comments(source: str) -> Iterator[tuple[int, int]]:
+    """Row and first byte of each comment."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            yield row, len(token.line[:column].encode())
 
 
 def _annotations(tree: ast.Module) -> Iterator[tuple[int, int, int]]:

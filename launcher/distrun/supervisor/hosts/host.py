@@ -496,7 +496,7 @@ class Host:
                 message = message._replace(cause=message.cause._replace(name=variable))
             elif isinstance(message, protocol.Hello):
                 self.agent_pid = message.pid
-                self._token = message.door
+                self._token = message.token
                 self._on_up()
                 self._follow_logs()
             self._observer.on_report(self, message)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import selectors
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
-from distrun.agent.protocol import Cause, Code
-from distrun.lifecycle import PROMPT_GRACE
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.supervisor.hosts.host import Host, HostSettings
 
 if TYPE_CHECKING:
@@ -25,14 +25,10 @@ _MAX_CONNECTING = 16
 
 
 def make_reach(host: HostSpec, spec: Spec) -> Reach:
-    """Return how a host is reached. Only here the launcher asks what the spec says about that."""
-    if host.is_local:
-        from distrun.supervisor.hosts.local import LocalReach
-
-        return LocalReach()
-    from distrun.supervisor.hosts.ssh import SshReach
-
-    return SshReach(host.name, spec)
+    """Return how a host is reached: by the module of this package that its spec names."""
+    module = importlib.import_module(f"distrun.supervisor.hosts.{host.reach}")
+    reach: Reach = module.make_reach(host, spec)
+    return reach
 
 
 class PoolObserver(Protocol):
@@ -233,7 +229,7 @@ class HostPool:
         """
         del self._hosts[host.name]
         if host.reach.is_below_supervisor or not self._hosts:
-            processes.end_all(PROMPT_GRACE, _Spared(self._connection_pids(), self._reaches))
+            processes.end_all(KILL_GRACE, _Spared(self._connection_pids(), self._reaches))
 
     def _connection_pids(self) -> set[int]:
         return {host.pid for host in self._hosts.values() if host.pid is not None}

@@ -1,0 +1,286 @@
+"""The agent's link to its supervisor: numbered messages, heartbeats, and what its end means."""
+
+from __future__ import annotations
+
+import select
+import selectors
+import socket
+import time
+from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
+
+from distrun.agent.protocol import (
+    KILL_GRACE,
+    Ack,
+    Cause,
+    Code,
+    Fault,
+    HeartbeatAck,
+    Order,
+    Reattach,
+    Reattached,
+    Report,
+)
+from distrun.agent.protocol.channel import Channel, ProtocolError
+from distrun.agent.protocol.outbox import Outbox
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from distrun.agent.lease import Lease
+    from distrun.agent.reattach import ReattachListener
+
+    class LinkUser(Protocol):
+        """The agent, as its link needs it."""
+
+        @property
+        def has_tasks(self) -> bool: ...
+
+        @property
+        def is_abandoned(self) -> bool: ...
+
+        def execute(self, order: Order) -> None:
+            """Execute an order of the supervisor."""
+
+        def end_tasks(self, grace: float = KILL_GRACE) -> None:
+            """End all tasks, then the agent; the supervisor may still receive reports and logs."""
+
+        def abandon(self, grace: float = KILL_GRACE) -> None:
+            """The same, where no supervisor will come back."""
+
+        def on_link_lost(self) -> None:
+            """Send no logs or files until the supervisor asks for the rest."""
+
+
+_READER_SECONDS = 10.0
+_DECISION_SECONDS = 0.2
+"""After the end of standard input, standard output may end as well within this time."""
+
+
+class Link:
+    """A link, which may be lost and come back if there is a `listener`.
+
+    Without one, its end ends the tasks, after the lease that :class:`.Configure` gave. With one,
+    heartbeats renew the lease, and the link's end has two meanings: when the launching side is
+    gone, ssh ends this side's standard input and leaves standard output open; when the link is
+    lost, sshd ends both.
+    """
+
+    def __init__(
+        self,
+        channel: Channel[Order, Report],
+        listener: Optional[ReattachListener] = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.channel = channel
+        self._listener = listener
+        self._clock = clock
+        self._outbox: Outbox[Report] = Outbox()
+        self._seconds: Optional[float] = 0.0
+        self._lease: Optional[Lease] = None
+        self._lease_ends: Optional[float] = None
+        """When the lease ends that began with the end of a link without heartbeats."""
+        self._executed = 0
+        """The number of the last order that was executed."""
+        self._decision_due: Optional[float] = None
+        """When to decide what the end of standard input means."""
+        self._client: Optional[socket.socket] = None
+        """The client that passed the present link; it waits until this is closed."""
+
+    def open(self, selector: selectors.BaseSelector, user: LinkUser) -> None:
+        """Begin to receive orders for `user`."""
+        self._selector = selector
+        self._user = user
+        selector.register(self.channel.reader, selectors.EVENT_READ, self._on_readable)
+        if self._listener is not None:
+            selector.register(self._listener, selectors.EVENT_READ, self._on_client)
+
+    def configure(self, lease: Optional[float]) -> None:
+        """Set the lease in seconds; None: without end."""
+        self._seconds = lease
+        if self._listener is not None:
+            # Imported here because a link that never comes back has no heartbeats.
+            from distrun.agent.lease import Lease
+
+            self._lease = Lease(lease, KILL_GRACE)
+
+    @property
+    def token(self) -> str:
+        """What a supervisor names to reattach; empty where it cannot."""
+        return "" if self._listener is None else self._listener.token
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the link can be written to."""
+        return not self.channel.broken and self._decision_due is None
+
+    # Sending -------------------------------------------------------------------------------
+
+    def report(self, report: Report) -> None:
+        """Send a numbered report, which is kept until the supervisor has recorded it."""
+        self.channel.send(report, self._outbox.add(report))
+
+    def report_fault(self, cause: Cause) -> None:
+        self.report(Fault(cause, time.time()))
+
+    def send(self, report: Report) -> None:
+        """Send a report that has no number and may be lost with the link."""
+        self.channel.send(report)
+
+    def send_heartbeat_if_due(self) -> None:
+        lease = self._lease
+        if lease is not None and lease.until_heartbeat <= 0 and self.is_up:
+            self.channel.send(lease.heartbeat())
+
+    def close(self) -> List[Report]:
+        """Send what is left, and close the link; returns the reports that nobody acknowledged.
+
+        A slow supervisor receives the last reports, but a reader that has stopped is not waited
+        for.
+        """
+        while self.channel.pending:
+            if not select.select([], [self.channel.writer], [], _READER_SECONDS)[1]:
+                break
+            self.channel.flush()
+        if self._client is not None:
+            self._client.close()
+        return [report for _, report in self._outbox.after(0)] if self.channel.ended else []
+
+    # Time ----------------------------------------------------------------------------------
+
+    @property
+    def dues(self) -> List[Optional[float]]:
+        """The times at which :meth:`on_time` has something to do."""
+        dues = [self._decision_due, self._lease_ends]
+        lease = self._lease
+        if lease is not None:
+            now, remaining = self._clock(), lease.remaining
+            is_expired = remaining is not None and remaining <= 0
+            if self.is_up and not is_expired:
+                dues.append(now + lease.until_heartbeat)
+            if remaining is not None and not self._user.is_abandoned:
+                dues.append(now + remaining)
+        return dues
+
+    def on_time(self, now: float) -> None:
+        if self._lease_ends is not None and self._lease_ends <= now:
+            self._lease_ends = None
+            self._user.abandon()
+        if self._decision_due is not None and self._decision_due <= now:
+            self._decide()
+        lease = self._lease
+        if lease is None or lease.remaining is None or lease.remaining > 0:
+            self.send_heartbeat_if_due()
+        elif not self._user.is_abandoned:
+            # A launching side that was only slow is told why its tasks ended.
+            self.report_fault(Cause(Code.LEASE_EXPIRED, seconds=self._seconds or 0.0))
+            self._user.abandon(lease.grace)
+
+    # Receiving -----------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        try:
+            orders = self.channel.receive()
+        except ProtocolError as error:
+            self._selector.unregister(self.channel.reader)
+            self.report_fault(error.cause)
+            if self._listener is None:
+                self._user.abandon()
+            else:
+                self._user.end_tasks()
+            return
+        self._execute_all(orders)
+        if self.channel.ended:
+            self._selector.unregister(self.channel.reader)
+            self._on_end()
+
+    def _execute_all(self, orders: List[Tuple[int, Order]]) -> None:
+        last = 0
+        for number, order in orders:
+            # An order may arrive twice: before a link was lost, and after it.
+            if number and number <= self._executed:
+                continue
+            if number:
+                self._executed = last = number
+            self._execute(order)
+        if last:
+            self.channel.send(Ack(last))
+
+    def _execute(self, order: Order) -> None:
+        if isinstance(order, Ack):
+            self._outbox.acknowledge(order.last)
+        elif isinstance(order, HeartbeatAck):
+            if self._lease is not None:
+                self._lease.acknowledge(order.number)
+        elif isinstance(order, Reattach):
+            # This also arrives on a link that continues, after noise has damaged a message.
+            self._user.on_link_lost()
+            self.channel.send(Reattached(self._executed, order.turn))
+            for seq, report in self._outbox.after(order.after):
+                self.channel.send(report, seq)
+        else:
+            self._user.execute(order)
+
+    # Its end, and reattachment -------------------------------------------------------------
+
+    def _on_end(self) -> None:
+        if self._listener is not None:
+            self._decision_due = self._clock() + _DECISION_SECONDS
+        elif self._seconds is None:
+            return
+        elif self._seconds > 0 and self._user.has_tasks:
+            self._lease_ends = self._clock() + self._seconds
+        else:
+            self._user.abandon()
+
+    def _decide(self) -> None:
+        """Tell a lost link from one that the launching side has closed."""
+        self._decision_due = None
+        is_lost = self.channel.broken or _is_broken(self.channel.writer)
+        if is_lost and self._lease is not None:
+            self._detach()
+        else:
+            # A supervisor receives this only if sshd's end of the link on this host was killed.
+            self.report_fault(Cause(Code.LINK_CLOSED))
+            self._user.abandon()
+
+    def _detach(self) -> None:
+        """Drop the present link; the lease continues."""
+        channel, self._decision_due = self.channel, None
+        for descriptor in {channel.reader, channel.writer}:
+            if descriptor in self._selector.get_map():
+                self._selector.unregister(descriptor)
+        if not (channel.ended and channel.broken):
+            channel.close()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        if self._lease is not None:
+            self._lease.on_link_lost()
+        self._user.on_link_lost()
+
+    def _on_client(self) -> None:
+        client = None if self._listener is None else self._listener.accept()
+        if client is not None:
+            self._selector.register(
+                client, selectors.EVENT_READ, lambda: self._on_descriptors(client)
+            )
+
+    def _on_descriptors(self, client: socket.socket) -> None:
+        from distrun.agent.reattach import receive_descriptors
+
+        self._selector.unregister(client)
+        descriptors = receive_descriptors(client)
+        if descriptors is None or self._listener is None:
+            client.close()
+            return
+        self._detach()
+        self._client = client
+        self.channel = self._listener.open_channel(*descriptors)
+        self._selector.register(self.channel.reader, selectors.EVENT_READ, self._on_readable)
+
+
+def _is_broken(descriptor: int) -> bool:
+    """Whether nobody reads what is written there any more."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return bool(poll.poll(0))

@@ -1,0 +1,112 @@
+"""The logs of this host's tasks: their indexes, their streaming, and the room on their disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+from typing import TYPE_CHECKING, Callable, Optional
+
+from distrun.agent.logs.index import LogIndexer, index_of
+from distrun.agent.protocol import Cause, Code, LogEnded
+
+if TYPE_CHECKING:
+    from distrun.agent.link import Link
+    from distrun.agent.logs.streamer import LogStreamer
+
+
+class TaskLogs:
+    """The logs in one folder.
+
+    Args:
+        streamer: sends them to the launching side; None where that sees the folder itself.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        streamer: Optional[LogStreamer],
+        link: Link,
+        selector: selectors.BaseSelector,
+        clock: Callable[[], float],
+    ) -> None:
+        self.folder = folder
+        self.streamer = streamer
+        self._link = link
+        self._selector = selector
+        self._indexer = LogIndexer(clock, self._on_log_growth)
+        self._is_disk_full = False
+        self._watch()
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def open(self, path: str) -> None:
+        """Create a log, index it and stream it. Raises OSError where it cannot be created."""
+        if self.streamer is not None:
+            self.streamer.add(index_of(path))
+            self.streamer.add(path)
+        self._indexer.add(path)
+
+    def record(self, path: str) -> None:
+        """Index what a log has grown by since the last time."""
+        self._indexer.record(path)
+
+    def close(self, path: str) -> None:
+        """Report the size of a log to which nothing writes any more."""
+        if self.streamer is not None:
+            with contextlib.suppress(OSError):
+                size = os.stat(path).st_size
+                self._link.report(LogEnded(os.path.basename(path), size))
+
+    @property
+    def due(self) -> Optional[float]:
+        """When :meth:`on_time` has something to do; None: when a log grows."""
+        return self._indexer.next_due
+
+    def on_time(self, now: float) -> None:
+        if self._indexer.next_due is not None and self._indexer.next_due <= now:
+            self._update()
+        self._watch()
+
+    def stream(self) -> None:
+        """Send as much of the logs as the link takes now."""
+        if self.streamer is not None and self._link.is_up:
+            self.streamer.send(self._link.channel)
+
+    @property
+    def are_streamed(self) -> bool:
+        """Whether the launching side has everything, or sees the folder itself."""
+        return self.streamer is None or self.streamer.is_done
+
+    def check_disk(self) -> None:
+        """Report once that the disk is full, before anything that follows from it."""
+        if not self._is_disk_full and self._indexer.is_disk_full():
+            self._is_disk_full = True
+            self._link.report_fault(Cause(Code.LOG_DISK_FULL, path=self.folder))
+
+    def _update(self) -> None:
+        self._indexer.update()
+        self.check_disk()
+
+    def _watch(self) -> None:
+        """Wait for growth only while no log has grown lately: no event is handled twice."""
+        descriptor = self._indexer.descriptor
+        if descriptor is None:
+            return
+        registered = descriptor in self._selector.get_map()
+        if self._indexer.next_due is None and not registered:
+            self._selector.register(descriptor, selectors.EVENT_READ, self._on_growth)
+        elif self._indexer.next_due is not None and registered:
+            self._selector.unregister(descriptor)
+
+    def _on_growth(self) -> None:
+        self._update()
+        self._watch()
+
+    def _on_log_growth(self, path: str) -> None:
+        if self.streamer is not None:
+            # The index first: whoever follows the copy must know when the bytes that come after
+            # it were written.
+            self.streamer.on_growth(index_of(path))
+            self.streamer.on_growth(path)

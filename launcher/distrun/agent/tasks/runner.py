@@ -1,0 +1,281 @@
+"""Runs the tasks of this host: starts them, stops them, and reports what becomes of them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
+
+from distrun.agent.linux import processes
+from distrun.agent.linux.oom import OomWatch
+from distrun.agent.protocol import (
+    Cause,
+    Code,
+    Progress,
+    StartTask,
+    StopTask,
+    TaskEnded,
+    TaskExited,
+    TaskNotStarted,
+    TaskStarted,
+)
+from distrun.agent.tasks import program
+from distrun.agent.tasks.notify import NotifySocket
+from distrun.agent.tasks.task import Task, owner_of
+
+if TYPE_CHECKING:
+    from distrun.agent.link import Link
+    from distrun.agent.logs.task_logs import TaskLogs
+
+_PROGRESS_INTERVAL = 0.5
+
+
+class TaskRunner:
+    """The tasks of one job on this host."""
+
+    def __init__(
+        self, selector: selectors.BaseSelector, link: Link, clock: Callable[[], float]
+    ) -> None:
+        self._selector = selector
+        self._link = link
+        self._clock = clock
+        self._oom = OomWatch()
+        self._tasks: Dict[str, Task] = {}
+        self._job_id = ""
+        self._logs: Optional[TaskLogs] = None
+        self._progress: Dict[str, Dict[str, str]] = {}
+        self._progress_due: Optional[float] = None
+
+    def configure(self, job_id: str, logs: TaskLogs) -> None:
+        """Say whose tasks these are, and where their logs go. Must precede :meth:`start`."""
+        self._job_id = job_id
+        self._logs = logs
+
+    @property
+    def has_tasks(self) -> bool:
+        return bool(self._tasks)
+
+    # Orders --------------------------------------------------------------------------------
+
+    def start(self, order: StartTask) -> None:
+        """Execute the program of one attempt, or report why that fails."""
+        logs = self._logs
+        if logs is None:
+            self._link.report_fault(
+                Cause(Code.MESSAGE_UNEXPECTED, name="StartTask", text="Configure")
+            )
+            return
+        log = logs.path(order.log)
+        notify = None
+        env = program.environment(order)
+        failed = Code.LOG_NOT_OPENED
+        try:
+            logs.open(log)
+            failed = Code.LOG_NOT_WRITTEN
+            if order.marker:
+                program.write_marker(log, order.marker)
+            failed = Code.PROCESS_NOT_MADE
+            if order.notify:
+                notify = NotifySocket(order.task)
+                env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
+            execution = program.execute(order, log, env)
+        except OSError as error:
+            path = "" if failed is Code.PROCESS_NOT_MADE else order.log
+            cause = Cause(failed, path=path, errno=error.errno or 0)
+            self._link.report(TaskNotStarted(order.task, order.attempt, cause, time.time()))
+            return
+        task = Task(order, log, execution, notify, self._clock())
+        self._tasks[order.task] = task
+        self._selector.register(
+            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task)
+        )
+        if notify is not None:
+            self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
+
+    def stop(self, order: StopTask) -> None:
+        """Begin to stop a task, or hasten its end."""
+        task = self._tasks.get(order.task)
+        if task is not None:
+            task.stop(order.signal, order.grace, self._clock())
+            self._advance(task)
+
+    def stop_all(self, grace: float) -> None:
+        """Send SIGTERM to everything that was started, and SIGKILL after `grace` seconds.
+
+        Processes of no task get only the SIGTERM; :meth:`kill_strays` kills them.
+        """
+        for task in list(self._tasks.values()):
+            task.stop(signal.SIGTERM, grace, self._clock())
+            self._advance(task)
+        self._adopt_orphans()
+        self._signal_strays(signal.SIGTERM)
+
+    def kill_strays(self) -> None:
+        """Send SIGKILL to all processes that belong to no task."""
+        self._signal_strays(signal.SIGKILL)
+
+    # Time ----------------------------------------------------------------------------------
+
+    @property
+    def dues(self) -> List[Optional[float]]:
+        """The times at which :meth:`on_time` has something to do."""
+        dues = [task.next_due for task in self._tasks.values()]
+        dues.append(self._progress_due)
+        if self._tasks:
+            dues.append(self._oom.next_due)
+        return dues
+
+    def on_time(self, now: float) -> None:
+        if self._progress_due is not None and self._progress_due <= now:
+            self._send_progress()
+        if self._tasks and self._oom.next_due <= now:
+            self._oom.update()
+        for task in [each for each in self._tasks.values() if each.next_due is not None]:
+            if task.next_due is not None and task.next_due <= now:
+                self._advance(task)
+
+    # What becomes of them ------------------------------------------------------------------
+
+    def on_child_exit(self) -> None:
+        """Report the tasks whose first process has exited, and adopt orphans."""
+        # Started reports precede exits: a task that is still being executed must wait.
+        executed = [task for task in self._tasks.values() if task.execution is None]
+        exited = [task for task in executed if task.check_exit()]
+        if exited and self._logs is not None:
+            self._logs.check_disk()
+        for task in exited:
+            self._report_exit(task)
+        self._adopt_orphans()
+        for task in executed:
+            if task.exit is not None:
+                self._advance(task)
+
+    def _on_exec_status(self, task: Task) -> None:
+        if task.execution is None:
+            return
+        self._selector.unregister(task.execution.exec_status)
+        cause = program.read_exec_status(task.execution, task.order)
+        task.execution = None
+        if cause is not None:
+            self._remove(task)
+            self._link.report(TaskNotStarted(task.name, task.attempt, cause, time.time()))
+            return
+        self._link.report(TaskStarted(task.name, task.attempt, task.pid, time.time()))
+        self.on_child_exit()
+        if task.name in self._tasks:
+            self._advance(task)  # a stop may have been ordered meanwhile
+
+    def _report_exit(self, task: Task) -> None:
+        code = signum = None
+        if task.exit is not None:
+            code, signum = task.exit.code, task.exit.signal
+        if self._logs is not None:
+            self._logs.record(task.log)
+        # The task's last progress precedes its exit, however soon the exit followed.
+        self._on_notify(task)
+        self._send_progress()
+        self._link.report(
+            TaskExited(
+                task.name,
+                task.attempt,
+                code,
+                signum,
+                time.time(),
+                lived=self._clock() - task.began,
+                oom=self._oom_evidence(task),
+                suspended=task.was_suspended,
+                was_told=task.is_stopping,
+            )
+        )
+
+    def _oom_evidence(self, task: Task) -> str:
+        """Why the kernel seems to have killed it for lack of memory; a shell exits 137 then."""
+        exited = task.exit
+        if exited is None or task.is_stopping:
+            return ""
+        of_child = exited.code == 128 + signal.SIGKILL
+        killed = of_child or exited.signal == signal.SIGKILL
+        return self._oom.evidence(task.pid, of_child) if killed else ""
+
+    def _advance(self, task: Task) -> None:
+        if task.advance(self._clock()):
+            self._remove(task)
+            if self._logs is not None:
+                self._logs.record(task.log)
+            self._link.report(TaskEnded(task.name, task.attempt, time.time()))
+
+    def _remove(self, task: Task) -> None:
+        if task.notify is not None:
+            self._on_notify(task)
+            self._send_progress()
+            self._selector.unregister(task.notify)
+        task.reap()
+        del self._tasks[task.name]
+        if self._logs is not None:
+            self._logs.close(task.log)
+
+    # Orphans -------------------------------------------------------------------------------
+
+    def _adopt_orphans(self) -> None:
+        """Reap orphans that have ended, and assign the others to their tasks."""
+        found = self._orphans()
+        known: Dict[int, processes.Process] = {}
+        for task in self._tasks.values():
+            for pid in [pid for pid in task.orphans if pid not in found]:
+                del task.orphans[pid]
+            known.update(task.orphans)
+        for pid, process in found.items():
+            if pid not in known or known[pid].started != process.started:
+                owner = owner_of(process, self._tasks, self._job_id)
+                if owner is not None:
+                    owner.orphans[pid] = process
+
+    def _orphans(self) -> Dict[int, processes.Process]:
+        """The children of this process that are not the first process of a task.
+
+        An orphan's children become this process's before it can be reaped, so a pass that reaps
+        none has seen all there are.
+        """
+        while True:
+            pids = self._strays()
+            if not [pid for pid in pids if _reap(pid)]:
+                break
+        found = [processes.look(pid) for pid in pids]
+        return {process.pid: process for process in found if process is not None}
+
+    def _strays(self) -> List[int]:
+        leaders = {task.pid for task in self._tasks.values()}
+        return [pid for pid in processes.children(os.getpid()) if pid not in leaders]
+
+    def _signal_strays(self, signum: int) -> None:
+        for pid in self._strays():
+            for process in processes.tree(pid):
+                processes.send(process, signum)
+
+    # Progress ------------------------------------------------------------------------------
+
+    def _on_notify(self, task: Task) -> None:
+        if task.notify is None:
+            return
+        values = task.notify.receive()
+        if not values:
+            return
+        self._progress.setdefault(task.name, {}).update(values)
+        if self._progress_due is None:
+            self._progress_due = self._clock() + _PROGRESS_INTERVAL
+
+    def _send_progress(self) -> None:
+        for task, values in self._progress.items():
+            self._link.send(Progress(task, values, time.time()))
+        self._progress.clear()
+        self._progress_due = None
+
+
+def _reap(pid: int) -> bool:
+    """Reap a child. True where it had ended."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
