@@ -15,7 +15,7 @@ EXIT_KILLED = 137  # `distrun kill`
 
 
 class DistrunError(Exception):
-    """An end that is distrun's own; its message says what happened, to what, and what to do."""
+    """An error of distrun's own. Its message says what happened, to what, and what to do."""
 
     exit_code = 70
 
@@ -38,13 +38,13 @@ class DistrunError(Exception):
 
 
 class UsageError(DistrunError):
-    """The command line asks for something that is not there or makes no sense."""
+    """The command line asks for something that does not exist or makes no sense."""
 
     exit_code = 2
 
 
 class InvalidSpecError(DistrunError):
-    """The spec cannot be used; the message holds every problem, one a line."""
+    """The spec is invalid. The message has every problem, one a line."""
 
     exit_code = 65
 

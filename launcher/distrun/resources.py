@@ -1,4 +1,4 @@
-"""Where the bundled jobs and templates are: in a wheel inside the package, else above it."""
+"""Finds the bundled jobs and templates: in the package if it comes from a wheel, else above it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
-# The wheel's own data folder first: what is installed next to a package need not be its checkout.
+# The wheel's own folder comes first: the folder above an installed package is not its checkout.
 ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
 
 

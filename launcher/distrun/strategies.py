@@ -1,7 +1,7 @@
 """What each `tf.distribute` strategy means to the launcher: one table.
 
-Nothing else in distrun asks which strategy a job has; it asks this table which roles are
-allowed, when the job has succeeded, and what has to start again after one task's failure.
+It says which roles a strategy allows, when a job has succeeded, and what must restart after a
+task's failure. Nothing else in distrun asks which strategy a job has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Role(str, Enum):
 
 
 class Success(str, Enum):
-    """When a job has succeeded, once the tasks it waits for have exited 0."""
+    """Which tasks must exit 0 for the job to succeed."""
 
     CHIEF_AND_WORKERS = "chief and workers"
     CHIEF = "chief"
@@ -37,7 +37,7 @@ class Success(str, Enum):
 
 
 class Scope(str, Enum):
-    """What starts again after one task's failure: the whole group together, or the task alone."""
+    """What restarts after a task's failure: the whole group together, or the task alone."""
 
     GROUP = "group"
     TASK = "task"
@@ -51,11 +51,11 @@ class RoleRule:
     most: int | None
     restarts: Scope
     essential: bool = True
-    """Whether the job fails with it. One that is not is no part of the group, and has restarts
-    of its own."""
+    """Whether its failure fails the job. A role that is not essential is not part of the group, and
+    its restarts are counted separately."""
     gpus: bool = True
     serves: bool = False
-    """Whether the task is a server that never exits by itself: exiting 0 early is a failure."""
+    """Whether the task is a server that never exits by itself: an early exit 0 is a failure."""
 
     @property
     def in_words(self) -> str:

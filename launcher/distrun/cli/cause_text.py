@@ -28,7 +28,9 @@ def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
     advice = _ADVICE.get(cause.code)
     own = advice(cause) if callable(advice) else advice
-    return own or next(filter(None, map(cause_advice, cause.within)), None)
+    if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
+        return own
+    return next(filter(None, map(cause_advice, cause.within)), None)
 
 
 def exit_text(code: int | None, signal: int | None) -> str:

@@ -1,8 +1,8 @@
-"""What will run where: the spec with every host, port, command and variable decided.
+"""The plan: the spec with every host, port, command and variable decided.
 
-Pure: it is given what the hosts said and which ports are held, and does no I/O. In order:
-:func:`place` lays tasks on hosts, :func:`ports_needed` says what to hold there, :func:`make`
-decides the rest. `distrun plan` shows the very object that `distrun launch` runs.
+Pure: it takes the hosts' facts and the ports that are held, and does no I/O. :func:`place` assigns
+tasks to hosts, :func:`ports_needed` returns the ports to hold there, and :func:`make` decides the
+rest. `distrun plan` shows the same object that `distrun launch` runs.
 """
 
 from distrun.plan.facts import READ, HostFacts

@@ -1,4 +1,4 @@
-"""What a host has for its tasks."""
+"""The facts of a host on which a plan depends."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """What a host said of itself, and what a task there inherits."""
+    """A host's resources, and the environment that its tasks inherit."""
 
     cores: float
     gpus: tuple[str, ...] = ()
-    """CUDA's names for the GPUs that tasks may use."""
+    """The GPUs that tasks may use, as in CUDA_VISIBLE_DEVICES."""
     python: str
-    """The interpreter to run scripts with where the spec names none."""
+    """The interpreter for scripts if the spec names none."""
     environ: Mapping[str, str]
-    """Of the environment that its tasks inherit, at least the variables that are READ here."""
+    """The environment that its tasks inherit; at least the variables in READ."""
     address: str | None = None
-    """What the other hosts dial; None: its name."""
+    """The address by which other hosts reach it; None: its name."""
     files: str | None = None
-    """Where the copy of the program's files is on it; None: they are where they are here."""
+    """The folder with the copy of the program's files; None: all paths are as on this machine."""
     has_launch_folders: bool = False
     """Whether it has the launching side's folders at the same paths."""
 
@@ -36,4 +36,4 @@ READ = (
     "TF_NUM_INTRAOP_THREADS",
     "no_proxy",
 )
-"""Variables of a host that a plan depends on."""
+"""The variables of a host that a plan depends on."""

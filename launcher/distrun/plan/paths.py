@@ -1,4 +1,4 @@
-"""Paths of the launching machine, as they are on a host that has a copy of the program's files."""
+"""Maps paths of the launching machine to those on a host with a copy of the program's files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def relocated(path: str, program: ProgramSpec, facts: HostFacts) -> str | None:
-    """Where a path of the launching machine is in the host's copy; None where it is not in it."""
+    """The path in the host's copy for a path of the launching machine; None if it is not sent."""
     if facts.files is None:
         return None
     base = program.sync_base.rstrip("/")
@@ -23,16 +23,16 @@ def relocated(path: str, program: ProgramSpec, facts: HostFacts) -> str | None:
 
 
 def script(program: ProgramSpec, facts: HostFacts) -> str:
-    """The script to run on a host."""
+    """The path of the script on a host."""
     return relocated(program.target, program, facts) or program.target
 
 
 def workdir(program: ProgramSpec, placed: Placed, facts: HostFacts) -> str:
-    """In which folder a task runs.
+    """The folder in which a task runs.
 
-    The host's own, where the spec names one for it. Else the same as here, in the copy where that
-    is in it; a folder that the spec does not name, and that the host need not have, gives way to
-    the copy's top.
+    If the spec names one for the host, it is that. Otherwise it is the same folder as on this
+    machine, or its copy if it was sent. If the spec names no folder, the host need not have that of
+    this machine, so the top of the copy is used instead.
     """
     if placed.host.workdir is not None:
         return placed.host.workdir
@@ -45,9 +45,9 @@ def workdir(program: ProgramSpec, placed: Placed, facts: HostFacts) -> str:
 
 
 def may_be_home(program: ProgramSpec, placed: Placed, facts: HostFacts) -> bool:
-    """Whether a task may run in its host's home folder where that has no such `workdir`.
+    """Whether a task may run in its host's home folder if `workdir` does not exist there.
 
-    So it is with a command that names no file: where it runs is by chance where launch was called.
+    This holds for a command that names no file: its folder is only where launch was called.
     """
     is_chosen = program.is_workdir_chosen or placed.host.workdir is not None
     needs_nothing = program.sync is Sync.SCRIPT and not program.sync_base

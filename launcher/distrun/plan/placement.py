@@ -1,4 +1,4 @@
-"""Which task runs on which host, and the ports to hold there."""
+"""Assigns tasks to hosts, and determines the ports to hold there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A task and the host it is laid on. `address` is set where the spec gave one."""
+    """A task and its host. `address` is set if the spec has one."""
 
     role: RoleSpec
     index: int
@@ -30,14 +30,14 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class PortNeed:
-    """The ports to hold on a host: so many free ones, and these."""
+    """The ports to hold on a host: a number of free ones, and explicit ones."""
 
     free: int = 0
     wanted: tuple[int, ...] = ()
 
 
 def place(spec: Spec) -> tuple[Placed, ...]:
-    """Lay the tasks on the hosts: round robin (spread) or one host after another (pack)."""
+    """Assign tasks to hosts: round robin (spread) or one host after another (pack)."""
     explicit = [
         Placed(role=role, index=index, host=_host_of(address, spec), address=address)
         for role in spec.roles
@@ -65,7 +65,7 @@ def _host_of(address: str, spec: Spec) -> HostSpec:
 
 
 def _seats(hosts: Sequence[HostSpec], placement: Placement, count: int) -> Iterator[HostSpec]:
-    """Hosts in the order in which tasks take them."""
+    """The hosts in the order in which tasks are assigned to them."""
     slots = [host.slots if host.slots is not None else count for host in hosts]
     if sum(slots) < count:
         raise InvalidSpecError(
@@ -91,12 +91,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def needs_port(placed: Placed, strategy: Strategy) -> bool:
-    # An evaluator is in nobody's cluster; a job of one process has none.
+    # An evaluator is not in the cluster; a job of one process has no cluster.
     return strategy.tf_config and placed.role.role is not Role.EVALUATOR
 
 
 def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]:
-    """What to hold on each host before :func:`make`."""
+    """The ports to hold on each host before :func:`make`."""
     strategy = STRATEGIES[spec.strategy]
     needs: dict[str, PortNeed] = {}
     for placed in placement:

@@ -1,4 +1,4 @@
-"""How a host's GPUs and cores are divided among its tasks."""
+"""Divides a host's GPUs and cores among its tasks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from distrun.strategies import Strategy
 
 NONE = "-1"
-"""What CUDA_VISIBLE_DEVICES is set to for a task that is to see no GPU."""
+"""CUDA_VISIBLE_DEVICES for a task that must see no GPU."""
 
 
 def divide_gpus(
     here: Sequence[Placed], host: HostSpec, facts: HostFacts, strategy: Strategy
 ) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES for each task of a host; no entry where it stays untouched.
+    """CUDA_VISIBLE_DEVICES for each task of a host; no entry if it stays unchanged.
 
-    Tasks get what their role asks for; those that ask for nothing share the rest evenly, each
-    at least one, the same one where there are more tasks than GPUs. A ps or an evaluator that
-    asks for nothing gets none.
+    Tasks get the GPUs that their role asks for. The others share the rest evenly, each at least
+    one; if there are more tasks than GPUs, tasks share a GPU. A ps or an evaluator that asks for
+    nothing gets none.
 
     Raises:
         InvalidSpecError: the tasks ask for more GPUs than the host has.
@@ -52,7 +52,7 @@ def divide_gpus(
 
 
 def sharers(given: Mapping[str, str]) -> set[str]:
-    """The tasks that have a GPU with others, by what :func:`divide_gpus` gave to a host's tasks."""
+    """The tasks that share a GPU, given the result of :func:`divide_gpus`."""
     users: dict[str, list[str]] = {}
     for name, gpus in given.items():
         for gpu in gpus.split(","):
@@ -77,7 +77,7 @@ def _share(names: Sequence[str], gpus: Sequence[str]) -> dict[str, list[str]]:
 
 
 def divide_cores(here: Sequence[Placed], cores: float) -> dict[str, int]:
-    """Threads for each task of a host: what its role asks for, or a fair part of the rest."""
+    """Threads for each task of a host: as its role asks, or an equal share of the rest."""
     threads = {placed.name: placed.role.cpus for placed in here if placed.role.cpus is not None}
     rest = [placed for placed in here if placed.role.cpus is None]
     if rest:

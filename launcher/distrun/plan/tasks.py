@@ -1,4 +1,4 @@
-"""Each task ready to be executed: its address, command and variables."""
+"""Plans each task: its address, command and variables."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from distrun.plan.facts import HostFacts
 
 LARGEST_VARIABLE = 128 * 1024
-"""Bytes that Linux takes in one environment string (MAX_ARG_STRLEN), its name included."""
+"""The most bytes of one environment string in Linux (MAX_ARG_STRLEN), its name included."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 _ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPlan:
-    """One task, ready to be executed. `env` is what is set over what the host has."""
+    """One task, ready to run. `env` is set in addition to the host's environment."""
 
     name: str
     role: Role
@@ -40,7 +40,7 @@ class TaskPlan:
     argv: tuple[str, ...]
     workdir: str
     or_home: bool = False
-    """Whether the host's home folder will do where it has no `workdir`."""
+    """Whether to use the host's home folder if `workdir` does not exist."""
     env: dict[str, str]
     unset: tuple[str, ...] = ()
     log: str
@@ -69,17 +69,17 @@ def make(
     facts: Mapping[str, HostFacts],
     free_ports: Mapping[str, Sequence[int]],
 ) -> Plan:
-    """Decide the rest. `free_ports` are those held on each host, as many as were needed.
+    """Make the plan. `free_ports` are the ports held on each host, as many as were needed.
 
     Raises:
         InvalidSpecError: GPUs or threads cannot be divided as asked, TF_CONFIG is too large, or
-            a task has an address that leads to another one.
+            a task's address is that of another task.
     """
     strategy = STRATEGIES[spec.strategy]
     addresses = _addresses(placement, strategy, facts, free_ports)
     _check_addresses(placement, addresses)
     cluster = _cluster(placement, addresses)
-    # Written once: every task has the whole of it.
+    # Encoded once: every task gets the whole cluster.
     cluster_text = json.dumps(cluster)
     machines = _machines(cluster, placement)
     gpus: dict[str, str] = {}
@@ -111,7 +111,7 @@ def _addresses(
     facts: Mapping[str, HostFacts],
     free_ports: Mapping[str, Sequence[int]],
 ) -> dict[str, str]:
-    """Each task's address by its name, for those that have one."""
+    """The addresses by task, for tasks that have one."""
     free = {host: iter(ports) for host, ports in free_ports.items()}
     addresses = {}
     for placed in placement:
@@ -128,7 +128,7 @@ def _addresses(
 
 
 def _check_addresses(placement: Sequence[Placed], addresses: Mapping[str, str]) -> None:
-    """Refuse a cluster in which a call for one task would come to another, or to none."""
+    """Reject a cluster in which a call to one task would reach another task, or none."""
     members = [placed for placed in placement if placed.name in addresses]
     spans_hosts = len({placed.host.name for placed in members}) > 1
     owners: dict[tuple[str, int], Placed] = {}
@@ -165,11 +165,11 @@ def _devices(
     sharing: set[str],
     facts: Mapping[str, HostFacts],
 ) -> dict[str, str]:
-    """The variables that say which GPUs a task may use, and how."""
+    """The variables for the GPUs of a task."""
     env = {}
     if placed.name in gpus:
         env["CUDA_VISIBLE_DEVICES"] = gpus[placed.name]
-    # TensorFlow takes a GPU's whole memory unless told not to; the next task there finds none.
+    # By default TensorFlow takes the whole memory of a GPU and leaves none for the other tasks.
     if placed.name in sharing and _ALLOW_GROWTH not in facts[placed.host.name].environ:
         env[_ALLOW_GROWTH] = "true"
     return env
@@ -214,7 +214,7 @@ def _plan_task(
         workdir=paths.workdir(spec.program, placed, facts),
         or_home=paths.may_be_home(spec.program, placed, facts),
         env=env,
-        # A job of one process must not take up a cluster that the launching shell is part of.
+        # A job of one process must not join the cluster of the launching shell.
         unset=() if strategy.tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",
         proxied=_proxied({**facts.environ, **env}, machines) if strategy.tf_config else None,
@@ -240,7 +240,7 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
 
 
 def _tf_config(cluster_text: str, placed: Placed) -> str:
-    """What tf.distribute.cluster_resolver.TFConfigClusterResolver reads."""
+    """TF_CONFIG, as tf.distribute.cluster_resolver.TFConfigClusterResolver reads it."""
     task = json.dumps({"type": placed.role.role.value, "index": placed.index})
     text = f'{{"cluster": {cluster_text}, "task": {task}}}'
     if len(text) + len("TF_CONFIG=") >= LARGEST_VARIABLE:
@@ -260,7 +260,7 @@ def _machines(cluster: Mapping[str, list[str]], placement: Sequence[Placed]) -> 
 
 
 def _no_proxy(environ: Mapping[str, str], machines: Sequence[str]) -> str:
-    """The hosts that gRPC must reach directly, after those that are there already."""
+    """no_proxy with the hosts that gRPC must reach directly appended."""
     old = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     names = [name.strip() for name in old.split(",") if name.strip()]
     return ",".join(dict.fromkeys([*names, *machines]))

@@ -1,7 +1,7 @@
-"""The validated spec: what a YAML file means, with every default filled in and units decided.
+"""The validated spec: the meaning of a YAML file, with every default filled in.
 
-:func:`distrun.spec.load` makes one; it is frozen, and everything after it works on this only.
-Durations are seconds; ``None`` stands for ``off``.
+:func:`distrun.spec.load` returns one. Everything after that works only with this frozen object.
+Durations are in seconds; ``None`` means ``off``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class ProgramKind(str, Enum):
 
 
 class Placement(str, Enum):
-    """How tasks are laid on hosts: round robin, or one host's slots after another's."""
+    """How tasks are placed on hosts: round robin, or filling one host after another."""
 
     SPREAD = "spread"
     PACK = "pack"
 
 
 class Sync(str, Enum):
-    """What other hosts are sent: the script's folder, listed paths, or nothing."""
+    """The files to send to other hosts: the script's folder, listed paths, or none."""
 
     SCRIPT = "script"
     PATHS = "paths"
@@ -37,7 +37,7 @@ class Sync(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RoleSpec:
-    """One role's tasks. `addresses` is empty where ports are chosen by distrun."""
+    """The tasks of one role. `addresses` is empty if distrun chooses the ports."""
 
     role: Role
     count: int
@@ -50,13 +50,13 @@ class RoleSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSpec:
-    """A machine that runs tasks. `name` is what ssh is given; this machine is `localhost`."""
+    """A machine that runs tasks. `name` is its name for ssh; this machine is `localhost`."""
 
     name: str = "localhost"
     address: str | None = None
     slots: int | None = None
     gpus: tuple[int, ...] | None = None
-    """Indices of the GPUs to use; None: what the host has."""
+    """Indices of the GPUs to use; None: all of the host."""
     python: str | None = None
     workdir: str | None = None
     env: dict[str, str] = field(default_factory=dict)
@@ -72,10 +72,15 @@ class HostSpec:
     def is_local(self) -> bool:
         return self.local or self.name in ("localhost", "127.0.0.1", "::1")
 
+    @property
+    def reach(self) -> str:
+        """The module of :mod:`distrun.supervisor.hosts` that reaches it."""
+        return "local" if self.is_local else "ssh"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SshSpec:
-    """How the OpenSSH client is called, beyond the user's own configuration."""
+    """Settings of the OpenSSH client, in addition to the user's own configuration."""
 
     user: str | None = None
     port: int | None = None
@@ -89,10 +94,10 @@ class SshSpec:
 class ProgramSpec:
     """What each task runs.
 
-    `target` is an absolute path (script), a module's name, or empty where `argv` is a command.
-    `workdir` is absolute. `python` is None where the interpreter is the default.
-    `sync_paths` are what is sent; where there are none, all of `sync_base`.
-    `sync_base` is the folder to which the paths that are sent are relative; empty: none are.
+    `target` is an absolute path (script), a module's name, or empty (command: see `argv`).
+    `workdir` is absolute. `python` is None for the default interpreter. `sync_paths` are the paths
+    to send; if there are none, all of `sync_base` is sent. `sync_base` is the folder to which the
+    sent paths are relative; it is empty if nothing is sent.
     """
 
     kind: ProgramKind
@@ -107,12 +112,12 @@ class ProgramSpec:
     sync_paths: tuple[str, ...] = ()
     sync_base: str = ""
     is_workdir_chosen: bool = False
-    """Whether the spec names it; else it is where launch was called."""
+    """Whether the spec names `workdir`. Otherwise it is where launch was called."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestartSpec:
-    """How often and how soon failed tasks are started again. Times in seconds."""
+    """How often and how soon failed tasks are restarted. Times are in seconds."""
 
     max: int = 3
     backoff: float = 1.0
@@ -122,12 +127,12 @@ class RestartSpec:
 
 
 NO_RESTARTS = RestartSpec(max=0)
-"""What a spec without the section `restart` means."""
+"""The meaning of a spec without the section `restart`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
-    """Bounds in seconds; None is off."""
+    """Limits in seconds; None means off."""
 
     start: float | None = 300.0
     run: float | None = None
@@ -138,7 +143,7 @@ class Timeouts:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorBoardSpec:
-    """TensorBoard beside the job. `port` 0 is chosen."""
+    """TensorBoard for the job. If `port` is 0, a free port is chosen."""
 
     logdir: str
     port: int = 0
@@ -146,7 +151,7 @@ class TensorBoardSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A whole job, as meant. `roles` are in the order of :class:`~distrun.strategies.Role`."""
+    """A whole job. `roles` are in the order of :class:`~distrun.strategies.Role`."""
 
     name: str
     strategy: str
@@ -159,11 +164,11 @@ class Spec:
     restart: RestartSpec = NO_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)
     port_range: tuple[int, int] | None = None
-    """First and last port to choose from, both included; None: any free one."""
+    """The first and the last port to choose from, both included; None: any free port."""
     log_max_size: int | None = None
     tensorboard: TensorBoardSpec | None = None
     source: str = field(default="", compare=False)
-    """The file as it was written, for the record; two ways to write it mean the same job."""
+    """The text of the file, for the record. Not compared: different texts may mean the same."""
 
     @property
     def default_host(self) -> HostSpec:

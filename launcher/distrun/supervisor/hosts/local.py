@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from distrun.agent.protocol import Cause, Hello
+    from distrun.spec.model import HostSpec, Spec
 
 _SOURCES = str(Path(__file__).resolve().parents[3])
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
@@ -76,3 +77,8 @@ class LocalReach(Reach):
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:  # noqa: ARG002
         return agent_exited(status or 0)
+
+
+def make_reach(_host: HostSpec, _spec: Spec) -> Reach:
+    """Return the reach of a host of the spec."""
+    return LocalReach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import selectors
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,14 +25,10 @@ _MAX_CONNECTING = 16
 
 
 def make_reach(host: HostSpec, spec: Spec) -> Reach:
-    """Return how a host is reached. Only here the launcher asks what the spec says about that."""
-    if host.is_local:
-        from distrun.supervisor.hosts.local import LocalReach
-
-        return LocalReach()
-    from distrun.supervisor.hosts.ssh import SshReach
-
-    return SshReach(host.name, spec)
+    """Return how a host is reached: by the module of this package that its spec names."""
+    module = importlib.import_module(f"distrun.supervisor.hosts.{host.reach}")
+    reach: Reach = module.make_reach(host, spec)
+    return reach
 
 
 class PoolObserver(Protocol):

@@ -1,8 +1,8 @@
 """The seam for ways to reach a host.
 
-A new way is one module with a class derived from :class:`Reach`, its line in
-:func:`distrun.supervisor.hosts.pool.make_reach`, and one section of the spec that selects it. The
-rest of the launcher never asks how a host is reached: it reads the facts of its reach.
+A new way is one module of this package, with a class derived from :class:`Reach` and a function
+`make_reach`, and one section of the spec that selects it (:attr:`HostSpec.reach` has the module's
+name). The rest of the launcher never asks how a host is reached: it reads the facts of its reach.
 """
 
 # ruff: noqa: ARG002, D417 - what each method is given is the same everywhere

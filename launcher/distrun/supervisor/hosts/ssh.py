@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from distrun.agent.protocol import Hello
-    from distrun.spec.model import Spec
+    from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.hosts.reconnect import Attempt
 
 _PIPE_BYTES = 512 * 1024
@@ -193,3 +193,8 @@ def is_shared_connection(pid: int) -> bool:
         return False
     is_ssh = os.path.basename(program) == "ssh"
     return is_ssh and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
+
+
+def make_reach(host: HostSpec, spec: Spec) -> Reach:
+    """Return the reach of a host of the spec."""
+    return SshReach(host.name, spec)
