@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from harness.training import Alone, RunPython, Workers
-
-
-# The same arithmetic, compiled in less time: the programs train for a few steps only.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 
 @pytest.fixture(scope="session")
