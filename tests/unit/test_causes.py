@@ -7,13 +7,26 @@ import json
 import pytest
 
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.cause_text import cause_text
+from distrun.cli.cause_text import cause_advice, cause_text, templates
 
 
 @pytest.mark.parametrize("code", Code)
 def test_every_code_has_words(code: Code) -> None:
     inner = Cause(Code.PROBE_DIED)
     assert cause_text(Cause(code, path="/p", name="n", version="1", within=(inner,)))
+
+
+def test_every_template_belongs_to_a_code_and_names_known_fields() -> None:
+    assert templates().keys() <= {code.value for code in Code}
+    for code in map(Code, templates()):
+        cause_text(Cause(code))  # a name that there is not raises AttributeError
+        cause_advice(Cause(code))
+
+
+def test_an_optional_part_is_left_out_where_a_field_is_empty() -> None:
+    assert cause_text(Cause(Code.PORT_TAKEN, port=80)) == "port 80 is taken"
+    taken = Cause(Code.PORT_TAKEN, port=80, name="nginx", pid=7)
+    assert cause_text(taken) == "port 80 is taken: nginx (pid 7) has it"
 
 
 def test_a_cause_comes_back_from_json() -> None:

@@ -46,12 +46,14 @@ def test_the_first_cause_is_named(
 def reword(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Replaces all of distrun's own words by nonsense."""
 
-    def replace_tables() -> None:
+    def replace_words() -> None:
+        nonsense = dict.fromkeys(("text", "advice"), "is taken, is full")
+        monkeypatch.setattr(words, "templates", lambda: {code.value: nonsense for code in Code})
         for name in ("_TEXT", "_ADVICE"):
-            monkeypatch.setattr(words, name, {code: lambda _: "is taken, is full" for code in Code})
+            monkeypatch.setattr(words, name, {})
         assert {words.cause_text(Cause(code)) for code in Code} == {"is taken, is full"}
 
-    return replace_tables
+    return replace_words
 
 
 @pytest.mark.parametrize("part", ENOUGH)

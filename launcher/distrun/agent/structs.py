@@ -1,8 +1,8 @@
-"""Immutable structures with named fields, whose classes are made faster than other ones.
+"""Immutable structures with named fields, whose classes are created fast.
 
-The agent has dozens of kinds of messages and starts on every host of a job. Making a
-`typing.NamedTuple` of each would take a third of the time that it needs to start. So a structure
-is a plain tuple at run time, and a frozen dataclass for type checkers.
+The agent has dozens of kinds of messages and starts on every host of a job. Creating a
+`typing.NamedTuple` for each would take a third of its start. So a structure is a plain tuple at run
+time, and a frozen dataclass for type checkers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     @dataclass_transform(frozen_default=True)
     class Struct:
-        """The annotations of a class below it are its fields, in their order."""
+        """The annotations of a subclass are its fields, in that order."""
 
         _fields: ClassVar[Tuple[str, ...]]
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
 
     class Struct(tuple):
-        """The annotations of a class below it are its fields, in their order."""
+        """The annotations of a subclass are its fields, in that order."""
 
         __slots__ = ()
 

@@ -1,6 +1,5 @@
-"""What the agent and the supervisor both need of Linux.
+"""The parts of Linux that both the agent and the launcher need.
 
-:mod:`.processes` are process trees, :mod:`.syscalls` wraps system calls that Python lacks,
-:mod:`.facts` says what a host has, and :mod:`.oom` finds out whether the kernel killed a process
-for want of memory.
+:mod:`.processes`: process trees; :mod:`.syscalls`: system calls that Python lacks; :mod:`.facts`:
+facts of a host; :mod:`.oom`: whether the kernel killed a process for lack of memory.
 """

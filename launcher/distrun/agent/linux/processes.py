@@ -1,8 +1,8 @@
-"""The processes below this one: who they are, and how to end them without hitting a stranger.
+"""Process trees: the descendants of this process, and how to end them without hitting a stranger.
 
-A process that is a subreaper (:func:`.syscalls.become_subreaper`) has every orphan of
-its descendants as its child, also those that called setsid or cleared their environment. So its
-children, and theirs, are all there is of what it started.
+Every orphaned descendant of a subreaper (:func:`.syscalls.become_subreaper`) becomes its child,
+even one that called setsid or cleared its environment. So the tree below a subreaper contains
+everything that it has started.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SCAN_SECONDS = 0.02
 
 
 class Process(Struct):
-    """One process as /proc showed it. `started` (clock ticks since boot) tells a reused id."""
+    """A process as /proc showed it. `started` (clock ticks since boot) reveals a reused id."""
 
     pid: int
     parent: int
@@ -37,13 +37,13 @@ class Process(Struct):
 
 
 def look(pid: int) -> Optional[Process]:
-    """What /proc says of a process, or None where there is none. See proc_pid_stat(5)."""
+    """Read a process from /proc; None if it does not exist. See proc_pid_stat(5)."""
     try:
         with open("/proc/{}/stat".format(pid), "rb") as file:
             raw = file.read()
     except OSError:
         return None
-    # The name is in parentheses and may hold spaces and parentheses itself.
+    # The name is in parentheses and may contain spaces and parentheses itself.
     rest = raw[raw.rindex(b")") + 2 :].split()
     return Process(
         pid, int(rest[1]), int(rest[2]), int(rest[3]), int(rest[19]), rest[0].decode("ascii")
@@ -51,7 +51,7 @@ def look(pid: int) -> Optional[Process]:
 
 
 def children(pid: int) -> List[int]:
-    """Ids of a process's children, zombies included."""
+    """The ids of a process's children, zombies included."""
     found: List[int] = []
     try:
         threads = os.listdir("/proc/{}/task".format(pid))
@@ -81,19 +81,19 @@ def _children_by_search(pid: int) -> List[int]:
 
 
 def tree(pid: int) -> Iterator[Process]:
-    """A process and all below it, parents first; those that end meanwhile are left out."""
+    """A process and its descendants, parents first, without those that end meanwhile."""
     waiting: List[Tuple[int, Optional[int]]] = [(pid, None)]
     while waiting:
         current, parent = waiting.pop()
         process = look(current)
-        # With another parent it is an orphan by now, or a stranger that got the id.
+        # With another parent it has become an orphan, or is a stranger that got the id.
         if process is not None and parent in (None, process.parent):
             yield process
             waiting.extend((child, current) for child in children(current))
 
 
 def environment(pid: int) -> Dict[bytes, bytes]:
-    """The environment a process was executed with; empty where it may not be read."""
+    """The environment that a process was executed with; empty if it may not be read."""
     try:
         with open("/proc/{}/environ".format(pid), "rb") as file:
             raw = file.read()
@@ -104,7 +104,7 @@ def environment(pid: int) -> Dict[bytes, bytes]:
 
 
 def identity(path: str) -> Set[Tuple[int, int]]:
-    """Device and inode of a file, in a set that is empty where there is none to be seen."""
+    """A set of the file's device and inode, which is empty if the file cannot be seen."""
     try:
         status = os.stat(path)
     except OSError:
@@ -113,12 +113,12 @@ def identity(path: str) -> Set[Tuple[int, int]]:
 
 
 def outputs(pid: int) -> Set[Tuple[int, int]]:
-    """Device and inode of what a process has as standard output and standard error."""
+    """Device and inode of a process's standard output and standard error."""
     return identity("/proc/{}/fd/1".format(pid)) | identity("/proc/{}/fd/2".format(pid))
 
 
 def send(process: Process, signum: int) -> bool:
-    """Signal exactly this process; False where it has ended, even if its id is in use again."""
+    """Signal exactly this process. False if it has ended, even if its id is in use again."""
     try:
         if not hasattr(os, "pidfd_open"):  # Python 3.8
             return _send_by_id(process, signum)
@@ -138,7 +138,7 @@ def send(process: Process, signum: int) -> bool:
 
 
 def wake(pid: int) -> None:
-    """Let a process and its children go on, should they have been suspended."""
+    """Resume a process and its children, in case they were suspended."""
     for each in [pid, *children(pid)]:
         process = look(each)
         if process is not None:
@@ -157,7 +157,7 @@ def _send_by_id(process: Process, signum: int) -> bool:
 
 
 def reap(spare: Container[int] = ()) -> bool:
-    """Collect children that have ended, except those in `spare`. True while any other is left."""
+    """Reap children that have ended, except those in `spare`. True while any other is left."""
     left = False
     for pid in children(os.getpid()):
         if pid in spare:
@@ -174,10 +174,10 @@ def end_all(
     spare: Container[int] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """End every process below this one: SIGTERM, and SIGKILL after `grace` seconds.
+    """End every descendant of this process: SIGTERM, and SIGKILL after `grace` seconds.
 
-    Blocks until none is left, but for the children in `spare` and what is below them. For a
-    subreaper whose helper has died and left its family to it.
+    Blocks until none is left, except the children in `spare` and their descendants. This is for a
+    subreaper that has inherited the processes of a dead child.
     """
     deadline = clock() + grace
     told: Dict[int, int] = {}
@@ -193,22 +193,22 @@ def end_all(
                     told[process.pid] = process.started
                     send(process, signal.SIGTERM)
                     send(process, signal.SIGCONT)
-        # Grandchildren's ends are no event here until they are ours; this is a short, last phase.
+        # The end of a grandchild is no event for this process; this phase is short and the last.
         time.sleep(_SCAN_SECONDS)
 
 
 def end_these(processes: List[Process], grace: float) -> None:
-    """End processes that are not below this one: SIGTERM, and SIGKILL after `grace` seconds."""
+    """End processes that are not descendants: SIGTERM, and SIGKILL after `grace` seconds."""
     for signum, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
         left = [process for process in processes if send(process, signum)]
         deadline = time.monotonic() + patience
         while left and time.monotonic() < deadline:
             time.sleep(_SCAN_SECONDS)
-            left = [process for process in left if _lives(process)]
+            left = [process for process in left if _is_alive(process)]
         if not left:
             return
 
 
-def _lives(process: Process) -> bool:
+def _is_alive(process: Process) -> bool:
     now = look(process.pid)
     return now is not None and now.started == process.started and not now.is_zombie

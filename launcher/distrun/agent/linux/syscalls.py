@@ -36,8 +36,8 @@ def become_subreaper() -> None:
 def die_with_parent(parent: int, signum: int) -> None:
     """Have the kernel send `signum` to this process when the thread that forked it ends.
 
-    To be called in the child. `parent` is the process id the caller forked from: if it has
-    died before the request was in place, this process exits at once.
+    Call this in the child. `parent` is the id of the process that forked it: if that died before
+    the request was in place, this process exits at once.
     """
     _check(_libc.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
@@ -48,8 +48,7 @@ class Inotify:
     """A descriptor that becomes readable when a watched file grows or a folder gets a file.
 
     Register :meth:`fileno` with a selector, :meth:`drain` when it is readable. Raises OSError
-    (EMFILE, ENOSPC) where the user's inotify instances or watches are used up; callers then
-    look from time to time instead.
+    (EMFILE, ENOSPC) if the user's inotify instances or watches are used up; callers then poll.
     """
 
     def __init__(self) -> None:
@@ -89,10 +88,11 @@ class Inotify:
 
 
 def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
-    """A pipe on which each of these signals arrives as a byte; nothing else happens then.
+    """A pipe on which each of these signals arrives as a byte; they have no other effect.
 
-    For a selector: work is done in the loop, never in a handler. A pipe, because it holds 65,536
-    of them; a socket is full after some 280, and a SIGTERM behind as many SIGCHLD would be lost.
+    Register it with a selector: the loop does the work, never a handler. It is a pipe because
+    that holds 65,536 bytes; a socket is full after about 280, and a SIGTERM after as many SIGCHLD
+    would be lost.
     """
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -104,16 +104,16 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
 
 
 def reserve(descriptor: int, offset: int, count: int) -> None:
-    """Have the disk keep room for a file to grow by, without its growing. See fallocate(2).
+    """Reserve room on the disk for a file to grow, without changing its size. See fallocate(2).
 
-    Raises OSError: ENOSPC or EDQUOT where there is none, others where that cannot be told.
+    Raises OSError: ENOSPC or EDQUOT if there is no room; others if that cannot be found out.
     """
     mode, start, size = _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(count)
     _check(_libc.fallocate(descriptor, mode, start, size), "fallocate")
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; a real-time or unknown signal keeps its number."""
+    """`SIGKILL` for 9; `signal 40` for a real-time or unknown signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

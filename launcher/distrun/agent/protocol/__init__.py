@@ -1,9 +1,9 @@
-"""What both ends of a link speak: the messages, and the causes that travel in them.
+"""The protocol that both ends of a link speak: its messages, and the causes in them.
 
-These are plain values: importing this package does no I/O. What carries them are its modules
-:mod:`.channel`, :mod:`.framing` (amid noise) and :mod:`.outbox` (until they are acknowledged). The
-messages of the preflight (:mod:`.probe_messages`) and of files (:mod:`.file_messages`) are apart,
-for a job on one machine needs neither.
+These are plain values: importing this package does no I/O. Its modules :mod:`.channel`,
+:mod:`.framing` (on a link with noise) and :mod:`.outbox` (until acknowledged) carry them. The
+messages of the preflight (:mod:`.probe_messages`) and of files (:mod:`.file_messages`) are separate
+modules, because a job on one machine needs neither.
 """
 
 from distrun.agent.protocol.causes import Cause, Code

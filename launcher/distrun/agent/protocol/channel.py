@@ -2,9 +2,9 @@
 
 A frame is a length (4 bytes, big endian) and that many bytes of JSON: an object with the
 message's `type`, its fields and, for a numbered message, `seq`. Unknown fields are ignored, so
-that a newer side can add some; a change of meaning raises PROTOCOL. Strings may hold bytes that
-are no UTF-8, as Python's `surrogateescape` keeps them. A message with bytes in it (`data`) has
-them behind its JSON and a newline, as they are.
+that a newer side can add some; a change of meaning raises PROTOCOL. Strings may contain
+bytes that are not UTF-8, as Python's `surrogateescape` keeps them. The bytes of a message that has
+some (`data`) follow its JSON and a newline, unchanged.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
 
 
 def decode(body: bytes) -> Tuple[int, Message]:
-    """A frame's number and message. Raises ProtocolError where it holds none."""
+    """The number and message in a frame. Raises ProtocolError if it contains no message."""
     try:
         text, newline, attached = body.partition(b"\n")
         fields = json.loads(text)
@@ -85,7 +85,7 @@ def decode(body: bytes) -> Tuple[int, Message]:
 def _kind(name: str) -> Type[Message]:
     """The class of a message.
 
-    Making classes takes time, and a job on one machine needs neither those of the preflight nor
+    Creating classes takes time, and a job on one machine needs neither those of the preflight nor
     those of files.
     """
     if name not in Message.kinds:
@@ -94,11 +94,11 @@ def _kind(name: str) -> Type[Message]:
 
 
 class Channel(Generic[Received, Sent]):
-    """Messages over a pair of descriptors, never blocking.
+    """Messages over a pair of descriptors; never blocks.
 
     Register :attr:`reader` with a selector, call :meth:`receive` when it is readable, and
-    :meth:`watch_writing` before each wait. The channel owns its descriptors; the same may be
-    given for both ways.
+    :meth:`watch_writing` before each wait. The channel owns its descriptors; one descriptor may
+    serve both directions.
 
     Args:
         reader: the descriptor to read from.
@@ -111,9 +111,9 @@ class Channel(Generic[Received, Sent]):
         self.reader = reader
         self.writer = os.dup(reader) if writer == reader else writer
         self.ended = False
-        """Whether the other side has closed its end; what it had sent has been received."""
+        """Whether the other side has closed its end; everything that it sent was received."""
         self.broken = False
-        """Whether the other side no longer takes what is sent."""
+        """Whether the other side no longer reads what is sent."""
         self._incoming = bytearray()
         self._outgoing: Deque[bytes] = collections.deque()
         os.set_blocking(reader, False)
@@ -124,12 +124,12 @@ class Channel(Generic[Received, Sent]):
         return bool(self._outgoing) and not self.broken
 
     def send(self, message: Sent, seq: int = 0) -> None:
-        """Queue a message and write as much as the link takes now."""
+        """Queue a message, and write as much as the link accepts now."""
         if not self.broken:
             self.send_bytes(encode(message, seq))
 
     def send_bytes(self, block: bytes) -> None:
-        """The same with bytes that are no message."""
+        """Do the same with bytes that are not a message."""
         self._outgoing.append(block)
         self.flush()
 
@@ -150,7 +150,7 @@ class Channel(Generic[Received, Sent]):
                 self._outgoing.popleft()
 
     def watch_writing(self, selector: selectors.BaseSelector) -> None:
-        """Have the selector wait for the link to take more, but only while there is more.
+        """Let the selector wait until the link accepts more, but only while there is more.
 
         The key's data is :meth:`flush`, to be called when it is ready.
         """
@@ -164,7 +164,7 @@ class Channel(Generic[Received, Sent]):
         """Whole messages that have arrived, with their numbers. Sets :attr:`ended` at the end.
 
         Raises:
-            ProtocolError: what came is no frame of this protocol.
+            ProtocolError: the bytes received are not a frame of this protocol.
         """
         self._fill()
         return self._frames()

@@ -1,4 +1,4 @@
-"""The part of the protocol that is about sending the program's files to other hosts."""
+"""The messages that send the program's files to other hosts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from distrun.agent.protocol.messages import Notice, Order, Report
 
 
 class FileList(Order):
-    """Part of the list of the program's files that this host is to have a copy of.
+    """A part of the list of the program's files.
 
     `files` are [path, mode, size, SHA-256], `links` are [path, target]; paths are relative to the
-    copy's top. With `last` the list is whole.
+    top of the tree. `last`: the list is complete.
     """
 
     files: List[List[Any]]
@@ -24,7 +24,7 @@ class FileList(Order):
 
 
 class FileData(Order):
-    """A part of the file of that number in the list, from `offset` on."""
+    """A part of the file with that number in the list, from `offset` on."""
 
     number: int
     offset: int
@@ -37,7 +37,7 @@ class FileData(Order):
 class FilesRequested(Report):
     """The numbers of the files that this host lacks, the first of them from `offset` on.
 
-    Sent once the whole list has come, and again on each new link until all have.
+    Sent once the list is complete, and again on each new link until all files have arrived.
     """
 
     numbers: List[int]
@@ -45,19 +45,19 @@ class FilesRequested(Report):
 
 
 class FileDataReceived(Report):
-    """A part of so many bytes has been written down; another may come."""
+    """A part of so many bytes has been written; another may be sent."""
 
     size: int
 
 
 class FilesReady(Report):
-    """The host has its copy, whole."""
+    """The host has all files."""
 
     at: float
 
 
 class FilesRefused(Report):
-    """The host cannot have its copy; nothing of it is left."""
+    """The host cannot have the files; none of them is left on it."""
 
     parts: ClassVar = (("cause", Cause.from_json),)
     cause: Cause
@@ -65,7 +65,7 @@ class FilesRefused(Report):
 
 
 class FilesPreserved(Report):
-    """What tasks have written in the copy, which is otherwise gone, is kept in `folder`."""
+    """Files that tasks wrote among the program's files have been preserved in `folder`."""
 
     folder: str
     files: int
@@ -77,9 +77,9 @@ class FilesPreserved(Report):
 
 
 class TransferProgress(Notice):
-    """How far the sending of files to all hosts together has come, in bytes."""
+    """How many bytes of files have been sent to all hosts together."""
 
     done: int
     total: int
     hosts: int
-    """How many hosts are being sent any."""
+    """How many hosts are being sent files."""

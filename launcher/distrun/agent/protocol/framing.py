@@ -1,9 +1,9 @@
-"""Checksummed frames: messages on a link into which other processes may print.
+"""Checksummed frames: messages on a link on which other processes may print.
 
-Anything that a login leaves running on a host holds the link's standard output as well. So each
-frame on such a link begins with a header: a mark, the frame's number on this link, its length, and
+Every process that a login leaves running on a host shares the link's standard output. So each frame
+on such a link begins with a header: a mark, the frame's number on this link, its length, and
 checksums of frame and header. Noise between two frames is skipped. Noise inside a frame is
-detected, and the receiver asks for what it has missed (:class:`distrun.agent.protocol.Reattach`).
+detected, and the receiver requests the reports again (:class:`distrun.agent.protocol.Reattach`).
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class Damage(Report):
 
 
 class ChecksummedReceiver(Channel[Report, Order]):
-    """The supervisor's end: reads the frames behind `mark`, among whatever else is printed."""
+    """The supervisor's end: reads the frames after `mark`, among whatever else is printed."""
 
     def __init__(self, reader: int, writer: int, mark: bytes) -> None:
         super().__init__(reader, writer, Report)
         self.met = False
-        """Whether the mark has come."""
+        """Whether the mark has arrived."""
         self._noise = b""
         self._mark = mark
         self._framed = bytearray()
-        """What has come behind the mark, as far as it is no whole frame."""
+        """The bytes after the mark that are not a complete frame yet."""
         self._next = 0
-        """The number of the frame that is to come."""
+        """The number of the next frame."""
 
     @property
     def noise(self) -> bytes:
-        """The end of what came before the mark."""
+        """The last bytes before the mark."""
         return self._noise if self.met else self._noise + bytes(self._incoming)
 
     def receive(self) -> List[Tuple[int, Report]]:
@@ -65,7 +65,7 @@ class ChecksummedReceiver(Channel[Report, Order]):
         if not self.met:
             at = self._incoming.find(self._mark)
             self.met = at >= 0
-            # Of the mark itself all but the last byte may have come.
+            # All but the last byte of the mark may have arrived.
             noise = at if self.met else max(0, len(self._incoming) - len(self._mark) + 1)
             self._noise = (self._noise + self._incoming[:noise])[-_NOISE_BYTES:]
             del self._incoming[: noise + len(self._mark) if self.met else noise]
@@ -85,9 +85,9 @@ class ChecksummedReceiver(Channel[Report, Order]):
         return messages
 
     def _next_frame(self) -> Optional[Tuple[int, bytes]]:
-        """The number of the next frame, and the frame; nothing of one that noise is in.
+        """The number of the next frame, and the frame, which is empty if noise damaged it.
 
-        What comes before it is left out. None: it is not all there yet.
+        Skips the bytes before it. None: it is not complete yet.
         """
         framed = self._framed
         at = 0
@@ -107,7 +107,7 @@ class ChecksummedReceiver(Channel[Report, Order]):
                     break
                 frame = bytes(framed[start:end])
                 is_whole = zlib.crc32(frame) == check
-                # The next frame begins before the end of one that had grown by noise.
+                # Noise lengthens a frame, so the next one starts before the end of this one.
                 del framed[: end if is_whole else start]
                 return number, frame if is_whole else b""
             at += 1
@@ -116,7 +116,7 @@ class ChecksummedReceiver(Channel[Report, Order]):
 
 
 def _read_header(block: bytes) -> Optional[Tuple[int, int, int]]:
-    """Number, length and check of the frame behind a header; None where it is none."""
+    """Number, length and checksum of the frame after a header; None if it is not a header."""
     _, number, length, check = _FIELDS.unpack_from(block)
     if _CHECK.unpack_from(block, _FIELDS.size)[0] != zlib.crc32(block[: _FIELDS.size]):
         return None

@@ -5,10 +5,10 @@ supervisor. A :class:`Request` goes from a command to a supervisor, a :class:`No
 supervisor to the commands. :mod:`distrun.agent.protocol.channel` says how they travel.
 
 Reports are numbered from 1 and kept by the agent until the supervisor has them in its record
-(:class:`Ack`). A supervisor that comes back after a lost link says which it has (:class:`Reattach`)
-and gets the rest again, so none is lost or doubled. Without a supervisor the agent carries on
-for the lease that :class:`Configure` gave it, then ends its tasks. The other way round, orders to
-an agent on another host are numbered too, and sent again after a lost link.
+(:class:`Ack`). A supervisor that reconnects says which it has (:class:`Reattach`) and receives the
+others again, so none is lost or doubled. Without a supervisor the agent continues for the lease
+that :class:`Configure` gave it, then ends its tasks. Orders to an agent on another host are
+numbered too, and sent again after a lost link.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from distrun.agent.structs import Struct
 
 
 class Message(Struct):
-    """What travels over a channel. Each kind is known by its class's name."""
+    """A message of the protocol. The name of its class says which kind it is."""
 
     kinds: ClassVar[Dict[str, Type[Message]]] = {}
-    """All kinds that have been imported, by name: :class:`Order` and the like are none."""
+    """All kinds that have been imported, by name, without the four directions."""
     parts: ClassVar[Tuple[Tuple[str, Callable[[Any], Any]], ...]] = ()
-    """The fields that are no plain JSON: each one's name, and what reads it from JSON."""
+    """The fields that are not plain JSON: each one's name, and a function to read it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if Message not in cls.__bases__:  # the four directions are no messages themselves
+        if Message not in cls.__bases__:  # the four directions are not messages themselves
             Message.kinds[cls.__name__] = cls
 
 
@@ -58,25 +58,27 @@ class Notice(Message):
 
 
 class Configure(Order):
-    """First message on a link. `folder` is made if need be; `lease` is in seconds.
+    """The first message on a link.
 
-    On another host `folder` is empty: the agent makes a private one, named for job and `host`.
+    The agent creates `folder` for its logs if it does not exist. An empty one means that the
+    launching side cannot see this host's files: the agent creates a private folder, named for job
+    and `host`, and sends its logs.
     """
 
     protocol: int
     job_id: str
     folder: str
     lease: Optional[float]
-    """How long to carry on without a supervisor: 0 not at all, None for ever."""
+    """Seconds to continue without a supervisor: 0 not at all, None without end."""
     host: str = ""
     variables: Sequence[str] = ()
-    """Whose values :class:`Hello` is to tell."""
+    """The environment variables that :class:`Hello` must report."""
 
 
 class Reattach(Order):
-    """Take up a running agent again: send the reports after number `after`, then go on.
+    """Reattach to a running agent: it repeats the reports after number `after`, then continues.
 
-    Also on a link that noise has come into; `turn` tells which of several is answered.
+    Also sent on a link whose reports noise has damaged; `turn` identifies the request.
     """
 
     protocol: int
@@ -86,21 +88,21 @@ class Reattach(Order):
 
 
 class Ack(Order, Report):
-    """Every message up to number `last` is in the record, or obeyed; it may be forgotten."""
+    """Every message up to number `last` has been recorded or executed, and may be dropped."""
 
     last: int
 
 
 class HeartbeatAck(Order):
-    """Answers a :class:`Heartbeat`: the lease begins anew at the moment that one was sent."""
+    """Answers a :class:`Heartbeat`: the lease is counted from when that was sent."""
 
     number: int
 
 
 class FollowLogs(Order):
-    """Send what the tasks' logs have and the launching side has not.
+    """Send the parts of the tasks' logs that the launching side does not have.
 
-    `have` are bytes by name of file; at most `window` bytes are to be under way.
+    `have`: the number of bytes by name of file. At most `window` bytes may be in flight.
     """
 
     have: Dict[str, int]
@@ -108,13 +110,13 @@ class FollowLogs(Order):
 
 
 class LogReceived(Order):
-    """So many bytes of logs have been written down; as many more may come."""
+    """So many bytes of logs have been written; as many more may be sent."""
 
     size: int
 
 
 class HoldPorts(Order):
-    """Reserve TCP ports for tasks: `free` any ones (from `first`..`last`), and `wanted`."""
+    """Hold TCP ports for tasks: `free` of any number (`first` to `last`), and `wanted`."""
 
     free: int
     wanted: List[int]
@@ -126,7 +128,8 @@ class StartTask(Order):
     """Execute one attempt of a task, its output appended to `log` in the agent's folder.
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
-    `marker` is a line for the log, before the attempt's output. `or_home`: for want of a `workdir`.
+    `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
+    `workdir` does not exist.
     """
 
     task: str
@@ -144,7 +147,7 @@ class StartTask(Order):
 class StopTask(Order):
     """Send `signal` to every process of a task, and SIGKILL after `grace` seconds.
 
-    `grace` 0 kills at once. A second one for the same task shortens what is left, never extends.
+    `grace` 0 kills at once. A second order for the same task can only shorten the time left.
     """
 
     task: str
@@ -155,7 +158,7 @@ class StopTask(Order):
 class Shutdown(Order):
     """End every task at once and exit; on another host, once the logs have been sent.
 
-    `keep`: nobody takes the logs any more; leave them where they are.
+    `keep`: nobody receives the logs any more; they stay where they are.
     """
 
     keep: bool = False
@@ -178,33 +181,33 @@ class Hello(Report):
     environ: Dict[str, str] = {}  # noqa: RUF012 - nobody changes a message
     """Those of the variables asked for that are set."""
     address: str = ""
-    """By which address of this host ssh came here; empty where it did not come by ssh."""
+    """The address of this host that the connection came to; empty unless it came by ssh."""
     seen_from: str = ""
-    """From which address."""
+    """The address that the connection came from."""
     token: str = ""
     """Names this agent to :mod:`distrun.agent.reattach`; empty where its link cannot come back."""
     folder: str = ""
     pid_namespace: str = ""
     """Where the host's process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     files: str = ""
-    """Where a copy of the program's files will be, once it has been sent."""
+    """The path of the program's files on this host, once they have been sent."""
 
 
 class Reattached(Report):
-    """Answers Reattach: orders up to number `last` have been obeyed. Reports follow."""
+    """Answers Reattach: orders up to number `last` have been executed. Reports follow."""
 
     last: int
     turn: int = 0
 
 
 class Heartbeat(Report):
-    """A sign of life, now and then; the supervisor echoes it."""
+    """A sign of life at regular intervals; the supervisor acknowledges it."""
 
     number: int
 
 
 class LogData(Report):
-    """A part of a file in the agent's folder of logs, from `offset` on."""
+    """A part of a file in the agent's folder, from `offset` on."""
 
     name: str
     offset: int
@@ -212,27 +215,27 @@ class LogData(Report):
 
 
 class LogEnded(Report):
-    """A task has ended, and so long is its log, which is called so in the agent's folder."""
+    """A task has ended: the name of its log in the agent's folder, and its size in bytes."""
 
     name: str
     size: int
 
 
 class AgentExiting(Report):
-    """The agent exits, and nothing of its tasks is left. `kept`: a folder it leaves, or ''."""
+    """The agent exits, and nothing of its tasks is left. `kept`: a folder that stays, or ''."""
 
     kept: str
 
 
 class PortsHeld(Report):
-    """Answers HoldPorts: the free ones, then those wanted, all reserved."""
+    """Answers HoldPorts: all are held, the chosen free ones and those wanted."""
 
     chosen: List[int]
     wanted: List[int]
 
 
 class PortsRefused(Report):
-    """Answers HoldPorts: none is reserved. There is a cause for each port that cannot be."""
+    """Answers HoldPorts: none is held. There is a cause for each port that cannot be held."""
 
     parts: ClassVar = (("causes", read_causes),)
     causes: List[Cause]
@@ -260,9 +263,9 @@ class TaskNotStarted(Report):
 class TaskExited(Report):
     """The task's first process has exited, by `code` or by `signal`; others may remain.
 
-    `lived` is in seconds, by a clock that does not jump. `oom` tells why it is thought that the
-    kernel killed it for want of memory; `suspended`: it stood still when it was told to stop;
-    `was_told`: it had been told to stop before it exited.
+    `lived` is in seconds, by a monotonic clock. `oom` says why the kernel seems to have killed it
+    for lack of memory. `suspended`: it was suspended when it was asked to stop. `was_told`: it had
+    been asked to stop before it exited.
     """
 
     task: str
@@ -285,7 +288,7 @@ class TaskEnded(Report):
 
 
 class Progress(Report, Notice):
-    """What a task said of itself through DISTRUN_NOTIFY; not numbered, may be lost."""
+    """Progress that a task reported through DISTRUN_NOTIFY; not numbered, may be lost."""
 
     task: str
     values: Dict[str, str]
@@ -315,12 +318,12 @@ class OpenJob(Request):
     spec: Dict[str, Any]
     source: str
     preflight: bool = True
-    """Whether the hosts are tried out before the first task starts, where there are several."""
+    """Whether to run the preflight before the first task, if there are several hosts."""
     files: Optional[Dict[str, Any]] = None
 
 
 class Detach(Request):
-    """From now on the job no longer ends with this connection."""
+    """The job no longer ends with this connection."""
 
 
 class StopJob(Request):
@@ -334,20 +337,20 @@ class StopJob(Request):
 
 
 class Watch(Request):
-    """Send every event from now on, and what tasks say of their progress."""
+    """Send every event from now on, and the progress that tasks report."""
 
 
 # From the supervisor to the commands -------------------------------------------------------
 
 
 class JobEvent(Notice):
-    """One event of the record, as it stands there."""
+    """One event, as it is in the record."""
 
     event: Dict[str, Any]
 
 
 class WatchStarted(Notice):
-    """Answers Watch, behind the latest progress of each task."""
+    """Answers Watch, after the latest progress of each task."""
 
 
 class Refused(Notice):

@@ -1,4 +1,4 @@
-"""What one side of a link has said and the other has not yet acknowledged."""
+"""The messages that one side of a link has sent and the other has not yet acknowledged."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class Outbox(Generic[Sent]):
             self._unacknowledged.popleft()
 
     def after(self, seq: int) -> List[Tuple[int, Sent]]:
-        """The messages behind this number, each with its own."""
+        """The messages after this number, each with its own number."""
         return [item for item in self._unacknowledged if item[0] > seq]

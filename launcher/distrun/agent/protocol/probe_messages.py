@@ -1,7 +1,7 @@
-"""What is asked and answered before the first task starts: the messages of the preflight.
+"""The messages of the preflight, which runs before the first task starts.
 
-They travel as those of :mod:`distrun.agent.protocol` do. First every agent listens on the ports it
-holds; when all do, each dials those of the others; when all have, they stop listening.
+First every agent listens on the ports that it holds. When all listen, each dials the ports of the
+others. When all have dialled, they stop listening.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from distrun.agent.structs import Struct
 
 
 class Listen(Order):
-    """Listen on the ports that are held, until :class:`StopListening`, and greet who dials them."""
+    """Listen on the held ports until :class:`StopListening`, and send callers the greeting."""
 
     greeting: str
 
 
 class Target(Struct):
-    """Ports of a host as their addresses name it, and what is to be heard there."""
+    """Ports of a host, by the name or address in `cluster`, and the greeting expected there."""
 
     machine: str
     ports: List[int]
@@ -30,7 +30,7 @@ class Target(Struct):
 
 
 class Dial(Order):
-    """Dial each port, waiting so many seconds for each."""
+    """Dial each port, and wait at most so many seconds for each."""
 
     parts: ClassVar = (("targets", list_of(Target)),)
     targets: List[Target]
@@ -38,18 +38,18 @@ class Dial(Order):
 
 
 class StopListening(Order):
-    """Stop listening: tasks are about to."""
+    """Stop listening: the tasks need the ports now."""
 
 
 class Program(Struct):
-    """What tasks are to run, as in :class:`~distrun.agent.protocol.StartTask`."""
+    """A program that tasks will run, as in :class:`~distrun.agent.protocol.StartTask`."""
 
     argv: List[str]
     workdir: str
     env: Dict[str, str]
     unset: List[str]
     script: str = ""
-    """The path of its script, where it is known to be one."""
+    """The path of its script; empty if it is not known to be a script."""
     is_python: bool = False
     """Whether `argv` begins with a Python interpreter, which can be asked for versions."""
     variables: Sequence[str] = ()
@@ -58,7 +58,7 @@ class Program(Struct):
 
 
 class Inspect(Order):
-    """Look at these programs and the disks, for at most so many seconds."""
+    """Inspect these programs and the disks, for at most so many seconds."""
 
     parts: ClassVar = (("programs", list_of(Program)),)
     programs: List[Program]
@@ -89,12 +89,12 @@ def _read_unreachable(values: Any) -> List[Unreachable]:
 
 
 class Dialled(Report):
-    """Answers Dial, once all ports have answered or failed."""
+    """Answers Dial, once every port has answered or failed."""
 
     parts: ClassVar = (("unreachable", _read_unreachable), ("failure", read_optional_cause))
     unreachable: List[Unreachable]
     failure: Optional[Cause] = None
-    """Why it could not be done at all."""
+    """Why it could not be done at all; None if it was done."""
 
 
 class StoppedListening(Report):
@@ -102,7 +102,7 @@ class StoppedListening(Report):
 
 
 class ProgramFacts(Struct):
-    """What is known of a program where it is to run. Each `..._problem` is None where all is well.
+    """The facts about a program on its host. Each `..._problem` is None if there is none.
 
     `tensorflow` is a version, `unknown`, or empty where it is not installed.
     """
@@ -137,7 +137,7 @@ def _read_facts(values: Any) -> List[ProgramFacts]:
 
 
 class Disk(Struct):
-    """A folder's file system: bytes free to this user."""
+    """The file system of a folder: the bytes that are free for this user."""
 
     folder: str
     free: int
@@ -154,4 +154,4 @@ class Inspected(Report):
     programs: List[ProgramFacts]
     disks: List[Disk]
     failure: Optional[Cause] = None
-    """Why it could not be done at all."""
+    """Why it could not be done at all; None if it was done."""

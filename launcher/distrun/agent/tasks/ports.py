@@ -40,11 +40,11 @@ class PortHolder:
         self._holds: Dict[int, _Hold] = {}
 
     def hold(self, port: int) -> None:
-        """Hold one given port.
+        """Hold the given port.
 
         Raises:
-            PortTakenError: somebody listens on it, or another job holds it.
-            OSError: something else is in the way, such as the limit on descriptors.
+            PortTakenError: a program listens on it, or another job holds it.
+            OSError: another error, such as the limit on descriptors.
         """
         registry = _register(port)
         if registry is None:
@@ -66,7 +66,7 @@ class PortHolder:
         """Hold `count` free ports, any or from `first` to `last` (both included).
 
         Raises:
-            PortTakenError: there are not so many free ones; none is held then.
+            PortTakenError: too few are free; none is held then.
         """
         held: List[int] = []
         candidates = iter(range(first, last + 1)) if first else iter(_kernel_choices(count))
@@ -94,10 +94,10 @@ class PortHolder:
         return list(self._holds)
 
     def listen(self, port: int) -> socket.socket:
-        """A second socket on a port held here, one that listens; to be closed before a task does.
+        """A second socket on a held port, which listens. Close it before a task needs the port.
 
         Raises:
-            OSError: it cannot be had.
+            OSError: it cannot be created.
         """
         listener = _bind(port)
         listener.setblocking(False)
@@ -117,7 +117,7 @@ class PortHolder:
 
 
 def _kernel_choices(count: int) -> List[int]:
-    """Distinct ports that were free a moment ago, some more than `count` where there may be."""
+    """Distinct ports that were free a moment ago: `count`, and some spare ones if possible."""
     sockets: List[socket.socket] = []
     try:
         for _ in range(count + _SPARE):
@@ -126,7 +126,7 @@ def _kernel_choices(count: int) -> List[int]:
             except OSError:
                 if len(sockets) < count:
                     raise
-                break  # the spare ones were too many for the limit on descriptors
+                break  # the limit on descriptors leaves no room for spare ones
         return [each.getsockname()[1] for each in sockets]
     finally:
         for each in sockets:
@@ -144,7 +144,7 @@ def _register(port: int) -> Optional[socket.socket]:
 
 
 def _bind(port: int) -> socket.socket:
-    """The hold itself; on a host without IPv6, on 0.0.0.0."""
+    """The socket that holds a port; on a host without IPv6, on 0.0.0.0."""
     family = socket.AF_INET6 if _has_ipv6() else socket.AF_INET
     held = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -161,7 +161,7 @@ def _bind(port: int) -> socket.socket:
 
 
 def _has_ipv6() -> bool:
-    """Whether `[::]` can be bound: IPv6 may be compiled in and switched off."""
+    """Whether `[::]` can be bound: IPv6 may be compiled in but disabled."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as trial:
             trial.bind(("::", 0))
@@ -171,10 +171,10 @@ def _has_ipv6() -> bool:
 
 
 def _probe(port: int) -> None:
-    """Raise OSError where anybody listens on the port.
+    """Raise OSError if a program listens on the port.
 
-    A stale server of the same user that shares ports would let the hold in, and then take part
-    of the connections. With SO_REUSEADDR connections in TIME_WAIT do not count.
+    A stale server of the same user that shares ports would allow the hold, and then receive some
+    of the connections. With SO_REUSEADDR, connections in TIME_WAIT do not count.
     """
     for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104
         try:

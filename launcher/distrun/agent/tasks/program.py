@@ -1,4 +1,4 @@
-"""Executing a task's program in a session of its own, and saying exactly why it could not be."""
+"""Executes a task's program in its own session, or finds out exactly why that fails."""
 
 from __future__ import annotations
 
@@ -72,14 +72,17 @@ def _become(
 
 
 def workdir(order: Union[StartTask, Program]) -> str:
-    """The folder to run in, where there is a choice."""
+    """The folder to run in."""
     if order.or_home and not os.access(os.fsencode(order.workdir), os.X_OK):
         return os.path.expanduser("~")
     return order.workdir
 
 
 def default_signals() -> None:
-    """Undo what Python, the agent and the launching shell changed: programs expect the defaults."""
+    """Restore the default signal handling, which programs expect.
+
+    Python, the agent and the launching shell may have changed it.
+    """
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
@@ -87,11 +90,11 @@ def default_signals() -> None:
 
 
 _original_limit: Optional[Tuple[int, int]] = None
-"""This process's limit of descriptors as it was inherited, which tasks are to have."""
+"""The limit on descriptors that this process inherited, which tasks get back."""
 
 
 def raise_descriptor_limit() -> None:
-    """Let the agent have as many descriptors as it may: some five for each task."""
+    """Raise this process's limit on descriptors: the agent needs about five for each task."""
     global _original_limit  # noqa: PLW0603 - a fact of this process, set once
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     _original_limit = (soft, hard)
@@ -99,7 +102,7 @@ def raise_descriptor_limit() -> None:
 
 
 def _restore_descriptor_limit() -> None:
-    # Should somebody have lowered the agent's own since, a task has what is left.
+    # If somebody has lowered the agent's limit since, a task keeps the lower one.
     if _original_limit is not None:
         with contextlib.suppress(ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, _original_limit)
@@ -114,9 +117,9 @@ def _redirect(log: str) -> None:
 
 
 def write_marker(log: str, text: str) -> None:
-    """Append a line of the agent's own to a log, below whatever a killed attempt left unfinished.
+    """Append the agent's own line to a log, after a newline if the last line is unfinished.
 
-    Raises OSError where the disk has no room for it: there is none for the attempt's output then.
+    Raises OSError if the disk has no room: the attempt's output would have none either.
     """
     output = os.open(log, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -134,7 +137,7 @@ def _to_bytes(text: str) -> bytes:
 
 
 def environment(order: Union[StartTask, Program]) -> Dict[bytes, bytes]:
-    """This process's environment, less DISTRUN_* and `unset`, with the order's over it."""
+    """This process's environment without DISTRUN_* and `unset`, overridden by the order's."""
     removed = {_to_bytes(name) for name in order.unset}
     env = {
         name: value
