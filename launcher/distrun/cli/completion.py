@@ -65,7 +65,7 @@ def register() -> None:
     add_completion_class(Bash)
 
 
-@click.command("completion", short_help="Print a shell's completion script.")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(context: click.Context, shell: str) -> int:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 import click
 
+from distrun import control, events
+from distrun.agent.protocol import Cause, Code, StopJob, Watch
 from distrun.cli import console
+from distrun.cli.event_text import event_text
 from distrun.cli.options import Duration, job_argument
 from distrun.errors import EXIT_KILLED, UsageError
-
-if TYPE_CHECKING:
-    from distrun.events import Event
-    from distrun.jobstore import JobFolder, JobStore
-    from distrun.lifecycle import JobState
+from distrun.events import Event
+from distrun.jobstore import JobFolder, JobStore
+from distrun.lifecycle import JobState
 
 
 class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -36,7 +36,7 @@ class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(f"{value!r} is no signal: write TERM, INT, KILL or a number", param, ctx)
 
 
-@click.command("kill", short_help="Stop jobs.")
+@click.command("kill")
 @job_argument(many=True, running=True)
 @click.option("--all", "everything", is_flag=True, help="Stop all running jobs.")
 @click.option(
@@ -63,8 +63,6 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --grace 1m --signal INT night
       distrun kill --all
     """
-    from distrun.jobstore import JobStore
-
     folders = _chosen(JobStore.default(), jobs, everything=everything)
     _stop_all(folders, grace, signum)
     return 0
@@ -87,9 +85,6 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all jobs to stop, then wait for all: they end at the same time."""
-    from distrun import control
-    from distrun.agent.protocol import Cause, Code, StopJob, Watch
-
     cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
     channels = []
     for folder in folders:
@@ -126,9 +121,6 @@ class _WaitView:
                 self._print_lost(host.name)
 
     def on_event(self, event: Event) -> None:
-        from distrun import events
-        from distrun.cli.event_text import event_text
-
         if isinstance(event, events.LinkLost):
             self._print_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):
@@ -146,8 +138,6 @@ class _WaitView:
 
 
 def _stop_without_supervisor(folder: JobFolder) -> None:
-    from distrun import control
-
     state = folder.state()
     if state.phase.is_final:
         console.print_message(f"job {folder.job_id} had already {state.phase.value}")

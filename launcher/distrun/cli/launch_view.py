@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TextIO
 
 from distrun import events
+from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, check_text
 from distrun.cli.event_text import event_text
@@ -13,14 +15,7 @@ from distrun.cli.progress import progress_words
 from distrun.cli.terminal import Output, Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
-from distrun.lifecycle import TaskPhase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import TextIO
-
-    from distrun.agent.protocol.file_messages import TransferProgress
-    from distrun.lifecycle import JobState
+from distrun.lifecycle import JobState, TaskPhase
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""

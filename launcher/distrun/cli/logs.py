@@ -6,21 +6,18 @@ import contextlib
 import re
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from distrun.cli.console import uses_colour
 from distrun.cli.options import Duration, complete_tasks, job_argument
+from distrun.control import SupervisorWatch
 from distrun.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.control import SupervisorWatch
-    from distrun.jobstore import JobFolder
-    from distrun.logs import TaskLog
+from distrun.jobstore import JobFolder, JobStore
+from distrun.logs import Follower, TaskLog, View, line_ends, merged
 
 
 class Pattern(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -37,7 +34,7 @@ class Pattern(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
 
 
-@click.command("logs", short_help="Show tasks' output.")
+@click.command("logs")
 @job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @click.option(
@@ -72,9 +69,6 @@ def command(
       distrun logs mnist --grep 'loss|Error' --since 10m
       distrun logs mnist -t chief --raw > chief.log
     """
-    from distrun.control import SupervisorWatch
-    from distrun.jobstore import JobStore
-
     folder = JobStore.default().find(job)
     selection = _Selection(tasks, lines, None if since is None else time.time() - since)
     with contextlib.suppress(KeyboardInterrupt):
@@ -88,8 +82,6 @@ def command(
 
 def task_logs(folder: JobFolder, tasks: Iterable[str]) -> list[TaskLog]:
     """The logs of these tasks."""
-    from distrun.logs import TaskLog
-
     return [TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task))) for task in tasks]
 
 
@@ -103,8 +95,6 @@ class _Selection:
 
 
 def _print(folder: JobFolder, selection: _Selection, style: dict[str, Any]) -> None:
-    from distrun.logs import View, merged
-
     names = list(folder.state().tasks)
     logs = task_logs(folder, _chosen(names, selection.tasks))
     view = View(names, colour=uses_colour(sys.stdout), **style)
@@ -114,8 +104,6 @@ def _print(folder: JobFolder, selection: _Selection, style: dict[str, Any]) -> N
 def _follow(
     folder: JobFolder, selection: _Selection, style: dict[str, Any], supervised: SupervisorWatch
 ) -> None:
-    from distrun.logs import Follower, View, line_ends, merged
-
     names = _planned_tasks(folder, supervised)
     logs = task_logs(folder, _chosen(names, selection.tasks))
     view = View(names, colour=uses_colour(sys.stdout), **style)

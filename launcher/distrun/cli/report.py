@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from distrun import events, record
 from distrun.cli.cause_text import cause_text, exit_text
-from distrun.cli.text_format import format_count, format_time, printable
+from distrun.cli.text_format import format_count, format_time
 from distrun.cli.verdict_text import verdict_lines
-from distrun.events import Origin, Result
-from distrun.lifecycle import Account
+from distrun.events import Origin, Outcome, Result
+from distrun.jobstore import JobFolder
+from distrun.lifecycle import Account, JobState, TaskState
+from distrun.spec.problems import printable
 from distrun.verdict.log_analysis import attempt_start
-
-if TYPE_CHECKING:
-    from distrun.events import Outcome
-    from distrun.jobstore import JobFolder
-    from distrun.lifecycle import JobState, TaskState
 
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024

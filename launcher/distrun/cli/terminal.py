@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TextIO
 
 from distrun.cli.console import uses_colour
 from distrun.cli.text_format import clip
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TextIO
 
 SIGPIPE_EXIT = 128 + signal.SIGPIPE
 _DEFAULT_COLUMNS = 80

@@ -5,15 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psutil
 
 from distrun.agent.linux import processes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SAMPLE_SECONDS = 0.1
 _NVIDIA_SMI_SECONDS = 10
