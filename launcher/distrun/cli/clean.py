@@ -9,7 +9,7 @@ import click
 
 from distrun import control
 from distrun.cli import console
-from distrun.cli.options import Duration
+from distrun.cli.options import duration
 from distrun.cli.text_format import format_count
 from distrun.jobstore import JobFolder, JobStore
 from distrun.spec.units import format_bytes
@@ -17,7 +17,7 @@ from distrun.spec.units import format_bytes
 
 @click.command("clean")
 @click.option(
-    "--older-than", type=Duration(), metavar="D", help="Only jobs that ended more than D ago."
+    "--older-than", type=duration, metavar="D", help="Only jobs that ended more than D ago."
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be removed.")
 def command(older_than: float | None, dry_run: bool) -> int:

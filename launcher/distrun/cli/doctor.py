@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -48,7 +49,7 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
       distrun doctor job.yaml --json
     """
     spec = load(spec_path, overrides=overrides)
-    with _StatusLine() as show_status:
+    with _status_line() as show_status:
         found = _Result(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
         console.print_json({"doctor": _as_json(found)})
@@ -87,23 +88,20 @@ def _failed(host: str, subject: str, cause: Cause) -> Check:
     return Check(host=host, subject=Subject(subject), grade=Grade.FAILED, cause=cause)
 
 
-class _StatusLine:
-    """Shows the current step on stderr, if that is a terminal; the report goes to stdout."""
+@contextlib.contextmanager
+def _status_line() -> Iterator[Callable[[Preparation], float | None]]:
+    """Show the current step on stderr, if that is a terminal; the report goes to stdout."""
+    terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
+    started = time.monotonic()
 
-    def __init__(self) -> None:
-        self._terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
-        self._started = time.monotonic()
+    def show(preparation: Preparation) -> float | None:
+        terminal.show_status(f"{_step(preparation)}  {format_duration(time.monotonic() - started)}")
+        return _REDRAW_SECONDS if terminal.has_status_line else None
 
-    def __enter__(self) -> Callable[[Preparation], float | None]:
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        self._terminal.clear_status()
-
-    def _show(self, preparation: Preparation) -> float | None:
-        step = _step(preparation)
-        self._terminal.show_status(f"{step}  {format_duration(time.monotonic() - self._started)}")
-        return _REDRAW_SECONDS if self._terminal.has_status_line else None
+    try:
+        yield show
+    finally:
+        terminal.clear_status()
 
 
 def _step(preparation: Preparation) -> str:
@@ -148,22 +146,18 @@ def _rows(found: _Result) -> list[dict[str, str | Text]]:
         hosts_by_result.setdefault(result, []).append(check.host)
     subjects = list(Subject)
     worst_first = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
-    rows: list[dict[str, str | Text]] = []
     order = sorted(
         hosts_by_result, key=lambda key: (subjects.index(key[0]), worst_first.index(key[1]))
     )
-    last = None
-    for subject, grade, text in order:
-        rows.append(
-            {
-                "CHECK": subject.value if subject is not last else "",
-                "RESULT": styled(grade.value),
-                "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
-                "FOUND": text,
-            }
-        )
-        last = subject
-    return rows
+    return [
+        {
+            "CHECK": "" if number and order[number - 1][0] is subject else subject.value,
+            "RESULT": styled(grade.value),
+            "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
+            "FOUND": text,
+        }
+        for number, (subject, grade, text) in enumerate(order)
+    ]
 
 
 def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:

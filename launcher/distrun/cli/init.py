@@ -16,26 +16,20 @@ from distrun.resources import templates
 from distrun.spec.problems import printable
 
 
-class TemplateName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The name of a template, with completion."""
-
-    name = "template"
-
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        return [
-            CompletionItem(name, help=describe(path))
-            for name, path in sorted(templates().items())
-            if name.startswith(incomplete)
-        ]
+def complete_template(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[Any]]:
+    return [
+        CompletionItem(name, help=describe(path))
+        for name, path in sorted(templates().items())
+        if name.startswith(incomplete)
+    ]
 
 
 @click.command("init")
-@click.argument("template", required=False, type=TemplateName())
+@click.argument("template", required=False, shell_complete=complete_template)
 @click.option(
     "-o",
     "--output",

@@ -10,30 +10,24 @@ from distrun import control, events
 from distrun.agent.protocol import Cause, Code, StopJob, Watch
 from distrun.cli import console
 from distrun.cli.event_text import event_text
-from distrun.cli.options import Duration, job_argument
+from distrun.cli.options import duration, job_argument
 from distrun.errors import EXIT_KILLED, UsageError
 from distrun.events import Event
 from distrun.jobstore import JobFolder, JobStore
 from distrun.lifecycle import JobState
 
 
-class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """`TERM`, `SIGTERM` or `15`, converted to the number."""
-
-    name = "signal"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value).upper()
-        try:
-            if text.isdigit():
-                return int(signal.Signals(int(text)))
-            return int(signal.Signals[text if text.startswith("SIG") else f"SIG{text}"])
-        except (KeyError, ValueError):
-            self.fail(f"{value!r} is no signal: write TERM, INT, KILL or a number", param, ctx)
+def signal_number(value: str) -> int:
+    """Convert `TERM`, `SIGTERM` or `15` to the number."""
+    text = value.upper()
+    try:
+        if text.isdigit():
+            return int(signal.Signals(int(text)))
+        return int(signal.Signals[text if text.startswith("SIG") else f"SIG{text}"])
+    except (KeyError, ValueError):
+        raise click.BadParameter(
+            f"{value!r} is no signal: write TERM, INT, KILL or a number"
+        ) from None
 
 
 @click.command("kill")
@@ -41,14 +35,15 @@ class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--all", "everything", is_flag=True, help="Stop all running jobs.")
 @click.option(
     "--grace",
-    type=Duration(),
+    type=duration,
     metavar="D",
     help="Time between the signal and SIGKILL. Default: timeouts.grace of the spec.",
 )
 @click.option(
     "--signal",
     "signum",
-    type=SignalName(),
+    type=signal_number,
+    metavar="SIGNAL",
     default="TERM",
     help="The signal to send first. Default: TERM.",
 )
@@ -63,8 +58,7 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --grace 1m --signal INT night
       distrun kill --all
     """
-    folders = _chosen(JobStore.default(), jobs, everything=everything)
-    _stop_all(folders, grace, signum)
+    _stop_all(_chosen(JobStore.default(), jobs, everything=everything), grace, signum)
     return 0
 
 

@@ -43,7 +43,8 @@ def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
         parts.append(_plain("* provisional: the launch chooses new free ports"))
     parts += [_plain(note) for note in notes]
     common = _Settings.common(plan.tasks)
-    parts += _section(_title(plan.tasks), [*common.lines(), *_other_variables(plan)])
+    title = "every task" if len(plan.tasks) > 1 else plan.tasks[0].name
+    parts += _section(title, [*common.lines(), *_other_variables(plan)])
     for title, settings in _differences(plan.tasks, common):
         parts += _section(title, settings.lines())
     parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
@@ -87,10 +88,6 @@ def _section(title: str, lines: Sequence[str]) -> list[Any]:
     if not lines:
         return []
     return [Text(""), Text(title, style="bold"), *(_plain(f"  {line}") for line in lines)]
-
-
-def _title(tasks: Sequence[TaskPlan]) -> str:
-    return "every task" if len(tasks) > 1 else tasks[0].name
 
 
 def _rows(plan: Plan) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections import Counter
 
 from distrun import events, record
 from distrun.cli.cause_text import cause_text, exit_text
-from distrun.cli.text_format import format_count, format_time
+from distrun.cli.text_format import format_count, format_names, format_time
 from distrun.cli.verdict_text import verdict_lines
 from distrun.events import Origin, Outcome, Result
 from distrun.jobstore import JobFolder
@@ -19,7 +19,6 @@ from distrun.verdict.log_analysis import attempt_start
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024
 _WIDEST = 400
-_MOST_NAMES = 8
 _MOST_CAUSES = 4
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
@@ -145,11 +144,7 @@ def _about_others(state: JobState, first: TaskState | None, echoes: tuple[str, .
     lines = []
     for how_ended, names in after.items():
         what = how_ended
-        shown = ", ".join(names[:_MOST_NAMES])
-        more = len(names) - _MOST_NAMES
-        if more > 0:
-            shown += f" and {more} more"
         if len(names) > 1 and what.startswith("was "):
             what = f"were {what[4:]}"
-        lines.append(f"  {label}  {shown} {printable(what)}")
+        lines.append(f"  {label}  {format_names(names)} {printable(what)}")
     return lines

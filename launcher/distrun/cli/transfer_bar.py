@@ -17,7 +17,6 @@ from distrun.sync.manifest import Manifest
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
-    from rich.table import Column
 
 
 class TransferBar:
@@ -80,25 +79,20 @@ def _progress() -> Progress:
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.table import Column
 
+    unwrapped = Column(no_wrap=True)  # on a narrow terminal only the bar becomes shorter
     return Progress(
-        TextColumn("distrun: {task.description}", markup=False, table_column=_unwrapped()),
+        TextColumn("distrun: {task.description}", markup=False, table_column=unwrapped),
         BarColumn(bar_width=None),
-        DownloadColumn(table_column=_unwrapped()),
-        TransferSpeedColumn(table_column=_unwrapped()),
-        TimeRemainingColumn(table_column=_unwrapped()),
+        DownloadColumn(table_column=unwrapped),
+        TransferSpeedColumn(table_column=unwrapped),
+        TimeRemainingColumn(table_column=unwrapped),
         console=Console(stderr=True, no_color=not console.uses_colour(sys.stderr) or None),
         auto_refresh=False,  # rich would start a thread for it
         transient=True,
         expand=True,
     )
-
-
-def _unwrapped() -> Column:
-    """A column that is not wrapped. On a narrow terminal only the bar becomes shorter."""
-    from rich.table import Column
-
-    return Column(no_wrap=True)
 
 
 def read_files(spec: Spec) -> Manifest | None:

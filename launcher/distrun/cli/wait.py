@@ -8,7 +8,7 @@ import click
 
 from distrun import control
 from distrun.cli import console
-from distrun.cli.options import Duration, job_argument
+from distrun.cli.options import duration, job_argument
 from distrun.cli.report import exit_line
 from distrun.jobstore import JobStore
 
@@ -16,7 +16,7 @@ from distrun.jobstore import JobStore
 @click.command("wait")
 @job_argument(many=True, running=True)
 @click.option(
-    "--timeout", type=Duration(), metavar="D", help="Stop waiting after D and exit with 124."
+    "--timeout", type=duration, metavar="D", help="Stop waiting after D and exit with 124."
 )
 def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     """Wait until jobs have ended, and exit with their result. Default: the newest job.
