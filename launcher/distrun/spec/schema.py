@@ -195,17 +195,17 @@ class OneOf:
         return {"anyOf": [form.json_schema() for form in self._all]}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Key:
     """One key of a :class:`MappingSchema`: the schema of its value, and its documentation."""
 
     name: str
     schema: Schema
-    help: str
     examples: tuple[Any, ...]
     default: str = ""
     """The default, in words; a YAML value is in backquotes."""
-    required: bool = False
+    help: str = field(kw_only=True)
+    required: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
