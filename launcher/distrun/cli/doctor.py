@@ -50,7 +50,7 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
       distrun doctor job.yaml --json
     """
     from distrun.jobstore import JobStore
-    from distrun.spec import load
+    from distrun.spec.loader import load
     from distrun.supervisor.dry_run import check_hosts
 
     spec = load(spec_path, overrides=overrides)

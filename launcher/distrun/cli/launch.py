@@ -51,7 +51,7 @@ def command(
       distrun launch job.yaml --set cluster.worker=4 -- --epochs 10
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
-    from distrun.spec import load
+    from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
     if dry_run:

@@ -37,7 +37,7 @@ def command(
       distrun plan job.yaml
       distrun plan job.yaml --set cluster.worker=4 --json
     """
-    from distrun.spec import load
+    from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
     return show_plan(spec, as_json=as_json)

@@ -16,7 +16,7 @@ def command() -> int:
     \b
       distrun schema > distrun.schema.json
     """
-    from distrun.spec import json_schema
+    from distrun.spec.reference import json_schema
 
     console.print_text(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

@@ -18,7 +18,7 @@ def command(spec_path: str, overrides: tuple[str, ...]) -> int:
     \b
       distrun validate job.yaml
     """
-    from distrun.spec import load
+    from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides)
     tasks = sum(role.count for role in spec.roles)

@@ -236,7 +236,8 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     python = placed.host.python or program.python or facts.python
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", program.target, *args)
-    return (python, paths.script(program, facts), *args)
+    script = paths.relocated(program.target, program, facts) or program.target
+    return (python, script, *args)
 
 
 def _tf_config(cluster_text: str, placed: Placed) -> str:

@@ -1,6 +1,6 @@
 """The validated spec: the meaning of a YAML file, with every default filled in.
 
-:func:`distrun.spec.load` returns one. Everything after that works only with this frozen object.
+:func:`distrun.spec.loader.load` returns one. Everything after that works only with this frozen object.
 Durations are in seconds; ``None`` means ``off``.
 """
 
