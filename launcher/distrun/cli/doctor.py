@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import click
 from rich.text import Text
@@ -52,7 +51,9 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
     with _status_line() as show_status:
         found = _Result(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
-        console.print_json({"doctor": _as_json(found)})
+        checks = [json_with_words(check) for check in found.checks]
+        summary = {"ok": not found.failed, "complete": found.is_complete}
+        console.print_json({"doctor": {**summary, "hosts": list(found.hosts), "checks": checks}})
     else:
         _print_report(found)
     return HostError.exit_code if found.failed else 0
@@ -112,15 +113,6 @@ def _step(preparation: Preparation) -> str:
     if 0 < len(waiting) < len(preparation.hosts):
         text += f", waiting for {format_names(waiting)}"
     return text
-
-
-def _as_json(found: _Result) -> dict[str, Any]:
-    return {
-        "ok": not found.failed,
-        "complete": found.is_complete,
-        "hosts": list(found.hosts),
-        "checks": [json_with_words(check) for check in found.checks],
-    }
 
 
 def _print_report(found: _Result) -> None:
