@@ -22,7 +22,7 @@ from distrun.cli.text_format import format_count, format_duration, format_host_n
 from distrun.errors import HostError
 from distrun.jobstore import JobStore
 from distrun.preflight import Check, Grade, Subject
-from distrun.spec import load
+from distrun.spec.loader import load
 from distrun.spec.problems import printable
 from distrun.supervisor.dry_run import check_hosts
 from distrun.supervisor.preparation import Preparation

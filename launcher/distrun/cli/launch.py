@@ -21,7 +21,7 @@ from distrun.jobstore import JobStore
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, View
 from distrun.session import Session
-from distrun.spec import load
+from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest

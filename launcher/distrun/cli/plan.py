@@ -13,7 +13,7 @@ from distrun.cli.text_format import format_count, format_duration
 from distrun.codec import to_json
 from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan
-from distrun.spec import load
+from distrun.spec.loader import load
 from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.units import format_bytes
 from distrun.supervisor import tensorboard
