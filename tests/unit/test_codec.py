@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -23,6 +23,17 @@ st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(
     Cause, st.builds(Cause, st.sampled_from(list(Code)), path=TEXT, errno=st.integers(0, 200))
 )
+
+
+def short_tuples(kind: Any) -> st.SearchStrategy[Any]:
+    """Tuples of one type with up to three elements: long ones take long and show no more."""
+    element, *others = get_args(kind)
+    if others != [Ellipsis]:
+        return st.tuples(*map(st.from_type, get_args(kind)))
+    return st.lists(st.from_type(element), max_size=3).map(tuple)
+
+
+st.register_type_strategy(tuple, short_tuples)
 
 ANY_EVENT = st.sampled_from(sorted(events._KINDS)).flatmap(
     lambda name: st.from_type(events._KINDS[name])
