@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
+import sys
 import time
 from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
 
@@ -268,17 +270,16 @@ class Agent:
 
     def _hello(self, order: Configure, folder: str) -> Hello:
         client, own = self._addresses
-        host = facts.read(order.variables)
         return Hello(
             protocol=PROTOCOL,
             pid=os.getpid(),
-            hostname=host.hostname,
-            python=host.python,
-            cores=host.cores,
-            gpus=host.gpus,
+            hostname=socket.gethostname(),
+            python=".".join(str(part) for part in sys.version_info[:3]),
+            cores=facts.usable_cores(),
+            gpus=facts.gpus(),
             at=time.time(),
-            pid_namespace=host.pid_namespace,
-            environ=host.environ,
+            pid_namespace=facts.pid_namespace(),
+            environ={name: os.environ[name] for name in order.variables if name in os.environ},
             address=own,
             seen_from=client,
             token=self._link.token,

@@ -8,6 +8,7 @@ import time
 from typing import Callable, List, Optional
 
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 
 _AGENTS = "agents"
 _LONGEST_NAME = 48
@@ -16,12 +17,8 @@ _TOUCH_SECONDS = 86400.0
 _TRIAL = b"\0" * 4096
 
 
-class NoRoomError(Exception):
+class NoRoomError(CauseError):
     """No folder can be created on this host; the cause says what was tried and why that failed."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 class AgentDir:

@@ -20,6 +20,7 @@ from typing import Callable, Deque, Dict, Generator, Iterator, List, Optional, T
 
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.file_messages import FileData, FileList
 from distrun.agent.structs import Struct
 
@@ -29,12 +30,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = b".files"
 
 
-class RefusedError(Exception):
+class RefusedError(CauseError):
     """The tree cannot be built."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 class _File(Struct):

@@ -66,8 +66,9 @@ class TaskLogs:
 
     def on_time(self, now: float) -> None:
         if self._indexer.next_due is not None and self._indexer.next_due <= now:
-            self._update()
-        self._watch()
+            self._on_growth()
+        else:
+            self._watch()
 
     def stream(self) -> None:
         """Send as much of the logs as the link takes now."""
@@ -85,10 +86,6 @@ class TaskLogs:
             self._is_disk_full = True
             self._link.report_fault(Cause(Code.LOG_DISK_FULL, path=self.folder))
 
-    def _update(self) -> None:
-        self._indexer.update()
-        self.check_disk()
-
     def _watch(self) -> None:
         """Wait for growth only while no log has grown lately: no event is handled twice."""
         descriptor = self._indexer.descriptor
@@ -101,7 +98,8 @@ class TaskLogs:
             self._selector.unregister(descriptor)
 
     def _on_growth(self) -> None:
-        self._update()
+        self._indexer.update()
+        self.check_disk()
         self._watch()
 
     def _on_log_growth(self, path: str) -> None:

@@ -14,18 +14,15 @@ import socket
 from typing import Dict, List, Optional, Tuple
 
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.structs import Struct
 
 _SPARE = 50
 _BACKLOG = 1024
 
 
-class PortTakenError(Exception):
+class PortTakenError(CauseError):
     """A port cannot be held, or there are too few free ones."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 class _Hold(Struct):
