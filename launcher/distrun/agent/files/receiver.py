@@ -47,7 +47,6 @@ class FileReceiver:
         return self._tree is not None and self._tree.has_work
 
     def execute(self, order: Union[FileList, FileData]) -> None:
-        """Process a part of the list, or of a file."""
         if isinstance(order, FileList) and self._tree is None:
             beat = self._link.send_heartbeat_if_due
             self._tree = StagedTree(self._dir.files_path, self._cache, beat)

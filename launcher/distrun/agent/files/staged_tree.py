@@ -94,11 +94,7 @@ class StagedTree:
     # The list ------------------------------------------------------------------------------
 
     def add_list(self, part: FileList) -> None:
-        """Add a part of the list.
-
-        Raises:
-            RefusedError: it names something outside the tree.
-        """
+        """Add a part of the list. Raises RefusedError if it names something outside the tree."""
         for path, mode, size, digest in part.files:
             if not _DIGEST.fullmatch(digest):
                 raise RefusedError(Cause(Code.DIGEST_INVALID, text=digest))
@@ -109,11 +105,7 @@ class StagedTree:
             self._work = self._copy_cached()
 
     def work(self) -> None:
-        """Continue for a short time.
-
-        Raises:
-            RefusedError: the tree cannot be built here.
-        """
+        """Continue for a short time. Raises RefusedError if the tree cannot be built."""
         until = time.monotonic() + _SLICE_SECONDS
         with self._refusing():
             while self._work is not None and time.monotonic() < until:
@@ -190,8 +182,7 @@ class StagedTree:
     def write(self, part: FileData) -> None:
         """Write a part of the file that is due; any other part has arrived before.
 
-        Raises:
-            RefusedError: it cannot be written, or the file has not the digest of the list.
+        Raises RefusedError if it cannot be written, or has not the digest of the list.
         """
         if not self._missing or (part.number, part.offset) != (self._missing[0], self._offset):
             return

@@ -27,7 +27,6 @@ class LogStreamer:
         self._in_flight = 0
 
     def execute(self, order: Union[FollowLogs, LogReceived]) -> None:
-        """Execute an order of the launching side."""
         if isinstance(order, FollowLogs):
             # Start, on a new link, after the bytes that the launching side has.
             self._window = order.window

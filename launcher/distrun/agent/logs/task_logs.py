@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Optional
 
 from distrun.agent.logs.index import LogIndexer, index_of
 from distrun.agent.protocol import Cause, Code, LogEnded
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class TaskLogs:
     """The logs in one folder.
 
-    Args:
-        streamer: sends them to the launching side; None where that sees the folder itself.
+    `streamer` sends them to the launching side; None where that sees the folder itself.
     """
 
     def __init__(
@@ -28,13 +27,12 @@ class TaskLogs:
         streamer: Optional[LogStreamer],
         link: Link,
         selector: selectors.BaseSelector,
-        clock: Callable[[], float],
     ) -> None:
         self.folder = folder
         self.streamer = streamer
         self._link = link
         self._selector = selector
-        self._indexer = LogIndexer(clock, self._on_log_growth)
+        self._indexer = LogIndexer(self._on_log_growth)
         self._is_disk_full = False
         self._watch()
 

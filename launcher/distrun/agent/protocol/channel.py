@@ -159,8 +159,7 @@ class Channel(Generic[Received, Sent]):
     def receive(self) -> List[Tuple[int, Received]]:
         """Whole messages that have arrived, with their numbers. Sets :attr:`ended` at the end.
 
-        Raises:
-            ProtocolError: the bytes received are not a frame of this protocol.
+        Raises ProtocolError if the bytes are not a frame of this protocol.
         """
         self._fill()
         return self._frames()

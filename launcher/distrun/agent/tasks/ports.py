@@ -62,8 +62,7 @@ class PortHolder:
     def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:
         """Hold `count` free ports, any or from `first` to `last` (both included).
 
-        Raises:
-            PortTakenError: too few are free; none is held then.
+        Raises PortTakenError if too few are free; none is held then.
         """
         held: List[int] = []
         candidates = iter(range(first, last + 1)) if first else iter(_kernel_choices(count))
@@ -93,8 +92,7 @@ class PortHolder:
     def listen(self, port: int) -> socket.socket:
         """A second socket on a held port, which listens. Close it before a task needs the port.
 
-        Raises:
-            OSError: it cannot be created.
+        Raises OSError if it cannot be created.
         """
         listener = _bind(port)
         listener.setblocking(False)
