@@ -327,24 +327,16 @@ class Supervisor:
     def _report_tensorboard_end(self, cause: Cause) -> None:
         self.emit(events.TensorBoardEnded(at=time.time(), cause=cause))
 
-    def on_host_gone(self, host: str, cause: Cause) -> None:
-        if not self._is_finishing:
-            self.emit(events.HostLost(at=time.time(), host=host, cause=cause))
-
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         if self._state.outcome is None and self._preparation is not None:
             self._abort(unreachable_hosts(causes, len(self._preparation.hosts)))
 
-    def on_link_lost(self, host: str, cause: Cause) -> None:
-        self.emit(events.LinkLost(at=time.time(), host=host, cause=cause))
-        if self._state.killing:
+    def on_event(self, event: events.Event) -> None:
+        if self._is_finishing and isinstance(event, events.HostLost):
+            return
+        self.emit(event)
+        if self._state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()
-
-    def on_link_restored(self, host: str) -> None:
-        self.emit(events.LinkRestored(at=time.time(), host=host))
-
-    def on_logs_incomplete(self, host: str, cause: Cause) -> None:
-        self.emit(events.LogsIncomplete(at=time.time(), host=host, cause=cause))
 
     # Waiting -------------------------------------------------------------------------------
 
