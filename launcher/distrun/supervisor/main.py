@@ -21,9 +21,9 @@ from distrun.cli.cause_text import cause_text
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
+from distrun.supervisor.clients import Client
 from distrun.supervisor.supervisor import Supervisor
 
-LaunchChannel = Channel[protocol.Request, protocol.Notice]
 _OPENING_SECONDS = 60.0
 
 
@@ -31,7 +31,7 @@ def main() -> NoReturn:
     """Run the job that comes over the descriptor in argv[2]; never returns."""
     descriptor = int(sys.argv[2])
     os.set_inheritable(descriptor, False)
-    launch: LaunchChannel = Channel(descriptor, descriptor, protocol.Request)
+    launch: Client = Channel(descriptor, descriptor, protocol.Request)
     syscalls.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not ignored, because child processes would inherit that; ssh ends a proxy's command with it.
@@ -54,7 +54,7 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
+def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
     spec = from_json(Spec, order.spec)
     folder = jobstore.JobFolder(Path(order.folder))
     manifest = None
@@ -69,14 +69,8 @@ def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(
-            folder,
-            spec,
-            launch,
-            cause_text=cause_text,
-            manifest=manifest,
-            preflight=order.preflight,
-        )
+        preflight = order.preflight
+        return Supervisor(folder, spec, launch, cause_text, manifest=manifest, preflight=preflight)
     except OSError as error:
         path, errno = str(folder.path), error.errno or 0
         cause = Cause(Code.JOB_FOLDER_NOT_CREATED, path=path, errno=errno)
@@ -84,7 +78,7 @@ def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
 
 
 def _first_messages(
-    launch: LaunchChannel,
+    launch: Client,
 ) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:
     """The job, and the requests that arrived with it, such as a stop."""
     deadline = time.monotonic() + _OPENING_SECONDS
@@ -96,7 +90,7 @@ def _first_messages(
     return None, []
 
 
-def _refuse(launch: LaunchChannel, error: DistrunError) -> None:
+def _refuse(launch: Client, error: DistrunError) -> None:
     launch.send(protocol.Refused(error.as_cause(), error.exit_code))
     while launch.pending:
         select.select([], [launch.writer], [])

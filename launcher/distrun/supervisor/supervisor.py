@@ -19,7 +19,6 @@ from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
@@ -29,7 +28,6 @@ from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.stall import StallWatch
-from distrun.supervisor.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,22 +61,21 @@ class Supervisor:
         self,
         folder: JobFolder,
         spec: Spec,
-        launch: Channel[protocol.Request, protocol.Notice],
-        *,
+        launch: Client,
         cause_text: Callable[[Cause], str],
-        manifest: Manifest | None = None,
-        preflight: bool = True,
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        manifest: Manifest | None,
+        preflight: bool,
     ) -> None:
         self._folder = folder
         self._spec = spec
         self._cause_text = cause_text
-        self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
         self._state = lifecycle.JobState()
-        self._timers = Timers(clock)
+        self._timers: dict[events.Timer, float] = {}
+        """When each timer expires, on the monotonic clock."""
         self._hosts = HostPool(self._selector, spec, folder.job_id, folder.logs, READ, self)
         self._preparation: Preparation | None = None
         self._manifest = manifest
@@ -87,18 +84,19 @@ class Supervisor:
         self._progress: dict[str, protocol.Progress] = {}
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
-            self._stall = StallWatch(spec.timeouts.stall, folder.log_of, clock)
+            self._stall = StallWatch(spec.timeouts.stall, folder.log_of, time.monotonic)
         self._is_finishing = False
         self._analyzer = FailureAnalyzer(folder)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
         )
-        self._launch: Client | None = self._clients.add(launch)
-        self._launch.is_watching = True
+        self._launch: Client | None = launch
+        self._clients.add(launch)
+        self._clients.watching.add(launch)
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
 
-    def run(self, early: Sequence[Request] = ()) -> None:
+    def run(self, early: Sequence[Request]) -> None:
         """Run the job to its end. `early` are requests that its launch command has sent already."""
         spec = self._spec
         self.emit(
@@ -167,9 +165,9 @@ class Supervisor:
             seconds = action.seconds
             if action.timer == lifecycle.STALL and self._stall is not None:
                 seconds = self._stall.start(self._state.training)
-            self._timers.set(action.timer, seconds)
+            self._timers[action.timer] = time.monotonic() + seconds
         elif isinstance(action, lifecycle.CancelTimer):
-            self._timers.cancel(action.timer)
+            self._timers.pop(action.timer, None)
         elif isinstance(action, lifecycle.Announce):
             self.emit(action.event)
         else:
@@ -227,12 +225,9 @@ class Supervisor:
         if self._manifest is not None:
             from distrun.supervisor.hosts.file_delivery import FileDelivery
 
+            hosts, send_list = preparation.hosts_without_files, self._hosts.deliver
             preparation.delivery = FileDelivery(
-                self._manifest,
-                preparation.hosts_without_files,
-                self._hosts.deliver,
-                self.emit,
-                self._clients.broadcast,
+                self._manifest, hosts, send_list, self.emit, self._clients.broadcast
             )
         self._preparation = preparation
         self._hosts.connect(preparation.reaches)
@@ -315,14 +310,8 @@ class Supervisor:
             cause = Cause(Code.TENSORBOARD_NOT_STARTED, within=(report.cause,))
             self._report_tensorboard_end(cause)
         elif isinstance(report, protocol.TaskExited) and not self._is_finishing:
-            self._report_tensorboard_end(
-                Cause(
-                    Code.TENSORBOARD_EXITED,
-                    status=report.code,
-                    signal=report.signal or 0,
-                    path=tensorboard.LOG,
-                )
-            )
+            code, number, log = Code.TENSORBOARD_EXITED, report.signal or 0, tensorboard.LOG
+            self._report_tensorboard_end(Cause(code, status=report.code, signal=number, path=log))
 
     def _report_tensorboard_end(self, cause: Cause) -> None:
         self.emit(events.TensorBoardEnded(at=time.time(), cause=cause))
@@ -343,19 +332,25 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        dues = [each for each in (self._timers.next_due, self._hosts.next_due) if each is not None]
-        due = min(dues) - self._clock() if dues else None
+        dues = [*self._timers.values()]
+        if self._hosts.next_due is not None:
+            dues.append(self._hosts.next_due)
+        due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
             if key.fileobj in self._selector.get_map():
                 key.data()
 
     def _fire_timers(self) -> None:
-        while (timer := self._timers.pop_due()) is not None:
+        while self._timers:
+            timer = min(self._timers, key=self._timers.__getitem__)
+            if self._timers[timer] > time.monotonic():
+                break
+            del self._timers[timer]
             wait = self._check_stall() if timer == lifecycle.STALL else None
             if wait is None:
                 self.emit(events.TimedOut(at=time.time(), timer=timer))
             else:
-                self._timers.set(timer, wait)
+                self._timers[timer] = time.monotonic() + wait
         self._hosts.run_due()
 
     def _check_stall(self) -> float | None:
@@ -378,20 +373,17 @@ class Supervisor:
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
         elif isinstance(message, protocol.Watch):
-            client.is_watching = True
+            self._clients.watching.add(client)
             for progress in self._progress.values():
-                client.channel.send(progress)
-            client.channel.send(protocol.WatchStarted())
+                client.send(progress)
+            client.send(protocol.WatchStarted())
 
     def _on_client_end(self, client: Client) -> None:
-        if client is not self._launch:
-            return
-        self._launch = None
-        self._request_stop(
-            protocol.StopJob(
-                Cause(Code.LAUNCH_COMMAND_DIED), signal.SIGTERM, protocol.KILL_GRACE, 129
-            )
-        )
+        if client is self._launch:
+            self._launch = None
+            cause = Cause(Code.LAUNCH_COMMAND_DIED)
+            stop = protocol.StopJob(cause, signal.SIGTERM, protocol.KILL_GRACE, 129)
+            self._request_stop(stop)
 
     def _request_stop(self, order: protocol.StopJob) -> None:
         grace = self._spec.timeouts.grace if order.grace is None else order.grace
@@ -410,8 +402,8 @@ class Supervisor:
 
     def _flush_clients(self) -> None:
         """Send the commands the last event. One that does not read is not waited for long."""
-        deadline = self._clock() + _FAREWELL_SECONDS
-        while self._clients.channels_to_flush and self._clock() < deadline:
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        while self._clients.are_pending and time.monotonic() < deadline:
             self._clients.watch_writing()
-            for key, _ in self._selector.select(deadline - self._clock()):
+            for key, _ in self._selector.select(deadline - time.monotonic()):
                 key.data()

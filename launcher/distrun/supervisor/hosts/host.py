@@ -92,9 +92,9 @@ class Host:
         self,
         name: str,
         reach: Reach,
+        *,
         selector: selectors.BaseSelector,
         observer: HostObserver,
-        *,
         job_id: str,
         lease: float | None,
         logs: Path,
@@ -306,8 +306,10 @@ class Host:
     def check_exit(self) -> None:
         """Handle the exit of the connection's process; call it when a child has ended."""
         connection = self._connection
-        if connection is not None and connection.channel.ended and connection.has_exited:
-            self._on_exit(connection)
+        if connection is not None and connection.channel.ended:
+            status = connection.process.poll()
+            if status is not None:
+                self._on_exit(connection, status)
 
     def _record_heartbeat(self) -> None:
         if self._lease != 0:
@@ -350,12 +352,13 @@ class Host:
             self._file_sender.pause()
         if connection is None:
             return
-        for descriptor in connection.descriptors:
+        channel = connection.channel
+        for descriptor in (channel.reader, channel.writer, connection.stderr):
             self._unregister(descriptor)
         connection.close()
 
-    def _unregister(self, descriptor: int) -> None:
-        if descriptor in self._selector.get_map():
+    def _unregister(self, descriptor: int | None) -> None:
+        if descriptor is not None and descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
 
     def _on_stderr(self, connection: Connection) -> None:
@@ -391,9 +394,8 @@ class Host:
             connection.channel.ended = True
             self._unregister(connection.channel.reader)
 
-    def _on_exit(self, connection: Connection) -> None:
+    def _on_exit(self, connection: Connection, status: int) -> None:
         connection.read_stderr()
-        status = connection.process.returncode
         if self.has_said_farewell:
             self._end(Cause(Code.AGENT_SHUT_DOWN))
         elif self.state is LinkState.CONNECTING:
@@ -455,7 +457,7 @@ class Host:
             self._set_due(_PARTING_SECONDS)
             self.preserved_folder = message.kept
         elif isinstance(message, protocol.LogEnded):
-            self.mirror.set_final_size(message.name, message.size)
+            self.mirror.final_sizes[message.name] = message.size
         elif isinstance(message, protocol.Fault) and self.state is LinkState.CONNECTING:
             variable = self.reach.folder_variable
             self._fail(Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,)))

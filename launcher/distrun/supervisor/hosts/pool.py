@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import selectors
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from distrun import events
@@ -79,11 +80,15 @@ class HostPool:
         variables: tuple[str, ...],
         observer: PoolObserver,
     ) -> None:
-        self._selector = selector
-        self._lease = spec.timeouts.link
-        self._job_id = job_id
-        self._logs = logs
-        self._variables = variables
+        self._make_host = partial(
+            Host,
+            selector=selector,
+            observer=self,
+            job_id=job_id,
+            lease=spec.timeouts.link,
+            logs=logs,
+            variables=variables,
+        )
         self._observer = observer
         self._hosts: dict[str, Host] = {}
         self._reaches: dict[str, Reach] = {}
@@ -98,16 +103,7 @@ class HostPool:
         """Start an agent on each host; its Hello follows as a report."""
         for name, reach in reaches.items():
             self._reaches.setdefault(reach.kind, reach)
-            self._hosts[name] = Host(
-                name,
-                reach,
-                self._selector,
-                self,
-                job_id=self._job_id,
-                lease=self._lease,
-                logs=self._logs,
-                variables=self._variables,
-            )
+            self._hosts[name] = self._make_host(name, reach)
         self._fill_slots()
 
     def order(self, host: str, message: Order) -> None:
