@@ -69,11 +69,7 @@ def wait_for_end(
 ) -> None:
     """Block until the supervisor at the other end has ended, for `timeout` seconds at most.
 
-    Args:
-        channel: to the supervisor.
-        job_id: the job's.
-        timeout: in seconds; None: no limit.
-        on_event: called with the job's events, if the channel watches them.
+    `on_event` is called with the job's events, if the channel watches them.
 
     Raises:
         WaitTimeoutError: the supervisor has not ended in that time.

@@ -60,16 +60,13 @@ class Clients:
         for _, message in messages:
             self._on_message(client, message)
         if client.ended and client in self._clients:
-            self._drop(client)
+            self._clients.remove(client)
+            self.watching.discard(client)
+            for descriptor in (client.reader, client.writer):
+                if descriptor in self._selector.get_map():
+                    self._selector.unregister(descriptor)
+            client.close()
             self._on_end(client)
-
-    def _drop(self, client: Client) -> None:
-        self._clients.remove(client)
-        self.watching.discard(client)
-        self._selector.unregister(client.reader)
-        if client.writer in self._selector.get_map():
-            self._selector.unregister(client.writer)
-        client.close()
 
     def broadcast(self, message: Notice) -> None:
         """Send a message to all that watch. One that does not read delays nobody."""

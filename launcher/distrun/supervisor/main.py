@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from distrun import jobstore
 from distrun.agent import protocol
-from distrun.agent.linux import syscalls
+from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.cli.cause_text import cause_text
@@ -49,7 +49,7 @@ def main() -> NoReturn:
     except BaseException:  # noqa: BLE001 - a defect: the traceback belongs in the log
         with contextlib.suppress(OSError):
             traceback.print_exc()
-        supervisor.end_everything()
+        processes.end_all(protocol.KILL_GRACE)
         os._exit(InternalError.exit_code)
     os._exit(0)
 
@@ -77,9 +77,7 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
         raise HostError(cause=cause) from error
 
 
-def _first_messages(
-    launch: Client,
-) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:
+def _first_messages(launch: Client) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:
     """The job, and the requests that arrived with it, such as a stop."""
     deadline = time.monotonic() + _OPENING_SECONDS
     while not launch.ended and time.monotonic() < deadline:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import events, lifecycle, record
 from distrun.agent import protocol
-from distrun.agent.linux import processes, syscalls
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
@@ -149,10 +149,6 @@ class Supervisor:
             return self._record.append(event)
         return events.encode(event)
 
-    def end_everything(self) -> None:
-        """After a defect: block until nothing is running any more."""
-        processes.end_all(protocol.KILL_GRACE)
-
     # The lifecycle's actions ---------------------------------------------------------------
 
     def _perform(self, action: lifecycle.Action) -> None:
@@ -212,12 +208,9 @@ class Supervisor:
 
     def _prepare(self) -> None:
         try:
+            folder, has_preflight = self._folder.path, self._has_preflight
             preparation = Preparation(
-                self._spec,
-                self._hosts.order,
-                self._folder.path,
-                emit=self.emit,
-                has_preflight=self._has_preflight,
+                self._spec, self._hosts.order, folder, emit=self.emit, has_preflight=has_preflight
             )
         except DistrunError as error:
             self._abort(error)
@@ -266,13 +259,10 @@ class Supervisor:
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
             return
-        try:
-            if preparation.error is not None:
-                raise preparation.error
-            if preparation.plan is not None:
-                self._start(preparation.plan)
-        except DistrunError as error:
-            self._abort(error)
+        if preparation.error is not None:
+            self._abort(preparation.error)
+        elif preparation.plan is not None:
+            self._start(preparation.plan)
 
     def _start(self, plan: Plan) -> None:
         path = self._folder.plan_file
@@ -280,7 +270,8 @@ class Supervisor:
             path.write_text(json.dumps(to_json(plan), indent=1) + "\n")
         except OSError as error:
             cause = Cause(Code.PLAN_NOT_WRITTEN, path=str(path), errno=error.errno or 0)
-            raise HostError(cause=cause) from error
+            self._abort(HostError(cause=cause))
+            return
         self._tasks = {task.name: task for task in plan.tasks}
         records = tuple(task_record(task) for task in plan.tasks)
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
@@ -346,17 +337,15 @@ class Supervisor:
             if self._timers[timer] > time.monotonic():
                 break
             del self._timers[timer]
-            wait = self._check_stall() if timer == lifecycle.STALL else None
+            wait = None
+            if timer == lifecycle.STALL and self._stall is not None:
+                are_linked = all(host.link_lost is None for host in self._state.hosts.values())
+                wait = self._stall.check(are_linked=are_linked)
             if wait is None:
                 self.emit(events.TimedOut(at=time.time(), timer=timer))
             else:
                 self._timers[timer] = time.monotonic() + wait
         self._hosts.run_due()
-
-    def _check_stall(self) -> float | None:
-        """Return the seconds until the next check; None if the job stalls."""
-        are_linked = all(host.link_lost is None for host in self._state.hosts.values())
-        return None if self._stall is None else self._stall.check(are_linked=are_linked)
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)

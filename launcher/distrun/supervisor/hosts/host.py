@@ -337,9 +337,7 @@ class Host:
     def _use(self, connection: Connection) -> None:
         self._connection = connection
         self._selector.register(
-            connection.channel.reader,
-            selectors.EVENT_READ,
-            lambda: self._on_readable(connection),
+            connection.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(connection)
         )
         if connection.stderr is not None:
             self._selector.register(

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 class LogMirror:
-    """Copies the logs of one host's tasks, and the logs' indexes, as their parts arrive.
-
-    Args:
-        folder: where the copies are.
-    """
+    """Copies the logs of one host's tasks, and the logs' indexes, into a folder as they arrive."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -23,11 +23,11 @@ _KNOWN = {
     Code.SSH_OPTION_REFUSED: ("command-line line 0", "command-line: line 0"),
     Code.SSH_CONFIGURATION_REFUSED: ("Bad configuration option", "bad configuration options"),
     Code.HOST_KEY_CHANGED: (
-        "REMOTE HOST IDENTIFICATION HAS CHANGED", "differs from the key for the IP",
+        "REMOTE HOST IDENTIFICATION HAS CHANGED", "differs from the key for the IP"
     ),
     Code.HOST_KEY_UNKNOWN: ("Host key verification failed", "host key is known for"),
     Code.LOGIN_REFUSED: (
-        "Permission denied (", "Permission denied, please", "Too many authentication failures",
+        "Permission denied (", "Permission denied, please", "Too many authentication failures"
     ),
     Code.SSH_NAME_NOT_RESOLVED: ("Could not resolve hostname",),
     Code.SSH_PORT_CLOSED: ("Connection refused",),
@@ -36,7 +36,7 @@ _KNOWN = {
     Code.BANNER_MISSING: ("during banner exchange",),
     Code.SSH_TIMED_OUT: ("timed out", "not responding"),
     Code.CLOSED_BY_SSHD: (
-        "Connection closed by", "Connection reset by", "closed by remote host",
+        "Connection closed by", "Connection reset by", "closed by remote host"
     ),
     Code.CLOSED_BY_PROXY: ("Connection to UNKNOWN port",),
 }  # fmt: skip
