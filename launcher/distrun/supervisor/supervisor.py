@@ -323,9 +323,8 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        dues = [*self._timers.values()]
-        if self._hosts.next_due is not None:
-            dues.append(self._hosts.next_due)
+        times = (*self._timers.values(), self._hosts.next_due)
+        dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
             if key.fileobj in self._selector.get_map():

@@ -154,11 +154,7 @@ class Host:
     # What others ask of it -----------------------------------------------------------------
 
     def connect(self) -> None:
-        """Start the first connection. :meth:`send_agent` must follow.
-
-        Whoever makes many connections starts them all first: each needs time of its own, and so
-        does putting together what is sent.
-        """
+        """Start the first connection. :meth:`send_agent` must follow, once all are started."""
         self._attempts += 1
         self._is_replaying = False
         timeout = self.reach.connect_timeout
