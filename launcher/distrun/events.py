@@ -4,28 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distrun.agent.protocol.causes import (  # at run time too: distrun.codec reads the hints
-    Cause,
-    Code,
-)
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.codec import from_json, to_json
 from distrun.preflight.checks import Grade, Subject
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Success
 from distrun.verdict.model import Verdict
 
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
 
+    def dataclass_transform(**_: Any) -> Any:
+        return lambda kind: kind
+
+
+_KINDS: dict[str, type[Event]] = {}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Event:
-    """Something that happened; `at` is Unix time in seconds.
+    """Something that happened; `at` is Unix time in seconds. Each subclass becomes a dataclass.
 
     The methods are written here once. Generated for each kind, they would take half of the time
     that a command needs to start.
     """
 
     at: float
+
+    def __init_subclass__(cls) -> None:
+        _KINDS[cls.__name__] = dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -37,7 +48,6 @@ class Event:
         return f"{type(self).__name__}({vars(self)})"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobCreated(Event):
     """The supervisor has created the job's folder. The first event of every record."""
 
@@ -51,7 +61,6 @@ class JobCreated(Event):
     restart: RestartSpec = NO_RESTARTS
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class HostReady(Event):
     """An agent runs there. `agent_pid` is its process id on its own host.
 
@@ -74,7 +83,6 @@ class HostReady(Event):
     behind: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class HostLost(Event):
     """The host's agent has ended or is out of reach for good; none of its tasks runs any more."""
 
@@ -82,7 +90,6 @@ class HostLost(Event):
     cause: Cause
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LinkLost(Event):
     """The link to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
 
@@ -90,14 +97,12 @@ class LinkLost(Event):
     cause: Cause
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LinkRestored(Event):
     """The link is restored. The events of the meantime follow."""
 
     host: str
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LogsIncomplete(Event):
     """Parts of the logs of a host's tasks are missing on this machine."""
 
@@ -105,7 +110,6 @@ class LogsIncomplete(Event):
     cause: Cause
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SyncStarted(Event):
     """The transfer of the program's files that a host lacks has started. Sizes in bytes."""
 
@@ -116,7 +120,6 @@ class SyncStarted(Event):
     all_size: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Synced(Event):
     """The host has all of the program's files. `files` and `size` (bytes) were sent."""
 
@@ -125,7 +128,6 @@ class Synced(Event):
     size: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class FilesPreserved(Event):
     """Tasks wrote files into the host's copy of the program's files; they are kept in `folder`."""
 
@@ -135,7 +137,6 @@ class FilesPreserved(Event):
     size: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class HostFault(Event):
     """The host's agent has failed and is stopping its tasks."""
 
@@ -158,26 +159,22 @@ class TaskRecord:
     proxied: Cause | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobPlanned(Event):
     """Every task has its host, its port and its command."""
 
     tasks: tuple[TaskRecord, ...]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightSkipped(Event):
     """The hosts were not checked before the first task, as `--no-preflight` asked."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightStarted(Event):
     """The checks of so many hosts have started."""
 
     hosts: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightFound(Event):
     """A check of a host that did not pass. `grade` is WARNING or FAILED."""
 
@@ -187,7 +184,6 @@ class PreflightFound(Event):
     cause: Cause
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PreflightEnded(Event):
     """All checks of the hosts have ended; the numbers of all, the failed, and the warnings."""
 
@@ -196,7 +192,6 @@ class PreflightEnded(Event):
     warnings: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Aborted(Event):
     """The job cannot start or go on: a port is taken, a plan is impossible, a disk is full."""
 
@@ -204,7 +199,6 @@ class Aborted(Event):
     exit_code: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskStarted(Event):
     """The task's program is being executed."""
 
@@ -213,7 +207,6 @@ class TaskStarted(Event):
     pid: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskNotStarted(Event):
     """The task's program could not be executed."""
 
@@ -222,7 +215,6 @@ class TaskNotStarted(Event):
     cause: Cause
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskExited(Event):
     """A task's first process exited, by `code` or by `signal`; other processes may remain.
 
@@ -243,7 +235,6 @@ class TaskExited(Event):
     was_told: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskEnded(Event):
     """No process of the attempt is left."""
 
@@ -251,7 +242,6 @@ class TaskEnded(Event):
     attempt: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TaskReported(Event):
     """The last progress that a task reported through DISTRUN_NOTIFY, recorded before its exit."""
 
@@ -259,7 +249,6 @@ class TaskReported(Event):
     values: dict[str, str]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class RestartPlanned(Event):
     """A restart was decided after a failure.
 
@@ -277,21 +266,18 @@ class RestartPlanned(Event):
     left: int
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TensorBoardStarted(Event):
     """TensorBoard was started beside the job. It will listen at the URL `address`."""
 
     address: str
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TensorBoardEnded(Event):
     """TensorBoard ended, or could not be started. The job does not fail by it."""
 
     cause: Cause
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StopRequested(Event):
     """Somebody asked for the end of the job. `cause`: by which command or signal."""
 
@@ -331,14 +317,12 @@ class Timer:
         return cls(TimerKind(kind), key)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TimedOut(Event):
     """One of the job's timers expired."""
 
     timer: Timer
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class VerdictReached(Event):
     """A failure was analyzed: before a restart, or at the job's end."""
 
@@ -376,24 +360,10 @@ class Outcome:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class JobEnded(Event):
     """Nothing of the job is left. The last event of a record."""
 
     outcome: Outcome
-
-
-_KINDS: dict[str, type[Event]] = {
-    kind.__name__: kind
-    for kind in (
-        JobCreated, HostReady, HostFault, HostLost, LinkLost, LinkRestored, LogsIncomplete,
-        SyncStarted, Synced, FilesPreserved,
-        PreflightSkipped, PreflightStarted, PreflightFound, PreflightEnded,
-        JobPlanned, Aborted, TaskStarted, TaskNotStarted, TaskExited, TaskEnded, TaskReported,
-        RestartPlanned, TensorBoardStarted, TensorBoardEnded, StopRequested, TimedOut,
-        VerdictReached, JobEnded,
-    )
-}  # fmt: skip
 
 
 def encode(event: Event) -> dict[str, Any]:

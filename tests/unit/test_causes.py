@@ -10,7 +10,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_advice, cause_text, templates
 
 
-@pytest.mark.parametrize("code", Code)
+@pytest.mark.parametrize("code", list(Code))
 def test_every_code_has_words(code: Code) -> None:
     inner = Cause(Code.PROBE_DIED)
     assert cause_text(Cause(code, path="/p", name="n", version="1", within=(inner,)))

@@ -21,7 +21,7 @@ TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateesca
 st.register_type_strategy(str, TEXT)
 st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(
-    Cause, st.builds(Cause, st.sampled_from(Code), path=TEXT, errno=st.integers(0, 200))
+    Cause, st.builds(Cause, st.sampled_from(list(Code)), path=TEXT, errno=st.integers(0, 200))
 )
 
 ANY_EVENT = st.sampled_from(sorted(events._KINDS)).flatmap(

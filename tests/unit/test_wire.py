@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from distrun.agent import protocol
 from distrun.agent.protocol import channel, file_messages, probe_messages
-from distrun.agent.protocol.channel import MAX_FRAME, Channel, ProtocolError, encode
-from distrun.agent.protocol.outbox import Outbox
+from distrun.agent.protocol.channel import MAX_FRAME, Channel, Outbox, ProtocolError, encode
 
 # What Python makes of any bytes in argv, environ and paths.
 TEXT = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -26,7 +25,7 @@ VALUES[bytes] = st.binary(max_size=40)
 VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
 VALUES[Any] = JSON
-CODES = st.sampled_from(protocol.Code)
+CODES = st.sampled_from(list(protocol.Code))
 CAUSES = st.tuples(CODES, TEXT, VALUES[int]).map(
     lambda values: protocol.Cause(values[0], path=values[1], port=values[2])
 )

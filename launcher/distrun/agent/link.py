@@ -20,8 +20,7 @@ from distrun.agent.protocol import (
     Reattached,
     Report,
 )
-from distrun.agent.protocol.channel import Channel, ProtocolError
-from distrun.agent.protocol.outbox import Outbox
+from distrun.agent.protocol.channel import Channel, Outbox, ProtocolError
 
 if TYPE_CHECKING:
     from typing import Protocol

@@ -3,24 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-from distrun.spec.problems import printable
-from distrun.spec.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = [
-    "clip",
-    "format_bytes",
-    "format_count",
-    "format_duration",
-    "format_names",
-    "format_task_names",
-    "format_time",
-    "printable",
-]
+from collections.abc import Iterable
 
 _MOST_NAMES = 8
 

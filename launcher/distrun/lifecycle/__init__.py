@@ -26,54 +26,14 @@ from distrun.lifecycle.actions import (
     StartTask,
     StopTask,
 )
-from distrun.lifecycle.outcomes import EVALUATOR, SIGABRT, SIGKILL
-from distrun.lifecycle.restarts import (
-    LIVED_LONG,
-    MOST_FREE_IN_A_ROW,
-    SIGTERM,
-    STALL,
-    START,
-    TF_PREEMPTED,
-    Transition,
-)
-from distrun.lifecycle.state import (
-    Account,
-    Budget,
-    HostState,
-    JobPhase,
-    JobState,
-    Restart,
-    TaskPhase,
-    TaskState,
-)
+from distrun.lifecycle.outcomes import SIGABRT, SIGKILL
+from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW, SIGTERM, STALL, TF_PREEMPTED
+from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
 from distrun.lifecycle.transitions import replay, step
 
 __all__ = [
-    "EVALUATOR",
-    "LIVED_LONG",
-    "MOST_FREE_IN_A_ROW",
-    "SIGABRT",
-    "SIGKILL",
-    "SIGTERM",
-    "STALL",
-    "START",
-    "TF_PREEMPTED",
-    "Account",
-    "Action",
-    "Announce",
-    "Budget",
-    "CancelTimer",
-    "Finish",
-    "HostState",
-    "JobPhase",
-    "JobState",
-    "Restart",
-    "SetTimer",
-    "StartTask",
-    "StopTask",
-    "TaskPhase",
-    "TaskState",
-    "Transition",
-    "replay",
-    "step",
-]
+    "MOST_FREE_IN_A_ROW", "SIGABRT", "SIGKILL", "SIGTERM", "STALL", "TF_PREEMPTED",
+    "Account", "Action", "Announce", "CancelTimer", "Finish", "JobPhase", "JobState",
+    "SetTimer", "StartTask", "StopTask", "TaskPhase", "TaskState",
+    "replay", "step",
+]  # fmt: skip

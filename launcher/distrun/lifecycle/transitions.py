@@ -39,6 +39,14 @@ from distrun.lifecycle.restarts import (
 from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role
 
+_OF_ATTEMPTS = (events.TaskStarted, events.TaskNotStarted, events.TaskExited, events.TaskEnded)
+_FOR_READERS = (
+    events.PreflightSkipped, events.PreflightStarted, events.PreflightFound, events.PreflightEnded,
+    events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
+    events.RestartPlanned, events.TensorBoardStarted, events.TensorBoardEnded,
+)  # fmt: skip
+"""Events that only inform the record's readers."""
+
 
 def replay(history: list[Event]) -> JobState:
     """Return the state after a record's events."""
@@ -52,8 +60,12 @@ def replay(history: list[Event]) -> JobState:
 
 def step(state: JobState, event: Event) -> Transition:
     """Return the state after an event, and the actions that follow. A final state stays."""
-    if state.phase.is_final:
+    if state.phase.is_final or isinstance(event, _FOR_READERS):
         return state, []
+    if isinstance(event, _OF_ATTEMPTS):
+        task = state.tasks[event.task]
+        if event.attempt < task.attempt or task.has_ended:
+            return state, []  # that attempt has ended already
     return _step(event, state)
 
 
@@ -120,25 +132,15 @@ def _(event: events.Aborted, state: JobState) -> Transition:
 
 @_step.register
 def _(event: events.TaskStarted, state: JobState) -> Transition:
-    task = _of_this_attempt(state, event)
-    if task is None:
-        return state, []
-    is_stopping = task.phase is TaskPhase.STOPPING
-    started = replace(
-        task,
-        phase=TaskPhase.STOPPING if is_stopping else TaskPhase.RUNNING,
-        attempt=event.attempt,
-        pid=event.pid,
-        started_at=event.at,
-    )
+    task = state.tasks[event.task]
+    phase = task.phase if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
+    started = replace(task, phase=phase, attempt=event.attempt, pid=event.pid, started_at=event.at)
     return enter_running(state.with_tasks([started]))
 
 
 @_step.register
 def _(event: events.TaskNotStarted, state: JobState) -> Transition:
-    task = _of_this_attempt(state, event)
-    if task is None:
-        return state, []
+    task = state.tasks[event.task]
     failed = replace(
         task,
         phase=TaskPhase.FAILED,
@@ -157,9 +159,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> Transition:
 
 @_step.register
 def _(event: events.TaskExited, state: JobState) -> Transition:
-    task = _of_this_attempt(state, event)
-    if task is None:
-        return state, []
+    task = state.tasks[event.task]
     exited = replace(
         task,
         phase=TaskPhase.EXITED,
@@ -181,9 +181,7 @@ def _(event: events.TaskExited, state: JobState) -> Transition:
 
 @_step.register
 def _(event: events.TaskEnded, state: JobState) -> Transition:
-    task = _of_this_attempt(state, event)
-    if task is None:
-        return state, []
+    task = state.tasks[event.task]
     phase = final_phase(task) if task.restart is None else TaskPhase.RESTARTING
     ended = replace(task, phase=phase, ended_at=event.at)
     state, actions = on_attempt_ended(state.with_tasks([ended]), ended)
@@ -195,30 +193,6 @@ def _(event: events.TaskEnded, state: JobState) -> Transition:
 def _(event: events.TaskReported, state: JobState) -> Transition:
     task = state.tasks[event.task]
     return state.with_tasks([replace(task, reported=dict(event.values))]), []
-
-
-def _of_this_attempt(
-    state: JobState,
-    event: events.TaskStarted | events.TaskNotStarted | events.TaskExited | events.TaskEnded,
-) -> TaskState | None:
-    """Return the task that an event is about; None if that attempt has ended already."""
-    task = state.tasks[event.task]
-    return None if event.attempt < task.attempt or task.has_ended else task
-
-
-@_step.register(events.PreflightSkipped)
-@_step.register(events.PreflightStarted)
-@_step.register(events.PreflightFound)
-@_step.register(events.PreflightEnded)
-@_step.register(events.LogsIncomplete)
-@_step.register(events.SyncStarted)
-@_step.register(events.Synced)
-@_step.register(events.FilesPreserved)
-@_step.register(events.RestartPlanned)
-@_step.register(events.TensorBoardStarted)
-@_step.register(events.TensorBoardEnded)
-def _(event: Event, state: JobState) -> Transition:  # noqa: ARG001 - for readers only
-    return state, []
 
 
 @_step.register
@@ -260,12 +234,10 @@ def _mark_unusable(state: JobState, name: str, **changes: Any) -> Transition:
 
     A planned restart that the job needs stays: the job fails by it.
     """
-    doomed = {
-        task.restart
-        for task in state.tasks.values()
-        if task.host == name and task.restart is not None and not state.needs(task)
-    }
-    return cancel_restarts(_change_host(state, name, **changes), doomed)
+    here = (task for task in state.tasks.values() if task.host == name)
+    doomed = {task.restart for task in here if not state.needs(task)}
+    state = _change_host(state, name, **changes)
+    return cancel_restarts(state, state.restarts.keys() & doomed)
 
 
 def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:

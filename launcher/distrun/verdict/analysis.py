@@ -109,18 +109,14 @@ class _Analysis:
         lost = [task for task in ended if task.host in hosts and task.exit_status is None]
         if not lost:
             return None
-        host = lost[0].host
+        host, names = lost[0].host, tuple(task.name for task in lost)
+        why = hosts[host]
         return Verdict(
-            task=lost[0].name if len(lost) == 1 else None,
+            task=names[0] if len(names) == 1 else None,
             attempt=lost[0].attempt,
             kind=Kind.HOST_LOST,
-            cause=Cause(
-                Code.TASKS_LOST_WITH_HOST,
-                tasks=tuple(task.name for task in lost),
-                host=host,
-                within=(hosts[host],),
-            ),
-            evidence=(Evidence(task=None, source=Source.LINK, host=host, cause=hosts[host]),),
+            cause=Cause(Code.TASKS_LOST_WITH_HOST, tasks=names, host=host, within=(why,)),
+            evidence=(Evidence(task=None, source=Source.LINK, host=host, cause=why),),
             echoes=tuple(each.task for each in found),
         )
 
@@ -143,12 +139,9 @@ class _Analysis:
         if known is not None and known.kind is Kind.DATA_RAN_OUT:
             return known
         how = Cause(Code.TASK_EXITED, status=0)
-        return TaskFailure(
-            task=task.name,
-            kind=Kind.LEFT_EARLY,
-            cause=Cause(Code.EXITED_WHILE_NEEDED, task=task.name),
-            evidence=(*last_line(task.name, log), exit_evidence(task, how)),
-        )
+        cause = Cause(Code.EXITED_WHILE_NEEDED, task=task.name)
+        evidence = (*last_line(task.name, log), exit_evidence(task, how))
+        return TaskFailure(Kind.LEFT_EARLY, cause, evidence)
 
     def _failure_before_stop(self, ended: list[TaskState]) -> TaskFailure | None:
         """Blame a task that had failed before distrun stopped it, while its processes remained.
@@ -194,12 +187,7 @@ class _Analysis:
                 cause = cause._replace(code=Code.WAITED_FOR_OTHERS, text=count, count=expected)
             else:
                 continue
-            return TaskFailure(
-                task=task.name,
-                kind=Kind.CLUSTER_MISMATCH,
-                cause=cause,
-                evidence=(log_line(task.name, log, index),),
-            )
+            return TaskFailure(Kind.CLUSTER_MISMATCH, cause, (log_line(task.name, log, index),))
         return None
 
     def _not_answering(self, found: list[TaskFailure]) -> TaskFailure | None:
@@ -212,12 +200,8 @@ class _Analysis:
             for name in names:
                 task = self._failure.tasks.get(name)
                 if task is not None and name not in failed and task.stopped_by_us:
-                    return TaskFailure(
-                        task=name,
-                        kind=Kind.UNRESPONSIVE,
-                        cause=Cause(Code.NOT_ANSWERING, task=name),
-                        evidence=each.evidence[-1:],
-                    )
+                    cause = Cause(Code.NOT_ANSWERING, task=name)
+                    return TaskFailure(Kind.UNRESPONSIVE, cause, each.evidence[-1:])
         return None
 
     def _verdict_on(self, root: TaskFailure, found: list[TaskFailure]) -> Verdict:
@@ -231,13 +215,8 @@ class _Analysis:
         )
 
     def _bare_exit(self, trigger: events.TaskExited) -> Verdict:
-        cause = exit_cause(self._failure.tasks[trigger.task])
-        return Verdict(
-            task=trigger.task,
-            attempt=trigger.attempt,
-            kind=Kind.EXIT,
-            cause=cause._replace(task=trigger.task),
-        )
+        cause = exit_cause(self._failure.tasks[trigger.task])._replace(task=trigger.task)
+        return Verdict(task=trigger.task, attempt=trigger.attempt, kind=Kind.EXIT, cause=cause)
 
     def _job_failure(self, trigger: events.Event) -> Verdict:
         """Return the verdict on a failure that is no task's."""
@@ -269,13 +248,12 @@ class _Analysis:
             TimerKind.START: (Code.JOB_DID_NOT_START, timeouts.start),
             TimerKind.STALL: (Code.STALLED, timeouts.stall),
         }.get(timer, (Code.JOB_DID_NOT_END, timeouts.run))
-        evidence = []
+        evidence: list[Evidence] = []
         for name in self._failure.members[:_MOST_TASKS_QUOTED]:
             log = self._log(name)
             index = log.interrupted_at if timer is TimerKind.STALL else None
-            index = log.last_line() if index is None else index
-            if index is not None:
-                evidence.append(log_line(name, log, index))
+            quoted = last_line(name, log) if index is None else (log_line(name, log, index),)
+            evidence.extend(quoted)
         if not evidence and timer is not TimerKind.STALL:
             nothing = Cause(Code.NO_OUTPUT)
             evidence.append(Evidence(task=None, source=Source.LOGS, cause=nothing))
@@ -306,24 +284,18 @@ def _has_failed(task: TaskState) -> bool:
 
 def _first_cause(causes: list[TaskFailure]) -> TaskFailure | None:
     """Return the first cause; among preempted tasks, the one that caught the signal."""
-    if not causes:
-        return None
-    if causes[0].kind is Kind.PREEMPTED:
-        caught = [each for each in causes if each.kind is Kind.PREEMPTED and len(each.evidence) > 1]
-        return next(iter(caught), causes[0])
-    return causes[0]
+    first = next(iter(causes), None)
+    if first is None or first.kind is not Kind.PREEMPTED:
+        return first
+    caught = (each for each in causes if each.kind is Kind.PREEMPTED and len(each.evidence) > 1)
+    return next(caught, first)
 
 
 def _suspended(ended: list[TaskState]) -> TaskFailure | None:
     for task in ended:
         if task.was_suspended:
             state = Evidence(task=task.name, source=Source.PROCESS, text="state T (stopped)")
-            return TaskFailure(
-                task=task.name,
-                kind=Kind.UNRESPONSIVE,
-                cause=Cause(Code.SUSPENDED, task=task.name),
-                evidence=(state,),
-            )
+            return TaskFailure(Kind.UNRESPONSIVE, Cause(Code.SUSPENDED, task=task.name), (state,))
     return None
 
 
@@ -332,12 +304,8 @@ def _behind_proxy(ended: list[TaskState]) -> TaskFailure | None:
     for task in ended:
         if task.proxied is not None:
             seen = Evidence(task=task.name, source=Source.VARIABLES, cause=task.proxied)
-            return TaskFailure(
-                task=task.name,
-                kind=Kind.PROXY,
-                cause=Cause(Code.BEHIND_PROXY, task=task.name, within=(task.proxied,)),
-                evidence=(seen,),
-            )
+            cause = Cause(Code.BEHIND_PROXY, task=task.name, within=(task.proxied,))
+            return TaskFailure(Kind.PROXY, cause, (seen,))
     return None
 
 

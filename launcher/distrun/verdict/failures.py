@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
-from distrun.events import Result, TimerKind
+from distrun.events import Result
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
@@ -68,7 +68,10 @@ class FailureTracker:
         if isinstance(event, events.TaskExited) and event.task in before.tasks:
             host = before.hosts.get(before.tasks[event.task].host)
             self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
-        self._note_signal(event)
+        elif isinstance(event, events.StopRequested):
+            self._sent.add(event.signal)
+        elif isinstance(event, events.TimedOut) and event.timer == lifecycle.STALL:
+            self._sent.add(lifecycle.SIGABRT)
         for number in after.restarts.keys() - before.restarts.keys():
             self._triggers[number] = event
         if before.outcome is None and after.outcome is not None:
@@ -99,12 +102,14 @@ class FailureTracker:
         self, before: JobState, event: events.Event, after: JobState
     ) -> Failure | None:
         """Return the failure of an evaluator that will not restart; the job goes on."""
+        if after.outcome is not None:
+            return None
         if isinstance(event, events.HostLost):
             return self._evaluator_lost(event, before, after)
         if not isinstance(event, (events.TaskExited, events.TaskEnded, events.TaskNotStarted)):
             return None
         task = after.tasks.get(event.task)
-        if task is None or task.role is not Role.EVALUATOR or after.outcome is not None:
+        if task is None or task.role is not Role.EVALUATOR:
             return None
         if not isinstance(event, events.TaskEnded):
             self._evaluator_exits[task.name] = event
@@ -116,19 +121,11 @@ class FailureTracker:
     def _evaluator_lost(
         self, event: events.HostLost, before: JobState, after: JobState
     ) -> Failure | None:
-        if after.outcome is not None:
-            return None
         for name, task in after.tasks.items():
             is_news = not before.tasks[name].phase.is_final
             if is_news and task.host == event.host and task.phase is lifecycle.TaskPhase.FAILED:
                 return self._failure(after, event, [name])
         return None
-
-    def _note_signal(self, event: events.Event) -> None:
-        if isinstance(event, events.StopRequested):
-            self._sent.add(event.signal)
-        elif isinstance(event, events.TimedOut) and event.timer.kind is TimerKind.STALL:
-            self._sent.add(lifecycle.SIGABRT)
 
     def _failure(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Failure:
         return Failure(

@@ -18,7 +18,7 @@ _HARMLESS_LOG = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\
 _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
 _NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
 """TensorFlow prints these at each start without the prefix of its log."""
-_FATAL_PYTHON = "Fatal Python error: "
+_FATAL_PYTHON = re.compile("^Fatal Python error: ")
 _CONTINUED = re.compile(
     r"\s*$|\s+\[\[|RPC: /|:UNKNOWN:|/job:\w+/|Additional GRPC error|The tasks have crashed"
     r"|The error could be from a previous|This is usually caused by an earlier error"
@@ -48,10 +48,7 @@ _BEFORE_MARK = 100
 
 def attempt_start(raw: bytes) -> int:
     """Return where the last attempt's output begins: after the line that distrun wrote for it."""
-    last = 0
-    for match in _MARKER.finditer(raw):
-        last = match.end()
-    return last
+    return max((match.end() for match in _MARKER.finditer(raw)), default=0)
 
 
 def _is_abort(line: str) -> bool:
@@ -61,12 +58,8 @@ def _is_abort(line: str) -> bool:
 
 def _may_follow_end(line: str) -> bool:
     """Whether this line may follow the last output of a program that has ended or crashed."""
-    patterns = (LOGGED, _CONTINUED, ASIDE, _AT_EXIT)
-    return (
-        any(each.match(line) is not None for each in patterns)
-        or line.startswith(_NOISE)
-        or _is_abort(line)
-    )
+    known = any(each.match(line) for each in (LOGGED, _CONTINUED, ASIDE, _AT_EXIT))
+    return known or line.startswith(_NOISE) or _is_abort(line)
 
 
 @dataclass(frozen=True)
@@ -97,10 +90,8 @@ class Frame:
         return not inside and not self.path.startswith("<")
 
     def __str__(self) -> str:
-        name = self.path.rpartition("/")[2]
-        return f"{name}:{self.line}" + (
-            "" if self.function == "<module>" else f" in {self.function}"
-        )
+        place = f"{self.path.rpartition('/')[2]}:{self.line}"
+        return place if self.function == "<module>" else f"{place} in {self.function}"
 
 
 class LogAnalysis:
@@ -114,9 +105,8 @@ class LogAnalysis:
     def __init__(self, tail: LogTail, code: int | None = None) -> None:
         start = attempt_start(tail.raw)
         text = tail.raw[start:].decode("utf-8", "replace").rstrip("\n")
-        raw = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
-        self.lines = [without_group(line) for line in raw]
-        self._raw = raw
+        self._raw = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        self.lines = [without_group(line) for line in self._raw]
         self._code = code
         self._first = tail.raw.count(b"\n", 0, start) + 1 if tail.is_whole else None
 
@@ -189,8 +179,7 @@ class LogAnalysis:
     @property
     def abort_excerpts(self) -> tuple[Excerpt, ...]:
         """The lines in which native code says why it ends the process."""
-        last = range(max(0, len(self.lines) - _LAST_ABORT), len(self.lines))
-        return tuple(self._of_abort(index) for index in last if _is_abort(self.lines[index]))
+        return tuple(map(self._of_abort, self._aborts))
 
     def _of_exception(self, which: Traceback) -> Excerpt:
         line = self.lines[which.exception].strip()
@@ -228,29 +217,29 @@ class LogAnalysis:
 
     def _of_abort(self, first: int) -> Excerpt:
         is_tensorflows = _FATAL_LOG.match(self.lines[first]) is not None
-        stop = first + 1
-        while is_tensorflows and stop < len(self.lines) and not self._ends_abort(stop):
-            stop += 1
-        lines = tuple((index, self.lines[index]) for index in range(first, stop))
-        return Excerpt(lines=lines, is_tensorflows=is_tensorflows)
-
-    def _ends_abort(self, index: int) -> bool:
-        line = self.lines[index]
-        return LOGGED.match(line) is not None or line.startswith(_FATAL_PYTHON)
+        lines = [(first, self.lines[first])]
+        for index in range(first + 1, len(self.lines) if is_tensorflows else 0):
+            line = self.lines[index]
+            if LOGGED.match(line) or _FATAL_PYTHON.match(line):
+                break
+            lines.append((index, line))
+        return Excerpt(lines=tuple(lines), is_tensorflows=is_tensorflows)
 
     @cached_property
+    def _aborts(self) -> list[int]:
+        last = range(max(0, len(self.lines) - _LAST_ABORT), len(self.lines))
+        return [index for index in last if _is_abort(self.lines[index])]
+
+    @property
     def abort(self) -> int | None:
         """The index of the last line in which native code says why it ends the process."""
-        last = range(len(self.lines) - 1, max(-1, len(self.lines) - _LAST_ABORT), -1)
-        return next((index for index in last if _is_abort(self.lines[index])), None)
+        return self._aborts[-1] if self._aborts else None
 
     @cached_property
     def crash(self) -> int | None:
         """The index of the line that Python prints when a signal kills it."""
-        for index in range(len(self.lines) - 1, -1, -1):
-            if self.lines[index].startswith(_FATAL_PYTHON):
-                return index
-        return None
+        found = self.find_last(_FATAL_PYTHON)
+        return None if found is None else found[0]
 
     @property
     def crashed_after_exception(self) -> bool:
@@ -276,13 +265,12 @@ class LogAnalysis:
     @cached_property
     def frame(self) -> tuple[int, Frame] | None:
         """The deepest frame in the user's own files, with the index of its line."""
-        if self.crash is not None and self.raised is None:
-            own = self._own_frames(range(self.crash, len(self.lines)))
-            return own[0] if own else None  # Python prints the most recent call first there
-        if self.raised is None:
-            return None
-        own = self._own_frames(range(self.raised.first, self.raised.stop))
-        return own[-1] if own else None
+        if self.raised is not None:
+            own = self._own_frames(range(self.raised.first, self.raised.stop))
+            return own[-1] if own else None
+        # When it crashes, Python prints the most recent call first.
+        own = [] if self.crash is None else self._own_frames(range(self.crash, len(self.lines)))
+        return own[0] if own else None
 
     @property
     def place(self) -> str:

@@ -44,7 +44,7 @@ class Excerpt:
         return self.type == name or self.type.endswith(f".{name}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Rule:
     """Several texts with the same meaning; one of them is enough.
 
@@ -117,190 +117,111 @@ def _find_first(lines: Sequence[tuple[int, str]], texts: tuple[str, ...]) -> tup
     return None
 
 
+# fmt: off
 _SETUP = (
-    Rule(
-        kind=Kind.COLLECTIVES_LATE,
-        code=Code.COLLECTIVES_LATE,
-        any_of=(
-            "Collective ops must be configured at program startup",
-            "ensure that CollectiveOps are configured at program startup",
-        ),
-    ),
-    Rule(
-        kind=Kind.KERAS3,
-        code=Code.KERAS_3_USED,
-        any_of=(
-            "with an unsupported type (<class 'tensorflow.python.distribute.values.PerReplica'>)",
-            "'PerReplica' object has no attribute",
-            "'ShardedVariable' object has no attribute 'handle'",
-            "'ShardedVariable' has no attribute 'handle'",
-            "`Model.fit` is not supported with `ParameterServerStrategy`",
-        ),
-    ),
-    Rule(
-        kind=Kind.KERAS3,
-        code=Code.KERAS_3_USED,
-        any_of=("you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset",),
-        frames=("/keras/src/",),  # tf_keras has another path
-    ),
-    Rule(
-        kind=Kind.CLUSTER_MISMATCH,
-        code=Code.TF_CONFIG_MISMATCH,
-        any_of=(
-            "Unexpected task registered with task_name",
-            "Unexpected task request with task_name",
-            "with a different incarnation. It has likely restarted",
-            "When `cluster_spec` is given, you must also specify `task_type` and `task_id`",
-            "was not defined in job",
-            "was not defined in cluster",
-        ),
-    ),
-    Rule(
-        kind=Kind.CLUSTER_MISMATCH,
-        code=Code.TF_CONFIG_REFUSED,
-        frames=(
-            "/distribute/multi_worker_util.py",
-            "/cluster_resolver/tfconfig_cluster_resolver.py",
-        ),
-    ),
-    Rule(
-        kind=Kind.SCRIPT_NOT_FOUND,
-        code=Code.MODULE_NOT_RUNNABLE,
-        line_patterns=(
-            r"\S+: Error while finding module specification for .*",  # python -m package.module
-            r"\S*python[\d.]*t?: No module named .*",
-            r"\S+: No module named \S+$",
-        ),
-    ),
-    Rule(
-        kind=Kind.IMPORT_ERROR,
-        code=Code.MODULE_NOT_IMPORTED,
-        types=("ModuleNotFoundError", "ImportError"),
-    ),
-    Rule(
-        kind=Kind.IMPORT_ERROR,
-        code=Code.LIBRARY_NOT_LOADED,
-        any_of=(": error while loading shared libraries: ",),
-        line_patterns=(r"\S+: error while loading shared libraries: .*",),
-    ),
-    Rule(
-        kind=Kind.PERMISSION,
-        code=Code.PERMISSION_REFUSED,
-        line_patterns=(r".*: can't open file '.*': \[Errno (?:13|1)\] .*",),
-    ),
-    Rule(
-        kind=Kind.SCRIPT_NOT_FOUND,
-        code=Code.SCRIPT_NOT_FOUND,
-        line_patterns=(
-            r"\S+: can't open file '.*",
-            r"\S+: can't find '__main__' module.*",
-        ),
-    ),
-    Rule(
-        kind=Kind.ARGUMENTS,
-        code=Code.ARGUMENTS_REFUSED,
-        line_patterns=(
-            r".*: error: unrecognized arguments.*",
-            r".*: error: argument .*",
-            r".*: error: the following arguments are required.*",
-            r".*\(see --help\)$",
-            r".*--help' for help\.?$",  # click
-            r".*Flags parsing error.*",  # absl
-        ),
-    ),
-    Rule(
-        kind=Kind.ARGUMENTS,
-        code=Code.ARGUMENTS_REFUSED,
-        line_patterns=(r"[\w./-]+(?: [\w./-]+)*: error: .*",),  # any other error of argparse
-        all_of=("usage: ",),
-        exit_codes=(2,),
-    ),
+    Rule(Kind.COLLECTIVES_LATE, Code.COLLECTIVES_LATE,
+         any_of=(
+             "Collective ops must be configured at program startup",
+             "ensure that CollectiveOps are configured at program startup",
+         )),
+    Rule(Kind.KERAS3, Code.KERAS_3_USED,
+         any_of=(
+             "with an unsupported type (<class 'tensorflow.python.distribute.values.PerReplica'>)",
+             "'PerReplica' object has no attribute",
+             "'ShardedVariable' object has no attribute 'handle'",
+             "'ShardedVariable' has no attribute 'handle'",
+             "`Model.fit` is not supported with `ParameterServerStrategy`",
+         )),
+    Rule(Kind.KERAS3, Code.KERAS_3_USED,
+         any_of=("you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset",),
+         frames=("/keras/src/",)),  # tf_keras has another path
+    Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_MISMATCH,
+         any_of=(
+             "Unexpected task registered with task_name", "Unexpected task request with task_name",
+             "with a different incarnation. It has likely restarted",
+             "When `cluster_spec` is given, you must also specify `task_type` and `task_id`",
+             "was not defined in job", "was not defined in cluster",
+         )),
+    Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_REFUSED,
+         frames=(
+             "/distribute/multi_worker_util.py", "/cluster_resolver/tfconfig_cluster_resolver.py",
+         )),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.MODULE_NOT_RUNNABLE,
+         line_patterns=(
+             r"\S+: Error while finding module specification for .*",  # python -m package.module
+             r"\S*python[\d.]*t?: No module named .*",
+             r"\S+: No module named \S+$",
+         )),
+    Rule(Kind.IMPORT_ERROR, Code.MODULE_NOT_IMPORTED, types=("ModuleNotFoundError", "ImportError")),
+    Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
+         any_of=(": error while loading shared libraries: ",),
+         line_patterns=(r"\S+: error while loading shared libraries: .*",)),
+    Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
+         line_patterns=(r".*: can't open file '.*': \[Errno (?:13|1)\] .*",)),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
+         line_patterns=(r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*")),
+    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         line_patterns=(
+             r".*: error: unrecognized arguments.*",
+             r".*: error: argument .*",
+             r".*: error: the following arguments are required.*",
+             r".*\(see --help\)$",
+             r".*--help' for help\.?$",  # click
+             r".*Flags parsing error.*",  # absl
+         )),
+    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         line_patterns=(r"[\w./-]+(?: [\w./-]+)*: error: .*",),  # any other error of argparse
+         all_of=("usage: ",),
+         exit_codes=(2,)),
 )
 """Mistakes in how a cluster is set up, and in what is installed."""
 
 _RESOURCES = (
-    Rule(
-        kind=Kind.GPU_MEMORY,
-        code=Code.GPU_MEMORY_EXHAUSTED,
-        any_of=(
-            "CUDA_ERROR_OUT_OF_MEMORY",
-            "CUDA out of memory",
-            "cudaErrorMemoryAllocation",
-            "Failed to allocate memory for GPU",
-            "failed to allocate memory on GPU",
-        ),
-    ),
-    Rule(
-        kind=Kind.GPU_MEMORY,
-        code=Code.GPU_MEMORY_EXHAUSTED,
-        any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
-        all_of=("GPU",),
-    ),
-    Rule(
-        kind=Kind.DISK_FULL,
-        code=Code.DISK_EXHAUSTED,
-        any_of=("[Errno 28]", "No space left on device", "[Errno 122]", "Disk quota exceeded"),
-        line_patterns=(r".*: (?:No space left on device|Disk quota exceeded)$",),
-    ),
-    Rule(
-        kind=Kind.HOST_MEMORY,
-        code=Code.MEMORY_EXHAUSTED,
-        types=("MemoryError", "_ArrayMemoryError"),
-        any_of=(
-            "OOM when allocating tensor",
-            "std::bad_alloc",
-            "Cannot allocate memory",
-            "Unable to allocate ",
-            "Out of memory",
-        ),
-    ),
-    Rule(
-        kind=Kind.PORT_TAKEN,
-        code=Code.PORT_IN_USE,
-        any_of=(
-            "Address already in use",
-            "address already in use",
-            "[Errno 98]",
-            "Could not start gRPC server",
-        ),
-    ),
-    Rule(
-        kind=Kind.PERMISSION,
-        code=Code.PERMISSION_REFUSED,
-        types=("PermissionError", "errors_impl.PermissionDeniedError"),
-        any_of=("Permission denied", "Operation not permitted"),
-        line_patterns=(r"\S+: (?:line )?\d+: .*: Permission denied$",),  # a shell
-        exit_codes=(126,),
-    ),
+    Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
+         any_of=(
+             "CUDA_ERROR_OUT_OF_MEMORY", "CUDA out of memory", "cudaErrorMemoryAllocation",
+             "Failed to allocate memory for GPU", "failed to allocate memory on GPU",
+         )),
+    Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
+         any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
+         all_of=("GPU",)),
+    Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
+         any_of=("[Errno 28]", "No space left on device", "[Errno 122]", "Disk quota exceeded"),
+         line_patterns=(r".*: (?:No space left on device|Disk quota exceeded)$",)),
+    Rule(Kind.HOST_MEMORY, Code.MEMORY_EXHAUSTED,
+         types=("MemoryError", "_ArrayMemoryError"),
+         any_of=(
+             "OOM when allocating tensor", "std::bad_alloc", "Cannot allocate memory",
+             "Unable to allocate ", "Out of memory",
+         )),
+    Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
+         any_of=(
+             "Address already in use", "address already in use", "[Errno 98]",
+             "Could not start gRPC server",
+         )),
+    Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
+         types=("PermissionError", "errors_impl.PermissionDeniedError"),
+         any_of=("Permission denied", "Operation not permitted"),
+         line_patterns=(r"\S+: (?:line )?\d+: .*: Permission denied$",),  # a shell
+         exit_codes=(126,)),
 )
 """What ran out or was refused: memory, disk, ports, permission."""
 
 _TRAINING = (
-    Rule(
-        kind=Kind.DATA_RAN_OUT,
-        code=Code.DATA_EXHAUSTED,
-        types=("errors_impl.OutOfRangeError", "StopIteration"),
-        any_of=("End of sequence", "Input dataset is empty", "ran out of data"),
-        tensorflows=("OUT_OF_RANGE", "OutOfRangeError"),
-    ),
-    Rule(
-        kind=Kind.NOT_FINITE,
-        code=Code.VALUES_NOT_FINITE,
-        any_of=(
-            "Tensor had NaN",
-            "Tensor had Inf",
-            "had NaN values",
-            "NaN or Inf",
-            "Inf and NaN",
-            "NaN loss during training",
-        ),
-    ),
+    Rule(Kind.DATA_RAN_OUT, Code.DATA_EXHAUSTED,
+         types=("errors_impl.OutOfRangeError", "StopIteration"),
+         any_of=("End of sequence", "Input dataset is empty", "ran out of data"),
+         tensorflows=("OUT_OF_RANGE", "OutOfRangeError")),
+    Rule(Kind.NOT_FINITE, Code.VALUES_NOT_FINITE,
+         any_of=(
+             "Tensor had NaN", "Tensor had Inf", "had NaN values", "NaN or Inf", "Inf and NaN",
+             "NaN loss during training",
+         )),
 )
 """What goes wrong in training itself."""
 
 _PROXY = Rule(
-    kind=Kind.PROXY,
-    code=Code.PROXY_ANSWERED,
+    Kind.PROXY, Code.PROXY_ANSWERED,
     any_of=("HTTP proxy returned", "HTTP CONNECT"),
     tensorflows=("http_proxy", "https_proxy", "via proxy"),
 )
@@ -309,55 +230,37 @@ _PROXY = Rule(
 # or hung, the same words mean that the network failed.
 
 _COLLECTIVE_ECHO = Rule(
-    kind=Kind.CONNECTION_LOST,
-    code=Code.PEERS_LOST,
+    Kind.CONNECTION_LOST, Code.PEERS_LOST,
     any_of=(
-        "Collective ops is aborted by",
-        "Error reported from /job:",
-        "stopped sending heartbeats",
-        "The tasks have crashed",
-        "tensorflow.CoordinationService",
-        "CoordinationServiceError",
+        "Collective ops is aborted by", "Error reported from /job:",
+        "stopped sending heartbeats", "The tasks have crashed",
+        "tensorflow.CoordinationService", "CoordinationServiceError",
     ),
     tensorflows=(
-        "Coordination service",
-        "coordination service",
-        "Barrier failed",
-        "Barrier timed out",
+        "Coordination service", "coordination service", "Barrier failed", "Barrier timed out",
         "Shutdown barrier",
     ),
     is_echo=True,
 )
 
 _CONNECTION_ECHO = Rule(
-    kind=Kind.CONNECTION_LOST,
-    code=Code.PEERS_LOST,
+    Kind.CONNECTION_LOST, Code.PEERS_LOST,
     types=(
-        "errors_impl.UnavailableError",
-        "errors_impl.AbortedError",
-        "errors_impl.CancelledError",
-        "errors_impl.DeadlineExceededError",
-        "ConnectionError",
-        "ConnectionResetError",
-        "ConnectionRefusedError",
-        "ConnectionAbortedError",
+        "errors_impl.UnavailableError", "errors_impl.AbortedError",
+        "errors_impl.CancelledError", "errors_impl.DeadlineExceededError", "ConnectionError",
+        "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError",
         "BrokenPipeError",
     ),
     any_of=(
-        "Socket closed",
-        "Connection reset by peer",
-        "Connection refused",
-        "failed to connect to all addresses",
-        "Broken pipe",
-        "Stream removed",
-        "Transport closed",
-        "keepalive watchdog timeout",
-        "remote process exited",
+        "Socket closed", "Connection reset by peer", "Connection refused",
+        "failed to connect to all addresses", "Broken pipe", "Stream removed",
+        "Transport closed", "keepalive watchdog timeout", "remote process exited",
         "NCCL error",
     ),
     tensorflows=("GOAWAY", "UnavailableError", "AbortedError", "CancelledError"),
     is_echo=True,
 )
 
+# fmt: on
 RULES = (_PROXY, *_SETUP, _COLLECTIVE_ECHO, *_RESOURCES, *_TRAINING, _CONNECTION_ECHO)
 """All rules, in the order in which they are tried."""

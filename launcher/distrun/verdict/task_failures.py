@@ -27,21 +27,24 @@ _TENSORFLOW_ERROR = "errors_impl."
 _LONGEST_QUOTE = 200
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TaskFailure:
-    """Why one task failed.
+    """Why one task failed. Its cause names the task.
 
     Attributes:
         is_echo: whether another task's end explains it, if another task ended.
         peers: the other tasks that its error names.
     """
 
-    task: str
     kind: Kind
     cause: Cause
     evidence: tuple[Evidence, ...]
     is_echo: bool = False
     peers: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> str:
+        return self.cause.task
 
 
 def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
@@ -75,16 +78,11 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     name = log.quote(log.exception)
     evidence = _error_lines(task, log, log.exception)
     if name.startswith("KeyboardInterrupt"):
-        cause = Cause(Code.INTERRUPTED, task=task.name)
-        return TaskFailure(task=task.name, kind=Kind.KILLED, cause=cause, evidence=evidence)
+        return TaskFailure(Kind.KILLED, Cause(Code.INTERRUPTED, task=task.name), evidence)
     quote = _shorten(_short_exception(name))
-    return TaskFailure(
-        task=task.name,
-        kind=Kind.EXCEPTION,
-        cause=Cause(Code.EXCEPTION_RAISED, task=task.name, text=quote, name=log.place),
-        evidence=evidence,
-        peers=_peers(log.message, task.name) if _TENSORFLOW_ERROR in name else (),
-    )
+    cause = Cause(Code.EXCEPTION_RAISED, task=task.name, text=quote, name=log.place)
+    peers = _peers(log.message, task.name) if _TENSORFLOW_ERROR in name else ()
+    return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
 
 
 def exit_cause(task: TaskState) -> Cause:
@@ -126,20 +124,14 @@ def _by_rules(
 
 
 def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: str) -> TaskFailure:
-    cause = Cause(
-        rule.code,
-        task=task.name,
-        text=_shorten(log.quote(index, mark)),
-        name="" if rule.is_echo else log.place,
-    )
-    return TaskFailure(
-        task=task.name,
-        kind=rule.kind,
-        cause=_with_port(cause, task, log) if rule.code is Code.PORT_IN_USE else cause,
-        evidence=_error_lines(task, log, index, mark),
-        is_echo=rule.is_echo,
-        peers=_peers(log.text, task.name) if rule.is_echo else (),
-    )
+    cause = Cause(rule.code, task=task.name, text=_shorten(log.quote(index, mark)))
+    evidence = _error_lines(task, log, index, mark)
+    if rule.is_echo:
+        return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
+    cause = cause._replace(name=log.place)
+    if rule.code is Code.PORT_IN_USE:
+        cause = _with_port(cause, task, log)
+    return TaskFailure(rule.kind, cause, evidence)
 
 
 def _with_port(cause: Cause, task: TaskState, log: LogAnalysis) -> Cause:
@@ -181,35 +173,23 @@ def _shorten(text: str) -> str:
 
 def _out_of_memory(task: TaskState) -> TaskFailure:
     kernel = Evidence(task=task.name, source=Source.KERNEL, host=task.host, text=task.oom)
-    return TaskFailure(
-        task=task.name,
-        kind=Kind.HOST_MEMORY,
-        cause=Cause(Code.KILLED_FOR_MEMORY, task=task.name, host=task.host),
-        evidence=(kernel, exit_evidence(task)),
-    )
+    cause = Cause(Code.KILLED_FOR_MEMORY, task=task.name, host=task.host)
+    return TaskFailure(Kind.HOST_MEMORY, cause, (kernel, exit_evidence(task)))
 
 
 def _killed(task: TaskState, number: int) -> TaskFailure:
     by_shell = task.signal is None
     status = task.code if by_shell else None
     how = Cause(Code.EXITED_AS_SIGNALLED, status=status, signal=number) if by_shell else None
-    return TaskFailure(
-        task=task.name,
-        kind=Kind.KILLED,
-        cause=Cause(Code.KILLED_FROM_OUTSIDE, task=task.name, signal=number, status=status),
-        evidence=(exit_evidence(task, how),),
-    )
+    cause = Cause(Code.KILLED_FROM_OUTSIDE, task=task.name, signal=number, status=status)
+    return TaskFailure(Kind.KILLED, cause, (exit_evidence(task, how),))
 
 
 def _preempted(task: TaskState, log: LogAnalysis) -> TaskFailure:
     caught = log.find_last(SIGTERM_CAUGHT)
     lines = () if caught is None else (log_line(task.name, log, caught[0]),)
-    return TaskFailure(
-        task=task.name,
-        kind=Kind.PREEMPTED,
-        cause=exit_cause(task)._replace(code=Code.PREEMPTED, task=task.name),
-        evidence=(*lines, exit_evidence(task)),
-    )
+    cause = exit_cause(task)._replace(code=Code.PREEMPTED, task=task.name)
+    return TaskFailure(Kind.PREEMPTED, cause, (*lines, exit_evidence(task)))
 
 
 def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
@@ -227,20 +207,14 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
         lines.append(log.abort)
     quote = "" if log.abort is None else _shorten(log.quote(log.abort))
     place = "" if quote or log.crash is None else log.place
-    return TaskFailure(
-        task=task.name,
-        kind=Kind.CRASH,
-        cause=exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place),
-        evidence=(*(log_line(task.name, log, each) for each in lines), exit_evidence(task)),
-    )
+    cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)
+    quoted = (log_line(task.name, log, each) for each in lines)
+    return TaskFailure(Kind.CRASH, cause, (*quoted, exit_evidence(task)))
 
 
 def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
     kinds = {126: Kind.PERMISSION, 127: Kind.SCRIPT_NOT_FOUND}
     code = Code.SHELL_FAILED if task.code in kinds else Code.EXITED_BY_ITSELF
-    return TaskFailure(
-        task=task.name,
-        kind=kinds.get(task.code or 0, Kind.EXIT),
-        cause=Cause(code, task=task.name, status=task.code),
-        evidence=(*last_line(task.name, log), exit_evidence(task)),
-    )
+    cause = Cause(code, task=task.name, status=task.code)
+    evidence = (*last_line(task.name, log), exit_evidence(task))
+    return TaskFailure(kinds.get(task.code or 0, Kind.EXIT), cause, evidence)

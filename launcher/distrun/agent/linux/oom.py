@@ -16,7 +16,8 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from distrun.agent.structs import Struct
 
-_KILLED = re.compile(rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) ")
+_KILLED = rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) "
+"""Compiled where it is first needed, because that takes time."""
 _RECORD_BYTES = 8192
 _MOST_RECORDS = 20000
 _UPDATE_SECONDS = 5.0
@@ -110,7 +111,7 @@ class OomWatch:
                 continue
             except OSError:
                 return
-            match = _KILLED.search(record)
+            match = re.search(_KILLED, record)
             if match is not None:
                 text = record.partition(b";")[2].partition(b"\n")[0].decode("utf-8", "replace")
                 self._killed[int(match.group(1) or match.group(2))] = ("kernel: " + text, now)

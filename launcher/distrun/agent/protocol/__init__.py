@@ -1,100 +1,27 @@
 """The protocol that both ends of a link speak: its messages, and the causes in them.
 
-These are plain values: importing this package does no I/O. Its modules :mod:`.channel`,
-:mod:`.framing` (on a link with noise) and :mod:`.outbox` (until acknowledged) carry them. The
-messages of the preflight (:mod:`.probe_messages`) and of files (:mod:`.file_messages`) are separate
-modules, because a job on one machine needs neither.
+These are plain values: importing this package does no I/O. Its modules :mod:`.channel` and
+:mod:`.framing` (on a link with noise) carry them. The messages of the preflight
+(:mod:`.probe_messages`) and of files (:mod:`.file_messages`) are separate modules, because a job on
+one machine needs neither.
 """
 
+# isort: skip_file
+
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.agent.protocol.constants import (
-    KILL_GRACE,
-    LOG_OVERHEAD,
-    PROTOCOL,
-    UNSENT_REPORTS,
-    heartbeat_interval,
-)
 from distrun.agent.protocol.messages import (
-    Ack,
-    AgentExiting,
-    Configure,
-    Detach,
-    Fault,
-    FollowLogs,
-    Heartbeat,
-    HeartbeatAck,
-    Hello,
-    HoldPorts,
-    JobEvent,
-    LogData,
-    LogEnded,
-    LogReceived,
-    Message,
-    Notice,
-    OpenJob,
-    Order,
-    PortsHeld,
-    PortsRefused,
-    Progress,
-    Reattach,
-    Reattached,
-    Refused,
-    Report,
-    Request,
-    Shutdown,
-    StartTask,
-    StopJob,
-    StopTask,
-    TaskEnded,
-    TaskExited,
-    TaskNotStarted,
-    TaskStarted,
-    Watch,
-    WatchStarted,
-)
+    KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS, Ack, AgentExiting, Configure, Detach, Fault,
+    FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
+    Message, Notice, OpenJob, Order, PortsHeld, PortsRefused, Progress, Reattach, Reattached,
+    Refused, Report, Request, Shutdown, StartTask, StopJob, StopTask, TaskEnded, TaskExited,
+    TaskNotStarted, TaskStarted, Watch, WatchStarted, heartbeat_interval,
+)  # fmt: skip
 
 __all__ = [
-    "KILL_GRACE",
-    "LOG_OVERHEAD",
-    "PROTOCOL",
-    "UNSENT_REPORTS",
-    "Ack",
-    "AgentExiting",
-    "Cause",
-    "Code",
-    "Configure",
-    "Detach",
-    "Fault",
-    "FollowLogs",
-    "Heartbeat",
-    "HeartbeatAck",
-    "Hello",
-    "HoldPorts",
-    "JobEvent",
-    "LogData",
-    "LogEnded",
-    "LogReceived",
-    "Message",
-    "Notice",
-    "OpenJob",
-    "Order",
-    "PortsHeld",
-    "PortsRefused",
-    "Progress",
-    "Reattach",
-    "Reattached",
-    "Refused",
-    "Report",
-    "Request",
-    "Shutdown",
-    "StartTask",
-    "StopJob",
-    "StopTask",
-    "TaskEnded",
-    "TaskExited",
-    "TaskNotStarted",
-    "TaskStarted",
-    "Watch",
-    "WatchStarted",
-    "heartbeat_interval",
-]
+    "KILL_GRACE", "LOG_OVERHEAD", "PROTOCOL", "UNSENT_REPORTS", "Ack", "AgentExiting", "Cause",
+    "Code", "Configure", "Detach", "Fault", "FollowLogs", "Heartbeat", "HeartbeatAck", "Hello",
+    "HoldPorts", "JobEvent", "LogData", "LogEnded", "LogReceived", "Message", "Notice", "OpenJob",
+    "Order", "PortsHeld", "PortsRefused", "Progress", "Reattach", "Reattached", "Refused",
+    "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "TaskEnded",
+    "TaskExited", "TaskNotStarted", "TaskStarted", "Watch", "WatchStarted", "heartbeat_interval",
+]  # fmt: skip

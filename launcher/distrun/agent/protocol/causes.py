@@ -8,13 +8,12 @@ messages and stands in the record as it is. It is put into words only where it i
 from __future__ import annotations
 
 import errno
-from enum import Enum
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from distrun.agent.structs import Struct
+from distrun.agent.structs import StrEnum, Struct
 
 
-class Code(str, Enum):
+class Code(StrEnum):
     """What failed. Each comment names the fields of :class:`Cause` that it comes with."""
 
     # A task's program could not be executed.

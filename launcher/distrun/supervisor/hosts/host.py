@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.channel import ProtocolError
+from distrun.agent.protocol.channel import Outbox, ProtocolError
 from distrun.agent.protocol.framing import Damage
-from distrun.agent.protocol.outbox import Outbox
 from distrun.events import LinkLost, LinkRestored
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
