@@ -89,7 +89,13 @@ def command(context: click.Context, shell: str) -> int:
     return 0
 
 
-def complete_jobs(incomplete: str, *, running: bool) -> list[CompletionItem[Any]]:
+def complete_jobs(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+    *,
+    running: bool,
+) -> list[CompletionItem[Any]]:
     """Job ids that begin with `incomplete`, the newest first. `running`: only running jobs."""
     from distrun.jobstore import JobStore
 

@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import click
 from rich.text import Text
@@ -23,7 +22,7 @@ from distrun.cli.text_format import format_count, format_duration, format_host_n
 from distrun.errors import HostError
 from distrun.jobstore import JobStore
 from distrun.preflight import Check, Grade, Subject
-from distrun.spec import load
+from distrun.spec.loader import load
 from distrun.spec.problems import printable
 from distrun.supervisor.dry_run import check_hosts
 from distrun.supervisor.preparation import Preparation
@@ -52,7 +51,9 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
     with _status_line() as show_status:
         found = _Result(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
-        console.print_json({"doctor": _as_json(found)})
+        checks = [json_with_words(check) for check in found.checks]
+        summary = {"ok": not found.failed, "complete": found.is_complete}
+        console.print_json({"doctor": {**summary, "hosts": list(found.hosts), "checks": checks}})
     else:
         _print_report(found)
     return HostError.exit_code if found.failed else 0
@@ -112,15 +113,6 @@ def _step(preparation: Preparation) -> str:
     if 0 < len(waiting) < len(preparation.hosts):
         text += f", waiting for {format_names(waiting)}"
     return text
-
-
-def _as_json(found: _Result) -> dict[str, Any]:
-    return {
-        "ok": not found.failed,
-        "complete": found.is_complete,
-        "hosts": list(found.hosts),
-        "checks": [json_with_words(check) for check in found.checks],
-    }
 
 
 def _print_report(found: _Result) -> None:

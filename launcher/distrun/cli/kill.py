@@ -12,7 +12,6 @@ from distrun.cli import console
 from distrun.cli.event_text import event_text
 from distrun.cli.options import duration, job_argument
 from distrun.errors import EXIT_KILLED, UsageError
-from distrun.events import Event
 from distrun.jobstore import JobFolder, JobStore
 from distrun.lifecycle import JobState
 
@@ -114,7 +113,7 @@ class _WaitView:
             if host.link_lost is not None:
                 self._print_lost(host.name)
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.LinkLost):
             self._print_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):

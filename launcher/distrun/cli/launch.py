@@ -8,7 +8,6 @@ import sys
 
 import click
 
-from distrun import events, lifecycle
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
@@ -17,11 +16,12 @@ from distrun.cli.options import name_option, overrides_option, spec_argument
 from distrun.cli.report import failure_report
 from distrun.cli.terminal import SIGPIPE_EXIT, Output
 from distrun.cli.transfer_bar import read_files
-from distrun.events import JobPlanned, Result
+from distrun.events import Event, JobPlanned, Result
 from distrun.jobstore import JobStore
+from distrun.lifecycle import JobState
 from distrun.logs import Follower, View
 from distrun.session import Session
-from distrun.spec import load
+from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
@@ -151,7 +151,7 @@ class _Launch:
                 # Like any program in a pipe: end when nobody reads the output.
                 self._stop(Cause(Code.OUTPUT_READER_GONE), SIGPIPE_EXIT)
 
-    def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
+    def _on_event(self, event: Event, state: JobState) -> None:
         if isinstance(event, JobPlanned) and state.tasks and not self._detach:
             self._view.show_plan(state)
             self._follow_logs(list(state.tasks))
@@ -180,7 +180,7 @@ class _Launch:
         self._stop_requested = True
         self._session.stop(StopJob(cause, signal.SIGTERM, None, exit_code))
 
-    def _result(self, state: lifecycle.JobState) -> int:
+    def _result(self, state: JobState) -> int:
         outcome = state.outcome
         if outcome is None:
             return 0
@@ -193,11 +193,11 @@ class _Launch:
         return outcome.exit_code
 
 
-def _never(_: lifecycle.JobState) -> bool:
+def _never(_: JobState) -> bool:
     return False
 
 
-def _all_executed(state: lifecycle.JobState) -> bool:
+def _all_executed(state: JobState) -> bool:
     """Whether every task's program was executed. Some may have exited since."""
     return bool(state.tasks) and all(
         task.started_at is not None or task.attempt > 0 for task in state.tasks.values()

@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -65,13 +64,13 @@ def command(
       distrun logs mnist -t chief --raw > chief.log
     """
     folder = JobStore.default().find(job)
-    selection = _Selection(tasks, lines, None if since is None else time.time() - since)
-    with contextlib.suppress(KeyboardInterrupt):
-        if not follow:
-            _print(folder, selection, style, None)
-            return 0
-        with contextlib.closing(SupervisorWatch(folder)) as supervised:
-            _print(folder, selection, style, supervised)
+    if since is not None:
+        since = time.time() - since
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        supervised = (
+            stack.enter_context(contextlib.closing(SupervisorWatch(folder))) if follow else None
+        )
+        _print(folder, tasks, style, supervised, last=lines, since=since)
     return 0
 
 
@@ -80,31 +79,25 @@ def task_logs(folder: JobFolder, tasks: Iterable[str]) -> list[TaskLog]:
     return [TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task))) for task in tasks]
 
 
-@dataclass(frozen=True)
-class _Selection:
-    """The part of the output to show. `since` is a Unix time."""
-
-    tasks: tuple[str, ...]
-    last: int | None
-    since: float | None
-
-
 def _print(
     folder: JobFolder,
-    selection: _Selection,
+    tasks: tuple[str, ...],
     style: dict[str, Any],
     supervised: SupervisorWatch | None,
+    *,
+    last: int | None,
+    since: float | None,
 ) -> None:
     """Print the output until now; with a supervisor, also what follows until the job ends."""
     names = _planned_tasks(folder, supervised)
-    logs = task_logs(folder, _chosen(names, selection.tasks))
+    logs = task_logs(folder, _chosen(names, tasks))
     view = View(names, colour=uses_colour(sys.stdout), **style)
     if supervised is None:
-        _write(merged(logs, view, last=selection.last, since=selection.since))
+        _write(merged(logs, view, last=last, since=since))
         return
     ends = line_ends(logs)
     with contextlib.closing(Follower(logs, view, starts=ends)) as follower:
-        _write(merged(logs, view, last=selection.last, since=selection.since, ends=ends))
+        _write(merged(logs, view, last=last, since=since, ends=ends))
         _write(follower.until(supervised.has_ended, supervised.descriptor))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from distrun.cli.completion import complete_jobs
 from distrun.spec.units import parse_duration
@@ -42,14 +42,7 @@ def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any]
         many: take any number of jobs, as `jobs`; otherwise at most one, as `job`.
         running: complete only the ids of running jobs.
     """
-
-    def complete(
-        ctx: click.Context,  # noqa: ARG001 - click's signature
-        param: click.Parameter,  # noqa: ARG001
-        incomplete: str,
-    ) -> list[CompletionItem[Any]]:
-        return complete_jobs(incomplete, running=running)
-
+    complete = functools.partial(complete_jobs, running=running)
     if many:
         return click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
     return click.argument("job", metavar="[JOB]", required=False, shell_complete=complete)

@@ -8,11 +8,12 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option, name_option, overrides_option, spec_argument
+from distrun.cli.plan_view import AT_LAUNCH, mask_secrets, plan_view, read_tf_config
 from distrun.cli.text_format import format_count, format_duration
 from distrun.codec import to_json
 from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan
-from distrun.spec import load
+from distrun.spec.loader import load
 from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.units import format_bytes
 from distrun.supervisor import tensorboard
@@ -52,8 +53,6 @@ def show_plan(spec: Spec, *, as_json: bool) -> int:
     if as_json:
         console.print_json({"plan": _plan_as_json(plan, spec)})
         return 0
-    from distrun.cli.plan_view import plan_view
-
     console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
     return 0
 
@@ -92,8 +91,6 @@ def _restarts(policy: RestartSpec) -> str:
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
-    from distrun.cli.plan_view import AT_LAUNCH
-
     return {
         **to_json(plan),
         "tasks": [_task_as_json(task) for task in plan.tasks],
@@ -105,8 +102,6 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
 
 def _task_as_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
-    from distrun.cli.plan_view import mask_secrets, read_tf_config
-
     return {
         "task": task.name,
         **to_json(task),

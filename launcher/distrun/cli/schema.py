@@ -7,7 +7,7 @@ import json
 import click
 
 from distrun.cli import console
-from distrun.spec import json_schema
+from distrun.spec.reference import json_schema
 
 
 @click.command("schema")

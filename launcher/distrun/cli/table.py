@@ -19,16 +19,9 @@ _GAP = 2
 # red and magenta.
 _GOOD, _BAD, _TRANSIENT = "color(28)", "color(161)", "color(163)"
 _STYLES = {
-    "ok": _GOOD,
-    "running": _GOOD,
-    "succeeded": _GOOD,
-    "failed": _BAD,
-    "lost": _BAD,
-    "warning": _TRANSIENT,
-    "stopping": _TRANSIENT,
-    "restarting": _TRANSIENT,
-    "exited": _TRANSIENT,
-    "stopped": _TRANSIENT,
+    **dict.fromkeys(("ok", "running", "succeeded"), _GOOD),
+    **dict.fromkeys(("failed", "lost"), _BAD),
+    **dict.fromkeys(("warning", "stopping", "restarting", "exited", "stopped"), _TRANSIENT),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from collections.abc import Iterable
 
 _MOST_NAMES = 8
@@ -84,8 +85,6 @@ def clip(text: str, columns: int) -> str:
     """The beginning of a line that fits into so many terminal columns. Wide characters take two."""
     if text.isascii():
         return text[: max(0, columns)]
-    import unicodedata
-
     left = columns
     for at, each in enumerate(text):
         left -= 2 if unicodedata.east_asian_width(each) in "WF" else 1

@@ -7,7 +7,7 @@ import click
 from distrun.cli import console
 from distrun.cli.options import overrides_option, spec_argument
 from distrun.cli.text_format import format_count
-from distrun.spec import load
+from distrun.spec.loader import load
 
 
 @click.command("validate")
