@@ -218,7 +218,8 @@ class JobStore:
             return matches[0]
         if matches:
             raise UsageError(f"{query!r} fits several jobs: {_listed(matches)}")
-        raise UsageError(f"there is no job {query!r}", hint=_those_there(folders))
+        there = f"there are: {_listed(folders)}" if folders else "there are no jobs yet"
+        raise UsageError(f"there is no job {query!r}", hint=there)
 
     def newest(self) -> JobFolder:
         """The job that was launched last. Raises UsageError where there is none."""
@@ -253,7 +254,3 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
 def _listed(folders: list[JobFolder]) -> str:
     names = [folder.job_id for folder in folders[-8:]]
     return ", ".join(names) + (" and older ones" if len(folders) > 8 else "")
-
-
-def _those_there(folders: list[JobFolder]) -> str:
-    return f"there are: {_listed(folders)}" if folders else "there are no jobs yet"

@@ -63,11 +63,7 @@ class RoleRule:
             return f"exactly {self.least}"
         if self.most is None:
             return f"{self.least} or more"
-        return (
-            f"{self.least} or {self.most}"
-            if self.most - self.least == 1
-            else (f"{self.least} to {self.most}")
-        )
+        return f"{self.least} {'or' if self.most - self.least == 1 else 'to'} {self.most}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +96,7 @@ def _one_process(name: str) -> Strategy:
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
-        _one_process("default"),
-        _one_process("one_device"),
-        _one_process("mirrored"),
-        _one_process("central_storage"),
-        _one_process("tpu"),
+        *map(_one_process, ("default", "one_device", "mirrored", "central_storage", "tpu")),
         Strategy(
             name="multi_worker_mirrored",
             roles={

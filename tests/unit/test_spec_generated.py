@@ -14,7 +14,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from distrun.spec import SpecProblemsError, json_schema, load
+from distrun.spec.loader import load
+from distrun.spec.problems import SpecProblemsError
+from distrun.spec.reference import json_schema
 from distrun.spec.yamlnodes import MAX_BYTES
 from harness.examples import examples
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distrun.spec import SpecProblemsError, load
 from distrun.spec.hostnames import host_set
+from distrun.spec.loader import load
+from distrun.spec.problems import SpecProblemsError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distrun.errors import UsageError
-from distrun.spec import SpecProblemsError, load
+from distrun.spec.loader import load
 from distrun.spec.model import HostSpec, Placement, ProgramKind, Spec, Sync
+from distrun.spec.problems import SpecProblemsError
 from distrun.strategies import Role, Success
 
 if TYPE_CHECKING:

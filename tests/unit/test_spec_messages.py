@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.spec import Problem, SpecProblemsError, load
+from distrun.spec.loader import load
+from distrun.spec.problems import Problem, SpecProblemsError
 
 CASES = [
     pytest.param(file.stem, *case.split("\n>>>\n"), id=f"{file.stem}: {case.splitlines()[0]}")

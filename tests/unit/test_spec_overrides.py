@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distrun.spec import SpecProblemsError, load
+from distrun.spec.loader import load
+from distrun.spec.problems import SpecProblemsError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from distrun.spec import json_schema, markdown_reference
-from distrun.spec.keys import SPEC
+from distrun.spec.keys.document import SPEC
 from distrun.spec.model import RestartSpec, Spec, SshSpec, TensorBoardSpec, Timeouts
 from distrun.spec.problems import Mark, Problems
-from distrun.spec.reference import reference
+from distrun.spec.reference import json_schema, markdown_reference, reference
 from distrun.spec.yamlnodes import parse
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as() -> None:
 
 def test_every_field_of_the_model_has_its_key() -> None:
     renamed = {"roles": "cluster", "port_range": "ports", "log_max_size": "logs"}
-    keys = {key.path for key in reference()}
+    keys = {path for path, _ in reference()}
 
     for field in dataclasses.fields(Spec):
         if field.name == "source":  # the file itself
@@ -90,9 +89,9 @@ def test_every_field_of_the_model_has_its_key() -> None:
 def test_the_reference_has_a_row_for_every_key() -> None:
     text = markdown_reference()
 
-    for key in reference():
-        assert key.description.endswith(".")
-        assert text.count(f"\n| `{key.path}` |") == 1
+    for path, key in reference():
+        assert key.help.endswith(".")
+        assert text.count(f"\n| `{path}` |") == 1
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
 

@@ -13,15 +13,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.text_format import format_bytes, format_count, format_names
-
-if TYPE_CHECKING:
-    from distrun.events import PreflightFound
-    from distrun.preflight import Check
+from distrun.cli.text_format import format_count, format_names
+from distrun.events import PreflightFound
+from distrun.preflight import Check
+from distrun.spec.units import format_bytes
 
 _MOST_HOSTS = 3
 _SIGILL, _SIGKILL = 4, 9

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 import click
 
+from distrun import control
 from distrun.cli import console
-from distrun.cli.options import Duration
-from distrun.cli.text_format import format_bytes, format_count
+from distrun.cli.options import duration
+from distrun.cli.text_format import format_count
+from distrun.jobstore import JobFolder, JobStore
+from distrun.spec.units import format_bytes
 
-if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
 
-
-@click.command("clean", short_help="Remove the records of ended jobs.")
+@click.command("clean")
 @click.option(
-    "--older-than", type=Duration(), metavar="D", help="Only jobs that ended more than D ago."
+    "--older-than", type=duration, metavar="D", help="Only jobs that ended more than D ago."
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be removed.")
 def command(older_than: float | None, dry_run: bool) -> int:
@@ -28,8 +27,6 @@ def command(older_than: float | None, dry_run: bool) -> int:
       distrun clean --older-than 7d
       distrun clean --dry-run
     """
-    from distrun.jobstore import JobStore
-
     store = JobStore.default()
     count = size = 0
     for folder in [*store.folders(), *store.unfinished()]:
@@ -50,8 +47,6 @@ def command(older_than: float | None, dry_run: bool) -> int:
 
 def _is_in_use(folder: JobFolder) -> bool:
     """Whether its supervisor is alive, or has just died and left tasks that are still ending."""
-    from distrun import control
-
     if folder.supervisor_pid() is not None:
         return True
     return not folder.state().phase.is_final and control.has_processes(folder.job_id)

@@ -65,7 +65,7 @@ def register() -> None:
     add_completion_class(Bash)
 
 
-@click.command("completion", short_help="Print a shell's completion script.")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(context: click.Context, shell: str) -> int:
@@ -89,14 +89,24 @@ def command(context: click.Context, shell: str) -> int:
     return 0
 
 
-def complete_jobs(incomplete: str, *, running: bool) -> list[CompletionItem[Any]]:
+def complete_jobs(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+    *,
+    running: bool,
+) -> list[CompletionItem[Any]]:
     """Job ids that begin with `incomplete`, the newest first. `running`: only running jobs."""
     from distrun.jobstore import JobStore
 
     return _matching(_jobs(JobStore.default(), running=running), incomplete)
 
 
-def complete_tasks(ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+def complete_tasks(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001 - click's signature
+    incomplete: str,
+) -> list[CompletionItem[Any]]:
     """Task names of the job on the command line, or of the newest job."""
     from distrun.jobstore import JobStore
 

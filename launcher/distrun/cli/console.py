@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distrun.cli.text_format import printable
+from distrun.spec.problems import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

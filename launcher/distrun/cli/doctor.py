@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
 
 import click
+from rich.text import Text
 
+from distrun.agent.protocol import Cause, Code, Hello
 from distrun.cli import console
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.cli.job_view import json_with_words
 from distrun.cli.options import json_option, overrides_option, spec_argument
-from distrun.cli.text_format import (
-    format_count,
-    format_duration,
-    format_host_names,
-    format_names,
-    printable,
-)
+from distrun.cli.table import Column, make_table, styled
+from distrun.cli.terminal import Output, Terminal
+from distrun.cli.text_format import format_count, format_duration, format_host_names, format_names
 from distrun.errors import HostError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.text import Text
-
-    from distrun.agent.protocol import Cause, Hello
-    from distrun.preflight import Check
-    from distrun.supervisor.preparation import Preparation
+from distrun.jobstore import JobStore
+from distrun.preflight import Check, Grade, Subject
+from distrun.spec.loader import load
+from distrun.spec.problems import printable
+from distrun.supervisor.dry_run import check_hosts
+from distrun.supervisor.preparation import Preparation
 
 _REDRAW_SECONDS = 1.0
 
 
-@click.command("doctor", short_help="Check a job's hosts.")
+@click.command("doctor")
 @spec_argument
 @overrides_option
 @json_option
@@ -49,15 +47,13 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
       distrun doctor job.yaml
       distrun doctor job.yaml --json
     """
-    from distrun.jobstore import JobStore
-    from distrun.spec import load
-    from distrun.supervisor.dry_run import check_hosts
-
     spec = load(spec_path, overrides=overrides)
-    with _StatusLine() as show_status:
+    with _status_line() as show_status:
         found = _Result(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
-        console.print_json({"doctor": _as_json(found)})
+        checks = [json_with_words(check) for check in found.checks]
+        summary = {"ok": not found.failed, "complete": found.is_complete}
+        console.print_json({"doctor": {**summary, "hosts": list(found.hosts), "checks": checks}})
     else:
         _print_report(found)
     return HostError.exit_code if found.failed else 0
@@ -80,45 +76,33 @@ class _Result:
 
     @property
     def failed(self) -> int:
-        from distrun.preflight import Grade
-
         return sum(check.grade is Grade.FAILED for check in self.checks)
 
 
 def _reached(host: str, hello: Hello) -> Check:
-    from distrun.agent.protocol import Cause, Code
-    from distrun.preflight import Check, Grade, Subject
-
     cores, gpus = f"{hello.cores:g}", len(hello.gpus)
     cause = Cause(Code.HOST_REACHED, text=cores, count=gpus, version=hello.python)
     return Check(host=host, subject=Subject.REACHED, grade=Grade.OK, cause=cause)
 
 
 def _failed(host: str, subject: str, cause: Cause) -> Check:
-    from distrun.preflight import Check, Grade, Subject
-
     return Check(host=host, subject=Subject(subject), grade=Grade.FAILED, cause=cause)
 
 
-class _StatusLine:
-    """Shows the current step on stderr, if that is a terminal; the report goes to stdout."""
+@contextlib.contextmanager
+def _status_line() -> Iterator[Callable[[Preparation], float | None]]:
+    """Show the current step on stderr, if that is a terminal; the report goes to stdout."""
+    terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
+    started = time.monotonic()
 
-    def __init__(self) -> None:
-        from distrun.cli.terminal import Output, Terminal
+    def show(preparation: Preparation) -> float | None:
+        terminal.show_status(f"{_step(preparation)}  {format_duration(time.monotonic() - started)}")
+        return _REDRAW_SECONDS if terminal.has_status_line else None
 
-        self._terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
-        self._started = time.monotonic()
-
-    def __enter__(self) -> Callable[[Preparation], float | None]:
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        self._terminal.clear_status()
-
-    def _show(self, preparation: Preparation) -> float | None:
-        step = _step(preparation)
-        self._terminal.show_status(f"{step}  {format_duration(time.monotonic() - self._started)}")
-        return _REDRAW_SECONDS if self._terminal.has_status_line else None
+    try:
+        yield show
+    finally:
+        terminal.clear_status()
 
 
 def _step(preparation: Preparation) -> str:
@@ -131,21 +115,7 @@ def _step(preparation: Preparation) -> str:
     return text
 
 
-def _as_json(found: _Result) -> dict[str, Any]:
-    from distrun.cli.job_view import json_with_words
-
-    return {
-        "ok": not found.failed,
-        "complete": found.is_complete,
-        "hosts": list(found.hosts),
-        "checks": [json_with_words(check) for check in found.checks],
-    }
-
-
 def _print_report(found: _Result) -> None:
-    from distrun.cli.cause_text import cause_advice
-    from distrun.cli.table import Column, make_table
-
     columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
     console.print_renderable(make_table(columns, _rows(found), console.rich_console().width))
     subjects: dict[str, dict[str, None]] = {}
@@ -162,32 +132,24 @@ def _print_report(found: _Result) -> None:
 
 def _rows(found: _Result) -> list[dict[str, str | Text]]:
     """One row for all hosts with the same result; the worst result of each subject first."""
-    from distrun.cli.cause_text import cause_text
-    from distrun.cli.table import styled
-    from distrun.preflight import Grade, Subject
-
     hosts_by_result: dict[tuple[Subject, Grade, str], list[str]] = {}
     for check in found.checks:
         result = (check.subject, check.grade, cause_text(check.cause))
         hosts_by_result.setdefault(result, []).append(check.host)
     subjects = list(Subject)
     worst_first = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
-    rows: list[dict[str, str | Text]] = []
     order = sorted(
         hosts_by_result, key=lambda key: (subjects.index(key[0]), worst_first.index(key[1]))
     )
-    last = None
-    for subject, grade, text in order:
-        rows.append(
-            {
-                "CHECK": subject.value if subject is not last else "",
-                "RESULT": styled(grade.value),
-                "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
-                "FOUND": text,
-            }
-        )
-        last = subject
-    return rows
+    return [
+        {
+            "CHECK": "" if number and order[number - 1][0] is subject else subject.value,
+            "RESULT": styled(grade.value),
+            "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
+            "FOUND": text,
+        }
+        for number, (subject, grade, text) in enumerate(order)
+    ]
 
 
 def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:
@@ -198,8 +160,6 @@ def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:
 
 
 def _summary(found: _Result) -> str:
-    from distrun.preflight import Grade, Subject
-
     grades = Counter(check.grade for check in found.checks)
     checks = format_count(len(found.checks), "check")
     if not found.failed:

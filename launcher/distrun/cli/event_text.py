@@ -14,18 +14,28 @@ from distrun.cli.cause_text import (
     exit_text,
 )
 from distrun.cli.progress import progress_words
-from distrun.cli.text_format import (
-    format_bytes,
-    format_count,
-    format_duration,
-    format_task_names,
-    format_time,
-    printable,
-)
+from distrun.cli.text_format import format_count, format_duration, format_task_names, format_time
 from distrun.cli.verdict_text import evidence_lines
 from distrun.events import Origin, Result, TimerKind
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
 
 _NOTABLE_SECONDS = 1.0
+_TEMPLATES: dict[type[events.Event], str] = {
+    events.JobCreated: (
+        "job {event.job_id} created: {event.strategy} (supervisor {event.supervisor_pid})"
+    ),
+    events.HostFault: "{event.host} cannot go on: {cause}",
+    events.HostLost: "{event.host} is lost: {cause}",
+    events.LinkLost: "the link to {event.host} is lost: {cause}",
+    events.LinkRestored: "the link to {event.host} is restored",
+    events.LogsIncomplete: "the logs of {event.host}'s tasks are not all here: {cause}",
+    events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
+    events.TaskNotStarted: "{event.task} could not be started: {cause}",
+    events.TensorBoardStarted: "TensorBoard is at {event.address}",
+    events.TensorBoardEnded: "TensorBoard {cause}",
+}
+"""Texts of events that need no more than their fields and the words of their cause."""
 
 
 class EventFormatter:
@@ -71,12 +81,9 @@ class EventFormatter:
 @singledispatch
 def event_text(event: events.Event) -> str | None:
     """Return what happened, in one clause; None if it need not be mentioned."""
-    return type(event).__name__
-
-
-@event_text.register
-def _(event: events.JobCreated) -> str:
-    return f"job {event.job_id} created: {event.strategy} (supervisor {event.supervisor_pid})"
+    template = _TEMPLATES.get(type(event), type(event).__name__)
+    cause = getattr(event, "cause", None)
+    return template.format(event=event, cause="" if cause is None else cause_text(cause))
 
 
 @event_text.register
@@ -86,28 +93,6 @@ def _(event: events.HostReady) -> str:
         f"{event.host} is ready: {event.cores:g} cores{gpus}, Python {event.python} "
         f"(agent {event.agent_pid})"
     )
-
-
-@event_text.register(events.HostFault)
-@event_text.register(events.HostLost)
-def _(event: events.HostFault | events.HostLost) -> str:
-    how = "is lost" if isinstance(event, events.HostLost) else "cannot go on"
-    return f"{event.host} {how}: {cause_text(event.cause)}"
-
-
-@event_text.register
-def _(event: events.LinkLost) -> str:
-    return f"the link to {event.host} is lost: {cause_text(event.cause)}"
-
-
-@event_text.register
-def _(event: events.LinkRestored) -> str:
-    return f"the link to {event.host} is restored"
-
-
-@event_text.register
-def _(event: events.LogsIncomplete) -> str:
-    return f"the logs of {event.host}'s tasks are not all here: {cause_text(event.cause)}"
 
 
 @event_text.register
@@ -131,11 +116,6 @@ def _(event: events.Synced) -> str:
 def _(event: events.FilesPreserved) -> str:
     what = f"{format_count(event.files, 'file')} ({format_bytes(event.size)})"
     return f"the tasks on {event.host} left {what}, now in {event.folder}"
-
-
-@event_text.register
-def _(_: events.PreflightSkipped) -> str:
-    return "the preflight was skipped (--no-preflight)"
 
 
 @event_text.register
@@ -174,11 +154,6 @@ def _(event: events.TaskStarted) -> str:
 
 
 @event_text.register
-def _(event: events.TaskNotStarted) -> str:
-    return f"{event.task} could not be started: {cause_text(event.cause)}"
-
-
-@event_text.register
 def _(event: events.TaskExited) -> str:
     return f"{event.task} {exit_text(event.code, event.signal)}"
 
@@ -200,16 +175,6 @@ def _(event: events.RestartPlanned) -> str:
     )
     when = format_duration(event.delay)
     return f"after {cause_text(event.cause)}: {who} {verb} again in {when} ({left})"
-
-
-@event_text.register
-def _(event: events.TensorBoardStarted) -> str:
-    return f"TensorBoard is at {event.address}"
-
-
-@event_text.register
-def _(event: events.TensorBoardEnded) -> str:
-    return f"TensorBoard {cause_text(event.cause)}"
 
 
 @event_text.register

@@ -4,44 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from distrun.cli import console
-from distrun.cli.text_format import printable
 from distrun.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from click.shell_completion import CompletionItem
+from distrun.resources import templates
+from distrun.spec.problems import printable
 
 
-class TemplateName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The name of a template, with completion."""
-
-    name = "template"
-
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        from distrun.resources import templates
-
-        return [
-            CompletionItem(name, help=describe(path))
-            for name, path in sorted(templates().items())
-            if name.startswith(incomplete)
-        ]
+def complete_template(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[Any]]:
+    return [
+        CompletionItem(name, help=describe(path))
+        for name, path in sorted(templates().items())
+        if name.startswith(incomplete)
+    ]
 
 
-@click.command("init", short_help="List the templates, or write one.")
-@click.argument("template", required=False, type=TemplateName())
+@click.command("init")
+@click.argument("template", required=False, shell_complete=complete_template)
 @click.option(
     "-o",
     "--output",
@@ -57,8 +45,6 @@ def command(template: str | None, output: str | None, force: bool) -> int:
       distrun init
       distrun init multi_worker_mirrored -o job.yaml
     """
-    from distrun.resources import templates
-
     known = dict(sorted(templates().items()))
     if template is None:
         width = max(map(len, known))

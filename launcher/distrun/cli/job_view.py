@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distrun import events, record
+from distrun import control, events, record
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
 from distrun.cli.cause_text import cause_advice, cause_text, check_text
+from distrun.cli.usage import Usage, measure
 from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
-from distrun.lifecycle import Account, TaskPhase
+from distrun.events import Outcome
+from distrun.jobstore import JobFolder
+from distrun.lifecycle import Account, JobState, TaskPhase, TaskState
 from distrun.preflight import Check
 from distrun.verdict.model import Evidence, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from distrun.cli.usage import Usage
-    from distrun.events import Outcome
-    from distrun.jobstore import JobFolder
-    from distrun.lifecycle import JobState, TaskState
 
 _CAUSE_KEYS: dict[type, str] = {
     **dict.fromkeys(
@@ -162,9 +158,6 @@ def job_summary(folder: JobFolder) -> JobView:
 
 def job_view(folder: JobFolder) -> JobView:
     """Return a job with all its tasks, as they are now."""
-    from distrun import control
-    from distrun.cli import usage
-
     job = job_summary(folder)
     state = job.state
     visible = _visible_hosts(state)
@@ -175,7 +168,7 @@ def job_view(folder: JobFolder) -> JobView:
     }
     has_supervisor = job.supervisor is not None
     progress = control.progress(folder) if has_supervisor else {}
-    used = usage.measure(list(pids.values())) if has_supervisor else {}
+    used = measure(list(pids.values())) if has_supervisor else {}
     tasks = (
         TaskView(
             state=task,

@@ -3,52 +3,46 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 import click
 
+from distrun import control, events
+from distrun.agent.protocol import Cause, Code, StopJob, Watch
 from distrun.cli import console
-from distrun.cli.options import Duration, job_argument
+from distrun.cli.event_text import event_text
+from distrun.cli.options import duration, job_argument
 from distrun.errors import EXIT_KILLED, UsageError
-
-if TYPE_CHECKING:
-    from distrun.events import Event
-    from distrun.jobstore import JobFolder, JobStore
-    from distrun.lifecycle import JobState
+from distrun.jobstore import JobFolder, JobStore
+from distrun.lifecycle import JobState
 
 
-class SignalName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """`TERM`, `SIGTERM` or `15`, converted to the number."""
-
-    name = "signal"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value).upper()
-        try:
-            if text.isdigit():
-                return int(signal.Signals(int(text)))
-            return int(signal.Signals[text if text.startswith("SIG") else f"SIG{text}"])
-        except (KeyError, ValueError):
-            self.fail(f"{value!r} is no signal: write TERM, INT, KILL or a number", param, ctx)
+def signal_number(value: str) -> int:
+    """Convert `TERM`, `SIGTERM` or `15` to the number."""
+    text = value.upper()
+    try:
+        if text.isdigit():
+            return int(signal.Signals(int(text)))
+        return int(signal.Signals[text if text.startswith("SIG") else f"SIG{text}"])
+    except (KeyError, ValueError):
+        raise click.BadParameter(
+            f"{value!r} is no signal: write TERM, INT, KILL or a number"
+        ) from None
 
 
-@click.command("kill", short_help="Stop jobs.")
+@click.command("kill")
 @job_argument(many=True, running=True)
 @click.option("--all", "everything", is_flag=True, help="Stop all running jobs.")
 @click.option(
     "--grace",
-    type=Duration(),
+    type=duration,
     metavar="D",
     help="Time between the signal and SIGKILL. Default: timeouts.grace of the spec.",
 )
 @click.option(
     "--signal",
     "signum",
-    type=SignalName(),
+    type=signal_number,
+    metavar="SIGNAL",
     default="TERM",
     help="The signal to send first. Default: TERM.",
 )
@@ -63,10 +57,7 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --grace 1m --signal INT night
       distrun kill --all
     """
-    from distrun.jobstore import JobStore
-
-    folders = _chosen(JobStore.default(), jobs, everything=everything)
-    _stop_all(folders, grace, signum)
+    _stop_all(_chosen(JobStore.default(), jobs, everything=everything), grace, signum)
     return 0
 
 
@@ -87,9 +78,6 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all jobs to stop, then wait for all: they end at the same time."""
-    from distrun import control
-    from distrun.agent.protocol import Cause, Code, StopJob, Watch
-
     cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
     channels = []
     for folder in folders:
@@ -125,10 +113,7 @@ class _WaitView:
             if host.link_lost is not None:
                 self._print_lost(host.name)
 
-    def on_event(self, event: Event) -> None:
-        from distrun import events
-        from distrun.cli.event_text import event_text
-
+    def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.LinkLost):
             self._print_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):
@@ -146,8 +131,6 @@ class _WaitView:
 
 
 def _stop_without_supervisor(folder: JobFolder) -> None:
-    from distrun import control
-
     state = folder.state()
     if state.phase.is_final:
         console.print_message(f"job {folder.job_id} had already {state.phase.value}")

@@ -5,25 +5,32 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
+from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
+from distrun.cli.launch_view import LaunchView
+from distrun.cli.logs import task_logs
 from distrun.cli.options import name_option, overrides_option, spec_argument
-
-if TYPE_CHECKING:
-    from distrun import events, lifecycle
-    from distrun.agent.protocol import Cause
-    from distrun.logs import Follower
-    from distrun.spec.model import Spec
-    from distrun.sync.manifest import Manifest
+from distrun.cli.report import failure_report
+from distrun.cli.terminal import SIGPIPE_EXIT, Output
+from distrun.cli.transfer_bar import read_files
+from distrun.events import Event, JobPlanned, Result
+from distrun.jobstore import JobStore
+from distrun.lifecycle import JobState
+from distrun.logs import Follower, View
+from distrun.session import Session
+from distrun.spec.loader import load
+from distrun.spec.model import Spec
+from distrun.supervisor import tensorboard
+from distrun.sync.manifest import Manifest
 
 _REDRAW_SECONDS = 1.0
 """How often the status line is redrawn on a terminal."""
 
 
-@click.command("launch", short_help="Run a job.")
+@click.command("launch")
 @spec_argument
 @click.argument("args", nargs=-1)
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running.")
@@ -51,15 +58,11 @@ def command(
       distrun launch job.yaml --set cluster.worker=4 -- --epochs 10
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
-    from distrun.spec import load
-
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
     if dry_run:
         from distrun.cli.plan import show_plan
 
         return show_plan(spec, as_json=False)
-    from distrun.cli.transfer_bar import read_files
-
     manifest = read_files(spec)
     spec = _without_missing_tensorboard(spec)
     launch = _Launch(spec, preflight=not no_preflight, manifest=manifest, detach=detach)
@@ -67,8 +70,6 @@ def command(
 
 
 def _without_missing_tensorboard(spec: Spec) -> Spec:
-    from distrun.supervisor import tensorboard
-
     if spec.tensorboard is None or tensorboard.is_installed():
         return spec
     console.print_message(
@@ -83,11 +84,6 @@ class _Launch:
     def __init__(
         self, spec: Spec, *, preflight: bool, manifest: Manifest | None, detach: bool
     ) -> None:
-        from distrun.cli.launch_view import LaunchView
-        from distrun.cli.terminal import Output
-        from distrun.jobstore import JobStore
-        from distrun.session import Session
-
         self._detach = detach
         self._output = Output(sys.stdout.fileno())
         self._view = LaunchView(self._output, sys.stdout)
@@ -143,8 +139,6 @@ class _Launch:
         return poll_interval or (_REDRAW_SECONDS if self._view.has_status_line else None)
 
     def _refresh(self) -> None:
-        from distrun.cli.terminal import SIGPIPE_EXIT
-
         follower = self._follower
         if follower is not None and follower.poll_interval is not None:
             self._view.write_output(follower.read())
@@ -155,22 +149,15 @@ class _Launch:
                 self._on_signal(signal.SIGHUP)
             else:
                 # Like any program in a pipe: end when nobody reads the output.
-                from distrun.agent.protocol import Cause, Code
-
                 self._stop(Cause(Code.OUTPUT_READER_GONE), SIGPIPE_EXIT)
 
-    def _on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
-        from distrun.events import JobPlanned
-
+    def _on_event(self, event: Event, state: JobState) -> None:
         if isinstance(event, JobPlanned) and state.tasks and not self._detach:
             self._view.show_plan(state)
             self._follow_logs(list(state.tasks))
         self._view.show_event(event, state)
 
     def _follow_logs(self, tasks: list[str]) -> None:
-        from distrun.cli.logs import task_logs
-        from distrun.logs import Follower, View
-
         view = View(tasks, colour=console.uses_colour(sys.stdout))
         follower = Follower(task_logs(self._folder, tasks), view)
         self._follower = follower
@@ -187,20 +174,13 @@ class _Launch:
         else:
             how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
             self._view.print(f"{name}: stopping job {self._folder.job_id}{how}")
-        from distrun.agent.protocol import Cause, Code
-
         self._stop(Cause(Code.LAUNCH_SIGNALLED, signal=number), 128 + number)
 
     def _stop(self, cause: Cause, exit_code: int) -> None:
-        from distrun.agent.protocol import StopJob
-
         self._stop_requested = True
         self._session.stop(StopJob(cause, signal.SIGTERM, None, exit_code))
 
-    def _result(self, state: lifecycle.JobState) -> int:
-        from distrun.cli.report import failure_report
-        from distrun.events import Result
-
+    def _result(self, state: JobState) -> int:
         outcome = state.outcome
         if outcome is None:
             return 0
@@ -213,11 +193,11 @@ class _Launch:
         return outcome.exit_code
 
 
-def _never(_: lifecycle.JobState) -> bool:
+def _never(_: JobState) -> bool:
     return False
 
 
-def _all_executed(state: lifecycle.JobState) -> bool:
+def _all_executed(state: JobState) -> bool:
     """Whether every task's program was executed. Some may have exited since."""
     return bool(state.tasks) and all(
         task.started_at is not None or task.attempt > 0 for task in state.tasks.values()

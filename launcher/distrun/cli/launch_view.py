@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TextIO
 
 from distrun import events
+from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, check_text
 from distrun.cli.event_text import event_text
@@ -13,14 +15,7 @@ from distrun.cli.progress import progress_words
 from distrun.cli.terminal import Output, Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
-from distrun.lifecycle import TaskPhase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import TextIO
-
-    from distrun.agent.protocol.file_messages import TransferProgress
-    from distrun.lifecycle import JobState
+from distrun.lifecycle import JobState, TaskPhase
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
@@ -52,9 +47,21 @@ class LaunchView:
 
     def show_status(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> None:
         """Show the job's state in the status line; the transfer bar takes its place."""
-        elapsed = time.monotonic() - self._started
-        text = status_line(state, progress, elapsed, self._phase)
-        self._terminal.show_status("" if self._bar.is_shown else text)
+        text = "" if self._bar.is_shown else self._status_line(state, progress)
+        self._terminal.show_status(text)
+
+    def _status_line(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> str:
+        """Tasks up, progress and elapsed time; the phase until the tasks are planned."""
+        seconds = time.monotonic() - self._started
+        if not state.tasks:
+            doing = "stopping" if state.outcome else self._phase
+            return f"{doing}  {format_duration(seconds)}" if seconds >= 1 else ""
+        up = sum(task.phase is TaskPhase.RUNNING for task in state.tasks.values())
+        parts = ["stopping" if state.outcome else _restarting(state)]
+        parts.append(f"{up}/{len(state.tasks)} tasks up")
+        reported = next((progress[name] for name in state.tasks if name in progress), {})
+        parts += progress_words(reported, rate_of=" examples")
+        return "  ".join([*filter(None, parts), format_duration(seconds)])
 
     def clear_status(self) -> None:
         self._terminal.show_status("")
@@ -129,24 +136,6 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
             return [f"{failed.name} has failed and stays down; the job goes on without it", text]
         return [text]
     return [text] if isinstance(event, _SHOWN) else []
-
-
-def status_line(
-    state: JobState,
-    progress: Mapping[str, Mapping[str, str]],
-    seconds: float,
-    phase: str,
-) -> str:
-    """Tasks up, progress and elapsed time; `phase` until the tasks are planned."""
-    if not state.tasks:
-        doing = "stopping" if state.outcome else phase
-        return f"{doing}  {format_duration(seconds)}" if seconds >= 1 else ""
-    up = sum(task.phase.value == "running" for task in state.tasks.values())
-    parts = ["stopping" if state.outcome else _restarting(state)]
-    parts.append(f"{up}/{len(state.tasks)} tasks up")
-    reported = next((progress[name] for name in state.tasks if name in progress), {})
-    parts += progress_words(reported, rate_of=" examples")
-    return "  ".join([*filter(None, parts), format_duration(seconds)])
 
 
 def _restarting(state: JobState) -> str:

@@ -6,38 +6,29 @@ import contextlib
 import re
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
+from distrun.cli.completion import complete_tasks
 from distrun.cli.console import uses_colour
-from distrun.cli.options import Duration, complete_tasks, job_argument
+from distrun.cli.options import duration, job_argument
+from distrun.control import SupervisorWatch
 from distrun.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.control import SupervisorWatch
-    from distrun.jobstore import JobFolder
-    from distrun.logs import TaskLog
+from distrun.jobstore import JobFolder, JobStore
+from distrun.logs import Follower, TaskLog, View, line_ends, merged
 
 
-class Pattern(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A Python regular expression for bytes."""
-
-    name = "regex"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> re.Pattern[bytes]:
-        try:
-            return re.compile(value.encode("utf-8", "surrogateescape"))
-        except re.error as error:
-            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+def pattern(value: str) -> re.Pattern[bytes]:
+    """Compile a regular expression for bytes."""
+    try:
+        return re.compile(value.encode("utf-8", "surrogateescape"))
+    except re.error as error:
+        raise click.BadParameter(f"{value!r} is no regular expression: {error}") from None
 
 
-@click.command("logs", short_help="Show tasks' output.")
+@click.command("logs")
 @job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @click.option(
@@ -52,8 +43,8 @@ class Pattern(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     shell_complete=complete_tasks,
     help="Show only this task, e.g. worker:0, or this role, e.g. worker. Repeatable.",
 )
-@click.option("--grep", type=Pattern(), metavar="RE", help="Show only lines that match RE.")
-@click.option("--since", type=Duration(), metavar="D", help="Show only the last D, e.g. 10m.")
+@click.option("--grep", type=pattern, metavar="RE", help="Show only lines that match RE.")
+@click.option("--since", type=duration, metavar="D", help="Show only the last D, e.g. 10m.")
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--raw", is_flag=True, help="Print the bytes unchanged and without prefix.")
 def command(
@@ -72,56 +63,41 @@ def command(
       distrun logs mnist --grep 'loss|Error' --since 10m
       distrun logs mnist -t chief --raw > chief.log
     """
-    from distrun.control import SupervisorWatch
-    from distrun.jobstore import JobStore
-
     folder = JobStore.default().find(job)
-    selection = _Selection(tasks, lines, None if since is None else time.time() - since)
-    with contextlib.suppress(KeyboardInterrupt):
-        if not follow:
-            _print(folder, selection, style)
-            return 0
-        with contextlib.closing(SupervisorWatch(folder)) as supervised:
-            _follow(folder, selection, style, supervised)
+    if since is not None:
+        since = time.time() - since
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        supervised = (
+            stack.enter_context(contextlib.closing(SupervisorWatch(folder))) if follow else None
+        )
+        _print(folder, tasks, style, supervised, last=lines, since=since)
     return 0
 
 
 def task_logs(folder: JobFolder, tasks: Iterable[str]) -> list[TaskLog]:
     """The logs of these tasks."""
-    from distrun.logs import TaskLog
-
     return [TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task))) for task in tasks]
 
 
-@dataclass(frozen=True)
-class _Selection:
-    """The part of the output to show. `since` is a Unix time."""
-
-    tasks: tuple[str, ...]
-    last: int | None
-    since: float | None
-
-
-def _print(folder: JobFolder, selection: _Selection, style: dict[str, Any]) -> None:
-    from distrun.logs import View, merged
-
-    names = list(folder.state().tasks)
-    logs = task_logs(folder, _chosen(names, selection.tasks))
-    view = View(names, colour=uses_colour(sys.stdout), **style)
-    _write(merged(logs, view, last=selection.last, since=selection.since))
-
-
-def _follow(
-    folder: JobFolder, selection: _Selection, style: dict[str, Any], supervised: SupervisorWatch
+def _print(
+    folder: JobFolder,
+    tasks: tuple[str, ...],
+    style: dict[str, Any],
+    supervised: SupervisorWatch | None,
+    *,
+    last: int | None,
+    since: float | None,
 ) -> None:
-    from distrun.logs import Follower, View, line_ends, merged
-
+    """Print the output until now; with a supervisor, also what follows until the job ends."""
     names = _planned_tasks(folder, supervised)
-    logs = task_logs(folder, _chosen(names, selection.tasks))
+    logs = task_logs(folder, _chosen(names, tasks))
     view = View(names, colour=uses_colour(sys.stdout), **style)
+    if supervised is None:
+        _write(merged(logs, view, last=last, since=since))
+        return
     ends = line_ends(logs)
     with contextlib.closing(Follower(logs, view, starts=ends)) as follower:
-        _write(merged(logs, view, last=selection.last, since=selection.since, ends=ends))
+        _write(merged(logs, view, last=last, since=since, ends=ends))
         _write(follower.until(supervised.has_ended, supervised.descriptor))
 
 
@@ -131,12 +107,12 @@ def _write(blocks: Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
 
 
-def _planned_tasks(folder: JobFolder, supervised: SupervisorWatch) -> list[str]:
-    """The names of a job's tasks. Waits until the job is planned or has ended."""
+def _planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list[str]:
+    """The names of a job's tasks. With a supervisor, it waits until they are planned."""
     while True:
-        ended = supervised.has_ended()
+        ended = supervised is None or supervised.has_ended()
         names = list(folder.state().tasks)
-        if names or ended:
+        if names or supervised is None or ended:
             return names
         supervised.wait()
 

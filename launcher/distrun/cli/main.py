@@ -8,23 +8,39 @@ import os
 import signal
 import sys
 import traceback
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from distrun import __version__
 from distrun.cli import console
 from distrun.errors import DistrunError, HostError, InternalError
 
-_COMMANDS = (
-    "launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait", "events",
-    "init", "schema", "clean", "completion",
-)  # fmt: skip
-"""In the order of the help. Each is a module of this package with a click command `command`."""
+_COMMANDS = {
+    "launch": "Run a job.",
+    "plan": "Show what would run.",
+    "validate": "Check a spec.",
+    "doctor": "Check a job's hosts.",
+    "ps": "List jobs.",
+    "status": "Show one job's tasks.",
+    "logs": "Show tasks' output.",
+    "kill": "Stop jobs.",
+    "wait": "Wait until jobs have ended.",
+    "events": "Show what happened to a job.",
+    "init": "List the templates, or write one.",
+    "schema": "Print the spec's JSON Schema.",
+    "clean": "Remove the records of ended jobs.",
+    "completion": "Print a shell's completion script.",
+}
+"""What each command does, in the order of the help. Each is a module with a click `command`."""
 
 
 class CommandGroup(click.Group):
-    """Imports a command's module only when that command is used, so that `distrun` starts fast."""
+    """Imports a command's module only when that command is used, so that `distrun` starts fast.
+
+    So the list of commands, in the help and for completion, comes from a table.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
@@ -35,6 +51,16 @@ class CommandGroup(click.Group):
         module = importlib.import_module(f"distrun.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        found = [
+            CompletionItem(n, help=h) for n, h in _COMMANDS.items() if n.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

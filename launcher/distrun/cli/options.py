@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import click
 
+from distrun.cli.completion import complete_jobs
 from distrun.spec.units import parse_duration
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from click.shell_completion import CompletionItem
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """`500ms`, `10s`, `5m`, `1h` or `2d`, converted to seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        seconds = parse_duration(value)
-        if seconds is None:
-            self.fail(f"{value!r} is no duration: write 500ms, 10s, 5m, 1h or 2d", param, ctx)
-        return seconds
+def duration(value: str) -> float:
+    """Convert `500ms`, `10s`, `5m`, `1h` or `2d` to seconds."""
+    seconds = parse_duration(value)
+    if seconds is None:
+        raise click.BadParameter(f"{value!r} is no duration: write 500ms, 10s, 5m, 1h or 2d")
+    return seconds
 
 
 spec_argument = click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
@@ -52,27 +42,7 @@ def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any]
         many: take any number of jobs, as `jobs`; otherwise at most one, as `job`.
         running: complete only the ids of running jobs.
     """
-
-    def complete(
-        ctx: click.Context,  # noqa: ARG001 - click's signature
-        param: click.Parameter,  # noqa: ARG001
-        incomplete: str,
-    ) -> list[CompletionItem[Any]]:
-        from distrun.cli.completion import complete_jobs
-
-        return complete_jobs(incomplete, running=running)
-
+    complete = functools.partial(complete_jobs, running=running)
     if many:
         return click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
     return click.argument("job", metavar="[JOB]", required=False, shell_complete=complete)
-
-
-def complete_tasks(
-    ctx: click.Context,
-    param: click.Parameter,  # noqa: ARG001 - click's signature
-    incomplete: str,
-) -> list[CompletionItem[Any]]:
-    """Complete a task name of the job on the command line."""
-    from distrun.cli import completion  # not at the top: --help must start fast
-
-    return completion.complete_tasks(ctx, incomplete)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option, name_option, overrides_option, spec_argument
-from distrun.cli.text_format import format_bytes, format_count, format_duration
+from distrun.cli.plan_view import AT_LAUNCH, mask_secrets, plan_view, read_tf_config
+from distrun.cli.text_format import format_count, format_duration
+from distrun.codec import to_json
+from distrun.jobstore import JobStore
+from distrun.plan import Plan, TaskPlan
+from distrun.spec.loader import load
+from distrun.spec.model import RestartSpec, Spec
+from distrun.spec.units import format_bytes
+from distrun.supervisor import tensorboard
+from distrun.supervisor.dry_run import make_plan
+from distrun.sync.file_selection import select_files, sent_folders
 
-if TYPE_CHECKING:
-    from distrun.plan import Plan, TaskPlan
-    from distrun.spec.model import RestartSpec, Spec
 
-
-@click.command("plan", short_help="Show what would run.")
+@click.command("plan")
 @spec_argument
 @click.argument("args", nargs=-1)
 @name_option
@@ -37,29 +43,21 @@ def command(
       distrun plan job.yaml
       distrun plan job.yaml --set cluster.worker=4 --json
     """
-    from distrun.spec import load
-
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
     return show_plan(spec, as_json=as_json)
 
 
 def show_plan(spec: Spec, *, as_json: bool) -> int:
     """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
-    from distrun.supervisor.dry_run import make_plan
-
     plan = make_plan(spec)
     if as_json:
         console.print_json({"plan": _plan_as_json(plan, spec)})
         return 0
-    from distrun.cli.plan_view import plan_view
-
     console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
     return 0
 
 
 def _notes(spec: Spec) -> list[str]:
-    from distrun.supervisor import tensorboard
-
     notes = [*_files_notes(spec), _restarts(spec.restart)]
     if spec.tensorboard is None:
         return notes
@@ -72,9 +70,6 @@ def _notes(spec: Spec) -> list[str]:
 def _files_notes(spec: Spec) -> list[str]:
     if not spec.sends_files:
         return []
-    from distrun.jobstore import JobStore
-    from distrun.sync.file_selection import select_files, sent_folders
-
     found = select_files(spec, [str(JobStore.default().jobs)])
     what = f"{format_count(found.count, 'file')} ({format_bytes(found.size)})"
     place = sent_folders(spec.program)
@@ -96,9 +91,6 @@ def _restarts(policy: RestartSpec) -> str:
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
-    from distrun.cli.plan_view import AT_LAUNCH
-    from distrun.codec import to_json
-
     return {
         **to_json(plan),
         "tasks": [_task_as_json(task) for task in plan.tasks],
@@ -110,9 +102,6 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
 
 def _task_as_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
-    from distrun.cli.plan_view import mask_secrets, read_tf_config
-    from distrun.codec import to_json
-
     return {
         "task": task.name,
         **to_json(task),

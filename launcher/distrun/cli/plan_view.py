@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
 
 from distrun.cli.table import Column, make_table
-from distrun.cli.text_format import format_count, format_task_names, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rich.console import Group
-
-    from distrun.plan import Plan, TaskPlan
+from distrun.cli.text_format import format_count, format_task_names
+from distrun.plan import Plan, TaskPlan
+from distrun.spec.problems import printable
 
 _COLUMNS = (
     Column("TASK"),
@@ -39,15 +38,13 @@ _WRAP = 79
 
 def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
     """A whole plan. Only the table is fitted to the width; the terminal wraps the other lines."""
-    from rich.console import Group
-    from rich.text import Text
-
     parts: list[Any] = [_headline(plan), Text(""), make_table(_COLUMNS, _rows(plan), width)]
     if any(task.port_is_provisional for task in plan.tasks):
         parts.append(_plain("* provisional: the launch chooses new free ports"))
     parts += [_plain(note) for note in notes]
     common = _Settings.common(plan.tasks)
-    parts += _section(_title(plan.tasks), [*common.lines(), *_other_variables(plan)])
+    title = "every task" if len(plan.tasks) > 1 else plan.tasks[0].name
+    parts += _section(title, [*common.lines(), *_other_variables(plan)])
     for title, settings in _differences(plan.tasks, common):
         parts += _section(title, settings.lines())
     parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
@@ -76,8 +73,6 @@ def _is_secret(variable: str) -> bool:
 
 
 def _headline(plan: Plan) -> Any:
-    from rich.text import Text
-
     count = format_count(len(plan.tasks), "task")
     hosts = plan.hosts[0] if len(plan.hosts) == 1 else f"{len(plan.hosts)} hosts"
     return Text.assemble(
@@ -86,21 +81,13 @@ def _headline(plan: Plan) -> Any:
 
 
 def _plain(text: str) -> Any:
-    from rich.text import Text
-
     return Text(printable(text), no_wrap=True, overflow="ignore")
 
 
 def _section(title: str, lines: Sequence[str]) -> list[Any]:
-    from rich.text import Text
-
     if not lines:
         return []
     return [Text(""), Text(title, style="bold"), *(_plain(f"  {line}") for line in lines)]
-
-
-def _title(tasks: Sequence[TaskPlan]) -> str:
-    return "every task" if len(tasks) > 1 else tasks[0].name
 
 
 def _rows(plan: Plan) -> list[dict[str, Any]]:

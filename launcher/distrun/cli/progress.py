@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from distrun.cli.text_format import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from distrun.spec.problems import printable
 
 _LABELS = (("EPOCH", "epoch"), ("STEP", "step"), ("LOSS", "loss"))
 _LONGEST = 12

@@ -5,25 +5,20 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from distrun import events, record
 from distrun.cli.cause_text import cause_text, exit_text
-from distrun.cli.text_format import format_count, format_time, printable
+from distrun.cli.text_format import format_count, format_names, format_time
 from distrun.cli.verdict_text import verdict_lines
-from distrun.events import Origin, Result
-from distrun.lifecycle import Account
+from distrun.events import Origin, Outcome, Result
+from distrun.jobstore import JobFolder
+from distrun.lifecycle import Account, JobState, TaskState
+from distrun.spec.problems import printable
 from distrun.verdict.log_analysis import attempt_start
-
-if TYPE_CHECKING:
-    from distrun.events import Outcome
-    from distrun.jobstore import JobFolder
-    from distrun.lifecycle import JobState, TaskState
 
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024
 _WIDEST = 400
-_MOST_NAMES = 8
 _MOST_CAUSES = 4
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
@@ -149,11 +144,7 @@ def _about_others(state: JobState, first: TaskState | None, echoes: tuple[str, .
     lines = []
     for how_ended, names in after.items():
         what = how_ended
-        shown = ", ".join(names[:_MOST_NAMES])
-        more = len(names) - _MOST_NAMES
-        if more > 0:
-            shown += f" and {more} more"
         if len(names) > 1 and what.startswith("was "):
             what = f"were {what[4:]}"
-        lines.append(f"  {label}  {shown} {printable(what)}")
+        lines.append(f"  {label}  {format_names(names)} {printable(what)}")
     return lines

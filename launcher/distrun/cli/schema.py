@@ -7,16 +7,15 @@ import json
 import click
 
 from distrun.cli import console
+from distrun.spec.reference import json_schema
 
 
-@click.command("schema", short_help="Print the spec's JSON Schema.")
+@click.command("schema")
 def command() -> int:
     """Print the JSON Schema of a spec. Editors use it to complete and explain the keys.
 
     \b
       distrun schema > distrun.schema.json
     """
-    from distrun.spec import json_schema
-
     console.print_text(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

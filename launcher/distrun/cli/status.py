@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
+from distrun.cli.job_view import job_view
 from distrun.cli.options import job_argument, json_option
+from distrun.control import SupervisorWatch
 from distrun.errors import UsageError
-
-if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+from distrun.jobstore import JobFolder, JobStore
 
 _WATCH_SECONDS = 1.0
 
 
-@click.command("status", short_help="Show one job's tasks.")
+@click.command("status")
 @job_argument()
 @json_option
 @click.option("-w", "--watch", is_flag=True, help="Redraw every second until the job ends.")
@@ -33,9 +32,6 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
       distrun status --watch mnist
       distrun status mnist --json > status.json
     """
-    from distrun.cli.job_view import job_view
-    from distrun.jobstore import JobStore
-
     if as_json and watch:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
     folder = JobStore.default().find(job)
@@ -59,9 +55,7 @@ def _watch(folder: JobFolder) -> None:
     """
     from rich.live import Live
 
-    from distrun.cli.job_view import job_view
     from distrun.cli.status_view import status_view
-    from distrun.control import SupervisorWatch
 
     can_redraw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     with contextlib.closing(SupervisorWatch(folder)) as supervised:

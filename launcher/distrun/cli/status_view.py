@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
 
 from distrun.agent.linux.syscalls import signal_name
+from distrun.agent.protocol.causes import Cause
 from distrun.cli.cause_text import cause_text
-from distrun.cli.job_view import LOST
+from distrun.cli.job_view import LOST, JobView, TaskView
 from distrun.cli.progress import progress_words
 from distrun.cli.table import Column, make_table, styled
-from distrun.cli.text_format import format_bytes, format_count, format_duration, printable
+from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.verdict_text import verdict_lines
 from distrun.events import Origin, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Group
-    from rich.text import Text
-
-    from distrun.agent.protocol.causes import Cause
-    from distrun.cli.job_view import JobView, TaskView
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
 
 _COLUMNS = (
     Column("TASK"),
@@ -50,8 +48,6 @@ def status_view(job: JobView, width: int, height: int | None = None) -> Group:
     With a height, tasks for which there is no space are counted instead of shown, first those in
     the most frequent state.
     """
-    from rich.console import Group
-
     parts: list[Any] = [_headline(job, width), *map(_plain, _notes(job))]
     if job.tasks:
         above = sum(1 + max(0, each.cell_len - 1) // width for each in parts)
@@ -66,8 +62,6 @@ def status_view(job: JobView, width: int, height: int | None = None) -> Group:
 
 def _headline(job: JobView, width: int) -> Text:
     """Return the job in one row; without its strategy if the row is too narrow."""
-    from rich.text import Text
-
     state = job.state
     end = state.ended_at or (time.time() if job.is_running else state.created_at)
     words = [state.strategy, _count_phases(job.tasks) if len(job.tasks) > 1 else ""]
@@ -89,8 +83,6 @@ def _count_phases(tasks: Sequence[TaskView]) -> str:
 
 
 def _plain(text: str) -> Text:
-    from rich.text import Text
-
     return Text(printable(text))
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from distrun.cli.text_format import printable
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.table import Table
-    from rich.text import Text
+from distrun.spec.problems import printable
 
 _GAP = 2
 """Blanks between two columns."""
@@ -21,16 +19,9 @@ _GAP = 2
 # red and magenta.
 _GOOD, _BAD, _TRANSIENT = "color(28)", "color(161)", "color(163)"
 _STYLES = {
-    "ok": _GOOD,
-    "running": _GOOD,
-    "succeeded": _GOOD,
-    "failed": _BAD,
-    "lost": _BAD,
-    "warning": _TRANSIENT,
-    "stopping": _TRANSIENT,
-    "restarting": _TRANSIENT,
-    "exited": _TRANSIENT,
-    "stopped": _TRANSIENT,
+    **dict.fromkeys(("ok", "running", "succeeded"), _GOOD),
+    **dict.fromkeys(("failed", "lost"), _BAD),
+    **dict.fromkeys(("warning", "stopping", "restarting", "exited", "stopped"), _TRANSIENT),
 }
 
 
@@ -52,8 +43,6 @@ class Column:
 
 def styled(state: str, suffix: str = "") -> Text:
     """The state of a job, task or check in its colour, followed by `suffix`."""
-    from rich.text import Text
-
     return Text(f"{state} {suffix}" if suffix else state, style=_STYLES.get(state, ""))
 
 
@@ -64,8 +53,6 @@ def make_table(
 
     Cells that are still too wide are folded and never cut off, so that names can be copied.
     """
-    from rich.table import Table
-
     shown = _fitting(
         [each for each in columns if any(row[each.title] for row in rows)], rows, width
     )
@@ -83,8 +70,6 @@ def make_table(
 
 
 def _text(cell: str | Text) -> Text:
-    from rich.text import Text
-
     return Text(printable(cell)) if isinstance(cell, str) else cell
 
 
@@ -92,8 +77,6 @@ def _fitting(
     columns: list[Column], rows: Sequence[Mapping[str, str | Text]], width: int
 ) -> list[Column]:
     """The columns without those that must be dropped to fit into the width."""
-    from rich.cells import cell_len
-
     widths = {
         column.title: max(
             len(column.title),

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TextIO
 
 from distrun.cli.console import uses_colour
 from distrun.cli.text_format import clip
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TextIO
 
 SIGPIPE_EXIT = 128 + signal.SIGPIPE
 _DEFAULT_COLUMNS = 80
@@ -28,25 +25,17 @@ class Output:
         self.is_terminal = os.isatty(descriptor)
         self.is_gone = False
 
-    def write(self, blocks: Iterable[bytes]) -> None:
-        for block in blocks:
-            self._write(block)
-
-    def _write(self, block: bytes) -> None:
+    def write(self, block: bytes) -> None:
         view = memoryview(block)
         while view and not self.is_gone:
             try:
                 view = view[os.write(self._descriptor, view) :]
             except BlockingIOError:
-                _wait_writable(self._descriptor)
+                with selectors.DefaultSelector() as selector:
+                    selector.register(self._descriptor, selectors.EVENT_WRITE)
+                    selector.select()
             except OSError:  # a closed pipe, a terminal that hung up
                 self.is_gone = True
-
-
-def _wait_writable(descriptor: int) -> None:
-    with selectors.DefaultSelector() as selector:
-        selector.register(descriptor, selectors.EVENT_WRITE)
-        selector.select()
 
 
 class Terminal:
@@ -71,7 +60,7 @@ class Terminal:
     def write(self, blocks: Iterable[bytes]) -> None:
         for block in blocks:
             self.clear_status()
-            self._output.write([block])
+            self._output.write(block)
         self._draw()
 
     def show_status(self, text: str) -> None:
@@ -83,7 +72,7 @@ class Terminal:
     def clear_status(self) -> None:
         """Erase the status line until the next write, so that something else can be printed."""
         if self._drawn:
-            self._output.write([_ERASE])
+            self._output.write(_ERASE)
             self._drawn = b""
 
     def _draw(self) -> None:
@@ -93,7 +82,7 @@ class Terminal:
             return
         self.clear_status()
         if line:
-            self._output.write([_BOLD + line + _RESET + b"\r" if self._bold else line + b"\r"])
+            self._output.write(_BOLD + line + _RESET + b"\r" if self._bold else line + b"\r")
             self._drawn = line
 
 

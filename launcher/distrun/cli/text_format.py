@@ -3,24 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-from distrun.spec.problems import printable
-from distrun.spec.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = [
-    "clip",
-    "format_bytes",
-    "format_count",
-    "format_duration",
-    "format_names",
-    "format_task_names",
-    "format_time",
-    "printable",
-]
+import unicodedata
+from collections.abc import Iterable
 
 _MOST_NAMES = 8
 
@@ -101,8 +85,6 @@ def clip(text: str, columns: int) -> str:
     """The beginning of a line that fits into so many terminal columns. Wide characters take two."""
     if text.isascii():
         return text[: max(0, columns)]
-    import unicodedata
-
     left = columns
     for at, each in enumerate(text):
         left -= 2 if unicodedata.east_asian_width(each) in "WF" else 1

@@ -9,14 +9,14 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
-from distrun.cli.text_format import format_bytes
+from distrun.jobstore import JobStore
+from distrun.spec.model import Spec
+from distrun.spec.units import format_bytes
+from distrun.sync.file_selection import select_files
+from distrun.sync.manifest import Manifest
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
-    from rich.table import Column
-
-    from distrun.spec.model import Spec
-    from distrun.sync.manifest import Manifest
 
 
 class TransferBar:
@@ -79,25 +79,20 @@ def _progress() -> Progress:
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.table import Column
 
+    unwrapped = Column(no_wrap=True)  # on a narrow terminal only the bar becomes shorter
     return Progress(
-        TextColumn("distrun: {task.description}", markup=False, table_column=_unwrapped()),
+        TextColumn("distrun: {task.description}", markup=False, table_column=unwrapped),
         BarColumn(bar_width=None),
-        DownloadColumn(table_column=_unwrapped()),
-        TransferSpeedColumn(table_column=_unwrapped()),
-        TimeRemainingColumn(table_column=_unwrapped()),
+        DownloadColumn(table_column=unwrapped),
+        TransferSpeedColumn(table_column=unwrapped),
+        TimeRemainingColumn(table_column=unwrapped),
         console=Console(stderr=True, no_color=not console.uses_colour(sys.stderr) or None),
         auto_refresh=False,  # rich would start a thread for it
         transient=True,
         expand=True,
     )
-
-
-def _unwrapped() -> Column:
-    """A column that is not wrapped. On a narrow terminal only the bar becomes shorter."""
-    from rich.table import Column
-
-    return Column(no_wrap=True)
 
 
 def read_files(spec: Spec) -> Manifest | None:
@@ -108,9 +103,6 @@ def read_files(spec: Spec) -> Manifest | None:
     """
     if not spec.sends_files:
         return None
-    from distrun.jobstore import JobStore
-    from distrun.sync.file_selection import select_files
-
     found = select_files(spec, [str(JobStore.default().jobs)])
     total, done = found.size, 0
     with contextlib.closing(TransferBar()) as bar:

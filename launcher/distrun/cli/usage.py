@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psutil
 
 from distrun.agent.linux import processes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SAMPLE_SECONDS = 0.1
 _NVIDIA_SMI_SECONDS = 10
@@ -66,21 +64,17 @@ def _trees(pids: Sequence[int]) -> dict[int, list[psutil.Process]]:
 def _processes(pids: list[int]) -> list[psutil.Process]:
     found = []
     for pid in pids:
-        try:
+        with contextlib.suppress(psutil.Error):
             found.append(psutil.Process(pid))
-        except psutil.Error:
-            continue
     return found
 
 
 def _cpu_seconds(members: list[psutil.Process]) -> float:
     total = 0.0
     for process in members:
-        try:
+        with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system
+            total += times.user + times.system
     return total
 
 
@@ -107,12 +101,8 @@ def _gpu_memory() -> dict[int, int] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return _read_gpu_memory(answer.stdout)
-
-
-def _read_gpu_memory(answer: str) -> dict[int, int]:
     used: dict[int, int] = {}
-    for line in answer.splitlines():
+    for line in answer.stdout.splitlines():
         pid, _, mebibytes = line.partition(",")
         # Some drivers report `[N/A]`.
         if pid.strip().isdigit() and mebibytes.strip().isdigit():

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.verdict.model import Kind, Source
-
-if TYPE_CHECKING:
-    from distrun.verdict.model import Evidence, Verdict
+from distrun.verdict.model import Evidence, Kind, Source, Verdict
 
 _PLACES = {
     Source.LOGS: "their logs",

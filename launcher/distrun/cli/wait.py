@@ -6,14 +6,17 @@ import time
 
 import click
 
+from distrun import control
 from distrun.cli import console
-from distrun.cli.options import Duration, job_argument
+from distrun.cli.options import duration, job_argument
+from distrun.cli.report import exit_line
+from distrun.jobstore import JobStore
 
 
-@click.command("wait", short_help="Wait until jobs have ended.")
+@click.command("wait")
 @job_argument(many=True, running=True)
 @click.option(
-    "--timeout", type=Duration(), metavar="D", help="Stop waiting after D and exit with 124."
+    "--timeout", type=duration, metavar="D", help="Stop waiting after D and exit with 124."
 )
 def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     """Wait until jobs have ended, and exit with their result. Default: the newest job.
@@ -24,10 +27,6 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
       distrun wait mnist && echo trained
       distrun wait --timeout 2h mnist
     """
-    from distrun import control
-    from distrun.cli.report import exit_line
-    from distrun.jobstore import JobStore
-
     store = JobStore.default()
     folders = [store.find(job) for job in jobs] or [store.newest()]
     deadline = None if timeout is None else time.monotonic() + timeout

@@ -90,15 +90,19 @@ def on_stall(state: JobState, at: float) -> Transition:
 
 def on_evaluator_timeout(state: JobState) -> Transition:
     """Stop the evaluator, which had `timeouts.grace` to end after the job's success."""
-    others = {task.name for task in state.tasks.values() if not _is_last_evaluator(task)}
-    return stop_tasks(state, SIGTERM, KILL_GRACE, spare=others)
+    spare = {
+        task.name
+        for task in state.tasks.values()
+        if task.role is not Role.EVALUATOR or task.phase is TaskPhase.STOPPING
+    }
+    return stop_tasks(state, SIGTERM, KILL_GRACE, spare)
 
 
-def job_failure(exit_code: int, cause: Cause, task: str | None = None) -> Outcome:
-    """Return the outcome of a failure whose exit code is distrun's."""
-    return Outcome(
-        result=Result.FAILED, exit_code=exit_code, origin=Origin.DISTRUN, cause=cause, task=task
-    )
+def job_failure(
+    exit_code: int, cause: Cause, task: str | None = None, origin: Origin = Origin.DISTRUN
+) -> Outcome:
+    """Return the outcome of a failure. `origin`: whose exit code it is."""
+    return Outcome(result=Result.FAILED, exit_code=exit_code, origin=origin, cause=cause, task=task)
 
 
 def host_failure(cause: Cause, task: str | None = None) -> Outcome:
@@ -238,15 +242,5 @@ def _failure(state: JobState, task: TaskState) -> Outcome:
     status = task.exit_status
     if status == 0:
         return job_failure(1, cause, task.name)
-    return Outcome(
-        result=Result.FAILED,
-        exit_code=InternalError.exit_code if status is None else status,
-        origin=Origin.TASK,
-        cause=cause,
-        task=task.name,
-    )
-
-
-def _is_last_evaluator(task: TaskState) -> bool:
-    """Whether it is an evaluator that was not stopped yet after the job's success."""
-    return task.role is Role.EVALUATOR and task.phase is not TaskPhase.STOPPING
+    exit_code = InternalError.exit_code if status is None else status
+    return job_failure(exit_code, cause, task.name, Origin.TASK)

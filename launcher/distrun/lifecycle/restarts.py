@@ -58,7 +58,8 @@ def plan_restart(
         return None
     restart, delay = _make_restart(state, failed, budget, cause, at)
     running = [name for name in restart.tasks if not state.tasks[name].has_ended]
-    state, actions = cancel_restarts(state, _superseded(state, restart))
+    superseded = {state.tasks[name].restart for name in restart.tasks}
+    state, actions = cancel_restarts(state, state.restarts.keys() & superseded)
     state = replace(
         state,
         phase=JobPhase.RESTARTING if restart.scope is Scope.GROUP else state.phase,
@@ -168,7 +169,9 @@ def _make_restart(
     """Return the restart, and its backoff in seconds."""
     number = sum(each.total for each in state.budgets.values()) + 1
     scope = STRATEGIES[state.strategy].roles[failed.role].restarts
-    members = [failed] if scope is Scope.TASK else _group(state, failed.account)
+    members = [failed]
+    if scope is not Scope.TASK:
+        members = [task for task in state.tasks.values() if task.account is failed.account]
     delay = _backoff(state, budget, number)
     restart = Restart(
         number=number,
@@ -180,16 +183,6 @@ def _make_restart(
         attempts_left=sum(not task.has_ended for task in members),
     )
     return restart, delay
-
-
-def _group(state: JobState, account: Account) -> list[TaskState]:
-    return [task for task in state.tasks.values() if task.account is account]
-
-
-def _superseded(state: JobState, restart: Restart) -> set[int]:
-    """Return the planned restarts whose tasks are included in this one."""
-    numbers = (state.tasks[name].restart for name in restart.tasks)
-    return {number for number in numbers if number is not None}
 
 
 def _backoff(state: JobState, budget: Budget, number: int) -> float:

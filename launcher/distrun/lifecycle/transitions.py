@@ -133,14 +133,8 @@ def _(event: events.Aborted, state: JobState) -> Transition:
 @_step.register
 def _(event: events.TaskStarted, state: JobState) -> Transition:
     task = state.tasks[event.task]
-    is_stopping = task.phase is TaskPhase.STOPPING
-    started = replace(
-        task,
-        phase=TaskPhase.STOPPING if is_stopping else TaskPhase.RUNNING,
-        attempt=event.attempt,
-        pid=event.pid,
-        started_at=event.at,
-    )
+    phase = task.phase if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
+    started = replace(task, phase=phase, attempt=event.attempt, pid=event.pid, started_at=event.at)
     return enter_running(state.with_tasks([started]))
 
 
@@ -240,12 +234,10 @@ def _mark_unusable(state: JobState, name: str, **changes: Any) -> Transition:
 
     A planned restart that the job needs stays: the job fails by it.
     """
-    doomed = {
-        task.restart
-        for task in state.tasks.values()
-        if task.host == name and task.restart is not None and not state.needs(task)
-    }
-    return cancel_restarts(_change_host(state, name, **changes), doomed)
+    here = (task for task in state.tasks.values() if task.host == name)
+    doomed = {task.restart for task in here if not state.needs(task)}
+    state = _change_host(state, name, **changes)
+    return cancel_restarts(state, state.restarts.keys() & doomed)
 
 
 def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:

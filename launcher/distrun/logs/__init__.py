@@ -4,8 +4,6 @@
 reads what has been written, and :class:`Follower` waits for more.
 """
 
-from __future__ import annotations
-
 from distrun.logs.follower import Follower
 from distrun.logs.merge import merged
 from distrun.logs.tail import line_ends

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.linux.syscalls import Inotify
 from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.task_log import Extent
+from distrun.logs.view import Formatter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -132,7 +133,7 @@ class _Tail:
 
     def __init__(self, log: TaskLog, view: View, start: int, lines: LineBuffer) -> None:
         self._log = log
-        self._formatter = view.formatter(log.task)
+        self._formatter = Formatter(view, log.task)
         self._is_timed = view.timestamps
         self._written = 0.0
         """When the last bytes that were read were written; only with timestamps."""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.tail import last_lines, line_count, line_start
+from distrun.logs.view import Formatter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from distrun.logs.task_log import TaskLog
-    from distrun.logs.view import Formatter, View
+    from distrun.logs.view import View
 
 _CHUNK = 1 << 16
 _TICKS = 10  # a second: the resolution of the index
@@ -51,11 +52,9 @@ def merged(
             shows the rest; no line is lost or shown twice.
     """
     sections = [
-        _Section(log, view, order, log.extent().size if ends is None else ends[order])
+        _Section(log, view, order, log.extent().size if ends is None else ends[order], since, last)
         for order, log in enumerate(logs)
     ]
-    for section in sections:
-        section.narrow(since, last)
     excess = 0
     if last is not None and len(sections) > 1:
         excess = max(0, sum(line_count(block) for _, _, block in _in_order(sections)) - last)
@@ -69,24 +68,22 @@ def merged(
 
 
 class _Section:
-    """The part of one log that is to be shown."""
+    """The part of one log that is to be shown. `since` and `last` are those of :func:`merged`."""
 
-    def __init__(self, log: TaskLog, view: View, order: int, end: int) -> None:
-        self.formatter: Formatter = view.formatter(log.task)
+    def __init__(
+        self, log: TaskLog, view: View, order: int, end: int, since: float | None, last: int | None
+    ) -> None:
+        self.formatter = Formatter(view, log.task)
         self._log = log
         self._order = order
         self._start = 0
         self._end = end
-
-    def narrow(self, since: float | None, last: int | None) -> None:
         if since is not None:
             # A line is as old as its end; an unfinished line is as old as its last byte.
-            first = self._log.written_since(since)
-            self._start = self._end if first >= self._end else line_start(self._log, first)
+            first = log.written_since(since)
+            self._start = end if first >= end else line_start(log, first)
         if last is not None:
-            self._start = last_lines(
-                self._log, self.formatter, last, start=self._start, end=self._end
-            )
+            self._start = last_lines(log, self.formatter, last, start=self._start, end=end)
 
     def spans(self) -> Iterator[_Span]:
         for written, end in self._log.spans(self._start, self._end):

@@ -92,9 +92,8 @@ class TaskLog:
 
     def _records(self) -> int:
         try:
-            return (
-                os.stat(self.index_path).st_size // RECORD.size
-            )  # an incomplete last record is left out
+            # An incomplete last record is left out.
+            return os.stat(self.index_path).st_size // RECORD.size
         except FileNotFoundError:
             return 0
 

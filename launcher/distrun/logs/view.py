@@ -59,9 +59,6 @@ class View:
         """Whether the bytes of a single task pass unchanged, even unfinished lines."""
         return self.raw and not self.timestamps and self.grep is None
 
-    def formatter(self, task: str) -> Formatter:
-        return Formatter(self, task)
-
     @cached_property
     def _width(self) -> int:
         return max(map(len, self.tasks), default=0)

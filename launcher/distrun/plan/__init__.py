@@ -11,17 +11,6 @@ from distrun.plan.proxies import PROXY_VARIABLES, proxy_use
 from distrun.plan.tasks import LARGEST_VARIABLE, Plan, TaskPlan, make
 
 __all__ = [
-    "LARGEST_VARIABLE",
-    "PROXY_VARIABLES",
-    "READ",
-    "HostFacts",
-    "Placed",
-    "Plan",
-    "PortNeed",
-    "TaskPlan",
-    "make",
-    "place",
-    "ports_needed",
-    "proxy_use",
-    "split_address",
-]
+    "LARGEST_VARIABLE", "PROXY_VARIABLES", "READ", "HostFacts", "Placed", "Plan", "PortNeed",
+    "TaskPlan", "make", "place", "ports_needed", "proxy_use", "split_address",
+]  # fmt: skip

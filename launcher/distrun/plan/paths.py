@@ -22,11 +22,6 @@ def relocated(path: str, program: ProgramSpec, facts: HostFacts) -> str | None:
     return facts.files + path[len(base) :] if path.startswith(base + "/") else None
 
 
-def script(program: ProgramSpec, facts: HostFacts) -> str:
-    """The path of the script on a host."""
-    return relocated(program.target, program, facts) or program.target
-
-
 def workdir(program: ProgramSpec, placed: Placed, facts: HostFacts) -> str:
     """The folder in which a task runs.
 

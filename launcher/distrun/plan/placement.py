@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
@@ -104,9 +104,8 @@ def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]
             continue
         need = needs.get(placed.host.name, PortNeed())
         if placed.address is None:
-            need = PortNeed(free=need.free + 1, wanted=need.wanted)
+            need = replace(need, free=need.free + 1)
         else:
-            port = split_address(placed.address)[1]
-            need = PortNeed(free=need.free, wanted=(*need.wanted, port))
+            need = replace(need, wanted=(*need.wanted, split_address(placed.address)[1]))
         needs[placed.host.name] = need
     return needs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
@@ -53,12 +54,8 @@ def divide_gpus(
 
 def sharers(given: Mapping[str, str]) -> set[str]:
     """The tasks that share a GPU, given the result of :func:`divide_gpus`."""
-    users: dict[str, list[str]] = {}
-    for name, gpus in given.items():
-        for gpu in gpus.split(","):
-            if gpu != NONE:
-                users.setdefault(gpu, []).append(name)
-    return {name for names in users.values() if len(names) > 1 for name in names}
+    users = Counter(gpu for gpus in given.values() for gpu in gpus.split(",") if gpu != NONE)
+    return {name for name, gpus in given.items() if any(users[gpu] > 1 for gpu in gpus.split(","))}
 
 
 def _asked(placed: Placed, strategy: Strategy) -> int | None:

@@ -13,7 +13,7 @@ from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_use
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec.addresses import is_loopback
-from distrun.spec.model import ProgramKind, Spec
+from distrun.spec.model import HostSpec, ProgramKind, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 if TYPE_CHECKING:
@@ -82,18 +82,14 @@ def make(
     # Encoded once: every task gets the whole cluster.
     cluster_text = json.dumps(cluster)
     machines = _machines(cluster, placement)
-    gpus: dict[str, str] = {}
-    sharing: set[str] = set()
-    threads: dict[str, int] = {}
-    for host in {placed.host.name: placed.host for placed in placement}.values():
+    hosts = {placed.host.name: placed.host for placed in placement}
+    shares: dict[str, dict[str, str]] = {}
+    for host in hosts.values():
         here = [placed for placed in placement if placed.host.name == host.name]
-        given = divide_gpus(here, host, facts[host.name], strategy)
-        gpus.update(given)
-        sharing |= sharers(given)
-        threads.update(divide_cores(here, facts[host.name].cores))
+        shares.update(_shares(here, host, facts[host.name], strategy))
     tasks = tuple(
         _plan_task(spec, placed, facts[placed.host.name], addresses, cluster_text, machines,
-                   _devices(placed, gpus, sharing, facts), threads[placed.name])
+                   shares[placed.name])
         for placed in placement
     )  # fmt: skip
     return Plan(
@@ -101,7 +97,7 @@ def make(
         strategy=spec.strategy,
         tasks=tasks,
         pass_env=spec.program.pass_env,
-        hosts=tuple(dict.fromkeys(placed.host.name for placed in placement)),
+        hosts=tuple(hosts),
     )
 
 
@@ -159,20 +155,23 @@ def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[
     return cluster
 
 
-def _devices(
-    placed: Placed,
-    gpus: Mapping[str, str],
-    sharing: set[str],
-    facts: Mapping[str, HostFacts],
-) -> dict[str, str]:
-    """The variables for the GPUs of a task."""
-    env = {}
-    if placed.name in gpus:
-        env["CUDA_VISIBLE_DEVICES"] = gpus[placed.name]
-    # By default TensorFlow takes the whole memory of a GPU and leaves none for the other tasks.
-    if placed.name in sharing and _ALLOW_GROWTH not in facts[placed.host.name].environ:
-        env[_ALLOW_GROWTH] = "true"
-    return env
+def _shares(
+    here: Sequence[Placed], host: HostSpec, facts: HostFacts, strategy: Strategy
+) -> dict[str, dict[str, str]]:
+    """The variables for the GPUs and threads of each task of a host."""
+    gpus = divide_gpus(here, host, facts, strategy)
+    sharing = sharers(gpus)
+    shares = {}
+    for name, threads in divide_cores(here, facts.cores).items():
+        env = {}
+        if name in gpus:
+            env["CUDA_VISIBLE_DEVICES"] = gpus[name]
+        # By default TensorFlow takes the whole memory of a GPU and leaves none for other tasks.
+        if name in sharing and _ALLOW_GROWTH not in facts.environ:
+            env[_ALLOW_GROWTH] = "true"
+        env.update((each, str(threads)) for each in _THREAD_VARIABLES if each not in facts.environ)
+        shares[name] = env
+    return shares
 
 
 def _plan_task(
@@ -182,11 +181,9 @@ def _plan_task(
     addresses: Mapping[str, str],
     cluster_text: str,
     machines: Sequence[str],
-    devices: Mapping[str, str],
-    threads: int,
+    share: Mapping[str, str],
 ) -> TaskPlan:
     strategy = STRATEGIES[spec.strategy]
-    set_by_spec = {**placed.host.env, **spec.program.env, **placed.role.env}
     env = {
         "DISTRUN_TASK": placed.name,
         "DISTRUN_STRATEGY": spec.strategy,
@@ -198,11 +195,8 @@ def _plan_task(
     if strategy.tf_config:
         env["TF_CONFIG"] = _tf_config(cluster_text, placed)
         env["no_proxy"] = _no_proxy(facts.environ, machines)
-    env.update(devices)
-    for variable in _THREAD_VARIABLES:
-        if variable not in facts.environ:
-            env[variable] = str(threads)
-    env.update(set_by_spec)
+    env.update(share)
+    env.update({**placed.host.env, **spec.program.env, **placed.role.env})
     return TaskPlan(
         name=placed.name,
         role=placed.role.role,
@@ -236,7 +230,8 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     python = placed.host.python or program.python or facts.python
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", program.target, *args)
-    return (python, paths.script(program, facts), *args)
+    script = paths.relocated(program.target, program, facts) or program.target
+    return (python, script, *args)
 
 
 def _tf_config(cluster_text: str, placed: Placed) -> str:

@@ -129,7 +129,7 @@ def _check_versions(facts: Sequence[_HostFacts]) -> Iterator[Check]:
     known = [(host, its) for host, its in interpreters if its.python]
     yield from _compare(Subject.PYTHON, known, lambda its: its.python, _minor_version)
     present = [(host, its) for host, its in known if its.tensorflow]
-    yield from _compare(Subject.TENSORFLOW, present, lambda its: its.tensorflow, _whole_version)
+    yield from _compare(Subject.TENSORFLOW, present, lambda its: its.tensorflow, str)
     holders = tuple(host for host, _ in present)
     for host, its in known:
         if not its.tensorflow:
@@ -171,7 +171,3 @@ def _compare(
 def _minor_version(version: str) -> str:
     """3.11 of 3.11.4: within it, bytecode, pickles and wheels are compatible."""
     return ".".join(version.split(".")[:2])
-
-
-def _whole_version(version: str) -> str:
-    return version

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 _IPV6 = r"\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.\-]+)?\]"
 ADDRESS_PATTERN = rf"({_IPV6}|[A-Za-z0-9_][A-Za-z0-9_.\-]*):[0-9]{{1,5}}"
-
-_ADDRESS = re.compile(ADDRESS_PATTERN)
 LAST_PORT = 65535
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "::1"})
 
@@ -30,14 +28,14 @@ def parse_address(text: str) -> Address:
     host, _, port = text.rpartition(":")
     if host.startswith("["):
         # One address has many spellings; TF_CONFIG gets the user's own.
-        return Address(str(_ipv6(host[1:-1])), int(port))
+        return Address(str(ipv6(host[1:-1])), int(port))
     return Address(host.lower(), int(port))
 
 
 def address_problem(text: str) -> str | None:
     """What is wrong with an address, or None."""
     shown = ascii(text[:60])
-    if not _ADDRESS.fullmatch(text):
+    if not re.fullmatch(ADDRESS_PATTERN, text):
         return f"must be host:port, such as localhost:12345 or [::1]:12345, not {shown}"
     port = int(text.rpartition(":")[2])
     if not 1 <= port <= LAST_PORT:
@@ -49,8 +47,9 @@ def address_problem(text: str) -> str | None:
     return None
 
 
-def _ipv6(text: str) -> IPv6Address:
-    import ipaddress
+def ipv6(text: str) -> IPv6Address:
+    """Parse an IPv6 address without brackets. Raises ValueError."""
+    import ipaddress  # few hosts need it
 
     return ipaddress.IPv6Address(text)
 
@@ -59,10 +58,8 @@ def is_loopback(host: str) -> bool:
     """Whether `host` means, on every machine, that machine itself. Nothing is resolved."""
     host = host.lower().rstrip(".")
     if ":" in host:
-        import ipaddress  # few hosts need it
-
         try:
-            found = ipaddress.IPv6Address(host)
+            found = ipv6(host)
         except ValueError:
             return False
         if found.ipv4_mapped is None:

@@ -13,7 +13,7 @@ from distrun.spec.hosts import (
     with_addresses_of_aliases,
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
-from distrun.spec.keys import LONGEST_NAME
+from distrun.spec.keys.document import LONGEST_NAME
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import (
     NO_RESTARTS,
@@ -30,20 +30,12 @@ from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.program import build_program, check_readable, quoted_path
 from distrun.spec.roles import EMPTY, WrittenRole, check_addresses, check_roles, read_roles
 from distrun.spec.schema import Section, bad_character
-from distrun.spec.yamlnodes import MAX_BYTES
 from distrun.strategies import STRATEGIES, Role, Strategy, Success
 
 if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
 
-_SUCCESS = {
-    "chief": Success.CHIEF,
-    "worker0": Success.WORKER_0,
-    "all": Success.ALL,
-}
-_UNSUPPORTED = (("logs", "max_size", None, "logs are not bounded yet"),)
-"""Keys that distrun does not support yet: section, key, the value without effect, and the message
-for any other value."""
+_SUCCESS = {"chief": Success.CHIEF, "worker0": Success.WORKER_0, "all": Success.ALL}
 
 
 def build(
@@ -75,8 +67,10 @@ def build(
     ports = _port_range(document, roles, hosts, strategy, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)
-    if not allow_unsupported:
-        _refuse_unsupported(document, problems)
+    logs: Section = document.get("logs", EMPTY)
+    if logs.get("max_size") is not None and not allow_unsupported:
+        message = "logs.max_size: logs are not bounded yet"
+        problems.add(logs.keys["max_size"], message, "remove it")
     problems.raise_if_any()
     assert strategy is not None  # noqa: S101 - otherwise there was a problem
     return Spec(
@@ -91,7 +85,7 @@ def build(
         restart=restart,
         timeouts=Timeouts(**document.get("timeouts", EMPTY).values),
         port_range=ports,
-        log_max_size=document.get("logs", EMPTY).get("max_size"),
+        log_max_size=logs.get("max_size"),
         tensorboard=_tensorboard(document, program.workdir),
     )
 
@@ -151,7 +145,7 @@ def _hostfile(document: Section, context: LoadContext, problems: Problems) -> tu
         problems.add(mark, f"hostfile is no file: {quoted_path(path)}", "name a file")
         return ()
     try:
-        content = read_file(path, shown, MAX_BYTES, problems)
+        content = read_file(path, shown, problems)
     except (FileNotFoundError, NotADirectoryError):
         check_readable(path, mark, "hostfile", problems)
         return ()
@@ -197,21 +191,16 @@ def _count_chosen_ports(roles: tuple[WrittenRole, ...]) -> int:
 
 
 def _success(
-    document: Section,
-    roles: tuple[WrittenRole, ...],
-    strategy: Strategy | None,
-    problems: Problems,
+    document: Section, roles: tuple[WrittenRole, ...], strategy: Strategy | None, problems: Problems
 ) -> Success:
     written = document.get("success", "strategy")
-    default = strategy.success if strategy else Success.ALL
-    success = _SUCCESS.get(written, default)
     if written == "chief" and not any(one.spec.role is Role.CHIEF for one in roles):
         problems.add(
             document.marks["success"],
             "success waits for a chief, and there is none",
             "add 'chief: 1' to cluster, or write worker0",
         )
-    return success
+    return _SUCCESS.get(written, strategy.success if strategy else Success.ALL)
 
 
 def _restart(document: Section, problems: Problems) -> RestartSpec:
@@ -254,11 +243,3 @@ def _tensorboard(document: Section, workdir: str) -> TensorBoardSpec | None:
         logdir=os.path.normpath(os.path.join(workdir, section.get("logdir"))),
         port=port if isinstance(port, int) else 0,
     )
-
-
-def _refuse_unsupported(document: Section, problems: Problems) -> None:
-    """Add a problem for each key that would have no effect."""
-    for name, key, neutral, what in _UNSUPPORTED:
-        section = document.get(name)
-        if isinstance(section, Section) and section.get(key, neutral) != neutral:
-            problems.add(section.keys[key], f"{name}.{key}: {what}", "remove it")

@@ -6,15 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrun.spec.input_files import STDIN, STDIN_NAME
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadContext:
-    """See the module's docstring. Folders are absolute."""
+    """See the module's docstring. Folders are absolute; `folder` is that of the spec."""
 
     file: str
     folder: str
@@ -22,28 +20,6 @@ class LoadContext:
     environ: Mapping[str, str]
     name: str | None
     extra_args: tuple[str, ...]
-
-    @classmethod
-    def create(
-        cls,
-        path: str,
-        *,
-        cwd: str,
-        environ: Mapping[str, str],
-        name: str | None,
-        extra_args: tuple[str, ...],
-    ) -> LoadContext:
-        cwd = os.path.abspath(cwd)
-        inside = STDIN_NAME if path == STDIN else path
-        folder = cwd if path == STDIN else os.path.dirname(os.path.join(cwd, path))
-        return cls(
-            file=inside,
-            folder=os.path.normpath(folder),
-            cwd=cwd,
-            environ=environ,
-            name=name,
-            extra_args=extra_args,
-        )
 
     def resolve(self, path: str) -> str:
         """The absolute path of `path`, which is relative to the spec's folder."""

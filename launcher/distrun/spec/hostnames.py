@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
+from distrun.spec.addresses import ipv6
 from distrun.spec.problems import quoted
 
 if TYPE_CHECKING:
@@ -22,10 +23,7 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 SET_PATTERN = r"[A-Za-z0-9_:\[][A-Za-z0-9_.:%@+\-\[\], \\]*"
-
-
 HOST_ADDRESS_PATTERN = r"[A-Za-z0-9_:][A-Za-z0-9_.:%\-]*"
-_HOST_ADDRESS = re.compile(HOST_ADDRESS_PATTERN)
 
 
 class HostSetError(ValueError):
@@ -108,7 +106,7 @@ def host_set_problem(text: str) -> str | None:
 
 def host_address_problem(text: str) -> str | None:
     """What is wrong with the address of a host, or None."""
-    if not _HOST_ADDRESS.fullmatch(text):
+    if not re.fullmatch(HOST_ADDRESS_PATTERN, text):
         return f"must be a host's name or IP address, not {quoted(text)}"
     if not _is_name_or_ipv6(text):
         return (
@@ -121,10 +119,8 @@ def host_address_problem(text: str) -> str | None:
 def _is_name_or_ipv6(machine: str) -> bool:
     if ":" not in machine:
         return True
-    import ipaddress  # for few hosts
-
     try:
-        ipaddress.IPv6Address(machine)
+        ipv6(machine)
     except ValueError:
         return False
     return True

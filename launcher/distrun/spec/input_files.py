@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun.errors import UsageError
 from distrun.spec.problems import Mark, Problems, printable
+from distrun.spec.yamlnodes import MAX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,12 +16,12 @@ STDIN = "-"
 STDIN_NAME = "<stdin>"
 
 
-def read_spec(path: str, shown: str, most: int, problems: Problems) -> bytes | None:
+def read_spec(path: str, shown: str, problems: Problems) -> bytes | None:
     """The spec's bytes, or None after adding a problem. Raises UsageError if it does not exist."""
     if path == STDIN:
-        return _bounded(_standard_input, Mark(shown, 1, 1), most, problems)
+        return _bounded(_standard_input, Mark(shown, 1, 1), problems)
     try:
-        return read_file(path, shown, most, problems)
+        return read_file(path, shown, problems)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
         raise UsageError(
             f"{printable(shown)}: there is no such file",
@@ -28,7 +29,7 @@ def read_spec(path: str, shown: str, most: int, problems: Problems) -> bytes | N
         ) from None
 
 
-def read_file(path: str, shown: str, most: int, problems: Problems) -> bytes | None:
+def read_file(path: str, shown: str, problems: Problems) -> bytes | None:
     """The file's bytes, or None after adding a problem.
 
     Raises FileNotFoundError or NotADirectoryError if there is no such file.
@@ -38,18 +39,16 @@ def read_file(path: str, shown: str, most: int, problems: Problems) -> bytes | N
         with open(path, "rb") as file:
             return file.read(count)
 
-    return _bounded(read, Mark(shown, 1, 1), most, problems)
+    return _bounded(read, Mark(shown, 1, 1), problems)
 
 
 def _standard_input(count: int) -> bytes:
     return sys.stdin.buffer.read(count)
 
 
-def _bounded(
-    read: Callable[[int], bytes], mark: Mark, most: int, problems: Problems
-) -> bytes | None:
+def _bounded(read: Callable[[int], bytes], mark: Mark, problems: Problems) -> bytes | None:
     try:
-        content = read(most + 1)
+        content = read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except IsADirectoryError:
@@ -58,9 +57,9 @@ def _bounded(
         reason = error.strerror if isinstance(error, OSError) else "it is closed"
         problems.add(mark, f"cannot be read: {reason}", "check the file and its permissions")
     else:
-        if len(content) <= most:
+        if len(content) <= MAX_BYTES:
             return content
-        problems.add(mark, f"is larger than {most // 1024} KiB", "no such file needs to be")
+        problems.add(mark, f"is larger than {MAX_BYTES // 1024} KiB", "no such file needs to be")
     return None
 
 

@@ -10,11 +10,10 @@ from distrun.errors import UsageError
 from distrun.spec.build import build
 from distrun.spec.context import LoadContext
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
-from distrun.spec.keys import SPEC
+from distrun.spec.keys.document import SPEC
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems
-from distrun.spec.schema import FAILED
-from distrun.spec.yamlnodes import MAX_BYTES, Mapping, Node, Scalar, describe, parse
+from distrun.spec.yamlnodes import Mapping, Node, Scalar, describe, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as Environ
@@ -52,24 +51,23 @@ def load(
     """
     path = os.fspath(path)
     problems = Problems()
-    context = LoadContext.create(
-        path,
-        cwd=cwd or _current_folder(),
+    cwd = os.path.abspath(cwd or _current_folder())
+    shown = STDIN_NAME if path == STDIN else path
+    whole = path if path == STDIN else os.path.join(cwd, path)
+    context = LoadContext(
+        file=shown,
+        folder=cwd if path == STDIN else os.path.normpath(os.path.dirname(whole)),
+        cwd=cwd,
         environ=os.environ if environ is None else environ,
         name=name,
         extra_args=tuple(extra_args),
     )
-    shown = STDIN_NAME if path == STDIN else path
-    content = read_spec(
-        path if path == STDIN else os.path.join(context.cwd, path), shown, MAX_BYTES, problems
-    )
+    content = read_spec(whole, shown, problems)
     root = None if content is None else _root(content, shown, problems)
     if content is None or root is None:
         raise problems.error()
     root = override(root, overrides, problems)
     document = SPEC.read(root, "", problems)
-    if document is FAILED:  # pragma: no cover - a mapping is read whatever it holds
-        raise problems.error()
     spec = build(document, context, problems, allow_unsupported=allow_unsupported)
     return dataclasses.replace(spec, source=content.decode("utf-8"))
 

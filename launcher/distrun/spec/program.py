@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def build_program(
-    section: Section,
-    context: LoadContext,
-    problems: Problems,
-    *,
-    runs_here: bool = True,
+    section: Section, context: LoadContext, problems: Problems, *, runs_here: bool
 ) -> ProgramSpec:
     """The program. Anything that cannot be found becomes a problem, and its value is empty.
 

@@ -2,51 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distrun.spec.keys import CLUSTER, ROLE, SPEC
-from distrun.spec.schema import ListOf, MappingSchema, OneOf, Schema
+from distrun.spec.keys.cluster import CLUSTER, ROLE
+from distrun.spec.keys.document import SPEC
+from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
 from distrun.spec.yamlnodes import flow_style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TOP = "Top level"
 
+def reference() -> Iterator[tuple[str, Key]]:
+    """Every key and its path; the keys of a section follow the key that holds it.
 
-@dataclass(frozen=True, kw_only=True)
-class KeyReference:
-    """One key in the reference. `path` is dotted, with `[]` for the items of a list."""
-
-    path: str
-    type: str
-    default: str
-    required: bool
-    description: str
-    examples: tuple[Any, ...]
-
-    @property
-    def section(self) -> str:
-        return self.path.partition(".")[0] if "." in self.path else ""
-
-
-def reference() -> Iterator[KeyReference]:
-    """Every key; the keys of a section follow the key that holds it."""
+    A path is dotted, with `[]` for the items of a list.
+    """
     yield from _keys(SPEC, "")
 
 
-def _keys(mapping: MappingSchema, prefix: str) -> Iterator[KeyReference]:
+def _keys(mapping: MappingSchema, prefix: str) -> Iterator[tuple[str, Key]]:
     for key in mapping.keys:
         path = prefix + key.name
-        yield KeyReference(
-            path=path,
-            type=key.schema.expected,
-            default=key.default,
-            required=key.required,
-            description=key.help,
-            examples=key.examples,
-        )
+        yield path, key
         if mapping is CLUSTER:  # all roles take the same keys: they are listed once, below
             continue
         for inner, inner_path in _mappings(key.schema, path):
@@ -67,26 +45,27 @@ def _mappings(schema: Schema, path: str) -> Iterator[tuple[MappingSchema, str]]:
 
 def markdown_reference() -> str:
     """The reference as Markdown: one table for the top level, one for each section."""
-    keys = list(reference())
+    rows: dict[str, list[str]] = {}
+    for path, key in reference():
+        section = f"`{path.partition('.')[0]}`" if "." in path else "Top level"
+        rows.setdefault(section, []).append(_row(path, key))
     lines: list[str] = []
-    for section in dict.fromkeys(key.section for key in keys):
-        members = [key for key in keys if key.section == section]
-        title = f"`{section}`" if section else _TOP
+    for section, members in rows.items():
         lines += [
-            f"## {title}",
+            f"## {section}",
             "",
             "| key | value | default | what it is for |",
             "| --- | --- | --- | --- |",
+            *members,
+            "",
         ]
-        lines += [_row(key) for key in members]
-        lines.append("")
     return "\n".join(lines)
 
 
-def _row(key: KeyReference) -> str:
+def _row(path: str, key: Key) -> str:
     examples = ", ".join(f"`{flow_style(example)}`" for example in key.examples)
     default = "required" if key.required else key.default
-    cells = (f"`{key.path}`", key.type, default, f"{key.description} Example: {examples}")
+    cells = (f"`{path}`", key.schema.expected, default, f"{key.help} Example: {examples}")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.spec import units
 from distrun.spec.problems import quoted
-from distrun.spec.schema import FAILED, JsonSchema, alternatives, check_characters, mismatch
+from distrun.spec.schema import FAILED, JsonSchema, alternatives, bad_character, mismatch
 from distrun.spec.yamlnodes import Node, Scalar
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class Text:
             fits = not self.pattern or re.fullmatch(self.pattern, node.text)
             hint = f'put it in quotes: "{node.text}"' if fits else ""
             return mismatch(node, path, self.expected, problems, hint)
-        if not check_characters(node.text, node, path, problems):
+        bad = bad_character(node.text)
+        if bad:
+            problems.add(node.mark, f"{path} holds {bad}", "remove it")
             return FAILED
         problem = self._problem(node.text)
         if problem:

@@ -68,14 +68,6 @@ def alternatives(values: tuple[str, ...]) -> str:
     return " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
 
 
-def check_characters(text: str, node: Node, path: str, problems: Problems) -> bool:
-    """Whether a process can receive `text`. If not, adds a problem."""
-    bad = bad_character(text)
-    if bad:
-        problems.add(node.mark, f"{path} holds {bad}", "remove it")
-    return not bad
-
-
 @dataclass(frozen=True, kw_only=True)
 class ListOf:
     """A list; reads as a tuple of :class:`Located`. A key without a value is an empty list."""
@@ -185,27 +177,24 @@ class OneOf:
             return None
         # For a quoted number, or for text where only a number is allowed, the other form has the
         # best message.
-        return (
-            (self.text or self.number)
-            if isinstance(node.value, str)
-            else (self.number or self.text)
-        )
+        is_text = isinstance(node.value, str)
+        return (self.text or self.number) if is_text else (self.number or self.text)
 
     def json_schema(self) -> JsonSchema:
         return {"anyOf": [form.json_schema() for form in self._all]}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Key:
     """One key of a :class:`MappingSchema`: the schema of its value, and its documentation."""
 
     name: str
     schema: Schema
-    help: str
     examples: tuple[Any, ...]
     default: str = ""
     """The default, in words; a YAML value is in backquotes."""
-    required: bool = False
+    help: str = field(kw_only=True)
+    required: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

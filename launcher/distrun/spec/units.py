@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OFF = "off"
 
 DURATION_PATTERN = r"[0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d)"
 SIZE_PATTERN = r"[0-9]{1,9}(\.[0-9]{1,9})?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)"
 
-_DURATION = re.compile(DURATION_PATTERN)
-_SIZE = re.compile(SIZE_PATTERN)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1} | {
     f"{prefix}{infix}B": base**power
@@ -21,20 +23,21 @@ _BYTES = {"B": 1} | {
 
 def parse_duration(text: str) -> float | None:
     """Seconds, or None if `text` is not a duration. The caller handles `off`."""
-    match = _DURATION.fullmatch(text)
-    if not match:
-        return None
-    unit = match[2]
-    return float(text.removesuffix(unit)) * _SECONDS[unit]
+    return _parse(text, DURATION_PATTERN, _SECONDS)
 
 
 def parse_size(text: str) -> int | None:
     """Bytes (1 KB is 1000 bytes, 1 KiB is 1024), or None if `text` is not a size."""
-    match = _SIZE.fullmatch(text)
+    size = _parse(text, SIZE_PATTERN, _BYTES)
+    return None if size is None else int(size)
+
+
+def _parse(text: str, pattern: str, units: Mapping[str, float]) -> float | None:
+    match = re.fullmatch(pattern, text)
     if not match:
         return None
     unit = match[2]
-    return int(float(text.removesuffix(unit)) * _BYTES[unit])
+    return float(text.removesuffix(unit)) * units[unit]
 
 
 def format_bytes(number: float) -> str:

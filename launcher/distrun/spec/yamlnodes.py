@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import yaml
 
@@ -61,7 +61,7 @@ class Scalar:
         if self.text in _WORDS:
             return _WORDS[self.text]
         if _INT.fullmatch(self.text) and len(self.text) <= _LONGEST_NUMBER:
-            return int(self.text, _base(self.text))
+            return int(self.text, {"0o": 8, "0x": 16}.get(self.text[:2], 10))
         if _FLOAT.fullmatch(self.text):
             ends_in_word = self.text[-1].isalpha()  # .inf and .nan, which Python writes without "."
             return float(self.text.replace(".", "") if ends_in_word else self.text)
@@ -101,10 +101,6 @@ class Mapping:
 
 
 Node: TypeAlias = Scalar | Sequence | Mapping
-
-
-def _base(text: str) -> int:
-    return {"0o": 8, "0x": 16}.get(text[:2], 10)
 
 
 def describe(node: Node) -> str:
@@ -163,30 +159,20 @@ def parse(
         return None
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
+        context = f"{error.context}, " if error.context else ""
         hint = _syntax_hint(text, place.line) if place else ""
-        problems.add(composer.mark(place), _syntax_message(error), hint)
+        problems.add(composer.mark(place), f"not valid YAML: {context}{error.problem}", hint)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # Errors of PyYAML's reader, and of escapes outside Unicode, have no position.
         problems.add(whole or Mark(file, 1, 1), f"not valid YAML: {error}")
     return None
 
 
-def _syntax_message(error: yaml.MarkedYAMLError) -> str:
-    context = f"{error.context}, " if error.context else ""
-    return f"not valid YAML: {context}{error.problem}"
-
-
-def _short_tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")
-
-
 def _syntax_hint(text: str, line: int) -> str:
     """A hint for a common mistake in the line of a syntax error, or ''."""
     lines = text.split("\n")
     culprit = lines[line] if line < len(lines) else ""
-    if "\t" in culprit[: len(culprit) - len(culprit.lstrip())]:
-        return "indent with spaces, not tabs"
-    return ""
+    return "indent with spaces, not tabs" if re.match(r"\s*\t", culprit) else ""
 
 
 class _RejectedError(Exception):
@@ -229,7 +215,7 @@ class _Composer:
             root = self._node(next(events), events, 0)
         return root if root is not None else Scalar(self.mark(None), "")
 
-    def _reject(self, event: Any, message: str, hint: str = "") -> None:
+    def _reject(self, event: Any, message: str, hint: str = "") -> NoReturn:
         self._problems.add(self.mark(event.start_mark), message, hint)
         raise _RejectedError
 
@@ -240,9 +226,10 @@ class _Composer:
         if depth > MAX_DEPTH:
             self._reject(event, f"nested more than {MAX_DEPTH} deep", "no spec needs that")
         if event.tag is not None:
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self._problems.add(
                 self.mark(event.start_mark),
-                f"the YAML tag {quoted(_short_tag(event.tag))} is not allowed",
+                f"the YAML tag {quoted(tag)} is not allowed",
                 "write the value without a tag",
             )
         before = self._count
@@ -294,7 +281,6 @@ class _Composer:
         found = self._anchors[event.anchor]
         if found is None:
             self._reject(event, f"the alias '*{event.anchor}' contains itself")
-            raise AssertionError
         node, size = found
         self._charge(event, size)
         return node

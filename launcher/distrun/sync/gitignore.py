@@ -10,28 +10,16 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NAME = b".gitignore"
 _NEVER = (b".git", b"__pycache__")
 """Never sent: git's history, and what this machine's Python has compiled."""
 _CLASSES = {
-    b"alnum": rb"0-9A-Za-z",
-    b"alpha": rb"A-Za-z",
-    b"blank": rb" \t",
-    b"cntrl": rb"\x00-\x1f\x7f",
-    b"digit": rb"0-9",
-    b"graph": rb"\x21-\x7e",
-    b"lower": rb"a-z",
-    b"print": rb"\x20-\x7e",
-    b"punct": rb"!-/:-@\[-`{-~",
-    b"space": rb" \t\n\r\f\v",
-    b"upper": rb"A-Z",
-    b"xdigit": rb"0-9A-Fa-f",
-}
+    b"alnum": rb"0-9A-Za-z", b"alpha": rb"A-Za-z", b"blank": rb" \t",
+    b"cntrl": rb"\x00-\x1f\x7f", b"digit": rb"0-9", b"graph": rb"\x21-\x7e",
+    b"lower": rb"a-z", b"print": rb"\x20-\x7e", b"punct": rb"!-/:-@\[-`{-~",
+    b"space": rb" \t\n\r\f\v", b"upper": rb"A-Z", b"xdigit": rb"0-9A-Fa-f",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,17 +84,17 @@ class IgnoreRules:
         return False
 
 
-def _folders_above(folder: bytes) -> Iterator[bytes]:
+def _folders_above(folder: bytes) -> list[bytes]:
     """The folders from the repository's top to the folder's parent; none outside a repository."""
     above: list[bytes] = []
     here = folder
     while not os.path.lexists(os.path.join(here, b".git")):
         parent = os.path.dirname(here)
         if parent == here:
-            return
+            return []
         above.append(parent)
         here = parent
-    yield from reversed(above)
+    return above[::-1]
 
 
 def _read_patterns(text: bytes) -> tuple[Pattern, ...]:

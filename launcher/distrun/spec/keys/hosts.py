@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from distrun.spec.addresses import LAST_PORT
 from distrun.spec.hostnames import (
@@ -12,7 +13,7 @@ from distrun.spec.hostnames import (
     host_address_problem,
     host_set_problem,
 )
-from distrun.spec.keys.common import ENV, ENV_HELP, NOT_EXPANDED, PATH, VERBATIM, count
+from distrun.spec.keys.common import ENV, ENV_HELP, NOT_EXPANDED, PATH, PYTHON, VERBATIM, count
 from distrun.spec.problems import printable, quoted
 from distrun.spec.scalars import Duration, Integer, Text
 from distrun.spec.schema import Key, ListOf, MapOf, MappingSchema, OneOf
@@ -38,86 +39,42 @@ def _option_name_problem(name: str) -> str | None:
     return "is no option of ssh_config(5); write one such as ServerAliveInterval"
 
 
+_SET = Text(expected="a host's name", least=1, check=host_set_problem, pattern=SET_PATTERN)
+_ADDRESS = Text(
+    expected="a host's name or IP address",
+    least=1,
+    check=host_address_problem,
+    pattern=HOST_ADDRESS_PATTERN,
+)
+_GPUS = OneOf(
+    number=Integer(least=0, most=1024, in_words="a number of GPUs"),
+    list=ListOf(
+        item=Integer(least=0, most=1023), noun="index", expected="a list of indices such as [0, 2]"
+    ),
+)
+_INTERPRETER = replace(PYTHON, check=_interpreter_problem, pattern=_INTERPRETER_PATTERN)
 _HOST = MappingSchema(
     expected="a mapping such as {name: gpu1, slots: 4}",
     keys=(
-        Key(
-            name="name",
-            required=True,
-            examples=("gpu1", "user@gpu1", "gpu-[01-16]"),
-            schema=Text(
-                expected="a host's name", least=1, check=host_set_problem, pattern=SET_PATTERN
-            ),
+        Key("name", _SET, ("gpu1", "user@gpu1", "gpu-[01-16]"), required=True,
             help="The host's name for ssh: a name, user@name, or a range of names. localhost is "
-            "this machine.",
-        ),
-        Key(
-            name="address",
-            examples=("10.0.0.5",),
-            default="the name",
-            schema=Text(
-                expected="a host's name or IP address",
-                least=1,
-                check=host_address_problem,
-                pattern=HOST_ADDRESS_PATTERN,
-            ),
-            help="The address by which other tasks reach this host, if it is not the name.",
-        ),
-        Key(
-            name="slots",
-            schema=count(1),
-            examples=(4,),
-            default="as many as needed",
-            help="How many tasks may run on this host.",
-        ),
-        Key(
-            name="gpus",
-            examples=(4, [0, 2]),
-            default="those that nvidia-smi finds",
-            schema=OneOf(
-                number=Integer(least=0, most=1024, in_words="a number of GPUs"),
-                list=ListOf(
-                    item=Integer(least=0, most=1023),
-                    noun="index",
-                    expected="a list of indices such as [0, 2]",
-                ),
-            ),
-            help="How many GPUs to use on this host, or their indices.",
-        ),
-        Key(
-            name="python",
-            schema=Text(
-                expected="a Python interpreter",
-                least=1,
-                check=_interpreter_problem,
-                pattern=_INTERPRETER_PATTERN,
-            ),
-            examples=("/opt/tf/bin/python",),
-            default="`program.python`",
-            help="The interpreter on this host: a name in its PATH, or an absolute path.",
-        ),
-        Key(
-            name="workdir",
-            examples=("/data",),
-            default="`program.workdir`",
-            schema=Text(expected="an absolute path", pattern=r"/.*", least=1),
-            help="The working directory of the tasks on this host.",
-        ),
-        Key(
-            name="env",
-            schema=ENV,
-            examples=({"NCCL_SOCKET_IFNAME": "eth1"},),
-            default="`{}`",
-            help=f"Environment variables for the tasks on this host. {ENV_HELP}",
-        ),
+            "this machine."),
+        Key("address", _ADDRESS, ("10.0.0.5",), "the name",
+            help="The address by which other tasks reach this host, if it is not the name."),
+        Key("slots", count(1), (4,), "as many as needed",
+            help="How many tasks may run on this host."),
+        Key("gpus", _GPUS, (4, [0, 2]), "those that nvidia-smi finds",
+            help="How many GPUs to use on this host, or their indices."),
+        Key("python", _INTERPRETER, ("/opt/tf/bin/python",), "`program.python`",
+            help="The interpreter on this host: a name in its PATH, or an absolute path."),
+        Key("workdir", Text(expected="an absolute path", pattern=r"/.*", least=1), ("/data",),
+            "`program.workdir`", help="The working directory of the tasks on this host."),
+        Key("env", ENV, ({"NCCL_SOCKET_IFNAME": "eth1"},), "`{}`",
+            help=f"Environment variables for the tasks on this host. {ENV_HELP}"),
     ),
-)
-
+)  # fmt: skip
 HOSTS = ListOf(
-    item=OneOf(
-        text=Text(expected="a host's name", least=1, check=host_set_problem, pattern=SET_PATTERN),
-        mapping=_HOST,
-    ),
+    item=OneOf(text=_SET, mapping=_HOST),
     expected="a list such as [localhost, 'gpu-[01-16]']",
     least=1,
     most=MAX_HOSTS,
@@ -125,56 +82,27 @@ HOSTS = ListOf(
     text_hint=lambda text: f'write ["{printable(text[:60])}"]',
 )
 
+_OPTIONS = MapOf(
+    value=VERBATIM,
+    expected="a mapping such as {ServerAliveInterval: 15}",
+    noun="option",
+    name_pattern=f"^{_OPTION_PATTERN}$",
+    check_name=_option_name_problem,
+)
 SSH = MappingSchema(
     expected="a mapping such as {user: u, port: 22}",
     keys=(
-        Key(
-            name="user",
-            schema=Text(expected="a user's name", least=1, pattern=r"[^-\s][^\s@]*"),
-            examples=("u",),
-            default="your ssh configuration",
-            help="The user to log in as.",
-        ),
-        Key(
-            name="port",
-            schema=Integer(least=1, most=LAST_PORT),
-            examples=(22,),
-            default="your ssh configuration",
-            help="The port of sshd.",
-        ),
-        Key(
-            name="identity_file",
-            schema=PATH,
-            examples=("~/.ssh/id_ed25519",),
-            default="your ssh configuration",
-            help="The private key to log in with, relative to this file.",
-        ),
-        Key(
-            name="config_file",
-            schema=PATH,
-            examples=("~/.ssh/config",),
-            default="your ssh configuration",
-            help="A configuration file for ssh, relative to this file.",
-        ),
-        Key(
-            name="options",
-            examples=({"ServerAliveInterval": 15},),
-            default="`{}`",
-            schema=MapOf(
-                value=VERBATIM,
-                expected="a mapping such as {ServerAliveInterval: 15}",
-                noun="option",
-                name_pattern=f"^{_OPTION_PATTERN}$",
-                check_name=_option_name_problem,
-            ),
-            help="More options, as in ssh_config(5).",
-        ),
-        Key(
-            name="connect_timeout",
-            schema=Duration(),
-            examples=("10s",),
-            default="`10s`",
-            help="How long to wait for a connection.",
-        ),
+        Key("user", Text(expected="a user's name", least=1, pattern=r"[^-\s][^\s@]*"), ("u",),
+            "your ssh configuration", help="The user to log in as."),
+        Key("port", Integer(least=1, most=LAST_PORT), (22,), "your ssh configuration",
+            help="The port of sshd."),
+        Key("identity_file", PATH, ("~/.ssh/id_ed25519",), "your ssh configuration",
+            help="The private key to log in with, relative to this file."),
+        Key("config_file", PATH, ("~/.ssh/config",), "your ssh configuration",
+            help="A configuration file for ssh, relative to this file."),
+        Key("options", _OPTIONS, ({"ServerAliveInterval": 15},), "`{}`",
+            help="More options, as in ssh_config(5)."),
+        Key("connect_timeout", Duration(), ("10s",), "`10s`",
+            help="How long to wait for a connection."),
     ),
-)
+)  # fmt: skip

@@ -7,93 +7,41 @@ from distrun.spec.keys.common import PATH, count
 from distrun.spec.scalars import Choice, Duration, Integer, Size, Text
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf
 
+_EXIT_CODES = ListOf(
+    item=Integer(least=1, most=255), noun="exit code", expected="a list of exit codes such as [2]"
+)
 RESTART = MappingSchema(
     expected="a mapping such as {max: 3}",
     keys=(
-        Key(
-            name="max",
-            schema=count(0),
-            examples=(3,),
-            default="`3`",
-            help="The most restarts; 0 for none. Restarts after a preemption do not count.",
-        ),
-        Key(
-            name="backoff",
-            schema=Duration(zero=True),
-            examples=("1s",),
-            default="`1s`",
+        Key("max", count(0), (3,), "`3`",
+            help="The most restarts; 0 for none. Restarts after a preemption do not count."),
+        Key("backoff", Duration(zero=True), ("1s",), "`1s`",
             help="The wait before the first restart, randomly shortened by up to a quarter. It "
-            "doubles with each restart.",
-        ),
-        Key(
-            name="backoff_max",
-            schema=Duration(zero=True),
-            examples=("30s",),
-            default="`30s`",
-            help="The longest wait before a restart.",
-        ),
-        Key(
-            name="reset_after",
-            schema=Duration(off=True),
-            examples=("10m",),
-            default="`10m`",
-            help="After this long without a failure, restarts are counted from 0 again.",
-        ),
-        Key(
-            name="never_on",
-            examples=([2],),
-            default="`[]`",
-            schema=ListOf(
-                item=Integer(least=1, most=255),
-                noun="exit code",
-                expected="a list of exit codes such as [2]",
-            ),
-            help="Exit codes after which nothing is restarted; for a signal, 128 + its number.",
-        ),
+            "doubles with each restart."),
+        Key("backoff_max", Duration(zero=True), ("30s",), "`30s`",
+            help="The longest wait before a restart."),
+        Key("reset_after", Duration(off=True), ("10m",), "`10m`",
+            help="After this long without a failure, restarts are counted from 0 again."),
+        Key("never_on", _EXIT_CODES, ([2],), "`[]`",
+            help="Exit codes after which nothing is restarted; for a signal, 128 + its number."),
     ),
-)
+)  # fmt: skip
 
 TIMEOUTS = MappingSchema(
     expected="a mapping such as {grace: 10s}",
     keys=(
-        Key(
-            name="start",
-            schema=Duration(off=True),
-            examples=("5m",),
-            default="`5m`",
-            help="How long the job may take until all tasks have started.",
-        ),
-        Key(
-            name="run",
-            schema=Duration(off=True),
-            examples=("2h",),
-            default="`off`",
-            help="How long the job may run.",
-        ),
-        Key(
-            name="grace",
-            schema=Duration(zero=True),
-            examples=("10s",),
-            default="`10s`",
-            help="How long tasks may take to exit after SIGTERM. Then distrun sends SIGKILL.",
-        ),
-        Key(
-            name="stall",
-            schema=Duration(off=True),
-            examples=("10m",),
-            default="`off`",
+        Key("start", Duration(off=True), ("5m",), "`5m`",
+            help="How long the job may take until all tasks have started."),
+        Key("run", Duration(off=True), ("2h",), "`off`", help="How long the job may run."),
+        Key("grace", Duration(zero=True), ("10s",), "`10s`",
+            help="How long tasks may take to exit after SIGTERM. Then distrun sends SIGKILL."),
+        Key("stall", Duration(off=True), ("10m",), "`off`",
             help="How long the tasks may report no new step or, if they report no steps, print "
-            "nothing. Then they are restarted, as `restart` allows, or the job fails.",
-        ),
-        Key(
-            name="link",
-            schema=Duration(off=True),
-            examples=("60s",),
-            default="`60s`",
-            help="How long a host may be unreachable before its tasks are stopped.",
-        ),
+            "nothing. Then they are restarted, as `restart` allows, or the job fails."),
+        Key("link", Duration(off=True), ("60s",), "`60s`",
+            help="How long a host may be unreachable before its tasks are stopped."),
     ),
-)
+)  # fmt: skip
 
 _PORT_RANGE = Text(expected="a range such as 20000-21000", pattern=r"[0-9]{1,5}-[0-9]{1,5}")
 PORTS = OneOf(
@@ -101,49 +49,30 @@ PORTS = OneOf(
     mapping=MappingSchema(
         expected="a mapping such as {range: 20000-21000}",
         keys=(
-            Key(
-                name="range",
-                schema=_PORT_RANGE,
-                required=True,
-                examples=("20000-21000",),
-                help="The first and the last port to choose from.",
-            ),
+            Key("range", _PORT_RANGE, ("20000-21000",), required=True,
+                help="The first and the last port to choose from."),
         ),
     ),
-)
+)  # fmt: skip
 
 LOGS = MappingSchema(
     expected="a mapping such as {max_size: 100MB}",
     keys=(
-        Key(
-            name="max_size",
-            schema=Size(),
-            examples=("off", "100MB", "1GiB"),
-            default="`off`",
-            help="The largest size of a task's log.",
-        ),
+        Key("max_size", Size(), ("off", "100MB", "1GiB"), "`off`",
+            help="The largest size of a task's log."),
     ),
-)
+)  # fmt: skip
 
+_PORT = OneOf(
+    text=Choice(values=("auto",), all_forms="a port or auto"),
+    number=Integer(least=1, most=LAST_PORT),
+)
 TENSORBOARD = MappingSchema(
     expected="a mapping such as {logdir: logs}",
     keys=(
-        Key(
-            name="logdir",
-            schema=PATH,
-            required=True,
-            examples=("logs",),
-            help="The folder with the event files, relative to the tasks' working directory.",
-        ),
-        Key(
-            name="port",
-            examples=("auto", 6006),
-            default="`auto`",
-            schema=OneOf(
-                text=Choice(values=("auto",), all_forms="a port or auto"),
-                number=Integer(least=1, most=LAST_PORT),
-            ),
-            help="The port on which TensorBoard listens.",
-        ),
+        Key("logdir", PATH, ("logs",), required=True,
+            help="The folder with the event files, relative to the tasks' working directory."),
+        Key("port", _PORT, ("auto", 6006), "`auto`",
+            help="The port on which TensorBoard listens."),
     ),
-)
+)  # fmt: skip
