@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import selectors
@@ -15,7 +16,7 @@ from distrun.agent.protocol.channel import Channel
 from distrun.errors import InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
@@ -68,11 +69,7 @@ def wait_for_end(
 ) -> None:
     """Block until the supervisor at the other end has ended, for `timeout` seconds at most.
 
-    Args:
-        channel: to the supervisor.
-        job_id: the job's.
-        timeout: in seconds; None: no limit.
-        on_event: called with the job's events, if the channel watches them.
+    `on_event` is called with the job's events, if the channel watches them.
 
     Raises:
         WaitTimeoutError: the supervisor has not ended in that time.
@@ -103,10 +100,8 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
     """
     channel = connect(folder)
     if channel is not None:
-        try:
+        with contextlib.closing(channel):
             wait_for_end(channel, folder.job_id, timeout)
-        finally:
-            channel.close()
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
         raise InternalError(
@@ -124,15 +119,14 @@ def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
         return found
     channel.send(protocol.Watch())
     deadline = time.monotonic() + _ANSWER_SECONDS
-    while not channel.ended and time.monotonic() < deadline:
-        select.select([channel.reader], [], [], max(0.0, deadline - time.monotonic()))
-        for _, message in channel.receive():
-            if isinstance(message, protocol.Progress):
-                found[message.task] = message.values
-            elif isinstance(message, protocol.WatchStarted):
-                channel.close()
-                return found
-    channel.close()
+    with contextlib.closing(channel):
+        while not channel.ended and time.monotonic() < deadline:
+            select.select([channel.reader], [], [], max(0.0, deadline - time.monotonic()))
+            for _, message in channel.receive():
+                if isinstance(message, protocol.Progress):
+                    found[message.task] = message.values
+                elif isinstance(message, protocol.WatchStarted):
+                    return found
     return found
 
 
@@ -141,29 +135,24 @@ def end_leftovers(job_id: str) -> int:
 
     They get SIGTERM, and SIGKILL after a second. Returns how many processes there were.
     """
-    wanted = os.fsencode(job_id)
-    found = [process for process in _all_processes() if _is_task_of(process.pid, wanted)]
+    found = [process for process, env in _processes_of(job_id) if b"DISTRUN_TASK" in env]
     processes.end_these(found, protocol.KILL_GRACE)
     return len(found)
 
 
 def has_processes(job_id: str) -> bool:
     """Return whether a task, agent or supervisor of the job still runs on this machine."""
-    wanted = os.fsencode(job_id)
-    return any(
-        processes.environment(process.pid).get(b"DISTRUN_JOB_ID") == wanted
-        for process in _all_processes()
-    )
+    return next(_processes_of(job_id), None) is not None
 
 
-def _all_processes() -> list[processes.Process]:
-    looked = [processes.look(int(name)) for name in os.listdir("/proc") if name.isdigit()]
-    return [process for process in looked if process is not None and not process.is_zombie]
-
-
-def _is_task_of(pid: int, job_id: bytes) -> bool:
-    env = processes.environment(pid)
-    return env.get(b"DISTRUN_JOB_ID") == job_id and b"DISTRUN_TASK" in env
+def _processes_of(job_id: str) -> Iterator[tuple[processes.Process, Mapping[bytes, bytes]]]:
+    """The processes with the job's id in their environment, and their environments."""
+    for name in os.listdir("/proc"):
+        process = processes.look(int(name)) if name.isdigit() else None
+        if process is not None and not process.is_zombie:
+            env = processes.environment(process.pid)
+            if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):
+                yield process, env
 
 
 class SupervisorWatch:
@@ -185,19 +174,19 @@ class SupervisorWatch:
         self._channel.receive()
         return self._channel.ended
 
-    def wait(self) -> None:
-        """Until something happens to the job."""
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until something happens to the job, for so many seconds at most."""
         if self._channel is not None:
-            select.select([self._channel.reader], [], [])
+            select.select([self._channel.reader], [], [], timeout)
 
     def wait_for_end(self, timeout: float | None = None) -> None:
-        """Until it has ended, or for so many seconds."""
+        """Wait until it has ended, for so many seconds at most."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.has_ended():
             left = None if deadline is None else deadline - time.monotonic()
-            if self._channel is None or (left is not None and left <= 0):
+            if left is not None and left <= 0:
                 return
-            select.select([self._channel.reader], [], [], left)
+            self.wait(left)
 
     def close(self) -> None:
         if self._channel is not None:

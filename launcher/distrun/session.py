@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from distrun.sync.manifest import Manifest
 
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_Channel = Channel[protocol.Notice, protocol.Request]
 
 
 class Session:
@@ -49,11 +48,11 @@ class Session:
         folder: JobFolder,
         spec: Spec,
         *,
-        preflight: bool = True,
+        preflight: bool,
         on_event: Callable[[events.Event, lifecycle.JobState], None],
         on_signal: Callable[[int], None],
-        on_transfer: Callable[[file_messages.TransferProgress], None] = lambda _: None,
-        manifest: Manifest | None = None,
+        on_transfer: Callable[[file_messages.TransferProgress], None],
+        manifest: Manifest | None,
     ) -> None:
         self.folder = folder
         self.state = lifecycle.JobState()
@@ -68,16 +67,10 @@ class Session:
         syscalls.become_subreaper()
         self._signals = syscalls.signal_pipe(_STOPPING_SIGNALS)
         self._channel, self._process = _start_supervisor(folder.job_id)
+        files = None if manifest is None else to_json(manifest)
+        path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL
         self._channel.send(
-            protocol.OpenJob(
-                protocol.PROTOCOL,
-                folder.job_id,
-                str(folder.path),
-                to_json(spec),
-                spec.source,
-                preflight,
-                None if manifest is None else to_json(manifest),
-            )
+            protocol.OpenJob(version, folder.job_id, path, job, spec.source, preflight, files)
         )
         self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_supervisor)
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
@@ -162,11 +155,9 @@ class Session:
         if status == 0 and recorded.phase.is_final:
             self.state = recorded
             return
-        how = (
-            f"exited with {status}"
-            if status >= 0
-            else f"was killed by {syscalls.signal_name(-status)}"
-        )
+        how = f"exited with {status}"
+        if status < 0:
+            how = f"was killed by {syscalls.signal_name(-status)}"
         raise InternalError(
             f"the supervisor of job {self.folder.job_id} {how}; its tasks have been ended",
             hint=f"its log is {self.folder.supervisor_log}",

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
+import sys
 import time
-from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from distrun.agent.link import Link
 from distrun.agent.linux import facts, processes, syscalls
@@ -55,17 +57,11 @@ class Agent:
         addresses: by which the supervisor's connection came: the client's and this host's.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        addresses: Tuple[str, str] = ("", ""),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, link: Link, addresses: Tuple[str, str] = ("", "")) -> None:
         self._link = link
         self._addresses = addresses
-        self._clock = clock
         self._selector = selectors.DefaultSelector()
-        self._tasks = TaskRunner(self._selector, link, clock)
+        self._tasks = TaskRunner(self._selector, link)
         self._ports = PortHolder()
         self._probe: Optional[Probe] = None
         self._logs: Optional[TaskLogs] = None
@@ -117,7 +113,7 @@ class Agent:
 
     def _timeout(self) -> Optional[float]:
         dues = [due for due in self._dues() if due is not None]
-        return max(0.0, min(dues) - self._clock()) if dues else None
+        return max(0.0, min(dues) - time.monotonic()) if dues else None
 
     def _dues(self) -> List[Optional[float]]:
         dues = self._link.dues + self._tasks.dues
@@ -130,11 +126,11 @@ class Agent:
         if self._dir is not None:
             dues.append(self._dir.touch_due)
         if self._files is not None and self._files.has_work and self._kill_due is None:
-            dues.append(self._clock())
+            dues.append(time.monotonic())
         return dues
 
     def _on_time(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if self._logs is not None:
             self._logs.on_time(now)
         if self._probe is not None:
@@ -158,7 +154,6 @@ class Agent:
         return self._tasks.has_tasks
 
     def execute(self, order: Order) -> None:
-        """Execute an order."""
         if isinstance(order, StartTask):
             self._tasks.start(order)
         elif isinstance(order, StopTask):
@@ -188,7 +183,7 @@ class Agent:
             if self._probe is None:
                 from distrun.agent.probe.probe import Probe
 
-                self._probe = Probe(self._selector, self._ports, self._link.report, self._clock)
+                self._probe = Probe(self._selector, self._ports, self._link.report)
             self._probe.execute(order, "" if self._logs is None else self._logs.folder)
         elif self._dir is not None:
             if self._files is None:
@@ -214,7 +209,7 @@ class Agent:
     def end_tasks(self, grace: float = KILL_GRACE) -> None:
         """End everything, then the agent: SIGTERM now, SIGKILL after `grace` seconds."""
         if self._kill_due is None:
-            self._kill_due = self._clock() + grace
+            self._kill_due = time.monotonic() + grace
             self._tasks.stop_all(grace)
 
     def abandon(self, grace: float = KILL_GRACE) -> None:
@@ -250,7 +245,7 @@ class Agent:
                 Cause(Code.LOG_DIR_NOT_CREATED, path=order.folder, errno=number)
             )
             return None
-        return TaskLogs(order.folder, None, self._link, self._selector, self._clock)
+        return TaskLogs(order.folder, None, self._link, self._selector)
 
     def _open_private_logs(self, order: Configure) -> Optional[TaskLogs]:
         # Imported here because most jobs run on the launching machine.
@@ -258,27 +253,26 @@ class Agent:
         from distrun.agent.logs.streamer import LogStreamer
 
         try:
-            self._dir = agent_dir.create(order.job_id, order.host, self._clock)
+            self._dir = agent_dir.create(order.job_id, order.host)
         except agent_dir.NoRoomError as error:
             self._link.report_fault(error.cause)
             self.abandon()
             return None
         folder = self._dir.path
-        return TaskLogs(folder, LogStreamer(folder), self._link, self._selector, self._clock)
+        return TaskLogs(folder, LogStreamer(folder), self._link, self._selector)
 
     def _hello(self, order: Configure, folder: str) -> Hello:
         client, own = self._addresses
-        host = facts.read(order.variables)
         return Hello(
             protocol=PROTOCOL,
             pid=os.getpid(),
-            hostname=host.hostname,
-            python=host.python,
-            cores=host.cores,
-            gpus=host.gpus,
+            hostname=socket.gethostname(),
+            python=".".join(str(part) for part in sys.version_info[:3]),
+            cores=facts.usable_cores(),
+            gpus=facts.gpus(),
             at=time.time(),
-            pid_namespace=host.pid_namespace,
-            environ=host.environ,
+            pid_namespace=facts.pid_namespace(),
+            environ={name: os.environ[name] for name in order.variables if name in os.environ},
             address=own,
             seen_from=client,
             token=self._link.token,

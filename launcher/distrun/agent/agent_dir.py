@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Callable, List, Optional
+from typing import List, Optional
 
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 
 _AGENTS = "agents"
 _LONGEST_NAME = 48
@@ -16,26 +17,18 @@ _TOUCH_SECONDS = 86400.0
 _TRIAL = b"\0" * 4096
 
 
-class NoRoomError(Exception):
+class NoRoomError(CauseError):
     """No folder can be created on this host; the cause says what was tried and why that failed."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 class AgentDir:
-    """A private folder, as :func:`create` returns it.
+    """A private folder, as :func:`create` returns it. `path`: an absolute path."""
 
-    Args:
-        path: an absolute path.
-    """
-
-    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
         self.files_path = os.path.join(path, "files")
         """Where the program's files are, once all have arrived."""
-        self.touch_due = clock() + _TOUCH_SECONDS
+        self.touch_due = time.monotonic() + _TOUCH_SECONDS
         """When :meth:`on_time` has something to do."""
         self._parent = os.path.dirname(path)
         self._is_lasting = os.path.basename(self._parent) == _AGENTS
@@ -89,7 +82,7 @@ class AgentDir:
         return os.path.join(os.path.dirname(self._parent), name)
 
 
-def create(job_id: str, host: str, clock: Callable[[], float] = time.monotonic) -> AgentDir:
+def create(job_id: str, host: str) -> AgentDir:
     """Create the folder of one job's agent: new, mode 0700, on a disk with room.
 
     It is in the user's state folder, or in a temporary one if that cannot be written. Its name
@@ -114,7 +107,7 @@ def create(job_id: str, host: str, clock: Callable[[], float] = time.monotonic) 
             _remove(path)
             problems.append(Cause(Code.PATH_NOT_WRITABLE, path=place, errno=error.errno or 0))
             continue
-        return AgentDir(path, clock)
+        return AgentDir(path)
     raise NoRoomError(Cause(Code.AGENT_DIR_NOT_CREATED, within=tuple(problems)))
 
 

@@ -6,7 +6,7 @@ import select
 import selectors
 import socket
 import time
-from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from distrun.agent.protocol import (
     KILL_GRACE,
@@ -65,14 +65,10 @@ class Link:
     """
 
     def __init__(
-        self,
-        channel: Channel[Order, Report],
-        listener: Optional[ReattachListener] = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, channel: Channel[Order, Report], listener: Optional[ReattachListener] = None
     ) -> None:
         self.channel = channel
         self._listener = listener
-        self._clock = clock
         self._outbox: Outbox[Report] = Outbox()
         self._seconds: Optional[float] = 0.0
         self._lease: Optional[Lease] = None
@@ -152,7 +148,7 @@ class Link:
         dues = [self._decision_due, self._lease_ends]
         lease = self._lease
         if lease is not None:
-            now, remaining = self._clock(), lease.remaining
+            now, remaining = time.monotonic(), lease.remaining
             is_expired = remaining is not None and remaining <= 0
             if self.is_up and not is_expired:
                 dues.append(now + lease.until_heartbeat)
@@ -223,11 +219,11 @@ class Link:
 
     def _on_end(self) -> None:
         if self._listener is not None:
-            self._decision_due = self._clock() + _DECISION_SECONDS
+            self._decision_due = time.monotonic() + _DECISION_SECONDS
         elif self._seconds is None:
             return
         elif self._seconds > 0 and self._user.has_tasks:
-            self._lease_ends = self._clock() + self._seconds
+            self._lease_ends = time.monotonic() + self._seconds
         else:
             self._user.abandon()
 

@@ -14,14 +14,8 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol import Notice, Request
 
-
-class Client:
-    """A connected command."""
-
-    def __init__(self, channel: Channel[protocol.Request, protocol.Notice]) -> None:
-        self.channel = channel
-        self.is_watching = False
-        """Whether it is sent every event."""
+Client = Channel[protocol.Request, protocol.Notice]
+"""The channel to a connected command."""
 
 
 class Clients:
@@ -39,15 +33,15 @@ class Clients:
         self._on_message = on_message
         self._on_end = on_end
         self._clients: list[Client] = []
+        self.watching: set[Client] = set()
+        """The commands that are sent every event."""
         selector.register(server, selectors.EVENT_READ, self._accept)
 
-    def add(self, channel: Channel[protocol.Request, protocol.Notice]) -> Client:
-        client = Client(channel)
+    def add(self, client: Client) -> None:
         self._clients.append(client)
         self._selector.register(
-            channel.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
+            client.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
         )
-        return client
 
     def _accept(self) -> None:
         try:
@@ -59,33 +53,31 @@ class Clients:
 
     def _on_readable(self, client: Client) -> None:
         try:
-            messages = client.channel.receive()
+            messages = client.receive()
         except ProtocolError:
             messages = []
-            client.channel.ended = True
+            client.ended = True
         for _, message in messages:
             self._on_message(client, message)
-        if client.channel.ended and client in self._clients:
-            self._drop(client)
+        if client.ended and client in self._clients:
+            self._clients.remove(client)
+            self.watching.discard(client)
+            for descriptor in (client.reader, client.writer):
+                if descriptor in self._selector.get_map():
+                    self._selector.unregister(descriptor)
+            client.close()
             self._on_end(client)
-
-    def _drop(self, client: Client) -> None:
-        self._clients.remove(client)
-        self._selector.unregister(client.channel.reader)
-        if client.channel.writer in self._selector.get_map():
-            self._selector.unregister(client.channel.writer)
-        client.channel.close()
 
     def broadcast(self, message: Notice) -> None:
         """Send a message to all that watch. One that does not read delays nobody."""
-        for client in self._clients:
-            if client.is_watching:
-                client.channel.send(message)
+        for client in self.watching:
+            client.send(message)
 
     def watch_writing(self) -> None:
         for client in self._clients:
-            client.channel.watch_writing(self._selector)
+            client.watch_writing(self._selector)
 
     @property
-    def channels_to_flush(self) -> list[Channel[protocol.Request, protocol.Notice]]:
-        return [client.channel for client in self._clients if client.channel.pending]
+    def are_pending(self) -> bool:
+        """Whether a command has not read everything yet."""
+        return any(client.pending for client in self._clients)

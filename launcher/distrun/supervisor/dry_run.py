@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrun import events
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
@@ -149,18 +150,9 @@ class DryRun:
         if not self._is_releasing:
             self.preparation.on_unreachable(causes)
 
-    def on_host_gone(self, host: str, cause: Cause) -> None:
-        if not self._is_releasing:
-            self._fail(host, cause)
+    def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.HostLost) and not self._is_releasing:
+            self._fail(event.host, event.cause)
 
     def _fail(self, host: str, cause: Cause) -> None:
         self.preparation.fail(host, Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,)))
-
-    def on_link_lost(self, host: str, cause: Cause) -> None:
-        """Wait: the host is reconnected or gone."""
-
-    def on_link_restored(self, host: str) -> None:
-        """Go on."""
-
-    def on_logs_incomplete(self, host: str, cause: Cause) -> None:
-        """There are no logs."""

@@ -14,16 +14,16 @@ from typing import NoReturn
 
 from distrun import jobstore
 from distrun.agent import protocol
-from distrun.agent.linux import syscalls
+from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.cli.cause_text import cause_text
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.spec.model import Spec
+from distrun.supervisor.clients import Client
 from distrun.supervisor.supervisor import Supervisor
 
-LaunchChannel = Channel[protocol.Request, protocol.Notice]
 _OPENING_SECONDS = 60.0
 
 
@@ -31,7 +31,7 @@ def main() -> NoReturn:
     """Run the job that comes over the descriptor in argv[2]; never returns."""
     descriptor = int(sys.argv[2])
     os.set_inheritable(descriptor, False)
-    launch: LaunchChannel = Channel(descriptor, descriptor, protocol.Request)
+    launch: Client = Channel(descriptor, descriptor, protocol.Request)
     syscalls.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not ignored, because child processes would inherit that; ssh ends a proxy's command with it.
@@ -49,12 +49,12 @@ def main() -> NoReturn:
     except BaseException:  # noqa: BLE001 - a defect: the traceback belongs in the log
         with contextlib.suppress(OSError):
             traceback.print_exc()
-        supervisor.end_everything()
+        processes.end_all(protocol.KILL_GRACE)
         os._exit(InternalError.exit_code)
     os._exit(0)
 
 
-def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
+def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
     spec = from_json(Spec, order.spec)
     folder = jobstore.JobFolder(Path(order.folder))
     manifest = None
@@ -69,23 +69,15 @@ def _open(launch: LaunchChannel, order: protocol.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return Supervisor(
-            folder,
-            spec,
-            launch,
-            cause_text=cause_text,
-            manifest=manifest,
-            preflight=order.preflight,
-        )
+        preflight = order.preflight
+        return Supervisor(folder, spec, launch, cause_text, manifest=manifest, preflight=preflight)
     except OSError as error:
         path, errno = str(folder.path), error.errno or 0
         cause = Cause(Code.JOB_FOLDER_NOT_CREATED, path=path, errno=errno)
         raise HostError(cause=cause) from error
 
 
-def _first_messages(
-    launch: LaunchChannel,
-) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:
+def _first_messages(launch: Client) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:
     """The job, and the requests that arrived with it, such as a stop."""
     deadline = time.monotonic() + _OPENING_SECONDS
     while not launch.ended and time.monotonic() < deadline:
@@ -96,7 +88,7 @@ def _first_messages(
     return None, []
 
 
-def _refuse(launch: LaunchChannel, error: DistrunError) -> None:
+def _refuse(launch: Client, error: DistrunError) -> None:
     launch.send(protocol.Refused(error.as_cause(), error.exit_code))
     while launch.pending:
         select.select([], [launch.writer], [])

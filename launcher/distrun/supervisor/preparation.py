@@ -78,7 +78,8 @@ class Preparation:
         self.error: DistrunError | None = None
         """Why the job cannot start."""
         self.is_finished = False
-        self._needs = plan.ports_needed(spec, self._placement)
+        needs = plan.ports_needed(spec, self._placement)
+        self._needs = {host: needs.get(host, plan.PortNeed()) for host in hosts}
         self._free_ports: dict[str, list[int]] = {}
         self._unprepared = set(self.hosts)
         """The hosts that have neither held their ports nor failed."""
@@ -127,7 +128,8 @@ class Preparation:
         self.unreachable.update(causes)
         self._unprepared -= causes.keys()
         if not (self.is_finished or self._checks_all):
-            self._end(unreachable_hosts(causes, len(self.hosts)))
+            self.error = unreachable_hosts(causes, len(self.hosts))
+            self.is_finished = True
         self.advance()
 
     def fail(self, host: str, cause: Cause) -> None:
@@ -145,11 +147,7 @@ class Preparation:
         try:
             self._advance()
         except DistrunError as error:
-            self._end(error)
-
-    def _end(self, error: DistrunError) -> None:
-        self.error = error
-        self.is_finished = True
+            self.error, self.is_finished = error, True
 
     def _advance(self) -> None:
         if self.failures and not self._checks_all:
@@ -187,7 +185,7 @@ class Preparation:
                 behind=round(time.time() - hello.at, 3),
             )
         )
-        need = self._needs.get(host, plan.PortNeed())
+        need = self._needs[host]
         first, last = self._spec.port_range or (0, 0)
         self._order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
         if self.delivery is not None:
@@ -206,7 +204,7 @@ class Preparation:
         """Another host that wants that port and is the same machine by another name."""
         hello = self.hellos[host]
         for name, other in self.hellos.items():
-            wants = port in self._needs.get(name, plan.PortNeed()).wanted
+            wants = port in self._needs[name].wanted
             is_same = (other.hostname, other.address) == (hello.hostname, hello.address)
             if name != host and wants and is_same and hello.address:
                 return name
@@ -218,8 +216,7 @@ class Preparation:
         free_ports = dict(self._free_ports)
         missing = self.unreachable.keys() | self.failures.keys()
         for host in missing:
-            need = self._needs.get(host, plan.PortNeed())
-            free_ports.setdefault(host, list(range(1, need.free + 1)))
+            free_ports.setdefault(host, list(range(1, self._needs[host].free + 1)))
         facts = {host: self._facts(host, hellos) for host in self.hosts}
         try:
             return plan.make(self._spec, self._placement, facts, free_ports)
@@ -265,16 +262,14 @@ class Preparation:
 
         self._emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
         lacking = self.hosts_without_files if self._checks_all and self._spec.sends_files else ()
-        own_logs = {host for host in hosts if self.reaches[host].has_own_logs}
         passed = {host: self.passed_variables(host) for host in hosts}
         self._probe = Probe(
             self._spec,
             made,
-            hosts,
+            {host: self.reaches[host] for host in hosts},
             self._folder,
             self._order,
             lacking_files=frozenset(lacking),
-            has_own_logs=own_logs,
             passed=passed,
         )
         self._probe.start()

@@ -26,12 +26,13 @@ from distrun.preflight.judgement import judge
 from distrun.spec.model import ProgramKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.supervisor.hosts.reach import Reach
 
 _DIAL_SECONDS = 5.0
 _INSPECT_SECONDS = 20.0
@@ -46,11 +47,10 @@ class Probe:
     """Asks the hosts of a plan and collects their answers.
 
     Args:
-        hosts: those of the plan that can be asked.
+        reaches: those of the plan's hosts that can be asked.
         folder: where the job's record is, or would be.
         order: sends a host an order.
         lacking_files: the hosts that a launch would first send the program's files.
-        has_own_logs: the hosts whose tasks do not write into the job's folder.
         passed: by host, variables that its tasks get from the launching environment.
     """
 
@@ -58,21 +58,20 @@ class Probe:
         self,
         spec: Spec,
         plan: Plan,
-        hosts: Sequence[str],
+        reaches: Mapping[str, Reach],
         folder: Path,
         order: Callable[[str, Order], None],
         *,
         lacking_files: Collection[str],
-        has_own_logs: Collection[str],
         passed: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._spec = spec
         self._by_name = {host.name: host for host in spec.hosts}
         self._lacking_files = lacking_files
-        self._has_own_logs = has_own_logs
         self._passed = passed
         self._plan = plan
-        self._hosts = hosts
+        self._reaches = reaches
+        self._hosts = hosts = tuple(reaches)
         self._folder = folder
         self._order = order
         self._addresses = {
@@ -172,7 +171,7 @@ class Probe:
         )
 
     def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
-        if host in self._has_own_logs:
+        if self._reaches[host].has_own_logs:
             return answer
         # Its logs are in the job's folder, which is inspected on its own.
         workdirs = {program.workdir for program in answer.programs}
@@ -226,6 +225,7 @@ class Probe:
         lacks_files = task.host in self._lacking_files
         has_script = kind is ProgramKind.SCRIPT and not lacks_files
         head = 2 if has_script else 1
+        is_python = _PYTHON.fullmatch(os.path.basename(task.argv[0])) is not None
         env = {**task.env, **self._passed[task.host]}
         # Otherwise the folder is in the copy of the files.
         is_on_host = task.workdir in (self._spec.program.workdir, self._by_name[task.host].workdir)
@@ -239,7 +239,7 @@ class Probe:
             },
             unset=list(task.unset),
             script=task.argv[1] if has_script else "",
-            is_python=kind is not ProgramKind.COMMAND or _is_python(task.argv[0]),
+            is_python=kind is not ProgramKind.COMMAND or is_python,
             variables=PROXY_VARIABLES if task.address and len(self._addresses) > 1 else (),
             or_home=task.or_home or (lacks_files and not is_on_host),
         )
@@ -261,22 +261,11 @@ def record(checks: tuple[Check, ...], at: float) -> Iterator[events.Event]:
     for check in checks:
         if check.grade in (Grade.WARNING, Grade.FAILED):
             yield events.PreflightFound(
-                at=at,
-                host=check.host,
-                subject=check.subject,
-                grade=check.grade,
-                cause=check.cause,
+                at=at, host=check.host, subject=check.subject, grade=check.grade, cause=check.cause
             )
     yield events.PreflightEnded(
-        at=at,
-        checks=len(checks),
-        failed=found[Grade.FAILED],
-        warnings=found[Grade.WARNING],
+        at=at, checks=len(checks), failed=found[Grade.FAILED], warnings=found[Grade.WARNING]
     )
-
-
-def _is_python(program: str) -> bool:
-    return _PYTHON.fullmatch(os.path.basename(program)) is not None
 
 
 def _digest(path: str) -> str:

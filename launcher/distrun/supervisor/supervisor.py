@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import events, lifecycle, record
 from distrun.agent import protocol
-from distrun.agent.linux import processes, syscalls
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
@@ -29,7 +28,6 @@ from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.stall import StallWatch
-from distrun.supervisor.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,22 +61,21 @@ class Supervisor:
         self,
         folder: JobFolder,
         spec: Spec,
-        launch: Channel[protocol.Request, protocol.Notice],
-        *,
+        launch: Client,
         cause_text: Callable[[Cause], str],
-        manifest: Manifest | None = None,
-        preflight: bool = True,
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        manifest: Manifest | None,
+        preflight: bool,
     ) -> None:
         self._folder = folder
         self._spec = spec
         self._cause_text = cause_text
-        self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
         self._state = lifecycle.JobState()
-        self._timers = Timers(clock)
+        self._timers: dict[events.Timer, float] = {}
+        """When each timer expires, on the monotonic clock."""
         self._hosts = HostPool(self._selector, spec, folder.job_id, folder.logs, READ, self)
         self._preparation: Preparation | None = None
         self._manifest = manifest
@@ -87,18 +84,19 @@ class Supervisor:
         self._progress: dict[str, protocol.Progress] = {}
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
-            self._stall = StallWatch(spec.timeouts.stall, folder.log_of, clock)
+            self._stall = StallWatch(spec.timeouts.stall, folder.log_of, time.monotonic)
         self._is_finishing = False
         self._analyzer = FailureAnalyzer(folder)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
         )
-        self._launch: Client | None = self._clients.add(launch)
-        self._launch.is_watching = True
+        self._launch: Client | None = launch
+        self._clients.add(launch)
+        self._clients.watching.add(launch)
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
 
-    def run(self, early: Sequence[Request] = ()) -> None:
+    def run(self, early: Sequence[Request]) -> None:
         """Run the job to its end. `early` are requests that its launch command has sent already."""
         spec = self._spec
         self.emit(
@@ -151,10 +149,6 @@ class Supervisor:
             return self._record.append(event)
         return events.encode(event)
 
-    def end_everything(self) -> None:
-        """After a defect: block until nothing is running any more."""
-        processes.end_all(protocol.KILL_GRACE)
-
     # The lifecycle's actions ---------------------------------------------------------------
 
     def _perform(self, action: lifecycle.Action) -> None:
@@ -167,9 +161,9 @@ class Supervisor:
             seconds = action.seconds
             if action.timer == lifecycle.STALL and self._stall is not None:
                 seconds = self._stall.start(self._state.training)
-            self._timers.set(action.timer, seconds)
+            self._timers[action.timer] = time.monotonic() + seconds
         elif isinstance(action, lifecycle.CancelTimer):
-            self._timers.cancel(action.timer)
+            self._timers.pop(action.timer, None)
         elif isinstance(action, lifecycle.Announce):
             self.emit(action.event)
         else:
@@ -214,12 +208,9 @@ class Supervisor:
 
     def _prepare(self) -> None:
         try:
+            folder, has_preflight = self._folder.path, self._has_preflight
             preparation = Preparation(
-                self._spec,
-                self._hosts.order,
-                self._folder.path,
-                emit=self.emit,
-                has_preflight=self._has_preflight,
+                self._spec, self._hosts.order, folder, emit=self.emit, has_preflight=has_preflight
             )
         except DistrunError as error:
             self._abort(error)
@@ -227,12 +218,9 @@ class Supervisor:
         if self._manifest is not None:
             from distrun.supervisor.hosts.file_delivery import FileDelivery
 
+            hosts, send_list = preparation.hosts_without_files, self._hosts.deliver
             preparation.delivery = FileDelivery(
-                self._manifest,
-                preparation.hosts_without_files,
-                self._hosts.deliver,
-                self.emit,
-                self._clients.broadcast,
+                self._manifest, hosts, send_list, self.emit, self._clients.broadcast
             )
         self._preparation = preparation
         self._hosts.connect(preparation.reaches)
@@ -271,13 +259,10 @@ class Supervisor:
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
             return
-        try:
-            if preparation.error is not None:
-                raise preparation.error
-            if preparation.plan is not None:
-                self._start(preparation.plan)
-        except DistrunError as error:
-            self._abort(error)
+        if preparation.error is not None:
+            self._abort(preparation.error)
+        elif preparation.plan is not None:
+            self._start(preparation.plan)
 
     def _start(self, plan: Plan) -> None:
         path = self._folder.plan_file
@@ -285,7 +270,8 @@ class Supervisor:
             path.write_text(json.dumps(to_json(plan), indent=1) + "\n")
         except OSError as error:
             cause = Cause(Code.PLAN_NOT_WRITTEN, path=str(path), errno=error.errno or 0)
-            raise HostError(cause=cause) from error
+            self._abort(HostError(cause=cause))
+            return
         self._tasks = {task.name: task for task in plan.tasks}
         records = tuple(task_record(task) for task in plan.tasks)
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
@@ -315,61 +301,50 @@ class Supervisor:
             cause = Cause(Code.TENSORBOARD_NOT_STARTED, within=(report.cause,))
             self._report_tensorboard_end(cause)
         elif isinstance(report, protocol.TaskExited) and not self._is_finishing:
-            self._report_tensorboard_end(
-                Cause(
-                    Code.TENSORBOARD_EXITED,
-                    status=report.code,
-                    signal=report.signal or 0,
-                    path=tensorboard.LOG,
-                )
-            )
+            code, number, log = Code.TENSORBOARD_EXITED, report.signal or 0, tensorboard.LOG
+            self._report_tensorboard_end(Cause(code, status=report.code, signal=number, path=log))
 
     def _report_tensorboard_end(self, cause: Cause) -> None:
         self.emit(events.TensorBoardEnded(at=time.time(), cause=cause))
-
-    def on_host_gone(self, host: str, cause: Cause) -> None:
-        if not self._is_finishing:
-            self.emit(events.HostLost(at=time.time(), host=host, cause=cause))
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         if self._state.outcome is None and self._preparation is not None:
             self._abort(unreachable_hosts(causes, len(self._preparation.hosts)))
 
-    def on_link_lost(self, host: str, cause: Cause) -> None:
-        self.emit(events.LinkLost(at=time.time(), host=host, cause=cause))
-        if self._state.killing:
+    def on_event(self, event: events.Event) -> None:
+        if self._is_finishing and isinstance(event, events.HostLost):
+            return
+        self.emit(event)
+        if self._state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()
-
-    def on_link_restored(self, host: str) -> None:
-        self.emit(events.LinkRestored(at=time.time(), host=host))
-
-    def on_logs_incomplete(self, host: str, cause: Cause) -> None:
-        self.emit(events.LogsIncomplete(at=time.time(), host=host, cause=cause))
 
     # Waiting -------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        dues = [each for each in (self._timers.next_due, self._hosts.next_due) if each is not None]
-        due = min(dues) - self._clock() if dues else None
+        times = (*self._timers.values(), self._hosts.next_due)
+        dues = [each for each in times if each is not None]
+        due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
             if key.fileobj in self._selector.get_map():
                 key.data()
 
     def _fire_timers(self) -> None:
-        while (timer := self._timers.pop_due()) is not None:
-            wait = self._check_stall() if timer == lifecycle.STALL else None
+        while self._timers:
+            timer = min(self._timers, key=self._timers.__getitem__)
+            if self._timers[timer] > time.monotonic():
+                break
+            del self._timers[timer]
+            wait = None
+            if timer == lifecycle.STALL and self._stall is not None:
+                are_linked = all(host.link_lost is None for host in self._state.hosts.values())
+                wait = self._stall.check(are_linked=are_linked)
             if wait is None:
                 self.emit(events.TimedOut(at=time.time(), timer=timer))
             else:
-                self._timers.set(timer, wait)
+                self._timers[timer] = time.monotonic() + wait
         self._hosts.run_due()
-
-    def _check_stall(self) -> float | None:
-        """Return the seconds until the next check; None if the job stalls."""
-        are_linked = all(host.link_lost is None for host in self._state.hosts.values())
-        return None if self._stall is None else self._stall.check(are_linked=are_linked)
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)
@@ -386,20 +361,17 @@ class Supervisor:
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
         elif isinstance(message, protocol.Watch):
-            client.is_watching = True
+            self._clients.watching.add(client)
             for progress in self._progress.values():
-                client.channel.send(progress)
-            client.channel.send(protocol.WatchStarted())
+                client.send(progress)
+            client.send(protocol.WatchStarted())
 
     def _on_client_end(self, client: Client) -> None:
-        if client is not self._launch:
-            return
-        self._launch = None
-        self._request_stop(
-            protocol.StopJob(
-                Cause(Code.LAUNCH_COMMAND_DIED), signal.SIGTERM, protocol.KILL_GRACE, 129
-            )
-        )
+        if client is self._launch:
+            self._launch = None
+            cause = Cause(Code.LAUNCH_COMMAND_DIED)
+            stop = protocol.StopJob(cause, signal.SIGTERM, protocol.KILL_GRACE, 129)
+            self._request_stop(stop)
 
     def _request_stop(self, order: protocol.StopJob) -> None:
         grace = self._spec.timeouts.grace if order.grace is None else order.grace
@@ -418,8 +390,8 @@ class Supervisor:
 
     def _flush_clients(self) -> None:
         """Send the commands the last event. One that does not read is not waited for long."""
-        deadline = self._clock() + _FAREWELL_SECONDS
-        while self._clients.channels_to_flush and self._clock() < deadline:
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        while self._clients.are_pending and time.monotonic() < deadline:
             self._clients.watch_writing()
-            for key, _ in self._selector.select(deadline - self._clock()):
+            for key, _ in self._selector.select(deadline - time.monotonic()):
                 key.data()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Optional, Union
@@ -46,7 +47,6 @@ class FileReceiver:
         return self._tree is not None and self._tree.has_work
 
     def execute(self, order: Union[FileList, FileData]) -> None:
-        """Process a part of the list, or of a file."""
         if isinstance(order, FileList) and self._tree is None:
             beat = self._link.send_heartbeat_if_due
             self._tree = StagedTree(self._dir.files_path, self._cache, beat)
@@ -97,16 +97,12 @@ class FileReceiver:
         if tree is None:
             return True
         count, size = tree.remove()
-        preserved = self._preserve() if count else ""
+        preserved = ""
         if count:
+            preserved = self._dir.files_path
+            with contextlib.suppress(OSError):  # a full disk may have no room for another folder
+                preserved = self._dir.preserve(preserved)
             self._link.report(FilesPreserved(preserved, count, size, time.time()))
         if self._cache is not None:
             self._cache.trim(set(tree.digests), self._link.send_heartbeat_if_due)
         return not preserved.startswith(os.path.join(self._dir.path, ""))
-
-    def _preserve(self) -> str:
-        """The path of the rest now; a full disk may have no room for another folder."""
-        try:
-            return self._dir.preserve(self._dir.files_path)
-        except OSError:
-            return self._dir.files_path

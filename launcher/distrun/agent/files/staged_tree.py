@@ -20,6 +20,7 @@ from typing import Callable, Deque, Dict, Generator, Iterator, List, Optional, T
 
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.file_messages import FileData, FileList
 from distrun.agent.structs import Struct
 
@@ -29,12 +30,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = b".files"
 
 
-class RefusedError(Exception):
+class RefusedError(CauseError):
     """The tree cannot be built."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 class _File(Struct):
@@ -97,11 +94,7 @@ class StagedTree:
     # The list ------------------------------------------------------------------------------
 
     def add_list(self, part: FileList) -> None:
-        """Add a part of the list.
-
-        Raises:
-            RefusedError: it names something outside the tree.
-        """
+        """Add a part of the list. Raises RefusedError if it names something outside the tree."""
         for path, mode, size, digest in part.files:
             if not _DIGEST.fullmatch(digest):
                 raise RefusedError(Cause(Code.DIGEST_INVALID, text=digest))
@@ -112,11 +105,7 @@ class StagedTree:
             self._work = self._copy_cached()
 
     def work(self) -> None:
-        """Continue for a short time.
-
-        Raises:
-            RefusedError: the tree cannot be built here.
-        """
+        """Continue for a short time. Raises RefusedError if the tree cannot be built."""
         until = time.monotonic() + _SLICE_SECONDS
         with self._refusing():
             while self._work is not None and time.monotonic() < until:
@@ -193,8 +182,7 @@ class StagedTree:
     def write(self, part: FileData) -> None:
         """Write a part of the file that is due; any other part has arrived before.
 
-        Raises:
-            RefusedError: it cannot be written, or the file has not the digest of the list.
+        Raises RefusedError if it cannot be written, or has not the digest of the list.
         """
         if not self._missing or (part.number, part.offset) != (self._missing[0], self._offset):
             return

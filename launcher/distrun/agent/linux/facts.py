@@ -3,36 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
-from typing import Dict, List, Sequence
-
-from distrun.agent.structs import Struct
+from typing import List
 
 _NVIDIA_SMI_SECONDS = 20
-
-
-class HostFacts(Struct):
-    """What this process finds on its host; `environ` has only the variables that are set."""
-
-    hostname: str
-    python: str
-    cores: float
-    gpus: List[int]
-    pid_namespace: str
-    environ: Dict[str, str]
-
-
-def read(variables: Sequence[str] = ()) -> HostFacts:
-    """Read the facts of this host, and the values of those variables."""
-    return HostFacts(
-        hostname=socket.gethostname(),
-        python=".".join(str(part) for part in sys.version_info[:3]),
-        cores=usable_cores(),
-        gpus=gpus(),
-        pid_namespace=pid_namespace(),
-        environ={name: os.environ[name] for name in variables if name in os.environ},
-    )
 
 
 def pid_namespace() -> str:

@@ -126,8 +126,7 @@ def send(process: Process, signum: int) -> bool:
     except OSError:
         return _send_by_id(process, signum)
     try:
-        now = look(process.pid)
-        if now is None or now.started != process.started:
+        if not _exists(process):
             return False
         signal.pidfd_send_signal(descriptor, signum)
     except OSError:
@@ -145,9 +144,14 @@ def wake(pid: int) -> None:
             send(process, signal.SIGCONT)
 
 
-def _send_by_id(process: Process, signum: int) -> bool:
+def _exists(process: Process) -> bool:
+    """Whether the id is still this process's own; it may be a zombie."""
     now = look(process.pid)
-    if now is None or now.started != process.started:
+    return now is not None and now.started == process.started
+
+
+def _send_by_id(process: Process, signum: int) -> bool:
+    if not _exists(process):
         return False
     try:
         os.kill(process.pid, signum)

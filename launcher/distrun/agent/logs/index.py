@@ -43,12 +43,7 @@ class LogIndexer:
     `on_growth` is called with the path of each log that has grown, after its index was written.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        on_growth: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._clock = clock
+    def __init__(self, on_growth: Callable[[str], None]) -> None:
         self._on_growth = on_growth
         self._logs: Dict[str, _Log] = {}
         self._inotify: Optional[Inotify] = None
@@ -79,7 +74,7 @@ class LogIndexer:
             except OSError:
                 self._must_poll = True
         if self._must_poll and self.next_due is None:
-            self.next_due = self._clock() + INTERVAL
+            self.next_due = time.monotonic() + INTERVAL
 
     def update(self) -> None:
         """Index the logs that have grown; the next update is due after INTERVAL."""
@@ -87,9 +82,9 @@ class LogIndexer:
             self._inotify.drain()
         grown = [self.record(path) for path in self._logs]
         if any(grown):
-            self.next_due = self._clock() + INTERVAL
+            self.next_due = time.monotonic() + INTERVAL
         else:
-            self.next_due = self._clock() + _IDLE_INTERVAL if self._must_poll else None
+            self.next_due = time.monotonic() + _IDLE_INTERVAL if self._must_poll else None
 
     def record(self, path: str) -> bool:
         """Append one log's size to its index if it has grown. True if it has."""

@@ -27,9 +27,13 @@ class LogStreamer:
         self._in_flight = 0
 
     def execute(self, order: Union[FollowLogs, LogReceived]) -> None:
-        """Execute an order of the launching side."""
         if isinstance(order, FollowLogs):
-            self._follow(order)
+            # Start, on a new link, after the bytes that the launching side has.
+            self._window = order.window
+            self._in_flight = 0
+            for name in self._sent:
+                self._sent[name] = order.have.get(name, 0)
+            self._grown = list(self._sent)
         else:
             self._in_flight -= order.size
 
@@ -44,14 +48,6 @@ class LogStreamer:
         name = os.path.basename(path)
         if name in self._sent and name not in self._grown:
             self._grown.append(name)
-
-    def _follow(self, order: FollowLogs) -> None:
-        """Start, on a new link, after the bytes that the launching side has."""
-        self._window = order.window
-        self._in_flight = 0
-        for name in self._sent:
-            self._sent[name] = order.have.get(name, 0)
-        self._grown = list(self._sent)
 
     def pause(self) -> None:
         """Send nothing until the launching side says again how much it has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Optional
 
 from distrun.agent.logs.index import LogIndexer, index_of
 from distrun.agent.protocol import Cause, Code, LogEnded
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class TaskLogs:
     """The logs in one folder.
 
-    Args:
-        streamer: sends them to the launching side; None where that sees the folder itself.
+    `streamer` sends them to the launching side; None where that sees the folder itself.
     """
 
     def __init__(
@@ -28,13 +27,12 @@ class TaskLogs:
         streamer: Optional[LogStreamer],
         link: Link,
         selector: selectors.BaseSelector,
-        clock: Callable[[], float],
     ) -> None:
         self.folder = folder
         self.streamer = streamer
         self._link = link
         self._selector = selector
-        self._indexer = LogIndexer(clock, self._on_log_growth)
+        self._indexer = LogIndexer(self._on_log_growth)
         self._is_disk_full = False
         self._watch()
 
@@ -66,8 +64,9 @@ class TaskLogs:
 
     def on_time(self, now: float) -> None:
         if self._indexer.next_due is not None and self._indexer.next_due <= now:
-            self._update()
-        self._watch()
+            self._on_growth()
+        else:
+            self._watch()
 
     def stream(self) -> None:
         """Send as much of the logs as the link takes now."""
@@ -85,10 +84,6 @@ class TaskLogs:
             self._is_disk_full = True
             self._link.report_fault(Cause(Code.LOG_DISK_FULL, path=self.folder))
 
-    def _update(self) -> None:
-        self._indexer.update()
-        self.check_disk()
-
     def _watch(self) -> None:
         """Wait for growth only while no log has grown lately: no event is handled twice."""
         descriptor = self._indexer.descriptor
@@ -101,7 +96,8 @@ class TaskLogs:
             self._selector.unregister(descriptor)
 
     def _on_growth(self) -> None:
-        self._update()
+        self._indexer.update()
+        self.check_disk()
         self._watch()
 
     def _on_log_growth(self, path: str) -> None:

@@ -163,7 +163,6 @@ class _Round:
         return Cause(Code.CONNECTION_TIMED_OUT, seconds=self._seconds)
 
     def _cause_of(self, number: int) -> Cause:
-        """The cause for the errno of a connection."""
         if number == errno.ECONNREFUSED:
             return Cause(Code.CONNECTION_REFUSED)
         if number == errno.ETIMEDOUT:

@@ -29,21 +29,15 @@ _LATENESS = 5.0
 class Probe:
     """Answers the orders of :mod:`distrun.agent.protocol.probe_messages`.
 
-    Args:
-        report: sends a report to the supervisor.
+    `report` sends a report to the supervisor.
     """
 
     def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        ports: PortHolder,
-        report: Callable[[Report], None],
-        clock: Callable[[], float],
+        self, selector: selectors.BaseSelector, ports: PortHolder, report: Callable[[Report], None]
     ) -> None:
         self._selector = selector
         self._ports = ports
         self._report = report
-        self._clock = clock
         self._listener = Listener(selector)
         self._calls: Dict[ForkedCall, Callable[[Cause], Report]] = {}
         """Each running call, with the report to send if it fails."""
@@ -83,7 +77,7 @@ class Probe:
         self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]
     ) -> None:
         try:
-            call = ForkedCall(work, self._clock() + seconds + _LATENESS)
+            call = ForkedCall(work, time.monotonic() + seconds + _LATENESS)
         except OSError as error:
             self._report(failed(Cause(Code.PROBE_NOT_STARTED, errno=error.errno or 0)))
             return

@@ -257,52 +257,29 @@ _LISTS = ("tasks", "hosts", "addresses", "commands")
 
 
 class Cause(Struct):
-    """A code with its parameters; those that a code does not come with are empty.
-
-    Attributes:
-        task: the task it is about, as `worker:0`.
-        tasks: the tasks it is about, where they are several.
-        host: the host's name in the spec.
-        path: a file or folder.
-        name: a program, variable or the like.
-        port: a TCP port.
-        pid: a process id.
-        errno: the number of the system's error.
-        signal: the number of a signal.
-        status: an exit code.
-        seconds: a length of time.
-        count: how many.
-        total: of how many.
-        commands: commands to try, as a shell takes them.
-        version: of a program.
-        expected: the version that it should have.
-        hosts: names of hosts.
-        addresses: of tasks, as `10.0.0.5:20000`.
-        text: foreign words, such as what ssh said; never distrun's own.
-        within: what led to this, one cause for each.
-    """
+    """A code with its parameters; those that a code does not come with are empty."""
 
     code: Code
-    task: str = ""
-    host: str = ""
+    task: str = ""  # as `worker:0`
+    host: str = ""  # its name in the spec
     path: str = ""
-    name: str = ""
+    name: str = ""  # of a program, variable or the like
     port: int = 0
     pid: int = 0
     errno: int = 0
     signal: int = 0
-    status: Optional[int] = None
+    status: Optional[int] = None  # an exit code
     seconds: float = 0.0
     count: int = 0
-    total: int = 0
-    commands: Tuple[str, ...] = ()
+    total: int = 0  # `count` of how many
+    commands: Tuple[str, ...] = ()  # to try, as a shell takes them
     version: str = ""
-    expected: str = ""
+    expected: str = ""  # the version that it should have
     hosts: Tuple[str, ...] = ()
-    addresses: Tuple[str, ...] = ()
-    text: str = ""
+    addresses: Tuple[str, ...] = ()  # of tasks, as `10.0.0.5:20000`
+    text: str = ""  # foreign words, such as what ssh said; never distrun's own
     tasks: Tuple[str, ...] = ()
-    within: "Tuple[Cause, ...]" = ()
+    within: "Tuple[Cause, ...]" = ()  # what led to this
 
     @property
     def is_disk_full(self) -> bool:
@@ -315,14 +292,10 @@ class Cause(Struct):
         """The code and what is not empty, as the record and messages have it."""
         fields: Dict[str, Any] = {"code": self.code.value}
         for name, value in self._asdict().items():
-            if name == "within":
-                if value:
-                    fields[name] = [each.to_json() for each in value]
-            elif name in _LISTS:
-                if value:
-                    fields[name] = list(value)
-            elif name != "code" and value not in ("", None) and (name == "status" or value):
-                fields[name] = value
+            if name == "within" and value:
+                fields[name] = [each.to_json() for each in value]
+            elif name != "code" and (value or (name == "status" and value is not None)):
+                fields[name] = list(value) if name in _LISTS else value
         return fields
 
     @classmethod
@@ -339,6 +312,14 @@ class Cause(Struct):
             known[name] = tuple(known.get(name, ()))
         known["within"] = tuple(cls.from_json(each) for each in known.get("within", ()))
         return cls(**known)
+
+
+class CauseError(Exception):
+    """Carries the cause of a failure."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 def read_causes(values: Any) -> List[Cause]:

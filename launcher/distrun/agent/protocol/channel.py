@@ -16,7 +16,7 @@ import selectors
 import struct
 from typing import TYPE_CHECKING, Any, Dict, Generic, List, Tuple, Type, TypeVar
 
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, CauseError, Code
 from distrun.agent.protocol.messages import Message
 
 if TYPE_CHECKING:
@@ -28,12 +28,8 @@ Received = TypeVar("Received", bound=Message)
 Sent = TypeVar("Sent", bound=Message)
 
 
-class ProtocolError(Exception):
+class ProtocolError(CauseError):
     """The other side broke the protocol: not a distrun of this version, or noise on the link."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 def encode(message: Message, seq: int = 0) -> bytes:
@@ -163,8 +159,7 @@ class Channel(Generic[Received, Sent]):
     def receive(self) -> List[Tuple[int, Received]]:
         """Whole messages that have arrived, with their numbers. Sets :attr:`ended` at the end.
 
-        Raises:
-            ProtocolError: the bytes received are not a frame of this protocol.
+        Raises ProtocolError if the bytes are not a frame of this protocol.
         """
         self._fill()
         return self._frames()

@@ -14,18 +14,15 @@ import socket
 from typing import Dict, List, Optional, Tuple
 
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.structs import Struct
 
 _SPARE = 50
 _BACKLOG = 1024
 
 
-class PortTakenError(Exception):
+class PortTakenError(CauseError):
     """A port cannot be held, or there are too few free ones."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 class _Hold(Struct):
@@ -65,8 +62,7 @@ class PortHolder:
     def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:
         """Hold `count` free ports, any or from `first` to `last` (both included).
 
-        Raises:
-            PortTakenError: too few are free; none is held then.
+        Raises PortTakenError if too few are free; none is held then.
         """
         held: List[int] = []
         candidates = iter(range(first, last + 1)) if first else iter(_kernel_choices(count))
@@ -96,8 +92,7 @@ class PortHolder:
     def listen(self, port: int) -> socket.socket:
         """A second socket on a held port, which listens. Close it before a task needs the port.
 
-        Raises:
-            OSError: it cannot be created.
+        Raises OSError if it cannot be created.
         """
         listener = _bind(port)
         listener.setblocking(False)

@@ -72,7 +72,6 @@ def _become(
 
 
 def workdir(order: Union[StartTask, Program]) -> str:
-    """The folder to run in."""
     if order.or_home and not os.access(os.fsencode(order.workdir), os.X_OK):
         return os.path.expanduser("~")
     return order.workdir

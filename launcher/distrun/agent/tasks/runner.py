@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Dict, List, Optional
 
 from distrun.agent.linux import processes
 from distrun.agent.linux.oom import OomWatch
@@ -35,12 +35,9 @@ _PROGRESS_INTERVAL = 0.5
 class TaskRunner:
     """The tasks of one job on this host."""
 
-    def __init__(
-        self, selector: selectors.BaseSelector, link: Link, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, selector: selectors.BaseSelector, link: Link) -> None:
         self._selector = selector
         self._link = link
-        self._clock = clock
         self._oom = OomWatch()
         self._tasks: Dict[str, Task] = {}
         self._job_id = ""
@@ -86,7 +83,7 @@ class TaskRunner:
             cause = Cause(failed, path=path, errno=error.errno or 0)
             self._link.report(TaskNotStarted(order.task, order.attempt, cause, time.time()))
             return
-        task = Task(order, log, execution, notify, self._clock())
+        task = Task(order, log, execution, notify, time.monotonic())
         self._tasks[order.task] = task
         self._selector.register(
             execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task)
@@ -98,7 +95,7 @@ class TaskRunner:
         """Begin to stop a task, or hasten its end."""
         task = self._tasks.get(order.task)
         if task is not None:
-            task.stop(order.signal, order.grace, self._clock())
+            task.stop(order.signal, order.grace, time.monotonic())
             self._advance(task)
 
     def stop_all(self, grace: float) -> None:
@@ -107,7 +104,7 @@ class TaskRunner:
         Processes of no task get only the SIGTERM; :meth:`kill_strays` kills them.
         """
         for task in list(self._tasks.values()):
-            task.stop(signal.SIGTERM, grace, self._clock())
+            task.stop(signal.SIGTERM, grace, time.monotonic())
             self._advance(task)
         self._adopt_orphans()
         self._signal_strays(signal.SIGTERM)
@@ -183,7 +180,7 @@ class TaskRunner:
                 code,
                 signum,
                 time.time(),
-                lived=self._clock() - task.began,
+                lived=time.monotonic() - task.began,
                 oom=self._oom_evidence(task),
                 suspended=task.was_suspended,
                 was_told=task.is_stopping,
@@ -200,7 +197,7 @@ class TaskRunner:
         return self._oom.evidence(task.pid, of_child) if killed else ""
 
     def _advance(self, task: Task) -> None:
-        if task.advance(self._clock()):
+        if task.advance(time.monotonic()):
             self._remove(task)
             if self._logs is not None:
                 self._logs.record(task.log)
@@ -264,7 +261,7 @@ class TaskRunner:
             return
         self._progress.setdefault(task.name, {}).update(values)
         if self._progress_due is None:
-            self._progress_due = self._clock() + _PROGRESS_INTERVAL
+            self._progress_due = time.monotonic() + _PROGRESS_INTERVAL
 
     def _send_progress(self) -> None:
         for task, values in self._progress.items():
@@ -274,7 +271,7 @@ class TaskRunner:
 
 
 def _reap(pid: int) -> bool:
-    """Reap a child. True where it had ended."""
+    """True where it had ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:

@@ -65,14 +65,11 @@ class Task:
         """True if the first process has ended since the last call; it stays unreaped."""
         if self.exit is not None:
             return False
-        options = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        status = os.waitid(os.P_PID, self.pid, options)
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if status is None:
             return False
-        if status.si_code == os.CLD_EXITED:
-            self.exit = Exit(status.si_status, None)
-        else:
-            self.exit = Exit(None, status.si_status)
+        number = status.si_status
+        self.exit = Exit(number, None) if status.si_code == os.CLD_EXITED else Exit(None, number)
         return True
 
     def stop(self, signum: int, grace: float, now: float) -> None:

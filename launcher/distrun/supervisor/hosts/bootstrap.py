@@ -130,9 +130,8 @@ def _modules(names: tuple[str, ...]) -> bytes:
             packages.append(name)
         # The agent needs nothing that users import from the top package.
         text = "" if name == "distrun" else path.read_text()
-        tree = ast.parse(text)
-        sources[name] = _shorten(text, tree)
-        _drop_annotations(tree)
+        sources[name] = _shorten(text)
+        tree = ast.parse(sources[name])
         _drop_columns(tree)
         codes[name] = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
     # Every Python reads version 2 of the format. The code is bytes in it, marshalled as one
@@ -157,59 +156,31 @@ def _drop_columns(tree: ast.Module) -> None:
             node.col_offset = node.end_col_offset = 0
 
 
-def _drop_annotations(tree: ast.Module) -> None:
-    for function in _functions(tree):
-        function.returns = None
-        for each in _annotated(function):
-            each.annotation = None
+def _shorten(source: str) -> bytes:
+    """The same program without comments, docstrings, annotations and blocks for type checkers.
 
-
-def _statements(tree: ast.Module) -> list[ast.stmt]:
-    """The statements of the module, and of the classes and functions in it."""
-    found = list(tree.body)
-    for node in found:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            found += node.body
-    return found
-
-
-def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    return (node for node in _statements(tree) if isinstance(node, ast.FunctionDef))
-
-
-def _annotated(function: ast.FunctionDef) -> list[ast.arg]:
-    found = function.args
-    every = [*found.posonlyargs, *found.args, *found.kwonlyargs, found.vararg, found.kwarg]
-    return [each for each in every if each is not None and each.annotation is not None]
-
-
-def _shorten(source: str, tree: ast.Module) -> bytes:
-    """The same program without comments, docstrings and blocks for type checkers.
-
-    Every line keeps its number; the blocks are removed from `tree` as well.
+    Every line keeps its number.
     """
+    tree = ast.parse(source)
     lines = source.encode().split(b"\n")
     for row, begin in _comments(source):
         lines[row - 1] = lines[row - 1][:begin].rstrip()
-    for block in _for_type_checkers(tree):
-        first, last = block.body[0].lineno - 1, block.body[-1].end_lineno or 0
-        lines[first] = b" " * block.body[0].col_offset + b"pass"
-        lines[first + 1 : last] = [b""] * (last - first - 1)
-        block.body = [ast.copy_location(ast.Pass(), block.body[0])]
-    for node in _statements(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            first, last = node.lineno - 1, node.end_lineno or node.lineno
-            lines[first] = b" " * node.col_offset + b'""'
-            lines[first + 1 : last] = [b""] * (last - first - 1)
     for row, begin, end in sorted(_annotations(tree), reverse=True):
         line = lines[row - 1]
         lines[row - 1] = line[:begin].rstrip(b" :->") + line[end:]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            _replace(lines, node, node, b'""')
+    for node in tree.body:  # last, because the others are also in these blocks
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            _replace(lines, node.body[0], node.body[-1], b"pass")
     return b"\n".join(lines)
 
 
-def _for_type_checkers(tree: ast.Module) -> list[ast.If]:
-    found = [node for node in tree.body if isinstance(node, ast.If)]
-    return [node for node in found if ast.unparse(node.test) == "TYPE_CHECKING"]
+def _replace(lines: list[bytes], first: ast.stmt, last: ast.stmt, statement: bytes) -> None:
+    begin, end = first.lineno - 1, last.end_lineno or last.lineno
+    lines[begin] = b" " * first.col_offset + statement
+    lines[begin + 1 : end] = [b""] * (end - begin - 1)
 
 
 def _comments(source: str) -> Iterator[tuple[int, int]]:
@@ -222,8 +193,9 @@ def _comments(source: str) -> Iterator[tuple[int, int]]:
 
 def _annotations(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
     """Row, start and end (in bytes) of each function annotation that fits on one row."""
-    for function in _functions(tree):
-        found = [function.returns, *(each.annotation for each in _annotated(function))]
-        for each in found:
-            if each is not None and each.lineno == each.end_lineno and each.end_col_offset:
-                yield each.lineno, each.col_offset, each.end_col_offset
+    for node in ast.walk(tree):
+        found = node.annotation if isinstance(node, ast.arg) else None
+        if isinstance(node, ast.FunctionDef):
+            found = node.returns
+        if found is not None and found.lineno == found.end_lineno and found.end_col_offset:
+            yield found.lineno, found.col_offset, found.end_col_offset

@@ -11,7 +11,7 @@ from distrun import events
 from distrun.agent.protocol import Cause, Code, file_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from distrun.agent.protocol import Order, Report
     from distrun.agent.protocol.channel import Channel
@@ -29,19 +29,19 @@ _PROGRESS_SECONDS = 0.2
 
 def list_parts(manifest: Manifest) -> Iterator[file_messages.FileList]:
     """Return the list of files as messages that are small enough to delay no other message."""
-    files: list[list[Any]] = [
-        [each.path, each.mode, each.size, each.digest] for each in manifest.files
-    ]
-    for start in range(0, len(files), _ENTRIES_PER_PART):
-        part = files[start : start + _ENTRIES_PER_PART]
+    files = [(each.path, each.mode, each.size, each.digest) for each in manifest.files]
+    for part in _pieces(files):
         yield file_messages.FileList(part, [], [], last=False)
-    links = [[each.path, each.target] for each in manifest.links]
-    for start in range(0, len(links), _ENTRIES_PER_PART):
-        yield file_messages.FileList([], links[start : start + _ENTRIES_PER_PART], [], last=False)
-    for start in range(0, len(manifest.folders), _ENTRIES_PER_PART):
-        folders = list(manifest.folders[start : start + _ENTRIES_PER_PART])
-        yield file_messages.FileList([], [], folders, last=False)
+    for part in _pieces([(each.path, each.target) for each in manifest.links]):
+        yield file_messages.FileList([], part, [], last=False)
+    for part in _pieces(manifest.folders):
+        yield file_messages.FileList([], [], part, last=False)
     yield file_messages.FileList([], [], [], last=True)
+
+
+def _pieces(entries: Sequence[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(entries), _ENTRIES_PER_PART):
+        yield list(entries[start : start + _ENTRIES_PER_PART])
 
 
 class FileSender:
@@ -170,15 +170,7 @@ class FileDelivery:
             self.refusals[host] = message.cause
             self._report_progress(always=True)
         elif isinstance(message, file_messages.FilesPreserved):
-            self._emit(
-                events.FilesPreserved(
-                    at=message.at,
-                    host=host,
-                    folder=message.folder,
-                    files=message.files,
-                    size=message.size,
-                )
-            )
+            self._emit(events.FilesPreserved(host=host, **message._asdict()))
         else:
             return False
         return True
@@ -203,9 +195,8 @@ class FileDelivery:
     def _on_ready(self, host: str, message: file_messages.FilesReady) -> None:
         sender = self._senders[host]
         self._unfinished.discard(host)
-        self._emit(
-            events.Synced(at=message.at, host=host, files=sender.files, size=sender.size or 0)
-        )
+        size = sender.size or 0
+        self._emit(events.Synced(at=message.at, host=host, files=sender.files, size=size))
         self._report_progress(always=True)
 
     def _report_progress(self, *, always: bool = False) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import selectors
 import time
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,11 +18,11 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox, ProtocolError
 from distrun.agent.protocol.framing import Damage
+from distrun.events import LinkLost, LinkRestored
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
@@ -72,102 +71,62 @@ class HostObserver(Protocol):
     def on_unreachable(self, host: Host, cause: Cause) -> None:
         """The first connection failed; the host is gone."""
 
-    def on_link_lost(self, host: Host, cause: Cause) -> None:
-        """The link is lost, and is being reconnected."""
-
-    def on_link_restored(self, host: Host) -> None:
-        """The link is up again."""
+    def on_event(self, event: LinkLost | LinkRestored) -> None:
+        """The link was lost, and is being reconnected, or is up again."""
 
     def on_gone(self, host: Host, cause: Cause) -> None:
         """The agent has ended, and nothing of its tasks is left."""
 
 
-class HeartbeatMonitor:
-    """Deadlines that follow from the last sign of life of an agent.
+class Host:
+    """A host by its name in the spec.
 
     Args:
-        lease: seconds that the agent may go on without this side; None: no limit; 0: it sends no
-            heartbeats because it ends with its link.
-    """
-
-    def __init__(self, lease: float | None, clock: Callable[[], float]) -> None:
-        self._silence = protocol.heartbeat_interval(lease) * _SILENT_HEARTBEATS
-        self._lease = lease
-        self._clock = clock
-        self._last: float | None = None
-
-    def record(self) -> None:
-        """The agent lives: its lease begins anew."""
-        if self._lease != 0:
-            self._last = self._clock()
-
-    @property
-    def lost_at(self) -> float | None:
-        """When the link counts as lost unless a heartbeat comes first."""
-        return None if self._last is None else self._last + self._silence
-
-    @property
-    def lease_ends_at(self) -> float | None:
-        """When the agent has certainly ended its tasks; None: never, or it never lived."""
-        if self._last is None or self._lease is None:
-            return None
-        return self._last + self._lease
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostSettings:
-    """What all hosts of a job have in common.
-
-    Attributes:
         lease: `timeouts.link` in seconds; None: off.
         logs: the job's folder for logs.
-        variables: those whose values on a host are needed for the plan.
+        variables: those whose values on the host are needed for the plan.
     """
-
-    job_id: str
-    lease: float | None
-    logs: Path
-    variables: tuple[str, ...]
-
-
-class Host:
-    """A host by its name in the spec."""
 
     def __init__(
         self,
         name: str,
         reach: Reach,
-        settings: HostSettings,
+        *,
         selector: selectors.BaseSelector,
         observer: HostObserver,
-        clock: Callable[[], float] = time.monotonic,
+        job_id: str,
+        lease: float | None,
+        logs: Path,
+        variables: tuple[str, ...],
     ) -> None:
         self.name = name
         self.reach = reach
         self.state = LinkState.WAITING
-        self.mirror = LogMirror(settings.logs)
+        self.mirror = LogMirror(logs)
         self.preserved_folder = ""
         """The folder that the agent left on the host, if it left one."""
         self.agent_pid: int | None = None
         """The agent's process id on its own host."""
-        self._settings = settings
-        self._job_id = settings.job_id
-        self._lease = settings.lease if reach.can_reattach else 0.0
+        self._job_id = job_id
+        self._logs = logs
+        self._variables = variables
+        self._lease = lease if reach.can_reattach else 0.0
         self._selector = selector
         self._observer = observer
-        self._clock = clock
         self._connection: Connection | None = None
         self._outbox: Outbox[Order] = Outbox()
         self._file_sender: FileSender | None = None
         self._last_report = 0
         self._token = ""
         self._has_tasks = False
-        self._has_said_farewell = False
+        self.has_said_farewell = False
+        """Whether the agent ended in order, with nothing left to report."""
         self._is_needless = False
         """Whether it was shut down before it had any task."""
         self._shutdown: protocol.Shutdown | None = None
         """The last one that was ordered."""
-        self._heartbeats = HeartbeatMonitor(self._lease, clock)
+        self._last_heartbeat: float | None = None
+        """When the agent's lease began last; None: never, or it ends with its link."""
         self._replay = 0
         """How often the agent was asked to repeat reports that noise had damaged."""
         self._is_replaying = False
@@ -175,7 +134,7 @@ class Host:
         self._due: float | None = None
         """When the present state ends, see :meth:`run_due`."""
         self._attempts = 0
-        self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, settings.lease)
+        self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, lease)
         self._loss: Cause | None = None
         """Why the link is lost or could not be reconnected."""
         self._death: Cause | None = None
@@ -189,16 +148,12 @@ class Host:
         self._set_due(seconds)
 
     def _set_due(self, seconds: float | None) -> None:
-        self._due = None if seconds is None else self._clock() + seconds
+        self._due = None if seconds is None else time.monotonic() + seconds
 
     # What others ask of it -----------------------------------------------------------------
 
     def connect(self) -> None:
-        """Start the first connection. :meth:`send_agent` must follow.
-
-        Whoever makes many connections starts them all first: each needs time of its own, and so
-        does putting together what is sent.
-        """
+        """Start the first connection. :meth:`send_agent` must follow, once all are started."""
         self._attempts += 1
         self._is_replaying = False
         timeout = self.reach.connect_timeout
@@ -216,8 +171,8 @@ class Host:
         bootstrap = self.reach.bootstrap(connection)
         if bootstrap:
             connection.channel.send_bytes(bootstrap)
-        folder = "" if self.reach.has_own_logs else str(self._settings.logs)
-        variables = () if self.reach.inherits_environment else self._settings.variables
+        folder = "" if self.reach.has_own_logs else str(self._logs)
+        variables = () if self.reach.inherits_environment else self._variables
         connection.channel.send(
             protocol.Configure(
                 protocol.PROTOCOL, self._job_id, folder, self._lease, self.name, variables
@@ -251,11 +206,6 @@ class Host:
             self._end(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
 
     @property
-    def has_said_farewell(self) -> bool:
-        """Whether the agent ended in order, with nothing left to report."""
-        return self._has_said_farewell
-
-    @property
     def pid(self) -> int | None:
         """The connection's process on this machine."""
         return None if self._connection is None else self._connection.process.pid
@@ -284,29 +234,27 @@ class Host:
         """When :meth:`run_due` must be called."""
         if self.state is LinkState.GONE:
             return None
-        if self._has_said_farewell:
+        if self.has_said_farewell:
             return self._due
         # A host that waits for a slot waits for something else to happen.
         dues = [] if self.wants_to_connect or self.wants_to_reconnect else [self._due]
         if self.state is LinkState.UP:
-            dues.append(self._heartbeats.lost_at)
+            dues.append(self._lost_at)
         if self.state in (LinkState.UP, LinkState.LOST, LinkState.RECONNECTING):
-            dues.append(self._heartbeats.lease_ends_at)
+            dues.append(self._lease_ends_at)
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
         """Handle the deadlines that have passed; :meth:`reconnect` takes care of a lost link."""
         if self.state is LinkState.GONE:
             return
-        if self._has_said_farewell:
+        if self.has_said_farewell:
             if self._is_over(self._due):
                 self._end(Cause(Code.AGENT_SHUT_DOWN))
-        elif self._is_over(self._heartbeats.lease_ends_at):
-            silence = Cause(
-                Code.HOST_SILENT_TOO_LONG, seconds=self._lease or 0.0, within=self._known_loss
-            )
-            self._end(silence)
-        elif self.state is LinkState.UP and self._is_over(self._heartbeats.lost_at):
+        elif self._is_over(self._lease_ends_at):
+            seconds, loss = self._lease or 0.0, self._known_loss
+            self._end(Cause(Code.HOST_SILENT_TOO_LONG, seconds=seconds, within=loss))
+        elif self.state is LinkState.UP and self._is_over(self._lost_at):
             self._lose(Cause(Code.HEARTBEAT_MISSING))
         elif self._is_over(self._due):
             if self.state is LinkState.CONNECTING:
@@ -353,20 +301,38 @@ class Host:
     def check_exit(self) -> None:
         """Handle the exit of the connection's process; call it when a child has ended."""
         connection = self._connection
-        if connection is not None and connection.channel.ended and connection.has_exited:
-            self._on_exit(connection)
+        if connection is not None and connection.channel.ended:
+            status = connection.process.poll()
+            if status is not None:
+                self._on_exit(connection, status)
+
+    def _record_heartbeat(self) -> None:
+        if self._lease != 0:
+            self._last_heartbeat = time.monotonic()
+
+    @property
+    def _lost_at(self) -> float | None:
+        """When the link counts as lost unless a heartbeat comes first."""
+        if self._last_heartbeat is None:
+            return None
+        return self._last_heartbeat + _SILENT_HEARTBEATS * protocol.heartbeat_interval(self._lease)
+
+    @property
+    def _lease_ends_at(self) -> float | None:
+        """When the agent has certainly ended its tasks; None: never, or it never lived."""
+        if self._last_heartbeat is None or self._lease is None:
+            return None
+        return self._last_heartbeat + self._lease
 
     def _is_over(self, due: float | None) -> bool:
-        return due is not None and due <= self._clock()
+        return due is not None and due <= time.monotonic()
 
     # The connection ------------------------------------------------------------------------
 
     def _use(self, connection: Connection) -> None:
         self._connection = connection
         self._selector.register(
-            connection.channel.reader,
-            selectors.EVENT_READ,
-            lambda: self._on_readable(connection),
+            connection.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(connection)
         )
         if connection.stderr is not None:
             self._selector.register(
@@ -379,12 +345,13 @@ class Host:
             self._file_sender.pause()
         if connection is None:
             return
-        for descriptor in connection.descriptors:
+        channel = connection.channel
+        for descriptor in (channel.reader, channel.writer, connection.stderr):
             self._unregister(descriptor)
         connection.close()
 
-    def _unregister(self, descriptor: int) -> None:
-        if descriptor in self._selector.get_map():
+    def _unregister(self, descriptor: int | None) -> None:
+        if descriptor is not None and descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
 
     def _on_stderr(self, connection: Connection) -> None:
@@ -402,7 +369,7 @@ class Host:
         self._receive(connection, messages)
         if connection is self._connection and connection.channel.ended:
             self._unregister(connection.channel.reader)
-            if self.reach.can_reattach and not self._has_said_farewell:
+            if self.reach.can_reattach and not self.has_said_farewell:
                 self._set_due(_EXIT_SECONDS)
             self.check_exit()
 
@@ -420,10 +387,9 @@ class Host:
             connection.channel.ended = True
             self._unregister(connection.channel.reader)
 
-    def _on_exit(self, connection: Connection) -> None:
+    def _on_exit(self, connection: Connection, status: int) -> None:
         connection.read_stderr()
-        status = connection.process.returncode
-        if self._has_said_farewell:
+        if self.has_said_farewell:
             self._end(Cause(Code.AGENT_SHUT_DOWN))
         elif self.state is LinkState.CONNECTING:
             is_first = self._attempts < _MAX_FIRST_ATTEMPTS
@@ -473,22 +439,21 @@ class Host:
 
     def _handle(self, connection: Connection, message: Report) -> None:
         if isinstance(message, protocol.Heartbeat):
-            self._heartbeats.record()
+            self._record_heartbeat()
             connection.channel.send(protocol.HeartbeatAck(message.number))
         elif isinstance(message, protocol.Ack):
             self._outbox.acknowledge(message.last)
         elif isinstance(message, protocol.Reattached):
             self._on_reattached(connection, message)
         elif isinstance(message, protocol.AgentExiting):
-            self._has_said_farewell = True
+            self.has_said_farewell = True
             self._set_due(_PARTING_SECONDS)
             self.preserved_folder = message.kept
         elif isinstance(message, protocol.LogEnded):
-            self.mirror.set_final_size(message.name, message.size)
+            self.mirror.final_sizes[message.name] = message.size
         elif isinstance(message, protocol.Fault) and self.state is LinkState.CONNECTING:
             variable = self.reach.folder_variable
-            cause = Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,))
-            self._fail(cause)
+            self._fail(Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,)))
         else:
             if isinstance(message, protocol.Fault) and message.cause.is_disk_full:
                 variable = self.reach.folder_variable
@@ -504,7 +469,7 @@ class Host:
         self._enter(LinkState.UP, _EXIT_SECONDS if self._is_needless else None)
         if self._connection is not None:
             self._connection.discard_stderr()
-        self._heartbeats.record()
+        self._record_heartbeat()
         self._loss = None
 
     def _request_replay(self, connection: Connection) -> None:
@@ -529,7 +494,7 @@ class Host:
         for number, order in self._outbox.after(message.last):
             connection.channel.send(order, number)
         if was_lost:
-            self._observer.on_link_restored(self)
+            self._observer.on_event(LinkRestored(at=time.time(), host=self.name))
 
     def _follow_logs(self) -> None:
         connection = self._connection
@@ -546,7 +511,7 @@ class Host:
         return (self._loss,)
 
     def _lose(self, cause: Cause) -> None:
-        if self._has_said_farewell:
+        if self.has_said_farewell:
             self._end(Cause(Code.AGENT_SHUT_DOWN))
         elif self._is_needless:
             self._end(Cause(Code.AGENT_NOT_NEEDED))
@@ -557,7 +522,7 @@ class Host:
             self._loss = cause
             self._reconnect.reset(was_silent=cause.code is Code.HEARTBEAT_MISSING)
             self._enter(LinkState.LOST, 0.0)
-            self._observer.on_link_lost(self, cause)
+            self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
 
     def _retry_later(self, cause: Cause) -> None:
         self._close_connection()

@@ -14,45 +14,33 @@ if TYPE_CHECKING:
 
 
 class LogMirror:
-    """Copies the logs of one host's tasks, and the logs' indexes, as their parts arrive.
-
-    Args:
-        folder: where the copies are.
-    """
+    """Copies the logs of one host's tasks, and the logs' indexes, into a folder as they arrive."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sizes: dict[str, int] = {}
-        self._final_sizes: dict[str, int | None] = {}
+        self.sizes: dict[str, int] = {}
+        """How many bytes of each file are here."""
+        self.final_sizes: dict[str, int | None] = {}
         """The size of each log once its task has ended; None: it may grow."""
         self.failure: Cause | None = None
         """Why the copies cannot become complete."""
 
     def add(self, log: str) -> None:
         """Copy this log and its index from now on; parts of other files are ignored."""
-        self._sizes.setdefault(log, 0)
-        self._final_sizes[log] = None
-        self._sizes.setdefault(f"{os.path.splitext(log)[0]}.idx", 0)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many bytes of each file are here."""
-        return dict(self._sizes)
-
-    def set_final_size(self, log: str, size: int) -> None:
-        """Note the size of a log that no longer grows."""
-        self._final_sizes[log] = size
+        self.sizes.setdefault(log, 0)
+        self.final_sizes[log] = None
+        self.sizes.setdefault(f"{os.path.splitext(log)[0]}.idx", 0)
 
     @property
     def is_complete(self) -> bool:
         """Whether all output of the tasks is here, and no more will come."""
         return all(
-            size is not None and self._sizes[log] >= size for log, size in self._final_sizes.items()
+            size is not None and self.sizes[log] >= size for log, size in self.final_sizes.items()
         )
 
     def write(self, part: LogData) -> bool:
         """Append a part to its copy, unless it is there already. Returns False if it is lost."""
-        size = self._sizes.get(part.name)
+        size = self.sizes.get(part.name)
         if self.failure is not None:
             return False
         if size is None:
@@ -67,7 +55,7 @@ class LogMirror:
             errno = error.errno or 0
             self.failure = Cause(Code.LOG_COPY_NOT_WRITTEN, path=part.name, errno=errno)
             return False
-        self._sizes[part.name] = size + len(fresh)
+        self.sizes[part.name] = size + len(fresh)
         return True
 
     def _append(self, name: str, fresh: bytes) -> None:

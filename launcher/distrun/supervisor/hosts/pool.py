@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import selectors
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from distrun import events
 from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
-from distrun.supervisor.hosts.host import Host, HostSettings
+from distrun.supervisor.hosts.host import Host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,17 +43,11 @@ class PoolObserver(Protocol):
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         """Some hosts could not be reached. Called once, when all hosts have been tried."""
 
-    def on_link_lost(self, host: str, cause: Cause) -> None:
-        """The link is lost, and is being reconnected."""
+    def on_event(self, event: events.Event) -> None:
+        """A link was lost or restored, logs are incomplete, or a host is lost.
 
-    def on_link_restored(self, host: str) -> None:
-        """The link is up again."""
-
-    def on_logs_incomplete(self, host: str, cause: Cause) -> None:
-        """The host is about to be gone, and its logs are not all here."""
-
-    def on_host_gone(self, host: str, cause: Cause) -> None:
-        """The agent has ended, and nothing of what it had started is left."""
+        A host is lost once its agent has ended and nothing of what that had started is left.
+        """
 
 
 class _Spared:
@@ -83,9 +80,14 @@ class HostPool:
         variables: tuple[str, ...],
         observer: PoolObserver,
     ) -> None:
-        self._selector = selector
-        self._settings = HostSettings(
-            job_id=job_id, lease=spec.timeouts.link, logs=logs, variables=variables
+        self._make_host = partial(
+            Host,
+            selector=selector,
+            observer=self,
+            job_id=job_id,
+            lease=spec.timeouts.link,
+            logs=logs,
+            variables=variables,
         )
         self._observer = observer
         self._hosts: dict[str, Host] = {}
@@ -101,7 +103,7 @@ class HostPool:
         """Start an agent on each host; its Hello follows as a report."""
         for name, reach in reaches.items():
             self._reaches.setdefault(reach.kind, reach)
-            self._hosts[name] = Host(name, reach, self._settings, self._selector, self)
+            self._hosts[name] = self._make_host(name, reach)
         self._fill_slots()
 
     def order(self, host: str, message: Order) -> None:
@@ -192,11 +194,8 @@ class HostPool:
         self._release(host)
         self._report_unreachable()
 
-    def on_link_lost(self, host: Host, cause: Cause) -> None:
-        self._observer.on_link_lost(host.name, cause)
-
-    def on_link_restored(self, host: Host) -> None:
-        self._observer.on_link_restored(host.name)
+    def on_event(self, event: events.Event) -> None:
+        self._observer.on_event(event)
 
     def on_gone(self, host: Host, cause: Cause) -> None:
         self._release(host)
@@ -206,14 +205,10 @@ class HostPool:
             failure = failure or cause
         if failure is not None:
             if host.preserved_folder:
-                failure = Cause(
-                    Code.LOGS_LEFT_ON_HOST,
-                    host=host.name,
-                    path=host.preserved_folder,
-                    within=(failure,),
-                )
-            self._observer.on_logs_incomplete(host.name, failure)
-        self._observer.on_host_gone(host.name, cause)
+                left = Cause(Code.LOGS_LEFT_ON_HOST, host=host.name, path=host.preserved_folder)
+                failure = left._replace(within=(failure,))
+            self.on_event(events.LogsIncomplete(at=time.time(), host=host.name, cause=failure))
+        self.on_event(events.HostLost(at=time.time(), host=host.name, cause=cause))
 
     def _report_unreachable(self) -> None:
         """Once every host has answered or failed, report all that failed together."""

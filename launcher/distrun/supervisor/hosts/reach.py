@@ -43,11 +43,6 @@ class Connection:
     """The bytes that the agent writes first, to tell its messages from a login's output."""
     _printed: bytes = b""
 
-    @property
-    def has_exited(self) -> bool:
-        """Whether the process has exited. Reaps it if so."""
-        return self.process.poll() is not None
-
     def read_stderr(self) -> bool:
         """Read what standard error holds now. Returns False at its end."""
         while self.stderr is not None:
@@ -71,11 +66,6 @@ class Connection:
     def stderr_text(self) -> str:
         """The end of what was read from standard error."""
         return self._printed.decode("utf-8", "replace").strip()
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        both = (self.channel.reader, self.channel.writer)
-        return both if self.stderr is None else (*both, self.stderr)
 
     def close(self) -> None:
         """Kill the process and what it started in its session, and close the descriptors."""

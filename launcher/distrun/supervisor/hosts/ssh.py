@@ -92,7 +92,19 @@ class SshReach(Reach):
         return said_so or status == bootstrap.EXIT_NO_AGENT
 
     def spares(self, pid: int) -> bool:
-        return is_shared_connection(pid)
+        """Return whether a process is a connection that ssh shares among logins (ControlPersist).
+
+        The job's own clients never are. The connection to a jump host becomes one if ~/.ssh/config
+        says so. Other logins may use it by then. ssh marks such a process with its title.
+        """
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                title = file.read().rstrip(b"\0 ")
+            program = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            return False
+        is_ssh = os.path.basename(program) == "ssh"
+        return is_ssh and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
 
     def _open(
         self, job_id: str, connect_timeout: float, *, is_separate: bool = False
@@ -176,23 +188,6 @@ def _enlarge(pipe: int) -> int:
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
-
-
-def is_shared_connection(pid: int) -> bool:
-    """Return whether a process is a connection that ssh shares among logins (ControlPersist).
-
-    The job's own clients never are. The connection to a jump host becomes one if ~/.ssh/config
-    says so. Other logins may use it by then, so it does not end with the job. ssh marks such a
-    process with its title.
-    """
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            title = file.read().rstrip(b"\0 ")
-        program = os.readlink(f"/proc/{pid}/exe")
-    except OSError:
-        return False
-    is_ssh = os.path.basename(program) == "ssh"
-    return is_ssh and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
 
 
 def make_reach(host: HostSpec, spec: Spec) -> Reach:

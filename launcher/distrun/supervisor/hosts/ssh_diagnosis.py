@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from typing import Any
 
 from distrun.agent.protocol import Cause, Code
@@ -20,41 +19,28 @@ _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 
 
-@dataclass(frozen=True)
-class _Complaint:
-    """A kind of failure, and the phrases by which ssh reports it."""
-
-    phrases: tuple[str, ...]
-    code: Code
-
-
-_CLOSED = _Complaint(
-    ("Connection closed by", "Connection reset by", "closed by remote host"),
-    Code.CLOSED_BY_SSHD,
-)
-_KNOWN = (
-    _Complaint(("command-line line 0", "command-line: line 0"), Code.SSH_OPTION_REFUSED),
-    _Complaint(
-        ("Bad configuration option", "bad configuration options"), Code.SSH_CONFIGURATION_REFUSED
+_KNOWN = {
+    Code.SSH_OPTION_REFUSED: ("command-line line 0", "command-line: line 0"),
+    Code.SSH_CONFIGURATION_REFUSED: ("Bad configuration option", "bad configuration options"),
+    Code.HOST_KEY_CHANGED: (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED", "differs from the key for the IP"
     ),
-    _Complaint(
-        ("REMOTE HOST IDENTIFICATION HAS CHANGED", "differs from the key for the IP"),
-        Code.HOST_KEY_CHANGED,
+    Code.HOST_KEY_UNKNOWN: ("Host key verification failed", "host key is known for"),
+    Code.LOGIN_REFUSED: (
+        "Permission denied (", "Permission denied, please", "Too many authentication failures"
     ),
-    _Complaint(("Host key verification failed", "host key is known for"), Code.HOST_KEY_UNKNOWN),
-    _Complaint(
-        ("Permission denied (", "Permission denied, please", "Too many authentication failures"),
-        Code.LOGIN_REFUSED,
+    Code.SSH_NAME_NOT_RESOLVED: ("Could not resolve hostname",),
+    Code.SSH_PORT_CLOSED: ("Connection refused",),
+    Code.SSH_NO_ROUTE: ("No route to host", "Network is unreachable", "Host is down"),
+    Code.NO_COMMON_ALGORITHM: ("Unable to negotiate",),
+    Code.BANNER_MISSING: ("during banner exchange",),
+    Code.SSH_TIMED_OUT: ("timed out", "not responding"),
+    Code.CLOSED_BY_SSHD: (
+        "Connection closed by", "Connection reset by", "closed by remote host"
     ),
-    _Complaint(("Could not resolve hostname",), Code.SSH_NAME_NOT_RESOLVED),
-    _Complaint(("Connection refused",), Code.SSH_PORT_CLOSED),
-    _Complaint(("No route to host", "Network is unreachable", "Host is down"), Code.SSH_NO_ROUTE),
-    _Complaint(("Unable to negotiate",), Code.NO_COMMON_ALGORITHM),
-    _Complaint(("during banner exchange",), Code.BANNER_MISSING),
-    _Complaint(("timed out", "not responding"), Code.SSH_TIMED_OUT),
-    _CLOSED,
-    _Complaint(("Connection to UNKNOWN port",), Code.CLOSED_BY_PROXY),
-)
+    Code.CLOSED_BY_PROXY: ("Connection to UNKNOWN port",),
+}  # fmt: skip
+"""The phrases by which ssh reports each kind of failure; the first that occurs counts."""
 _FULL = "No space left on device"
 _UNANSWERED = "exchange_identification:"
 """ssh prints this before the reason if a connection ended before anybody had answered."""
@@ -148,14 +134,14 @@ def _of_ssh(name: str, settings: SshSpec, said: str) -> Cause:
         return Cause(Code.SSH_FAILED, commands=login)
     before = _printed_on_the_way(said)
     blamed = _BLAMED.search(before)
-    if blamed or (before and known is not _CLOSED):
+    if blamed or (before and known is not Code.CLOSED_BY_SSHD):
         other = next(filter(None, blamed.groups()), "") if blamed else ""
         other = "" if other == _NAMELESS else other
         at = other or name
         login = (login_command(at, SshSpec(config_file=settings.config_file)),)
-        inner = Cause(known.code, commands=_commands(known.code, login, at, said))
+        inner = Cause(known, commands=_commands(known, login, at, said))
         return Cause(Code.JUMP_HOST_FAILED, name=other, within=(inner,))
-    code = Code.CLOSED_BY_PROXY if before else known.code
+    code = Code.CLOSED_BY_PROXY if before else known
     return Cause(code, commands=_commands(code, login, name, said))
 
 
@@ -191,11 +177,12 @@ def _forget_command(name: str, said: str) -> str:
 
 def is_transient(status: int, said: str) -> bool:
     """Return whether sshd may have refused because many connections came at once (MaxStartups)."""
-    return status == SSH_FAILED and _UNANSWERED in said and _known(said) is _CLOSED
+    return status == SSH_FAILED and _UNANSWERED in said and _known(said) is Code.CLOSED_BY_SSHD
 
 
-def _known(said: str) -> _Complaint | None:
-    return next((each for each in _KNOWN if any(sign in said for sign in each.phrases)), None)
+def _known(said: str) -> Code | None:
+    found = (code for code, signs in _KNOWN.items() if any(sign in said for sign in signs))
+    return next(found, None)
 
 
 def _last_lines(text: str) -> str:
