@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrun import events
+from distrun import events, lifecycle
 from distrun.verdict.analysis import analyze
-from distrun.verdict.failures import failures
+from distrun.verdict.failures import Failure, FailureTracker
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
 
@@ -34,6 +35,22 @@ class Row:
         said = "nothing" if found is None else f"{found.task} {found.kind.value}"
         mark = "ok" if self.is_right else "WRONG"
         return f"{mark:<6}{self.name:<34}{wanted:<40}{'' if self.is_right else said}".rstrip()
+
+
+def failures(history: Iterable[events.Event]) -> Iterator[Failure]:
+    """Yield the failures in a record, in their order."""
+    tracker, state = FailureTracker(), lifecycle.JobState()
+    for event in history:
+        before = state
+        if isinstance(event, events.JobEnded):
+            break
+        state, _ = lifecycle.step(before, event)
+        failure = tracker.on_event(before, event, state)
+        if failure is not None:
+            yield failure
+    final = tracker.final_failure(state)
+    if final is not None:
+        yield final
 
 
 def rows(part: str) -> list[Row]:

@@ -18,10 +18,9 @@ from distrun.cli import cause_text as words
 from distrun.cli.verdict_text import evidence_text
 from distrun.events import Outcome
 from distrun.verdict.analysis import analyze
-from distrun.verdict.failures import failures
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
-from table import rows, shares
+from table import failures, rows, shares
 
 from .histories import Job
 

@@ -11,10 +11,10 @@ from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import RestartSpec
 from distrun.verdict.analysis import analyze
-from distrun.verdict.failures import failures
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
 from harness.values import not_none
+from table import failures
 
 from .histories import MWM, Job, because, running
 

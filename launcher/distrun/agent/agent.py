@@ -15,27 +15,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
+from distrun.agent import protocol
 from distrun.agent.link import Link
 from distrun.agent.linux import facts, processes, syscalls
 from distrun.agent.logs.task_logs import TaskLogs
-from distrun.agent.protocol import (
-    KILL_GRACE,
-    PROTOCOL,
-    AgentExiting,
-    Cause,
-    Code,
-    Configure,
-    FollowLogs,
-    Hello,
-    HoldPorts,
-    LogReceived,
-    Order,
-    PortsHeld,
-    PortsRefused,
-    Shutdown,
-    StartTask,
-    StopTask,
-)
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.ports import PortHolder, PortTakenError
 from distrun.agent.tasks.runner import TaskRunner
 
@@ -101,7 +85,7 @@ class Agent:
             has_no_files = self._files is None or self._files.close()
             if has_all_logs and has_no_files:
                 self._dir.remove()
-            self._link.send(AgentExiting("" if has_all_logs else self._dir.path))
+            self._link.send(protocol.AgentExiting("" if has_all_logs else self._dir.path))
         unsent = self._link.close()
         if unsent and self._logs is not None:
             # Imported here because few supervisors die.
@@ -153,26 +137,26 @@ class Agent:
     def has_tasks(self) -> bool:
         return self._tasks.has_tasks
 
-    def execute(self, order: Order) -> None:
-        if isinstance(order, StartTask):
+    def execute(self, order: protocol.Order) -> None:
+        if isinstance(order, protocol.StartTask):
             self._tasks.start(order)
-        elif isinstance(order, StopTask):
+        elif isinstance(order, protocol.StopTask):
             self._tasks.stop(order)
-        elif isinstance(order, (FollowLogs, LogReceived)):
+        elif isinstance(order, (protocol.FollowLogs, protocol.LogReceived)):
             if self._logs is not None and self._logs.streamer is not None:
                 self._logs.streamer.execute(order)
-        elif isinstance(order, Configure):
+        elif isinstance(order, protocol.Configure):
             self._configure(order)
-        elif isinstance(order, HoldPorts):
+        elif isinstance(order, protocol.HoldPorts):
             self._hold_ports(order)
-        elif isinstance(order, Shutdown):
+        elif isinstance(order, protocol.Shutdown):
             if order.keep:
                 self.is_abandoned = self._keeps_logs = True
             self.end_tasks()
         else:
             self._execute_rare(order)
 
-    def _execute_rare(self, order: Order) -> None:
+    def _execute_rare(self, order: protocol.Order) -> None:
         """Execute an order about files or of the preflight.
 
         Their modules are imported here because most jobs have one host and need neither.
@@ -206,23 +190,23 @@ class Agent:
             self.end_tasks()
         self._tasks.on_child_exit()
 
-    def end_tasks(self, grace: float = KILL_GRACE) -> None:
+    def end_tasks(self, grace: float = protocol.KILL_GRACE) -> None:
         """End everything, then the agent: SIGTERM now, SIGKILL after `grace` seconds."""
         if self._kill_due is None:
             self._kill_due = time.monotonic() + grace
             self._tasks.stop_all(grace)
 
-    def abandon(self, grace: float = KILL_GRACE) -> None:
+    def abandon(self, grace: float = protocol.KILL_GRACE) -> None:
         """End everything; no supervisor will come back for the logs."""
         self.is_abandoned = True
         self.end_tasks(grace)
 
     # The job -------------------------------------------------------------------------------
 
-    def _configure(self, order: Configure) -> None:
-        if order.protocol != PROTOCOL:
+    def _configure(self, order: protocol.Configure) -> None:
+        if order.protocol != protocol.PROTOCOL:
             self._link.report_fault(
-                Cause(Code.PROTOCOL_DIFFERS, count=order.protocol, total=PROTOCOL)
+                Cause(Code.PROTOCOL_DIFFERS, count=order.protocol, total=protocol.PROTOCOL)
             )
             self.end_tasks()
             return
@@ -233,7 +217,7 @@ class Agent:
             self._tasks.configure(order.job_id, logs)
             self._link.report(self._hello(order, logs.folder))
 
-    def _open_logs(self, order: Configure) -> Optional[TaskLogs]:
+    def _open_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
         """Create the folder of the logs; None where that failed, which has been reported."""
         if not order.folder:
             return self._open_private_logs(order)
@@ -247,7 +231,7 @@ class Agent:
             return None
         return TaskLogs(order.folder, None, self._link, self._selector)
 
-    def _open_private_logs(self, order: Configure) -> Optional[TaskLogs]:
+    def _open_private_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
         # Imported here because most jobs run on the launching machine.
         from distrun.agent import agent_dir
         from distrun.agent.logs.streamer import LogStreamer
@@ -261,10 +245,10 @@ class Agent:
         folder = self._dir.path
         return TaskLogs(folder, LogStreamer(folder), self._link, self._selector)
 
-    def _hello(self, order: Configure, folder: str) -> Hello:
+    def _hello(self, order: protocol.Configure, folder: str) -> protocol.Hello:
         client, own = self._addresses
-        return Hello(
-            protocol=PROTOCOL,
+        return protocol.Hello(
+            protocol=protocol.PROTOCOL,
             pid=os.getpid(),
             hostname=socket.gethostname(),
             python=".".join(str(part) for part in sys.version_info[:3]),
@@ -280,7 +264,7 @@ class Agent:
             files="" if self._dir is None else self._dir.files_path,
         )
 
-    def _hold_ports(self, order: HoldPorts) -> None:
+    def _hold_ports(self, order: protocol.HoldPorts) -> None:
         causes: List[Cause] = []
         held: List[int] = []
         for port in order.wanted:
@@ -302,6 +286,6 @@ class Agent:
                 causes = [Cause(Code.FREE_PORTS_NOT_HELD, total=order.free, errno=number)]
         if causes:
             self._ports.release(held)
-            self._link.report(PortsRefused(causes))
+            self._link.report(protocol.PortsRefused(causes))
         else:
-            self._link.report(PortsHeld(chosen, list(order.wanted)))
+            self._link.report(protocol.PortsHeld(chosen, list(order.wanted)))

@@ -8,18 +8,8 @@ import socket
 import time
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
-from distrun.agent.protocol import (
-    KILL_GRACE,
-    Ack,
-    Cause,
-    Code,
-    Fault,
-    HeartbeatAck,
-    Order,
-    Reattach,
-    Reattached,
-    Report,
-)
+from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, Outbox, ProtocolError
 
 if TYPE_CHECKING:
@@ -37,13 +27,13 @@ if TYPE_CHECKING:
         @property
         def is_abandoned(self) -> bool: ...
 
-        def execute(self, order: Order) -> None:
+        def execute(self, order: protocol.Order) -> None:
             """Execute an order of the supervisor."""
 
-        def end_tasks(self, grace: float = KILL_GRACE) -> None:
+        def end_tasks(self, grace: float = protocol.KILL_GRACE) -> None:
             """End all tasks, then the agent; the supervisor may still receive reports and logs."""
 
-        def abandon(self, grace: float = KILL_GRACE) -> None:
+        def abandon(self, grace: float = protocol.KILL_GRACE) -> None:
             """The same, where no supervisor will come back."""
 
         def on_link_lost(self) -> None:
@@ -65,11 +55,13 @@ class Link:
     """
 
     def __init__(
-        self, channel: Channel[Order, Report], listener: Optional[ReattachListener] = None
+        self,
+        channel: Channel[protocol.Order, protocol.Report],
+        listener: Optional[ReattachListener] = None,
     ) -> None:
         self.channel = channel
         self._listener = listener
-        self._outbox: Outbox[Report] = Outbox()
+        self._outbox: Outbox[protocol.Report] = Outbox()
         self._seconds: Optional[float] = 0.0
         self._lease: Optional[Lease] = None
         self._lease_ends: Optional[float] = None
@@ -96,7 +88,7 @@ class Link:
             # Imported here because a link that never comes back has no heartbeats.
             from distrun.agent.lease import Lease
 
-            self._lease = Lease(lease, KILL_GRACE)
+            self._lease = Lease(lease, protocol.KILL_GRACE)
 
     @property
     def token(self) -> str:
@@ -110,14 +102,14 @@ class Link:
 
     # Sending -------------------------------------------------------------------------------
 
-    def report(self, report: Report) -> None:
+    def report(self, report: protocol.Report) -> None:
         """Send a numbered report, which is kept until the supervisor has recorded it."""
         self.channel.send(report, self._outbox.add(report))
 
     def report_fault(self, cause: Cause) -> None:
-        self.report(Fault(cause, time.time()))
+        self.report(protocol.Fault(cause, time.time()))
 
-    def send(self, report: Report) -> None:
+    def send(self, report: protocol.Report) -> None:
         """Send a report that has no number and may be lost with the link."""
         self.channel.send(report)
 
@@ -126,7 +118,7 @@ class Link:
         if lease is not None and lease.until_heartbeat <= 0 and self.is_up:
             self.channel.send(lease.heartbeat())
 
-    def close(self) -> List[Report]:
+    def close(self) -> List[protocol.Report]:
         """Send what is left, and close the link; returns the reports that nobody acknowledged.
 
         A slow supervisor receives the last reports, but a reader that has stopped is not waited
@@ -188,7 +180,7 @@ class Link:
             self._selector.unregister(self.channel.reader)
             self._on_end()
 
-    def _execute_all(self, orders: List[Tuple[int, Order]]) -> None:
+    def _execute_all(self, orders: List[Tuple[int, protocol.Order]]) -> None:
         last = 0
         for number, order in orders:
             # An order may arrive twice: before a link was lost, and after it.
@@ -198,18 +190,18 @@ class Link:
                 self._executed = last = number
             self._execute(order)
         if last:
-            self.channel.send(Ack(last))
+            self.channel.send(protocol.Ack(last))
 
-    def _execute(self, order: Order) -> None:
-        if isinstance(order, Ack):
+    def _execute(self, order: protocol.Order) -> None:
+        if isinstance(order, protocol.Ack):
             self._outbox.acknowledge(order.last)
-        elif isinstance(order, HeartbeatAck):
+        elif isinstance(order, protocol.HeartbeatAck):
             if self._lease is not None:
                 self._lease.acknowledge(order.number)
-        elif isinstance(order, Reattach):
+        elif isinstance(order, protocol.Reattach):
             # This also arrives on a link that continues, after noise has damaged a message.
             self._user.on_link_lost()
-            self.channel.send(Reattached(self._executed, order.turn))
+            self.channel.send(protocol.Reattached(self._executed, order.turn))
             for seq, report in self._outbox.after(order.after):
                 self.channel.send(report, seq)
         else:

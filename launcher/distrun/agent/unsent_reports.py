@@ -11,22 +11,13 @@ import os
 import time
 from typing import Any, Dict, Iterable
 
-from distrun.agent.protocol import (
-    UNSENT_REPORTS,
-    Cause,
-    Code,
-    Report,
-    TaskEnded,
-    TaskExited,
-    TaskNotStarted,
-    TaskStarted,
-)
+from distrun.agent import protocol
 
-_RECORDED = (TaskStarted, TaskNotStarted, TaskExited, TaskEnded)
+_RECORDED = (protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded)
 _EXIT_DEFECT = 70  # distrun's own, as sysexits.h's EX_SOFTWARE
 
 
-def write(folder: str, unsent: Iterable[Report]) -> None:
+def write(folder: str, unsent: Iterable[protocol.Report]) -> None:
     """Write the reports on tasks, after an event that says why the tasks were ended."""
     events = [_as_event(report) for report in unsent if isinstance(report, _RECORDED)]
     if not events:
@@ -34,20 +25,20 @@ def write(folder: str, unsent: Iterable[Report]) -> None:
     aborted = {
         "event": "Aborted",
         "at": time.time(),
-        "cause": Cause(Code.SUPERVISOR_DIED).to_json(),
+        "cause": protocol.Cause(protocol.Code.SUPERVISOR_DIED).to_json(),
         "exit_code": _EXIT_DEFECT,
     }
     lines = [json.dumps(event, separators=(",", ":")) for event in (aborted, *events)]
     text = "".join(line + "\n" for line in lines)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(OSError):  # the folder may be gone, or the disk full
-        output = os.open(os.path.join(folder, UNSENT_REPORTS), flags, 0o600)
+        output = os.open(os.path.join(folder, protocol.UNSENT_REPORTS), flags, 0o600)
         os.write(output, text.encode("ascii"))
         os.close(output)
 
 
-def _as_event(report: Report) -> Dict[str, Any]:
+def _as_event(report: protocol.Report) -> Dict[str, Any]:
     fields = report._asdict()
-    if isinstance(report, TaskNotStarted):
+    if isinstance(report, protocol.TaskNotStarted):
         fields["cause"] = report.cause.to_json()
     return {"event": type(report).__name__, **fields}

@@ -12,7 +12,6 @@ class Subject(str, Enum):
     """What a check examined, in the order in which a job needs it."""
 
     REACHED = "reached"
-    PREPARATION = "preparation"
     NETWORK = "network"
     CLOCK = "clock"
     INSPECTION = "inspection"

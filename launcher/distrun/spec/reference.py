@@ -1,4 +1,4 @@
-"""The keys of the spec as published: the tables of docs/spec.md, and the JSON Schema."""
+"""The keys of the spec as published: one after another, and as a JSON Schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from distrun.spec.keys.cluster import CLUSTER, ROLE
 from distrun.spec.keys.document import SPEC
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
-from distrun.spec.yamlnodes import flow_style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,32 +40,6 @@ def _mappings(schema: Schema, path: str) -> Iterator[tuple[MappingSchema, str]]:
         yield from _mappings(schema.mapping, path)
     elif isinstance(schema, ListOf):
         yield from _mappings(schema.item, f"{path}[]")
-
-
-def markdown_reference() -> str:
-    """The reference as Markdown: one table for the top level, one for each section."""
-    rows: dict[str, list[str]] = {}
-    for path, key in reference():
-        section = f"`{path.partition('.')[0]}`" if "." in path else "Top level"
-        rows.setdefault(section, []).append(_row(path, key))
-    lines: list[str] = []
-    for section, members in rows.items():
-        lines += [
-            f"## {section}",
-            "",
-            "| key | value | default | what it is for |",
-            "| --- | --- | --- | --- |",
-            *members,
-            "",
-        ]
-    return "\n".join(lines)
-
-
-def _row(path: str, key: Key) -> str:
-    examples = ", ".join(f"`{flow_style(example)}`" for example in key.examples)
-    default = "required" if key.required else key.default
-    cells = (f"`{path}`", key.schema.expected, default, f"{key.help} Example: {examples}")
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def json_schema() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from distrun.events import Result
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from distrun.agent.protocol.causes import Cause
     from distrun.lifecycle import JobState, TaskState
@@ -138,19 +138,3 @@ class FailureTracker:
             sent=frozenset(self._sent),
             timeouts=state.timeouts,
         )
-
-
-def failures(history: Iterable[events.Event]) -> Iterator[Failure]:
-    """Yield the failures in a record, in their order."""
-    tracker, state = FailureTracker(), lifecycle.JobState()
-    for event in history:
-        before = state
-        if isinstance(event, events.JobEnded):
-            break
-        state, _ = lifecycle.step(before, event)
-        failure = tracker.on_event(before, event, state)
-        if failure is not None:
-            yield failure
-    final = tracker.final_failure(state)
-    if final is not None:
-        yield final

@@ -8,19 +8,10 @@ import signal
 import time
 from typing import TYPE_CHECKING, Dict, List, Optional
 
+from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.linux.oom import OomWatch
-from distrun.agent.protocol import (
-    Cause,
-    Code,
-    Progress,
-    StartTask,
-    StopTask,
-    TaskEnded,
-    TaskExited,
-    TaskNotStarted,
-    TaskStarted,
-)
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
 from distrun.agent.tasks.notify import NotifySocket
 from distrun.agent.tasks.task import Task, owner_of
@@ -56,7 +47,7 @@ class TaskRunner:
 
     # Orders --------------------------------------------------------------------------------
 
-    def start(self, order: StartTask) -> None:
+    def start(self, order: protocol.StartTask) -> None:
         """Execute the program of one attempt, or report why that fails."""
         logs = self._logs
         if logs is None:
@@ -81,7 +72,9 @@ class TaskRunner:
         except OSError as error:
             path = "" if failed is Code.PROCESS_NOT_MADE else order.log
             cause = Cause(failed, path=path, errno=error.errno or 0)
-            self._link.report(TaskNotStarted(order.task, order.attempt, cause, time.time()))
+            self._link.report(
+                protocol.TaskNotStarted(order.task, order.attempt, cause, time.time())
+            )
             return
         task = Task(order, log, execution, notify, time.monotonic())
         self._tasks[order.task] = task
@@ -91,7 +84,7 @@ class TaskRunner:
         if notify is not None:
             self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
 
-    def stop(self, order: StopTask) -> None:
+    def stop(self, order: protocol.StopTask) -> None:
         """Begin to stop a task, or hasten its end."""
         task = self._tasks.get(order.task)
         if task is not None:
@@ -157,9 +150,9 @@ class TaskRunner:
         task.execution = None
         if cause is not None:
             self._remove(task)
-            self._link.report(TaskNotStarted(task.name, task.attempt, cause, time.time()))
+            self._link.report(protocol.TaskNotStarted(task.name, task.attempt, cause, time.time()))
             return
-        self._link.report(TaskStarted(task.name, task.attempt, task.pid, time.time()))
+        self._link.report(protocol.TaskStarted(task.name, task.attempt, task.pid, time.time()))
         self.on_child_exit()
         if task.name in self._tasks:
             self._advance(task)  # a stop may have been ordered meanwhile
@@ -174,7 +167,7 @@ class TaskRunner:
         self._on_notify(task)
         self._send_progress()
         self._link.report(
-            TaskExited(
+            protocol.TaskExited(
                 task.name,
                 task.attempt,
                 code,
@@ -201,7 +194,7 @@ class TaskRunner:
             self._remove(task)
             if self._logs is not None:
                 self._logs.record(task.log)
-            self._link.report(TaskEnded(task.name, task.attempt, time.time()))
+            self._link.report(protocol.TaskEnded(task.name, task.attempt, time.time()))
 
     def _remove(self, task: Task) -> None:
         if task.notify is not None:
@@ -265,7 +258,7 @@ class TaskRunner:
 
     def _send_progress(self) -> None:
         for task, values in self._progress.items():
-            self._link.send(Progress(task, values, time.time()))
+            self._link.send(protocol.Progress(task, values, time.time()))
         self._progress.clear()
         self._progress_due = None
 
