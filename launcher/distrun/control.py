@@ -58,7 +58,7 @@ def resume_supervisor(folder: JobFolder) -> None:
     """Resume a job's supervisor in case somebody has suspended it."""
     supervisor = folder.supervisor_pid()
     if supervisor is not None:
-        processes.wake(supervisor)
+        processes.resume(supervisor)
 
 
 def wait_for_end(
@@ -148,7 +148,7 @@ def has_processes(job_id: str) -> bool:
 def _processes_of(job_id: str) -> Iterator[tuple[processes.Process, Mapping[bytes, bytes]]]:
     """The processes with the job's id in their environment, and their environments."""
     for name in os.listdir("/proc"):
-        process = processes.look(int(name)) if name.isdigit() else None
+        process = processes.find(int(name)) if name.isdigit() else None
         if process is not None and not process.is_zombie:
             env = processes.environment(process.pid)
             if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):

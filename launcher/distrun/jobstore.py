@@ -62,12 +62,12 @@ class JobFolder:
     def state(self) -> lifecycle.JobState:
         """The job's state by its record; that of a job in preparation where there is none."""
         try:
-            return lifecycle.replay([*record.read(str(self.events_file)), *self._last_words()])
+            return lifecycle.replay([*record.read(str(self.events_file)), *self._unsent_reports()])
         except FileNotFoundError:
             # It is just being made, or that was as far as it came, or it is just being removed.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
 
-    def _last_words(self) -> list[events.Event]:
+    def _unsent_reports(self) -> list[events.Event]:
         """What became of its tasks after its supervisor's death, where an agent could tell."""
         try:
             return record.read(str(self.logs / UNSENT_REPORTS))

@@ -104,7 +104,7 @@ class Session:
     def stop(self, order: protocol.StopJob) -> None:
         """Ask the supervisor to stop the job; the second request kills it at once."""
         self._channel.send(order)
-        processes.wake(self._process.pid)
+        processes.resume(self._process.pid)
 
     def detach(self) -> None:
         """Leave the job running without this command."""

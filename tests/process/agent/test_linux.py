@@ -58,7 +58,7 @@ def test_a_stranger_with_a_childs_id_is_not_taken_for_a_child(
 def test_only_the_process_that_was_seen_is_signalled() -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
-        seen = processes.look(child.pid)
+        seen = processes.find(child.pid)
         assert seen is not None
         assert not processes.send(seen._replace(started=seen.started - 1), signal.SIGKILL)
         assert child.poll() is None

@@ -36,7 +36,7 @@ class Process(Struct):
         return self.state in ("T", "t")
 
 
-def look(pid: int) -> Optional[Process]:
+def find(pid: int) -> Optional[Process]:
     """Read a process from /proc; None if it does not exist. See proc_pid_stat(5)."""
     try:
         with open("/proc/{}/stat".format(pid), "rb") as file:
@@ -74,7 +74,7 @@ def _children_by_search(pid: int) -> List[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            process = look(int(name))
+            process = find(int(name))
             if process is not None and process.parent == pid:
                 found.append(process.pid)
     return found
@@ -85,7 +85,7 @@ def tree(pid: int) -> Iterator[Process]:
     waiting: List[Tuple[int, Optional[int]]] = [(pid, None)]
     while waiting:
         current, parent = waiting.pop()
-        process = look(current)
+        process = find(current)
         # With another parent it has become an orphan, or is a stranger that got the id.
         if process is not None and parent in (None, process.parent):
             yield process
@@ -136,17 +136,17 @@ def send(process: Process, signum: int) -> bool:
     return True
 
 
-def wake(pid: int) -> None:
+def resume(pid: int) -> None:
     """Resume a process and its children, in case they were suspended."""
     for each in [pid, *children(pid)]:
-        process = look(each)
+        process = find(each)
         if process is not None:
             send(process, signal.SIGCONT)
 
 
 def _exists(process: Process) -> bool:
     """Whether the id is still this process's own; it may be a zombie."""
-    now = look(process.pid)
+    now = find(process.pid)
     return now is not None and now.started == process.started
 
 
@@ -214,5 +214,5 @@ def end_these(processes: List[Process], grace: float) -> None:
 
 
 def _is_alive(process: Process) -> bool:
-    now = look(process.pid)
+    now = find(process.pid)
     return now is not None and now.started == process.started and not now.is_zombie

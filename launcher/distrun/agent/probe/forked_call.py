@@ -35,7 +35,7 @@ class ForkedCall:
             _run(work, writer, agent)
         os.close(writer)
         os.set_blocking(self._reader, False)
-        self._process = processes.look(pid)
+        self._process = processes.find(pid)
 
     def fileno(self) -> int:
         return self._reader

@@ -232,7 +232,7 @@ class TaskRunner:
             pids = self._strays()
             if not [pid for pid in pids if _reap(pid)]:
                 break
-        found = [processes.look(pid) for pid in pids]
+        found = [processes.find(pid) for pid in pids]
         return {process.pid: process for process in found if process is not None}
 
     def _strays(self) -> List[int]:

@@ -75,7 +75,7 @@ class Task:
     def stop(self, signum: int, grace: float, now: float) -> None:
         """Start to stop it, or hasten that. `grace`: seconds from the signal to SIGKILL."""
         if self._deadline is None and self.exit is None:
-            first = processes.look(self.pid)
+            first = processes.find(self.pid)
             self.was_suspended = first is not None and first.is_suspended
         deadline = now + grace
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)

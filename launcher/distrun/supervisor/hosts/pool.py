@@ -50,7 +50,7 @@ class PoolObserver(Protocol):
         """
 
 
-class _Spared:
+class _Excluded:
     """The processes below this one that cleaning up must not end."""
 
     def __init__(self, pids: set[int], reaches: Mapping[str, Reach]) -> None:
@@ -135,7 +135,7 @@ class HostPool:
         """Let agents below this process go on: a suspended one could not end its tasks."""
         for host in self._hosts.values():
             if host.reach.is_below_supervisor and host.pid is not None:
-                processes.wake(host.pid)
+                processes.resume(host.pid)
 
     def watch_writing(self) -> None:
         for host in list(self._hosts.values()):
@@ -224,7 +224,7 @@ class HostPool:
         """
         del self._hosts[host.name]
         if host.reach.is_below_supervisor or not self._hosts:
-            processes.end_all(KILL_GRACE, _Spared(self._connection_pids(), self._reaches))
+            processes.end_all(KILL_GRACE, _Excluded(self._connection_pids(), self._reaches))
 
     def _connection_pids(self) -> set[int]:
         return {host.pid for host in self._hosts.values() if host.pid is not None}
