@@ -52,6 +52,14 @@ class Checkout:
             cwd=self.home,
         )
 
+    def empty_folder(self) -> Path:
+        """Return an empty folder in which tasks say that they are ready."""
+        folder = self.home / "ready"
+        folder.mkdir(exist_ok=True)
+        for file in folder.iterdir():
+            file.unlink()
+        return folder
+
     def launch(self, tasks: int, script: str, stdout: int = subprocess.DEVNULL) -> _Launch:
         """Launch so many workers that run a shell script."""
         spec = self.home / "job.yaml"
@@ -106,10 +114,7 @@ def start(tasks: int) -> Callable[[Checkout], float]:
 
 def failure(checkout: Checkout) -> float:
     """Milliseconds from the exit of one of 8 tasks until the launch has ended."""
-    ready = checkout.home / "ready"
-    ready.mkdir(exist_ok=True)
-    for file in ready.iterdir():
-        file.unlink()
+    ready = checkout.empty_folder()
     script = (
         f"sleep 600 & touch {ready}/$DISTRUN_TASK; "
         f"if [ $DISTRUN_TASK = worker:3 ]; then while [ ! -e {ready}/go ]; do sleep 0.01; done; "
@@ -124,10 +129,7 @@ def failure(checkout: Checkout) -> float:
 
 def interrupt(checkout: Checkout) -> float:
     """Milliseconds from SIGINT to the end, where each of 8 tasks cleans up for 0.5 s."""
-    ready = checkout.home / "ready"
-    ready.mkdir(exist_ok=True)
-    for file in ready.iterdir():
-        file.unlink()
+    ready = checkout.empty_folder()
     script = (
         "trap 'sleep 0.5; exit 0' TERM; "
         f"touch {ready}/$DISTRUN_TASK; while :; do sleep 0.05 & wait $!; done"
@@ -157,10 +159,7 @@ def output(checkout: Checkout) -> float:
 
 def idle(checkout: Checkout) -> tuple[float, float]:
     """Milliseconds of CPU in 10 s, and MB of memory (PSS), beside 16 tasks that sleep."""
-    ready = checkout.home / "ready"
-    ready.mkdir(exist_ok=True)
-    for file in ready.iterdir():
-        file.unlink()
+    ready = checkout.empty_folder()
     launch = checkout.launch(16, f"touch {ready}/$DISTRUN_TASK; exec sleep 600")
     _wait_for(lambda: len(list(ready.iterdir())) == 16)
     time.sleep(1.0)  # what follows a start is not idling

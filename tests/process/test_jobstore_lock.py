@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun import events
 from distrun.jobstore import JobFolder, JobStore
-from distrun.record import EventLog
-from distrun.spec.model import Timeouts
-from distrun.strategies import Success
 
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
 
@@ -22,28 +17,6 @@ STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
 @pytest.fixture(params=["plain", STRANGE, "/".join(["deep" * 20] * 3)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> JobStore:
     return JobStore(tmp_path / request.param)
-
-
-def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
-    folder = store.new_folder(name)
-    folder.logs.mkdir(parents=True)
-    folder.spec_file.write_text("x")
-    os.utime(folder.spec_file, ns=(order, order))
-    log = EventLog(str(folder.events_file))
-    log.append(
-        events.JobCreated(
-            at=0.0,
-            job_id=folder.job_id,
-            name=name,
-            strategy="default",
-            success=Success.ALL,
-            spec_file="x",
-            supervisor_pid=1,
-            timeouts=Timeouts(grace=1.0),
-        )
-    )
-    log.close()
-    return folder
 
 
 # Holds a job's lock in a process of its own, as its supervisor does, until its input ends.

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrun import events, jobstore
+from distrun import jobstore
 from distrun.errors import UsageError
-from distrun.jobstore import JobFolder, JobStore
+from distrun.jobstore import JobStore
 from distrun.lifecycle import JobPhase
-from distrun.record import EventLog
-from distrun.spec.model import Timeouts
-from distrun.strategies import Success
+from harness.job_folders import add
 
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
 
@@ -23,28 +21,6 @@ STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
 @pytest.fixture(params=["plain", STRANGE, "/".join(["deep" * 20] * 3)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> JobStore:
     return JobStore(tmp_path / request.param)
-
-
-def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
-    folder = store.new_folder(name)
-    folder.logs.mkdir(parents=True)
-    folder.spec_file.write_text("x")
-    os.utime(folder.spec_file, ns=(order, order))
-    log = EventLog(str(folder.events_file))
-    log.append(
-        events.JobCreated(
-            at=0.0,
-            job_id=folder.job_id,
-            name=name,
-            strategy="default",
-            success=Success.ALL,
-            spec_file="x",
-            supervisor_pid=1,
-            timeouts=Timeouts(grace=1.0),
-        )
-    )
-    log.close()
-    return folder
 
 
 @given(name=st.text(max_size=300))
