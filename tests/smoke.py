@@ -27,7 +27,7 @@ cluster:
   worker: 2
 program:
   script: mnist
-  args: [--data, synthetic, --batch-size, 16]
+  args: [--dataset, synthetic, --batch-size, 16]
 """
 WORKERS = ("worker:0", "worker:1")
 TRAINED_WITHIN = 300.0

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
-import arguments
-import directories
-import temp_dirs
-from cluster import ClusterError, Task, read_task
-from directories import DirectoryError
-from startup import StartUpGuard, import_slow
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from digits import Digits
-    from training import Training
-
-EXIT_CLUSTER = 1
-EXIT_USAGE = 2
-EXIT_DATA = 65
-EXIT_NO_TPU = 69
+from mnist_job import folders
+from mnist_job.cluster import Task, read_task
+from mnist_job.errors import JobError, UsageError
+from mnist_job.options import ROLES, Options, parse
+from mnist_job.preemption import EXIT_CODE, Preempted, SigtermWatch
+from mnist_job.progress import can_write_summaries
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
+def main(argv: Sequence[str]) -> int:
+    """Runs the job; returns its exit code."""
+    try:
+        return _main(argv)
+    except JobError as error:
+        return _fail(error.code, error)
 
 
 def _fail(code: int, problem: object) -> int:
@@ -36,180 +31,124 @@ def _fail(code: int, problem: object) -> int:
     return code
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the job; returns its exit code.
+def _main(argv: Sequence[str]) -> int:
+    """Runs the job.
 
     Slow modules are imported only when they are needed: --help and wrong usage answer at once, and
-    missing data is reported before the seconds of TensorFlow's import.
+    a wrong folder is reported before the seconds of TensorFlow's import.
     """
-    try:
-        task = read_task(os.environ)
-    except ClusterError as error:
-        return _fail(EXIT_USAGE, error)
-    chosen = arguments.parse(argv, os.environ, task)
-    if chosen.strategy not in arguments.ROLES:
+    task = read_task(os.environ)
+    options = parse(argv, os.environ, task)
+    if options.strategy not in ROLES:
         task = Task()  # the strategy runs in one process and ignores the cluster
-    elif problem := _role_problem(chosen, task):
-        return _fail(EXIT_USAGE, problem)
-    guard = StartUpGuard()
-
-    from digits import DataError
-    from export import ExportError
-    from export import check as check_export
-    from mnist import load_digits
-
-    try:
-        directories.check(chosen, task)
-        if chosen.export_dir and task.is_chief:
-            check_export(chosen.export_dir)
-        digits = load_digits(chosen.data, chosen.dataset, chosen.data_dir, _say)
-    except (DirectoryError, ExportError) as error:
-        return _fail(EXIT_USAGE, error)
-    except DataError as error:
-        return _fail(EXIT_DATA, error)
-    if chosen.dataset == "mnist":
-        chosen = replace(chosen, data="synthetic" if digits.are_synthetic else "mnist")
-    if chosen.checkpoint_dir:
-        temp_dirs.remove_leftovers(chosen.checkpoint_dir)
+    _check_role(options, task)
+    watch = SigtermWatch()
+    if options.summary_dir and not can_write_summaries():
+        options.summary_dir = None
+        if task.is_chief:
+            print(
+                "--summary-dir: TensorFlow needs the package tensorboard to write summaries "
+                "(pip install tensorboard): training without them",
+                flush=True,
+            )
+    folders.prepare(options, task)
     # These must be set before TensorFlow is imported. tf.keras is tf_keras, because Keras 3 fails
     # with several strategies. TensorFlow's informative messages stay out of the task's log.
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    return _run_role(chosen, digits, task, guard)
+    if options.strategy == "parameter_server" and task.role in {"worker", "ps"}:
+        _import_slow("tensorflow")
+        from mnist_job.parameter_server import serve
+
+        serve(task, watch)
+
+    from mnist_job.data import load
+
+    data = load(options.dataset, options.data_dir) if options.data_dir else None
+    _import_slow("tensorflow", "tf_keras")
+    data = data or load(options.dataset, None)
+    options.dataset = data.name
+    return _run(options, data, task, watch)
 
 
-def _role_problem(chosen: arguments.Arguments, task: Task) -> str | None:
-    """Why the task has no role in the strategy's cluster, or None if it has one."""
-    roles = arguments.ROLES[chosen.strategy]
+def _check_role(options: Options, task: Task) -> None:
+    roles = ROLES.get(options.strategy, (task.role,))
     if task.role not in roles:
-        return f"{task.name} has no part in {chosen.strategy}: its roles are {', '.join(roles)}"
-    if chosen.strategy == "parameter_server":
-        missing = [role for role in ("chief", "worker", "ps") if not task.count(role)]
-        if missing:
-            return (
-                "parameter_server needs a cluster in TF_CONFIG with a chief, workers and ps: "
-                f"there is no {' and no '.join(missing)}"
-            )
-    if task.role == "evaluator" and chosen.checkpoint_dir is None:
-        return f"{task.name} evaluates checkpoints: give all tasks the same --checkpoint-dir"
-    return None
+        raise UsageError(
+            f"{task.name} has no part in {options.strategy}: its roles are {', '.join(roles)}"
+        )
+    missing = [role for role in ("chief", "worker", "ps") if not task.count(role)]
+    if options.strategy == "parameter_server" and missing:
+        raise UsageError(
+            "parameter_server needs a cluster in TF_CONFIG with a chief, workers and ps: "
+            f"there is no {' and no '.join(missing)}"
+        )
+    if task.role == "evaluator" and options.checkpoint_dir is None:
+        raise UsageError(
+            f"{task.name} evaluates checkpoints: give all tasks the same --checkpoint-dir"
+        )
 
 
-def _run_role(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
-    if chosen.strategy == "parameter_server" and task.role in {"worker", "ps"}:
-        import_slow("tensorflow")
-        return _serve(digits, task, guard)
-    import_slow("tensorflow", "tf_keras")
-    if chosen.evaluate:
-        return _evaluate(chosen, chosen.evaluate, digits, guard)
-    if task.role == "evaluator" and chosen.checkpoint_dir:
-        return _follow(chosen, chosen.checkpoint_dir, digits, guard)
-    return _train(chosen, digits, task, guard)
+def _import_slow(*modules: str) -> None:
+    """Imports modules while Python's garbage collection is paused.
+
+    TensorFlow's import makes many objects and hardly any garbage. Searching them again and again
+    took a fifth of the import's time. Afterwards they are frozen: no later search looks at them.
+    """
+    gc.disable()
+    for module in modules:
+        importlib.import_module(module)
+    gc.freeze()
+    gc.enable()
 
 
-def _serve(digits: Digits, task: Task, guard: StartUpGuard) -> int:
-    from server import ServerError, serve
-
-    try:
-        serve(task, digits if task.role == "worker" else None, guard)
-    except ServerError as error:
-        return _fail(EXIT_CLUSTER, error)
-    return 0
-
-
-def _evaluate(
-    chosen: arguments.Arguments, checkpoint: Path, digits: Digits, guard: StartUpGuard
-) -> int:
-    import tensorflow as tf
-
-    from checkpoints import CheckpointError
-    from evaluation import Evaluation, found
-
-    tf.get_logger().setLevel("ERROR")
-    guard.end()
-    try:
-        result = Evaluation(digits, chosen).of(found(checkpoint))
-        _say(f"{result}  data: {digits.source}, {len(digits.test_images):,} images")
-    except CheckpointError as error:
-        return _fail(EXIT_DATA, error)
-    return 0
-
-
-def _follow(chosen: arguments.Arguments, folder: Path, digits: Digits, guard: StartUpGuard) -> int:
-    import tensorflow as tf
-
-    from evaluator import Evaluator
-
-    tf.get_logger().setLevel("ERROR")
-    evaluator = Evaluator(digits, folder, chosen, _say)
-    guard.end()
-    _say(evaluator.headline)
-    evaluator.run()
-    return 0
-
-
-def _train(chosen: arguments.Arguments, digits: Digits, task: Task, guard: StartUpGuard) -> int:
+def _run(options: Options, data: Any, task: Task, watch: SigtermWatch) -> int:
     import tensorflow as tf
     import tf_keras
 
-    from asynchronous import AsynchronousTraining, LostUpdateError
-    from checkpoints import CheckpointError
-    from consensus import DisagreementError
-    from distribution import DistributionError
-    from export import ExportError
-    from fitting import AsynchronousFit, SynchronousFit
-    from inputs import BatchSizeError
-    from preemption import EXIT_CODE, Preempted
-    from strategies import FACTORIES
-    from synchronous import SynchronousTraining
-    from tpus import NoTpuError
+    from mnist_job import custom_loop, evaluation, parameter_server, strategies
 
     tf.get_logger().setLevel("ERROR")
-    tf_keras.utils.set_random_seed(chosen.seed)
-    kind: type[Training]
-    if chosen.strategy == "parameter_server":
-        kind = AsynchronousFit if chosen.fit else AsynchronousTraining
-    else:
-        kind = SynchronousFit if chosen.fit else SynchronousTraining
-    exit_codes = {
-        BatchSizeError: EXIT_USAGE,
-        DistributionError: EXIT_USAGE,
-        CheckpointError: EXIT_DATA,
-        DisagreementError: EXIT_DATA,
-        ExportError: EXIT_DATA,
-        DirectoryError: EXIT_DATA,
-        NoTpuError: EXIT_NO_TPU,
-        LostUpdateError: EXIT_CLUSTER,
-    }
+    if options.evaluate or task.role == "evaluator":
+        watch.end()
+        (evaluation.evaluate if options.evaluate else evaluation.follow)(data, options)
+        return 0
+    if not options.strategy_is_chosen:
+        options.strategy = strategies.of_this_machine()
+    tf_keras.utils.set_random_seed(options.seed)
+    loop: type[custom_loop.CustomLoop] = custom_loop.CustomLoop
+    if options.strategy == "parameter_server":
+        loop = parameter_server.ParameterServerLoop
     try:
-        strategy = FACTORIES[chosen.strategy](chosen.distribution, task)
-        training = kind(strategy, digits, chosen, task, _say)
-        guard.end()
-        _say(training.headline)
+        training = loop(strategies.create(options, task), data, options, task, watch)
         training.run()
     except Preempted:
-        kept = f"saved in {chosen.checkpoint_dir}" if chosen.checkpoint_dir else "nothing is saved"
-        _say(f"preempted at {training.position}: {kept}")
+        folder = options.checkpoint_dir
+        kept = f"saved in {folder}" if folder else "nothing is saved"
+        print(f"preempted at {training.counters}: {kept}", flush=True)
         return EXIT_CODE
-    except tuple(exit_codes) as error:
-        return _fail(exit_codes[type(error)], error)
     except tf.errors.OpError as error:
         if task.trainers == 1:
             raise
         reason = error.message.strip().partition("\n")[0]
-        return _fail(
-            EXIT_CLUSTER, f"{task.name} lost its cluster ({type(error).__name__}): {reason}"
-        )
+        return _fail(1, f"{task.name} lost its cluster ({type(error).__name__}): {reason}")
     return 0
 
 
-def _leave(code: int) -> None:
+def _exit(code: int) -> None:
     """Exits at once.
 
     A normal exit deletes TensorFlow's distributed iterators, which took up to 40 s with two workers
-    on two cores.
+    on two cores. It would also remove the files of the code that TensorFlow generates.
     """
-    temp_dirs.remove_generated_code()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__autograph_generated_file") and module.__file__:
+            with suppress(OSError):
+                os.remove(module.__file__)
+            if module.__cached__:
+                with suppress(OSError):  # not compiled, or the folder has other files too
+                    os.remove(module.__cached__)
+                    os.rmdir(os.path.dirname(module.__cached__))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -218,5 +157,5 @@ def _leave(code: int) -> None:
 if __name__ == "__main__":
     status = main(sys.argv[1:])
     if "tensorflow" in sys.modules:
-        _leave(status)
+        _exit(status)
     sys.exit(status)

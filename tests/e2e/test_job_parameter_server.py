@@ -69,71 +69,74 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(distrun: Distrun, small_mnist: Pa
     assert int(again[1]) > int(saved[1])
 
 
-HANDED_OUT = """
-import sys
+OWN_ORDER = """
+import os
+import time
+from types import SimpleNamespace
 
+from mnist_job.preemption import SigtermWatch
+
+watch = SigtermWatch()
 import numpy as np
 import tensorflow as tf
 
-import process_data
-from digits import Digits
-from inputs import looked_up
-from sampler import endless
+from mnist_job import parameter_server
+from mnist_job.data import DataSet
 
-images = np.arange(20 * 28 * 28, dtype=np.uint8).reshape(20, 28, 28)
-labels = np.arange(20, dtype=np.uint8) % 10
-digits = Digits(
-    source="", train_images=images, train_labels=labels, test_images=images, test_labels=labels
+count = 300
+images = np.zeros((count, 28, 28), np.uint8)
+images[:, 0, 0], images[:, 0, 1] = np.arange(count) % 256, np.arange(count) // 256
+labels = (np.arange(count) % 10).astype(np.uint8)
+data = DataSet(
+    name="", source="", train_images=images, train_labels=labels, test_images=images,
+    test_labels=labels,
 )
-handed = process_data.ProcessData(1, digits)
+chief = SimpleNamespace(data=data, global_batch_size=50, options=SimpleNamespace(seed=0))
 
 
 @tf.function
-def first_batch():
-    pixels, labels = process_data.training_images(20)
-    batches = endless(20, seed=0, start=0, global_batch=5)
-    mine = batches.shard(2, process_data.task_index(digits.fingerprint))
-    return next(iter(looked_up(mine, pixels, labels)))
+def first_pass():
+    # As ClusterCoordinator: the same graph on each worker, and again on one that was restarted.
+    iterator = iter(parameter_server.ParameterServerLoop.dataset_fn(chief, None))
+    return [next(iterator) for _ in range(14)]
 
 
-graph = first_batch.get_concrete_function().graph.as_graph_def()
-largest = max(
-    node.attr["value"].tensor.ByteSize()
-    for nodes in (graph.node, *(function.node_def for function in graph.library.function))
-    for node in nodes
-)
-assert largest < 200, largest  # one image has 784 bytes
+graph = first_pass.get_concrete_function().graph.as_graph_def()
+nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+largest = max(node.attr["value"].tensor.ByteSize() for node in nodes)
+assert largest < 5_000, largest  # sent packed: the images have 235,200 bytes
 
-batches = endless(20, seed=0, start=0, global_batch=5).take(2)
-order = [int(at) for indices, _ in batches for at in indices]
-pixels, labels, weights = first_batch()
-assert weights.numpy().tolist() == [1.0] * 5
-assert labels.numpy().tolist() == [at % 10 for at in order[5:]]
-assert np.array_equal(np.rint(pixels.numpy()[..., 0] * 255).astype(np.uint8), images[order[5:]])
+orders = []
+for _ in range(3):
+    order = []
+    for pixels, labels, weights in first_pass():
+        at = np.rint(pixels.numpy()[:, 0, :2, 0] * 255).astype(int)
+        order += (at[:, 0] + 256 * at[:, 1]).tolist()
+        assert labels.numpy().tolist() == [each % 10 for each in order[-50:]]
+        assert weights.numpy().tolist() == [1.0] * 50
+    assert len(set(order)) == count, "a permutation ends within 13 of the batches, here all are seen"
+    orders.append(order)
+assert orders[0] != orders[1] != orders[2] != orders[0], "each worker has an order of its own"
 
-assert not process_data.is_shutting_down()
-handed.announce_shutdown()
-assert process_data.is_shutting_down()
-
-try:
-    process_data.task_index(digits.fingerprint + 1)
-except tf.errors.InvalidArgumentError as error:
-    assert "other data" in str(error)
-else:
-    sys.exit("another's data was taken for the chief's")
+# A ps that has received SIGTERM says so to the operations that run in it.
+before = tf.io.read_file(parameter_server._COMM).numpy().strip()
+assert before != parameter_server._PREEMPTED
+parameter_server.announce_preemption()
+now = tf.io.read_file(parameter_server._COMM).numpy().strip()
+assert now == parameter_server._PREEMPTED, now
 print("all is as it must be")
 """
 
 
-def test_a_worker_trains_on_its_own_images_which_no_graph_carries(run_python: RunPython) -> None:
-    assert "all is as it must be" in run_python("-c", HANDED_OUT, cwd=MAIN.parent)
+def test_a_workers_data_are_packed_and_begin_anew_nowhere(run_python: RunPython) -> None:
+    assert "all is as it must be" in run_python("-c", OWN_ORDER, cwd=MAIN.parent)
 
 
 SAVED_AGAIN = """
 import tensorflow as tf
 
-from asynchronous import save_with_retries
-from directories import DirectoryError
+from mnist_job.errors import WriteError
+from mnist_job.parameter_server import save_with_retries
 
 
 def save():
@@ -142,12 +145,12 @@ def save():
     print("saved")
 
 
-failures = [DirectoryError("a function was lost"), tf.errors.UnavailableError(None, None, "lost")]
+failures = [WriteError("a function was lost"), tf.errors.UnavailableError(None, None, "lost")]
 save_with_retries(save)
-failures = [DirectoryError(f"full {attempt}") for attempt in range(9)]
+failures = [WriteError(f"full {attempt}") for attempt in range(9)]
 try:
     save_with_retries(save)
-except DirectoryError as error:
+except WriteError as error:
     print(error)
 """
 

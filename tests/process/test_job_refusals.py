@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-import arguments
-
-MAIN = Path(arguments.__file__).with_name("main.py")
-
+from harness.training import MAIN
 
 CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
 
@@ -101,7 +98,7 @@ print(sorted({"numpy", "tensorflow", "tf_keras"} & set(sys.modules)))
 
 
 @pytest.mark.parametrize(
-    "argv", [["--data-dir", "{folder}"], ["--data", "mnist", "--data-dir", "{folder}"]]
+    "argv", [["--data-dir", "{folder}"], ["--dataset", "mnist", "--data-dir", "{folder}"]]
 )
 def test_a_folder_without_mnist_ends_in_one_line(argv: Any, tmp_path: Path) -> None:
     said = refused(65, *(part.format(folder=tmp_path) for part in argv))

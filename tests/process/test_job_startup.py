@@ -17,9 +17,9 @@ from harness.waiting import wait_until
 JOB = Path(__file__).parents[2] / "jobs" / "mnist"
 SCRIPT = """
 import sys
-from startup import StartUpGuard
+from mnist_job.preemption import SigtermWatch
 
-guard = StartUpGuard()
+guard = SigtermWatch()
 guard.on_signal(lambda: print("told to end", flush=True))
 for line in sys.stdin:
     print(line, end="", flush=True)

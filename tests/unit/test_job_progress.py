@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from progress import INTERVAL, Progress
+from mnist_job.progress import INTERVAL, Progress
 
 
 class Clock:

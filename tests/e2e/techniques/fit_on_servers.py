@@ -8,6 +8,9 @@ import re
 import signal
 import socket
 import sys
+import time
+from contextlib import redirect_stdout
+from io import StringIO
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["TF_GRPC_REUSE_PORT"] = "true"
@@ -15,18 +18,26 @@ sys.path.insert(0, os.getcwd())
 (SAVED,) = sys.argv[1:]
 STEPS, EPOCHS = 8, 3
 
+from mnist_job.preemption import Preempted, SigtermWatch  # noqa: E402
+
+watch = SigtermWatch()  # before TensorFlow starts a thread
+
 import tensorflow as tf  # noqa: E402
 
-import arguments  # noqa: E402
-import process_data  # noqa: E402
-import synthetic  # noqa: E402
-from cluster import Task  # noqa: E402
-from counters import Counters  # noqa: E402
-from fitting import AsynchronousFit  # noqa: E402
-from preemption import Preempted  # noqa: E402
+from mnist_job import data, parameter_server  # noqa: E402
+from mnist_job.checkpoints import Counters  # noqa: E402
+from mnist_job.cluster import Task  # noqa: E402
+from mnist_job.options import parse  # noqa: E402
 
-digits = synthetic.draw(300, 20, variants=4)
-handed = process_data.ProcessData(0, digits)
+drawn = data.synthetic()
+digits = data.DataSet(
+    name="synthetic",
+    source="",
+    train_images=drawn.train_images[::100],
+    train_labels=drawn.train_labels[::100],
+    test_images=drawn.test_images[::250],
+    test_labels=drawn.test_labels[::250],
+)
 
 
 def held_port():
@@ -52,40 +63,44 @@ task = Task(role="chief", cluster=tuple((role, tuple(each)) for role, each in ro
 def fit(*argv, begun=0):
     """Returns (the lines said, whether it was preempted, its counters)."""
     common = ["--strategy", "parameter_server", "--fit", "--model", "cnn", "--batch-size", "20"]
-    chosen = arguments.parse(
+    chosen = parse(
         [*common, "--steps-per-epoch", str(STEPS), "--epochs", str(EPOCHS), *argv], {}, task
     )
-    said = []
-    training = AsynchronousFit(strategy, digits, chosen, task, said.append)
-    state = training._state
-    state.optimizer.iterations.assign(begun)
-    state.counters.count_steps(begun, begun * 20)
-    try:
-        training.run()
-    except Preempted:
-        return said, True, state.counters
-    return said, False, state.counters
+    training = parameter_server.ParameterServerLoop(strategy, digits, chosen, task, watch)
+    training.optimizer.iterations.assign(begun)
+    training.counters.count_steps(begun, begun * 20)
+    said = StringIO()
+    was_preempted = False
+    with redirect_stdout(said):
+        try:
+            training.run()
+        except Preempted:
+            was_preempted = True
+    return said.getvalue().splitlines(), was_preempted, training.counters
 
 
 def sends_sigterm(function, at):
-    """Wraps a function: its n-th call sends this process a SIGTERM."""
+    """Wraps a function: its n-th call sends this process a SIGTERM, and waits until it is seen."""
     calls = iter(range(1, at + 1))
 
-    def wrapped(*args):
+    def wrapped(*args, **kwargs):
         if next(calls, 0) == at:
             os.kill(os.getpid(), signal.SIGTERM)
-        return function(*args)
+            time.sleep(0.5)  # longer than the watch takes to look
+        return function(*args, **kwargs)
 
     return wrapped
 
 
 # Resumed in the middle of an epoch, and resumed with fewer steps per epoch than are trained.
 said, _, counters = fit(begun=3)
-epochs = [re.match(r"epoch (\d)/3  step 8 ", line) for line in said[:-1]]
+epochs = [re.match(r"epoch (\d)/3  step 8 ", line) for line in said if "epoch " in line]
 assert [epoch and epoch[1] for epoch in epochs] == ["1", "2", "3"], said
 assert said[-1] == "24 steps scheduled, optimizer.iterations 24: no update lost", said
 said, _, counters = fit(begun=STEPS)
-assert said[0] == "epoch 1/3 has all its steps already", said
+assert [line[:18] for line in said if line.startswith("epoch ")] == [
+    "epoch 1/3  step 8 ", "epoch 2/3  step 8 ", "epoch 3/3  step 8 "
+], said  # fmt: skip
 assert counters.total_steps == 24, said
 print("resumed", flush=True)
 
@@ -97,15 +112,23 @@ Counters.serialize = serialize
 assert ended_early, said
 assert (counters.epoch, counters.step) == (1, 0)
 assert os.path.exists(f"{SAVED}/ckpt-1.index")
-assert tf.train.latest_checkpoint(SAVED) == f"{SAVED}/ckpt-1"
+assert tf.train.latest_checkpoint(SAVED) == f"{SAVED}/ckpt-2"
 print("stopped while it saved", flush=True)
 
-# SIGTERM during an epoch: its steps are lost.
-AsynchronousFit._schedule = sends_sigterm(AsynchronousFit._schedule, at=3)
-said, ended_early, counters = fit("--checkpoint-dir", SAVED)
+# SIGTERM during an epoch: its finished steps are saved.
+take_steps = parameter_server.ParameterServerLoop.take_steps
+parameter_server.ParameterServerLoop.take_steps = sends_sigterm(take_steps, at=3)
+said, ended_early, counters = fit("--checkpoint-dir", SAVED, "--steps-per-epoch", "500")
+parameter_server.ParameterServerLoop.take_steps = take_steps
 assert ended_early, said
-assert (counters.epoch, counters.step) == (1, 0)
-assert len(said) == 1, said
-assert said[0].startswith("resumed from ckpt-1 in "), said
+assert counters.epoch == 1
+assert counters.step >= 2, counters
+assert any(line.startswith("resumed from ckpt-2 in ") for line in said), said
+saved_at = counters.total_steps
+assert tf.train.latest_checkpoint(SAVED) == f"{SAVED}/ckpt-3"
+said, _, counters = fit("--checkpoint-dir", SAVED, "--steps-per-epoch", str(counters.step + 2))
+assert any(f"resumed from ckpt-3 in {SAVED}: epoch 2, after step " in line for line in said), said
+assert said[-1].startswith(f"{counters.total_steps} steps scheduled"), said
+assert counters.total_steps > saved_at
 print("all is as it must be", flush=True)
 os._exit(0)

@@ -25,12 +25,11 @@ bit: 1e-6 was measured, and more if a ReLU or a pooling near a tie amplifies it.
 """
 
 import main  # noqa: E402
-import synthetic  # noqa: E402
 from harness.training import notified  # noqa: E402
 
 COMMON = ["--data-dir", DATA, "--steps-per-epoch", "8", "--model", "cnn"]
 COMMON += ["--l2", "0.001", "--learning-rate", "1e-4"]
-TWO = ["--strategy", "mirrored", "--replicas", "2"]
+TWO = ["--strategy", "mirrored", "--replicas", "2", "--batch-size", "32"]
 EPOCHS = ["--epochs", "2"]
 
 
@@ -39,15 +38,15 @@ KEPT = []
 
 
 def keep_pipelines() -> None:
-    from synchronous import SynchronousTraining
+    from mnist_job.custom_loop import CustomLoop
 
-    make = SynchronousTraining._make_test_pipeline
+    prepare = CustomLoop.prepare
 
-    def make_and_keep(training) -> None:
-        make(training)
+    def prepare_and_keep(training) -> None:
+        prepare(training)
         KEPT.append(training)
 
-    SynchronousTraining._make_test_pipeline = make_and_keep
+    CustomLoop.prepare = prepare_and_keep
 
 
 def run(*argv):
@@ -117,7 +116,9 @@ for name, argv in {
     "one-device-fit": ["--fit", "--strategy", "one_device"],
     "two-for": [*TWO, "--loop", "for", "--input", "distribute"],
     "two-fit": [*TWO, "--fit", "--input", "distribute"],
-    "central-fit": ["--strategy", "central_storage", "--replicas", "2", "--fit"],
+    "central-two": ["--strategy=central_storage", "--devices=CPU:0,CPU:1", "--batch-size=32"],
+    "hierarchical": [*TWO, "--cross-device-ops", "hierarchical_copy"],
+    "to-one-device": [*TWO, "--cross-device-ops", "reduction_to_one_device", "--loop", "epoch"],
 }.items():
     said = train(name, *EPOCHS, *argv)
     print(f"{name}: {apart(name):.1e} of the way apart", flush=True)
@@ -128,15 +129,17 @@ for name, argv in {
 
 # Saved by two replicas in the middle of the first epoch, and resumed by another loop.
 code, _, errors = run(
-    *COMMON, *TWO, "--epochs", "1", "--max-to-keep", "2", "--checkpoint-every", "3",
+    *COMMON, *TWO, "--epochs", "1", "--checkpoint-every", "2",
     "--loop", "epoch", "--checkpoint-dir", f"{RESULTS}/saved",
 )  # fmt: skip
 assert code == 0, errors
 kept = sorted(path.name for path in Path(RESULTS, "saved").glob("*.index"))
-assert kept == ["ckpt-2.index", "ckpt-3.index"], kept
+assert kept == ["ckpt-2.index", "ckpt-3.index", "ckpt-4.index"], kept
 for name, argv in {"by-one": [], "by-two": TWO, "by-fit": ["--fit"]}.items():
     shutil.copytree(
-        f"{RESULTS}/saved", f"{RESULTS}/{name}", ignore=shutil.ignore_patterns("ckpt-3.*")
+        f"{RESULTS}/saved",
+        f"{RESULTS}/{name}",
+        ignore=shutil.ignore_patterns("ckpt-4.*", "ckpt-3.*"),
     )
     # TensorFlow's list of the checkpoints is lost or damaged.
     if name == "by-one":
@@ -150,8 +153,12 @@ for name, argv in {"by-one": [], "by-two": TWO, "by-fit": ["--fit"]}.items():
 
 # One pass with a smaller last batch: two replicas and fit give the same result.
 PASS = ["--steps-per-epoch", "all", "--epochs", "1", "--batch-size", "300"]
-for name, argv in {"pass": [], "pass-two": TWO, "pass-fit": ["--fit"]}.items():
-    code, said, errors = run(*COMMON, *argv, *PASS, "--checkpoint-dir", f"{RESULTS}/{name}")
+for name, argv in {
+    "pass": [],
+    "pass-two": [*TWO, "--batch-size", "150"],
+    "pass-fit": ["--fit"],
+}.items():
+    code, said, errors = run(*COMMON, *PASS, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
     assert code == 0, errors
     assert "step 7 " in said[-1], said  # of 2000 images: six full batches, and one of 200
     print(f"{name}: {apart(name, 'pass'):.1e} of the way apart", flush=True)
@@ -199,10 +206,11 @@ for path, model, says in (
     assert code == 65, (path, said, errors)
     assert errors[-1].startswith("error: "), errors
     assert says in errors[-1], errors
-synthetic.load = lambda *_: synthetic.draw(10, 10, variants=1)
-code, _, errors = run("--data", "synthetic", "--evaluate", f"{RESULTS}/two-for", "--model", "cnn")
+code, _, errors = run(
+    "--dataset", "synthetic", "--evaluate", f"{RESULTS}/two-for", "--model", "cnn"
+)
 assert code == 65
-assert "it was trained with --data mnist, not synthetic" in errors[-1], errors
+assert "it was trained with --dataset mnist, not synthetic" in errors[-1], errors
 for more, says in (
     (["--model", "small_cnn"], "cannot be resumed from: it was trained with --model cnn"),
     (["--optimizer", "adam"], "cannot be resumed from: it was trained with --optimizer rmsprop"),
@@ -212,7 +220,7 @@ for more, says in (
     assert says in errors[-1], errors
 
 # The evaluator polls while the chief writes the first checkpoint.
-import evaluator  # noqa: E402
+from mnist_job import evaluation  # noqa: E402
 
 growing = Path(RESULTS, "growing")
 shutil.copytree(f"{RESULTS}/two-for", growing, ignore=shutil.ignore_patterns("checkpoint"))
@@ -227,7 +235,7 @@ def whole_after_a_look(_) -> None:
         shutil.copy(f"{RESULTS}/two-for/{name}", growing)
 
 
-evaluator.time = SimpleNamespace(sleep=whole_after_a_look, monotonic=time.monotonic)
+evaluation.time = SimpleNamespace(sleep=whole_after_a_look, monotonic=time.monotonic)
 config = {"cluster": {"worker": ["localhost:1"]}, "task": {"type": "evaluator", "index": 0}}
 os.environ["TF_CONFIG"] = json.dumps(config)
 code, said, errors = run(

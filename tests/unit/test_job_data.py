@@ -1,17 +1,17 @@
 """MNIST on a disk: what is read, and what is said where it is broken."""
 
 import gzip
-import socket
+import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-import archive
-import download
-import keras_cache
-from digits import DataError, Digits
+from mnist_job import data
+from mnist_job.data import DataError
 
 TRAIN, TEST = 30, 10
 
@@ -50,7 +50,7 @@ def write_idx(folder: Path, arrays: dict[str, np.ndarray], suffix: str = "") -> 
 
 def test_reads_an_archive(tmp_path: Path, arrays: Arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
-    digits = archive.read_folder(tmp_path)
+    digits = data.read_folder(tmp_path)
     assert np.array_equal(digits.train_images, arrays["x_train"])
     assert np.array_equal(digits.test_labels, arrays["y_test"])
     assert str(tmp_path) in digits.source
@@ -59,7 +59,7 @@ def test_reads_an_archive(tmp_path: Path, arrays: Arrays) -> None:
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_reads_idx_files(tmp_path: Path, arrays: Arrays, suffix: str) -> None:
     write_idx(tmp_path, arrays, suffix)
-    digits = archive.read_folder(tmp_path)
+    digits = data.read_folder(tmp_path)
     assert np.array_equal(digits.train_images, arrays["x_train"])
     assert np.array_equal(digits.train_labels, arrays["y_train"])
     assert np.array_equal(digits.test_images, arrays["x_test"])
@@ -67,27 +67,27 @@ def test_reads_idx_files(tmp_path: Path, arrays: Arrays, suffix: str) -> None:
 
 def test_other_labels_have_another_fingerprint(tmp_path: Path, arrays: Arrays) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
-    before = archive.read_folder(tmp_path).fingerprint
+    before = data.read_folder(tmp_path).fingerprint
     arrays["y_test"][0] = (arrays["y_test"][0] + 1) % 10
     np.savez(tmp_path / "mnist.npz", **arrays)
-    assert archive.read_folder(tmp_path).fingerprint != before
+    assert data.read_folder(tmp_path).fingerprint != before
 
 
 def test_an_empty_folder_says_what_belongs_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no MNIST in .*put mnist\.npz there"):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder"):
-        archive.read_folder(tmp_path / "nowhere")
+        data.read_folder(tmp_path / "nowhere")
 
 
 def test_one_idx_file_missing(tmp_path: Path, arrays: Arrays) -> None:
     write_idx(tmp_path, arrays)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(DataError, match="lacks t10k-labels-idx1-ubyte"):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 3, 10, 500])
@@ -96,7 +96,7 @@ def test_a_truncated_idx_file(tmp_path: Path, arrays: Arrays, keep: int) -> None
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte (is damaged|is no idx file)"):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 def test_a_truncated_gzip_file(tmp_path: Path, arrays: Arrays) -> None:
@@ -104,7 +104,7 @@ def test_a_truncated_gzip_file(tmp_path: Path, arrays: Arrays) -> None:
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DataError, match="cannot be read"):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
@@ -113,7 +113,7 @@ def test_a_truncated_archive(tmp_path: Path, arrays: Arrays, share: float) -> No
     np.savez(path, **arrays)
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     with pytest.raises(DataError, match=r"mnist\.npz cannot be read"):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 def test_a_changed_byte_in_an_archive(tmp_path: Path, arrays: Arrays) -> None:
@@ -123,20 +123,20 @@ def test_a_changed_byte_in_an_archive(tmp_path: Path, arrays: Arrays) -> None:
     content[5000] ^= 0xFF
     path.write_bytes(content)
     with pytest.raises(DataError, match="cannot be read"):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 def test_another_archive(tmp_path: Path) -> None:
     np.savez(tmp_path / "mnist.npz", a=np.zeros(3))
     with pytest.raises(DataError, match=r"no x_train, y_train, x_test, y_test \(it has a\)"):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object))
     (tmp_path / "x.npy").rename(tmp_path / "mnist.npz")
     with pytest.raises(DataError, match="cannot be read"):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_something_else_than_digits(
     changed: dict[str, Any] = {**arrays, **change}
     np.savez(tmp_path / "mnist.npz", **changed)
     with pytest.raises(DataError, match=says):
-        archive.read_folder(tmp_path)
+        data.read_folder(tmp_path)
 
 
 def write_either(folder: Path, arrays: dict[str, Any], form: str, dataset: str) -> None:
@@ -184,9 +184,9 @@ def test_one_data_set_is_not_taken_for_the_other(
     arrays["y_train"][:10] = first_labels
     write_either(tmp_path, arrays, form, asked)
     with pytest.raises(DataError, match=f"ask for it with --dataset {found}"):
-        archive.read_folder(tmp_path, asked)
+        data.read_folder(tmp_path, asked)
     write_either(tmp_path, arrays, form, found)
-    digits = archive.read_folder(tmp_path, found)
+    digits = data.read_folder(tmp_path, found)
     assert digits.source == f"{found} from {tmp_path if form == 'idx' else tmp_path / found}" + (
         ".npz" if form == "npz" else ""
     )
@@ -197,60 +197,84 @@ def test_the_archive_of_one_data_set_does_not_serve_the_other(
 ) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
     with pytest.raises(DataError, match=r"no Fashion-MNIST in .*put fashion_mnist\.npz there"):
-        archive.read_folder(tmp_path, "fashion_mnist")
+        data.read_folder(tmp_path, "fashion_mnist")
 
 
-class Origin:
-    """An address that has the files of a data set, and what they should be."""
+class Keras:
+    """Replaces tf_keras, and the network that it needs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.base = folder.as_uri() + "/"
-        self.files = {path.name: download.digest(path) for path in folder.iterdir()}
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+        self.load_data: Any = None
+        self.opened: list[str] = []
+        self.cache = home / ".keras" / "datasets"
+        named = SimpleNamespace(load_data=lambda: self.load_data())  # noqa: PLW0108 - replaced later
+        fake = SimpleNamespace(datasets=SimpleNamespace(mnist=named, fashion_mnist=named))
+        monkeypatch.setitem(sys.modules, "tf_keras", fake)
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.setattr(data.urllib.request, "urlopen", self.open)
 
-    def read(self, cache: Path, dataset: str = "mnist") -> Digits:
-        return keras_cache.read_or_download(cache, dataset, self.base, self.files)
-
-
-@pytest.mark.parametrize(("dataset", "form"), [("mnist", "npz"), ("fashion_mnist", "idx")])
-def test_a_download_is_checked_and_kept(
-    tmp_path: Path, arrays: Arrays, dataset: str, form: str
-) -> None:
-    folder, cache = tmp_path / "origin", tmp_path / "cache"
-    folder.mkdir()
-    write_either(folder, arrays, form, dataset)
-    origin = Origin(folder)
-    digits = origin.read(cache, dataset)
-    assert np.array_equal(digits.train_images, arrays["x_train"])
-    assert digits.source.startswith(dataset)
-    assert {path.name for path in cache.iterdir()} == set(origin.files)
-    for path in folder.iterdir():
-        path.unlink()
-    assert origin.read(cache, dataset).fingerprint == digits.fingerprint
+    def open(self, address: str, timeout: float) -> Any:
+        self.opened.append(address)
+        return SimpleNamespace(close=lambda: None)
 
 
-def test_a_wrong_download_is_not_kept(tmp_path: Path, arrays: Arrays) -> None:
-    np.savez(tmp_path / "mnist.npz", **arrays)
-    cache = tmp_path / "cache"
-    with pytest.raises(DataError, match="its hash differs"):
-        keras_cache.read_or_download(
-            cache, "mnist", tmp_path.as_uri() + "/", {"mnist.npz": "0" * 64}
-        )
-    assert list(cache.iterdir()) == []
+@pytest.fixture
+def keras(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Keras:
+    return Keras(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
-def test_a_damaged_cache_is_not_used(tmp_path: Path, arrays: Arrays, dataset: str) -> None:
-    for form in ("npz", "idx"):  # fine files, but not Keras's
-        write_either(tmp_path, arrays, form, dataset)
-    with pytest.raises(DataError, match="cannot be downloaded"):
-        keras_cache.read_or_download(tmp_path, dataset, (tmp_path / "none").as_uri() + "/")
+def test_keras_loads_what_no_folder_has(keras: Keras, arrays: Arrays, dataset: str) -> None:
+    halves = [(arrays[f"x_{half}"], arrays[f"y_{half}"]) for half in ("train", "test")]
+    keras.load_data = lambda: halves
+    found = data.load(dataset, None)
+    assert np.array_equal(found.train_images, arrays["x_train"])
+    assert np.array_equal(found.test_labels, arrays["y_test"])
+    assert (found.name, found.source) == (dataset, f"{dataset} from {keras.cache}")
+    assert len(keras.opened) == 1
+    (keras.cache / "mnist.npz").touch()
+    (keras.cache / "fashion-mnist").mkdir()
+    data.load(dataset, None)
+    assert len(keras.opened) == 1, "what is in the cache needs no network"
 
 
-def test_a_silent_server_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("no_proxy", "*")
-        base = f"http://127.0.0.1:{server.getsockname()[1]}/"
-        with pytest.raises(DataError, match="cannot be downloaded"):
-            keras_cache.read_or_download(tmp_path, "mnist", base, connect_seconds=0.2)
-    assert list(tmp_path.iterdir()) == []
+def test_without_mnist_it_trains_on_the_digits_of_the_job(
+    keras: Keras, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise Exception("URL fetch failure: no route to host")  # noqa: TRY002 - as Keras does
+
+    keras.load_data = fail
+    assert data.load("auto", None).name == "synthetic"
+    said = capsys.readouterr().out
+    assert "cannot be downloaded (URL fetch failure: no route to host)" in said
+    assert said.endswith("training on synthetic digits instead\n")
+    for dataset, title in (("mnist", "MNIST"), ("fashion_mnist", "Fashion-MNIST")):
+        with pytest.raises(DataError, match=f"no {title} in .*name a folder that has it with"):
+            data.load(dataset, None)
+
+
+def test_a_silent_server_does_not_hang(keras: Keras, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(data, "_CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(data.urllib.request, "urlopen", lambda *_, **__: never.wait())
+    with pytest.raises(DataError, match=r"cannot be downloaded \(no answer within 0.05 s\)"):
+        data.load("mnist", None)
+    never.set()
+    assert not keras.cache.exists()
+
+
+def test_the_drawn_digits_are_of_all_classes_and_not_told_apart_at_a_glance() -> None:
+    digits = data.synthetic()
+    assert digits.train_images.shape == (30_000, 28, 28)
+    assert digits.test_images.shape == (5_000, 28, 28)
+    assert digits.train_images.dtype == digits.train_labels.dtype == np.uint8
+    assert set(digits.train_labels) == set(digits.test_labels) == set(range(10))
+    assert digits.train_images.max() > 240
+    means = np.stack(
+        [digits.train_images[digits.train_labels == label].mean(axis=0) for label in range(10)]
+    ).reshape(10, -1)
+    means -= means.mean(axis=1, keepdims=True)
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    guesses = (digits.test_images.reshape(5_000, -1) @ means.T).argmax(axis=1)
+    assert 0.4 < (guesses == digits.test_labels).mean() < 0.9

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-class ClusterError(Exception):
-    """This job cannot use TF_CONFIG: the message says why."""
+from mnist_job.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +23,9 @@ class Task:
         return f"{self.role}:{self.index}"
 
     def addresses(self, role: str) -> tuple[str, ...]:
-        """The addresses of the tasks with this role."""
         return dict(self.cluster).get(role, ())
 
     def count(self, role: str) -> int:
-        """The number of tasks with this role."""
         return len(self.addresses(role))
 
     @property
@@ -52,32 +45,27 @@ def read_task(environ: Mapping[str, str]) -> Task:
     """Reads TF_CONFIG.
 
     Raises:
-        ClusterError: the variable is set, but does not describe a cluster and a task.
+        UsageError: the variable is set, but does not describe a cluster and a task.
     """
     text = environ.get("TF_CONFIG", "").strip()
-    if not text:
-        return Task()
     try:
-        config = json.loads(text)
+        config = json.loads(text or "{}")
     except ValueError as error:
-        raise ClusterError(f"TF_CONFIG is not JSON ({error}): {text[:60]!r}") from error
+        raise UsageError(f"TF_CONFIG is not JSON ({error}): {text[:60]!r}") from error
     cluster = config.get("cluster") if isinstance(config, dict) else None
     if not cluster:
         return Task()
-    task = config.get("task")
     try:
-        roles = tuple(
-            (str(role), tuple(map(str, addresses))) for role, addresses in cluster.items()
-        )
-        role, index = str(task["type"]), int(task["index"])
+        roles = tuple((str(role), tuple(map(str, each))) for role, each in cluster.items())
+        task = config["task"]
+        read = Task(role=str(task["type"]), index=int(task["index"]), cluster=roles)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ClusterError(
+        raise UsageError(
             'TF_CONFIG must look like {"cluster": {"worker": ["host:port", ...]}, '
             '"task": {"type": "worker", "index": 0}}'
         ) from error
-    read = Task(role=role, index=index, cluster=roles)
     # An evaluator need not be in the cluster.
-    if role != "evaluator" and not 0 <= index < read.count(role):
+    if read.role != "evaluator" and not 0 <= read.index < read.count(read.role):
         counts = ", ".join(f"{len(addresses)} {role}" for role, addresses in roles)
-        raise ClusterError(f"TF_CONFIG's task {read.name} is not in its cluster ({counts})")
+        raise UsageError(f"TF_CONFIG's task {read.name} is not in its cluster ({counts})")
     return read

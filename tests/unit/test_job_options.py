@@ -1,16 +1,15 @@
 """What the job is asked, and what it says where it is asked wrongly."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import arguments
-import directories
-from cluster import ClusterError, Task, read_task
-from options import WHOLE_PASS, Interval
+from mnist_job import folders, options
+from mnist_job.cluster import Task, read_task
+from mnist_job.errors import UsageError
+from mnist_job.options import WHOLE_PASS, Interval
 
 CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
 
@@ -20,29 +19,30 @@ def environ(**config: Any) -> dict[str, str]:
 
 
 def test_defaults() -> None:
-    chosen = arguments.parse([], {}, Task())
+    chosen = options.parse([], {}, Task())
     assert (chosen.epochs, chosen.steps_per_epoch, chosen.batch_size) == (3, 70, 64)
-    assert (chosen.strategy, chosen.data, chosen.checkpoint_dir) == ("default", "auto", None)
+    assert (chosen.strategy, chosen.dataset, chosen.checkpoint_dir) == ("default", "auto", None)
+    assert not chosen.strategy_is_chosen
 
 
 def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument() -> None:
     task = read_task(environ())
-    assert arguments.parse([], {}, task).strategy == "multi_worker_mirrored"
+    assert options.parse([], {}, task).strategy == "multi_worker_mirrored"
     launched = {"DISTRUN_STRATEGY": "mirrored"}
-    assert arguments.parse([], launched, task).strategy == "mirrored"
-    chosen = arguments.parse(["--strategy", "one_device"], launched, task)
+    assert options.parse([], launched, task).strategy == "mirrored"
+    chosen = options.parse(["--strategy", "one_device"], launched, task)
     assert chosen.strategy == "one_device"
 
 
 def test_a_cluster_with_a_ps_is_for_parameter_server() -> None:
     cluster = {"chief": ["a:1"], "worker": ["a:2"], "ps": ["a:3"]}
     task = read_task(environ(cluster=cluster, task={"type": "chief", "index": 0}))
-    assert arguments.parse([], {}, task).strategy == "parameter_server"
+    assert options.parse([], {}, task).strategy == "parameter_server"
 
 
 def test_what_is_said_of_the_distribution() -> None:
     argv = ["--strategy", "mirrored", "--devices", "GPU:0, GPU:1", "--cross-device-ops", "nccl"]
-    chosen = arguments.parse(argv, {}, Task()).distribution
+    chosen = options.parse(argv, {}, Task())
     assert chosen.devices == ("GPU:0", "GPU:1")
     assert chosen.cross_device_ops == "nccl"
     assert chosen.replicas is None
@@ -50,7 +50,7 @@ def test_what_is_said_of_the_distribution() -> None:
 
 def test_how_often_it_saves_and_how_long_an_epoch_is() -> None:
     def parsed(*argv: str) -> Any:
-        return arguments.parse(["--checkpoint-dir", "x", *argv], {}, Task())
+        return options.parse(["--checkpoint-dir", "x", *argv], {}, Task())
 
     assert parsed().checkpoint_every == Interval(steps=0, epochs=1)
     assert parsed("--checkpoint-every", "50").checkpoint_every == Interval(steps=50, epochs=1)
@@ -60,20 +60,21 @@ def test_how_often_it_saves_and_how_long_an_epoch_is() -> None:
 
 def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with() -> None:
     argv = ["--replicas", "2", "--evaluate", "x"]
-    chosen = arguments.parse(argv, {"DISTRUN_STRATEGY": "mirrored"}, Task())
-    assert (chosen.strategy, chosen.distribution.replicas) == ("default", None)
+    chosen = options.parse(argv, {"DISTRUN_STRATEGY": "mirrored"}, Task())
+    assert (chosen.strategy, chosen.replicas) == ("default", None)
     with pytest.raises(SystemExit):
-        arguments.parse(["--evaluate", "x"], {}, read_task(environ()))
+        options.parse(["--evaluate", "x"], {}, read_task(environ()))
 
 
 def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
-    chosen = arguments.parse(
+    chosen = options.parse(
         ["--checkpoint-dir", str(tmp_path / "saved"), "--summary-dir", str(tmp_path / "logs")],
         {}, read_task(environ()),
     )  # fmt: skip
 
     def made_by(**task: Any) -> list[str]:
-        directories.check(replace(chosen, strategy=task.pop("strategy")), Task(**task))
+        chosen.strategy = task.pop("strategy")
+        folders.prepare(chosen, Task(**task))
         made = sorted(path.name for path in tmp_path.iterdir())
         for name in made:
             (tmp_path / name).rmdir()
@@ -89,6 +90,27 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
     assert made_by(role="worker", **apart) == []
 
 
+def test_only_who_saves_in_a_folder_sweeps_it(tmp_path: Path) -> None:
+    names = {"ckpt-7_temp", "workertemp_worker_0", "workertemp_worker_1", "workertemp_worker_5"}
+    chosen = options.parse(["--checkpoint-dir", str(tmp_path)], {}, Task())
+    cluster = (("chief", ("a:1",)), ("worker", ("b:1", "c:1")), ("ps", ("d:1",)))
+
+    def swept_by(strategy: str, role: str, index: int = 0) -> set[str]:
+        for name in names:
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "part.tempstate").touch()
+        chosen.strategy = strategy
+        folders.prepare(chosen, Task(role=role, index=index, cluster=cluster))
+        return names - {path.name for path in tmp_path.iterdir()}
+
+    assert swept_by("multi_worker_mirrored", "evaluator") == set()
+    assert swept_by("parameter_server", "worker") == set()
+    assert swept_by("parameter_server", "ps") == set()
+    assert swept_by("multi_worker_mirrored", "worker", 1) == {"workertemp_worker_1"}
+    # The chief removes its own partial checkpoint, and what a larger cluster has left.
+    assert swept_by("multi_worker_mirrored", "chief") == {"ckpt-7_temp", "workertemp_worker_5"}
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
@@ -98,9 +120,12 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
         (["--learning-rate", "nan"], "--learning-rate: 'nan' is not a number above 0"),
         (["--learning-rate", "0"], "--learning-rate: '0' is not"),
         (["--strategy", "mirorred"], "--strategy: invalid choice: 'mirorred'"),
-        (["--data", "cifar"], "--data: invalid choice"),
-        (["--data", "synthetic", "--data-dir", "x"], "takes no --data-dir"),
-        (["--device", "GPU:0"], "--device is for one_device, not for default"),
+        (["--dataset", "cifar"], "--dataset: invalid choice"),
+        (["--dataset", "synthetic", "--data-dir", "x"], "takes no --data-dir"),
+        (["--devices", "GPU:0"], "--devices is for one_device and mirrored and"),
+        (["--strategy=one_device", "--devices=GPU:0,GPU:1"], "and one_device uses one"),
+        (["--checkpoint-dir", "gs://bucket/run"], "'gs://bucket/run' is an address, and the job"),
+        (["--learning-rate", "64:0.1,x:0.2"], "--learning-rate: 'x' is not a whole number"),
         (["--strategy", "one_device", "--replicas", "2"], "is for mirrored and central_storage"),
         (["--strategy", "mirrored", "--replicas", "0"], "--replicas: '0' is not a whole number"),
         (["--strategy", "mirrored", "--devices", "GPU:0,"], "is no list of different devices"),
@@ -119,12 +144,6 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
         (["--l2", "-1"], "--l2: '-1' is not a number of 0 or more"),
         (["--loop", "while"], "--loop: invalid choice: 'while'"),
         (["--loop", "for", "--fit"], "--fit has a loop of its own"),
-        (["--reduce-as", "float16"], "--reduce-as is for multi_worker_mirrored, not for default"),
-        (
-            ["--reduce-as", "float16", "--fit", "--strategy", "multi_worker_mirrored"],
-            "--fit has the strategy sum the gradients: it takes no --reduce-as",
-        ),
-        (["--steps-per-call", "5"], "--steps-per-call is for --loop epoch"),
         (
             ["--loop", "epoch", "--strategy", "parameter_server"],
             "--loop epoch is not for parameter_server",
@@ -133,14 +152,7 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
             ["--fit", "--input", "distribute", "--strategy", "parameter_server"],
             "takes no --input distribute",
         ),
-        (
-            ["--fit", "--strategy=parameter_server", "--checkpoint-dir=x", "--checkpoint-every=5"],
-            "saves every N epochs",
-        ),
-        (["--dataset", "fashion_mnist", "--data", "synthetic"], "synthetic is no Fashion-MNIST"),
-        (["--dataset", "fashion_mnist", "--data", "mnist"], "mnist is no Fashion-MNIST"),
         (["--checkpoint-every", "5"], "--checkpoint-every needs a --checkpoint-dir"),
-        (["--max-to-keep", "5"], "--max-to-keep needs a --checkpoint-dir"),
         (["--checkpoint-every", "0e", "--checkpoint-dir", "x"], "'0e' is neither a number of"),
         (["--checkpoint-dir", "run[1]"], "TensorFlow would take [1] for a pattern"),
         (["--checkpoint-dir", "all/run*"], "--checkpoint-dir all/run*: TensorFlow would take *"),
@@ -158,7 +170,7 @@ def test_wrong_arguments_are_one_line_and_exit_2(
     argv: Any, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
-        arguments.parse(argv, {}, Task())
+        options.parse(argv, {}, Task())
     said = capsys.readouterr().err
     assert left.value.code == 2
     assert says in said
@@ -172,26 +184,36 @@ def test_a_name_that_tensorflow_takes_for_itself(
     folder.mkdir()
     monkeypatch.chdir(folder)
     names = {"--checkpoint-dir": "{1} ]a[b", "--summary-dir": "logs[1]"}
-    chosen = arguments.parse([word for pair in names.items() for word in pair], {}, Task())
+    chosen = options.parse([word for pair in names.items() for word in pair], {}, Task())
     assert (str(chosen.checkpoint_dir), str(chosen.summary_dir)) == tuple(names.values())
     with pytest.raises(SystemExit):
-        arguments.parse(["--export-dir", "model"], {}, Task())
+        options.parse(["--export-dir", "model"], {}, Task())
     assert f"--export-dir {folder}/model: TensorFlow would take [1]" in capsys.readouterr().err
 
 
 def test_an_evaluation_falls_back_on_no_other_data() -> None:
-    def data(*argv: str) -> str:
-        return arguments.parse(["--evaluate", "x", *argv], {}, Task()).data
+    def dataset(*argv: str) -> Any:
+        return options.parse(argv, {}, Task()).dataset
 
-    assert data() == "mnist"
-    assert data("--data", "synthetic") == "synthetic"
-    assert data("--dataset", "fashion_mnist") == "auto"  # which nothing takes the place of
-    assert arguments.parse([], {}, Task()).data == "auto"
+    assert dataset("--evaluate", "x") == "mnist"
+    assert dataset("--evaluate", "x", "--dataset", "synthetic") == "synthetic"
+    assert dataset("--evaluate", "x", "--dataset", "fashion_mnist") == "fashion_mnist"
+    assert dataset("--data-dir", "x") == "mnist"
+    assert dataset() == "auto"
+
+
+def test_a_table_of_learning_rates() -> None:
+    def rates(*argv: str) -> Any:
+        return options.parse(argv, {}, Task()).learning_rate
+
+    assert rates() == {0: 0.001}
+    assert rates("--learning-rate", "0.1") == {0: 0.1}
+    assert rates("--learning-rate", "5:0.1, 10:0.15,20:0.175") == {5: 0.1, 10: 0.15, 20: 0.175}
 
 
 def test_a_wrong_strategy_of_the_launcher(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        arguments.parse([], {"DISTRUN_STRATEGY": "magic"}, Task())
+        options.parse([], {"DISTRUN_STRATEGY": "magic"}, Task())
     assert left.value.code == 2
     assert "DISTRUN_STRATEGY='magic'" in capsys.readouterr().err
 
@@ -224,5 +246,5 @@ def test_worker_0_is_chief_only_without_a_chief() -> None:
     ],
 )
 def test_a_wrong_cluster(text: str) -> None:
-    with pytest.raises(ClusterError, match="TF_CONFIG"):
+    with pytest.raises(UsageError, match="TF_CONFIG"):
         read_task({"TF_CONFIG": text})

@@ -1,0 +1,205 @@
+"""Checkpoints: the state of a run, saved by all workers together, kept by the chief."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import tensorflow as tf
+
+from mnist_job.cluster import Task
+from mnist_job.errors import CheckpointError, WriteError
+from mnist_job.folders import remove_partial_checkpoints, write_filepath
+from mnist_job.options import Options
+
+TRAINING = ("dataset", "model", "optimizer")
+"""Options that a resumed run must share with the checkpoint."""
+EVALUATION = ("dataset", "model")
+MAX_TO_KEEP = 3
+
+UNUSABLE = (tf.errors.OpError, IndexError, RuntimeError, AssertionError, ValueError)
+"""Raised for a checkpoint that is damaged or missing, or (the last two) of another model."""
+_FILE_ERRORS = (
+    tf.errors.NotFoundError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,  # the disk or the quota is full
+    tf.errors.OutOfRangeError,  # the file would be larger than allowed
+)
+"""The loss of a peer raises others: Unavailable, Aborted, Cancelled, Internal."""
+_NODE = re.compile(r"\{\{.*?\}\}| \[Op:\w+\]")
+"""TensorFlow's own names in a message about a file."""
+
+
+_NUMBERS = ("epoch", "step", "epoch_images", "total_steps", "images_seen")
+
+
+class MismatchError(CheckpointError):
+    """The checkpoint is from another run or program: the message says how it differs."""
+
+
+class Counters(tf.train.experimental.PythonState):  # type: ignore[misc]
+    """How far a run has come. Python numbers: variables would be written and read at each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = 0
+        """Finished epochs."""
+        self.step = self.epoch_images = 0
+        """Finished steps of the current epoch, and the images in them."""
+        self.total_steps = self.images_seen = 0
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch + 1}, after step {self.step}"
+
+    def count_steps(self, steps: int, images: int) -> None:
+        self.step += steps
+        self.total_steps += steps
+        self.epoch_images += images
+        self.images_seen += images
+
+    def begin_epoch(self) -> None:
+        self.epoch += 1
+        self.step = self.epoch_images = 0
+
+    def serialize(self) -> str:
+        """Called when a checkpoint is saved."""
+        return json.dumps({name: getattr(self, name) for name in _NUMBERS})
+
+    def deserialize(self, string_value: str | bytes) -> None:
+        """Called when a checkpoint is restored."""
+        for name in _NUMBERS:
+            setattr(self, name, json.loads(string_value)[name])
+
+
+@contextmanager
+def explained_io_errors(what: str, folder: Path | None) -> Iterator[None]:
+    """Raises WriteError in place of TensorFlow's errors about files."""
+    try:
+        yield
+    except _FILE_ERRORS as error:
+        problem = _NODE.sub("", error.message).strip().partition("\n")[0][:300]
+        raise WriteError(f"no {what} can be written to {folder}: {problem}") from error
+
+
+def problem_of(error: Exception) -> str:
+    """The first line of an error, short enough for a message."""
+    return str(error).strip().partition("\n")[0][:200]
+
+
+def listed(folder: Path) -> list[str]:
+    """The paths in TensorFlow's list in a folder, the newest first; empty if there is no list.
+
+    A checkpoint enters the list when it is complete. Its files exist before.
+    """
+    try:
+        state = tf.train.get_checkpoint_state(str(folder))
+    except ValueError:  # not text, or an empty file
+        return []
+    return list(reversed(state.all_model_checkpoint_paths)) if state else []
+
+
+def saved(folder: Path) -> list[str]:
+    """The same. If the list is lost or damaged, all checkpoints whose files exist."""
+    numbered = [(re.fullmatch(r"ckpt-(\d+)", path.stem), path) for path in folder.glob("*.index")]
+    found = sorted(((int(name[1]), path) for name, path in numbered if name), reverse=True)
+    return listed(folder) or [str(path.with_suffix("")) for _, path in found]
+
+
+def trained_with(options: Options) -> tf.Variable:
+    """The options of the training, to be saved as the attribute `origin` of a Checkpoint."""
+    with tf.device("/cpu:0"):
+        words = " ".join(f"{name}={getattr(options, name)}" for name in TRAINING)
+        return tf.Variable(words, dtype=tf.string)
+
+
+def check_same(path: str, options: Options, names: tuple[str, ...]) -> None:
+    """Checks that a checkpoint was trained with the same options as this run.
+
+    Raises:
+        MismatchError: it was not.
+        OpError, ValueError, IndexError, RuntimeError: it cannot be read.
+    """
+    reader = tf.train.load_checkpoint(path)
+    key = "origin/.ATTRIBUTES/VARIABLE_VALUE"
+    if not reader.has_tensor(key):
+        raise MismatchError("it is no checkpoint of this program")
+    trained = dict(word.split("=", 1) for word in reader.get_tensor(key).decode().split())
+    for name in names:
+        asked = getattr(options, name)
+        if trained.get(name) != asked:
+            raise MismatchError(f"it was trained with --{name} {trained.get(name)}, not {asked}")
+
+
+class Checkpoints:
+    """Saves and restores. Only the chief's checkpoints are kept.
+
+    Saving can need all workers, because it sums some variables over the replicas. So all of them
+    save: the others into their own temporary folders inside the chief's folder.
+    """
+
+    def __init__(
+        self, checkpoint: tf.train.Checkpoint, folder: Path, task: Task, options: Options
+    ) -> None:
+        self.folder = folder
+        self._checkpoint, self._options, self._task = checkpoint, options, task
+        self._own = write_filepath(folder, task)
+        if task.is_chief and not listed(folder):
+            # Saving continues TensorFlow's list: write it again if it is lost or damaged.
+            if paths := saved(folder):
+                newest_last = list(reversed(paths))
+                tf.compat.v1.train.update_checkpoint_state(str(folder), paths[0], newest_last)
+            else:
+                (folder / "checkpoint").unlink(missing_ok=True)
+        self._manager = tf.train.CheckpointManager(
+            checkpoint, str(self._own), max_to_keep=MAX_TO_KEEP if task.is_chief else 1
+        )
+
+    def restore(self) -> str | None:
+        """Restores the newest usable checkpoint; returns its name, or None if there is none.
+
+        Raises:
+            CheckpointError: there are checkpoints, but none is usable.
+        """
+        paths = saved(self.folder)
+        for path in paths:
+            try:
+                check_same(path, self._options, TRAINING)
+                self._checkpoint.restore(path).assert_existing_objects_matched()
+            except MismatchError as error:
+                raise CheckpointError(
+                    f"{path} cannot be resumed from: {error}; use the same options, or name "
+                    "another --checkpoint-dir"
+                ) from error
+            except UNUSABLE as error:
+                print(f"{path} cannot be restored: {problem_of(error)}", flush=True)
+            else:
+                return Path(path).name
+        if paths:
+            raise CheckpointError(
+                f"none of the {len(paths)} checkpoints in {self.folder} can be restored; move them "
+                "away to start anew, or name another --checkpoint-dir"
+            )
+        return None
+
+    def save(self) -> None:
+        """Saves. All workers must call it at the same step.
+
+        Raises:
+            WriteError: the checkpoint cannot be written. Earlier ones are still there.
+        """
+        try:
+            with explained_io_errors("checkpoint", self._own):
+                self._manager.save()
+        except WriteError:
+            remove_partial_checkpoints(self._own)
+            raise
+
+    def remove_temp_dir(self) -> None:
+        """Removes the temporary folder of a worker that is not the chief."""
+        if not self._task.is_chief:
+            shutil.rmtree(self._own, ignore_errors=True)

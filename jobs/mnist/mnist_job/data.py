@@ -1,0 +1,260 @@
+"""The data: MNIST, Fashion-MNIST, or the drawn digits of this package. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import math
+import threading
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mnist_job.errors import JobError
+
+Array: TypeAlias = npt.NDArray[Any]
+
+SIDE = 28
+CLASSES = 10
+_TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+_FIRST_LABELS = {
+    "mnist": bytes((5, 0, 4, 1, 9, 2, 1, 3, 1, 4)),
+    "fashion_mnist": bytes((9, 0, 0, 3, 0, 2, 7, 2, 5, 5)),
+}
+"""The first training labels as published. The files of both sets have the same names and shapes."""
+_KEYS = ("x_train", "y_train", "x_test", "y_test")
+_IDX_FILES = (
+    *(("train-images", "idx3-ubyte"), ("train-labels", "idx1-ubyte")),
+    *(("t10k-images", "idx3-ubyte"), ("t10k-labels", "idx1-ubyte")),
+)
+_BROKEN = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
+"""Numpy raises these for a file that is no archive of arrays (TypeError: a single array)."""
+_SHIFTS = range(-2, 3)
+"""Pixels by which each drawn digit is moved to the right and down, which makes 25 images of it."""
+_ADDRESS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+_CONNECT_SECONDS, _DOWNLOAD_SECONDS = 10.0, 120.0
+
+
+class DataError(JobError):
+    """The data is not available."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """Grey images (n, 28, 28) of digits or clothes, from 0 (background) to 255, and their classes.
+
+    They stay bytes until they are in a batch: as floats, the training images would take 188 MB.
+    """
+
+    name: str
+    source: str
+    """The origin of the data, for people."""
+    train_images: Array
+    train_labels: Array
+    test_images: Array
+    test_labels: Array
+
+    @property
+    def fingerprint(self) -> int:
+        """A checksum of the labels, to check that all workers have the same data."""
+        return zlib.crc32(self.test_labels.tobytes(), zlib.crc32(self.train_labels.tobytes()))
+
+
+def load(dataset: str, folder: Path | None) -> DataSet:
+    """Returns the images to train and test on.
+
+    Args:
+        dataset: `mnist`, `fashion_mnist`, `synthetic`, or `auto`: MNIST if it is available,
+            otherwise synthetic digits.
+        folder: a folder with the data set; None: Keras's cache, or a download into it.
+
+    Raises:
+        DataError: the data is not available.
+    """
+    if dataset == "synthetic":
+        return synthetic()
+    if folder is not None:
+        return read_folder(folder, dataset)
+    try:
+        return _from_keras("mnist" if dataset == "auto" else dataset)
+    except DataError as error:
+        if dataset == "auto":
+            print(f"{error}: training on synthetic digits instead", flush=True)
+            return synthetic()
+        raise DataError(
+            f"{error}; name a folder that has it with --data-dir, or use --dataset synthetic"
+        ) from error
+
+
+def synthetic() -> DataSet:
+    """Returns the drawn digits of this package: 30,000 training and 5,000 test images."""
+    with np.load(Path(__file__).with_name("digits.npz")) as drawn:  # with pixels from 0 to 7
+        x_train, x_test = (_shifted(drawn[name] * np.uint8(36)) for name in ("x_train", "x_test"))
+        y_train, y_test = (
+            np.tile(drawn[name], len(_SHIFTS) ** 2) for name in ("y_train", "y_test")
+        )
+    arrays = {"train_images": x_train, "train_labels": y_train}
+    arrays |= {"test_images": x_test, "test_labels": y_test}
+    return DataSet(name="synthetic", source="synthetic digits", **arrays)
+
+
+def _shifted(images: Array) -> Array:
+    room = max(_SHIFTS)
+    padded = np.pad(images, ((0, 0), (room, room), (room, room)))
+    corners = [(room - down, room - right) for down in _SHIFTS for right in _SHIFTS]
+    return np.concatenate([padded[:, y : y + SIDE, x : x + SIDE] for y, x in corners])
+
+
+def within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Calls a function that has no time limit; returns its result or raises its exception.
+
+    Raises:
+        TimeoutError: it has not returned in time. It goes on in a thread.
+    """
+    outcome: list[tuple[Any, Exception | None]] = []
+
+    def run() -> None:
+        try:
+            outcome.append((call(), None))
+        except Exception as error:  # noqa: BLE001 - raised again in the caller's thread
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    result, error = outcome[0]
+    if error:
+        raise error
+    return result
+
+
+def _from_keras(dataset: str) -> DataSet:
+    """Returns a data set of tf_keras.datasets: from its cache, or downloaded into it."""
+    import tf_keras
+
+    cache = Path.home() / ".keras" / "datasets"
+    try:
+        if not (cache / ("mnist.npz" if dataset == "mnist" else "fashion-mnist")).exists():
+            within(
+                _CONNECT_SECONDS,
+                lambda: urllib.request.urlopen(_ADDRESS, timeout=_CONNECT_SECONDS).close(),
+            )
+        with suppress(OSError):
+            cache.mkdir(parents=True, exist_ok=True)
+        # The workers of a machine share the cache: only one of them downloads at a time.
+        with open(cache / ".lock" if cache.is_dir() else "/dev/null", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            load_data = getattr(tf_keras.datasets, dataset).load_data
+            train, test = within(_DOWNLOAD_SECONDS, load_data)
+    except Exception as error:  # Keras raises a bare Exception for a failed download
+        reason = getattr(error, "reason", None) or error
+        raise DataError(
+            f"no {_TITLES[dataset]} in {cache}, and it cannot be downloaded ({reason})"
+        ) from error
+    return _checked(cache, dataset, [*train, *test])
+
+
+def read_folder(folder: Path, dataset: str = "mnist") -> DataSet:
+    """Reads NAME.npz, or the four idx files, from a folder that the user named.
+
+    Checks shapes, types and ranges, but no hashes, because MNIST is repacked in many ways.
+
+    Raises:
+        DataError: there is none, it is broken, or it is the other data set.
+    """
+    if not folder.is_dir():
+        raise DataError(f"--data-dir {folder} is not a folder")
+    npz = folder / f"{dataset}.npz"
+    if npz.exists():
+        return _checked(npz, dataset, _read_npz(npz))
+    paths = {f"{stem}-{kind}": _find_idx(folder, stem, kind) for stem, kind in _IDX_FILES}
+    if not any(paths.values()):
+        raise DataError(
+            f"no {_TITLES[dataset]} in {folder}: put {dataset}.npz there, or the four files "
+            f"{', '.join(list(paths)[:-1])} and {list(paths)[-1]} (plain or .gz)"
+        )
+    if absent := [name for name, path in paths.items() if path is None]:
+        raise DataError(f"{folder} lacks {' and '.join(absent)} (plain or .gz)")
+    return _checked(folder, dataset, [_read_idx(path) for path in paths.values() if path])
+
+
+def _read_npz(path: Path) -> list[Array]:
+    try:
+        # Opened here, because numpy does not close a file that is no archive.
+        # allow_pickle=False: a data file must not be able to run code.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            if absent := [key for key in _KEYS if key not in archive]:
+                raise DataError(
+                    f"{path} is not as Keras's mnist.npz: it has no {', '.join(absent)} "
+                    f"(it has {', '.join(archive.files)})"
+                )
+            return [archive[key] for key in _KEYS]
+    except _BROKEN as error:
+        raise DataError(f"{path} cannot be read ({error}): copy or download it again") from error
+
+
+def _find_idx(folder: Path, stem: str, kind: str) -> Path | None:
+    # Two spellings are common: the publication's own, and that of some unpackers.
+    names = (f"{stem}{mark}{kind}{end}" for mark in "-." for end in ("", ".gz"))
+    return next((path for path in map(folder.joinpath, names) if path.exists()), None)
+
+
+def _read_idx(path: Path) -> Array:
+    """Reads one idx file of bytes, plain or gzip.
+
+    The format: two zero bytes, the type (8: uint8), the number of dimensions, each dimension as
+    a big-endian uint32, the values (http://yann.lecun.com/exdb/mnist/).
+    """
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except _BROKEN as error:
+        raise DataError(f"{path} cannot be read ({error}): copy or download it again") from error
+    if len(content) < 4 or content[:3] != bytes((0, 0, 8)) or not 1 <= content[3] <= 4:
+        raise DataError(f"{path} is no idx file of bytes: it begins with {content[:4].hex(' ')}")
+    values_at = 4 + 4 * content[3]
+    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, values_at, 4))
+    if len(content) != values_at + math.prod(shape):
+        raise DataError(
+            f"{path} is damaged: {len(content):,} bytes where its header {shape} asks for "
+            f"{values_at + math.prod(shape):,}; copy or download it again"
+        )
+    return np.frombuffer(content, np.uint8, offset=values_at).reshape(shape)
+
+
+def _checked(place: Path, dataset: str, arrays: list[Array]) -> DataSet:
+    x_train, y_train, x_test, y_test = arrays
+    problem = _problem("training", x_train, y_train) or _problem("test", x_test, y_test)
+    for name, first in _FIRST_LABELS.items():
+        if not problem and name != dataset and y_train[:10].astype(np.uint8).tobytes() == first:
+            problem = f"it is {_TITLES[name]}: ask for it with --dataset {name}"
+    if problem:
+        raise DataError(f"{place} is no {_TITLES[dataset]}: {problem}")
+    halves = {"train_images": x_train, "train_labels": y_train.astype(np.uint8)}
+    halves |= {"test_images": x_test, "test_labels": y_test.astype(np.uint8)}
+    return DataSet(name=dataset, source=f"{dataset} from {place}", **halves)
+
+
+def _problem(half: str, images: Array, labels: Array) -> str | None:
+    """What is wrong with the shapes, types and ranges of one half of the data."""
+    if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (SIDE, SIDE):
+        return f"the {half} images are {images.dtype} {images.shape}, not uint8 (n, {SIDE}, {SIDE})"
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        return f"the {half} labels are {labels.dtype} {labels.shape}, not integers (n,)"
+    if len(images) != len(labels):
+        return f"there are {len(images)} {half} images but {len(labels)} {half} labels"
+    if not len(images):
+        return f"there are no {half} images"
+    if labels.min() < 0 or labels.max() >= CLASSES:
+        return f"the {half} labels go from {labels.min()} to {labels.max()}, not from 0 to 9"
+    return None if images.any() else f"the {half} images are all black"

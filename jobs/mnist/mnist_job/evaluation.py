@@ -1,0 +1,139 @@
+"""Evaluates checkpoints on the test images, without a strategy: --evaluate and the evaluator."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import tensorflow as tf
+import tf_keras
+
+from mnist_job import pipelines
+from mnist_job.checkpoints import (
+    EVALUATION,
+    UNUSABLE,
+    Counters,
+    check_same,
+    listed,
+    problem_of,
+    saved,
+)
+from mnist_job.data import DataSet
+from mnist_job.errors import CheckpointError
+from mnist_job.model import build_model
+from mnist_job.options import Options
+from mnist_job.progress import Progress
+
+POLL_SECONDS = 0.2
+
+
+class Evaluation:
+    """Evaluates checkpoints of any strategy."""
+
+    def __init__(self, data: DataSet, options: Options) -> None:
+        self._options, self.images = options, len(data.test_images)
+        self._model = build_model(options.model)
+        self.counters = Counters()
+        """Of the newest checkpoint evaluated."""
+        self._checkpoint = tf.train.Checkpoint(model=self._model, position=self.counters)
+        self._loss = tf_keras.metrics.Mean()
+        self._accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
+        self._iterator, self._steps = pipelines.test_iterator(
+            tf.distribute.get_strategy(), (data.test_images, data.test_labels)
+        )
+
+        self._test = tf.function(self._test_step)
+
+    def _test_step(self, iterator: tf.data.Iterator) -> None:
+        images, labels, weights = next(iterator)
+        logits = self._model(images, training=False)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        self._loss.update_state(losses, sample_weight=tf.sign(weights))
+        self._accuracy.update_state(labels, logits, sample_weight=tf.sign(weights))
+
+    def of(self, path: str) -> tuple[str, float]:
+        """Restores a checkpoint and evaluates it; returns (its line, its loss).
+
+        Raises:
+            CheckpointError: it is damaged, or was trained with another model or data set.
+        """
+        try:
+            check_same(path, self._options, EVALUATION)
+            # The whole model must be restored; the optimizer and training metrics are ignored.
+            self._checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+        except (*UNUSABLE, CheckpointError) as error:
+            raise CheckpointError(f"{path} cannot be restored: {problem_of(error)}") from error
+        self._loss.reset_state()
+        self._accuracy.reset_state()
+        for _ in range(self._steps):
+            self._test(self._iterator)
+        at = str(self.counters) if self.counters.step else f"epoch {self.counters.epoch}"
+        accuracy, loss = float(self._accuracy.result()), float(self._loss.result())
+        name = Path(path).name
+        return f"{name} ({at}): test_accuracy {accuracy:.3f}  test_loss {loss:.3f}", loss
+
+
+def newest(paths: list[str]) -> str | None:
+    """The first of these checkpoints whose files exist."""
+    return next((path for path in paths if Path(f"{path}.index").exists()), None)
+
+
+def find(asked: Path) -> str:
+    """The checkpoint with this path, or the newest one in this folder.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if asked.is_dir():
+        path = newest(saved(asked))
+        if path is None:
+            raise CheckpointError(f"there is no checkpoint in {asked}")
+        return path
+    path = str(asked).removesuffix(".index")
+    if not Path(f"{path}.index").exists():
+        raise CheckpointError(
+            f"there is no checkpoint {path}: name a folder, or a checkpoint such as run1/ckpt-3"
+        )
+    return path
+
+
+def evaluate(data: DataSet, options: Options) -> None:
+    """Evaluates the checkpoint of --evaluate.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be used.
+    """
+    line, _ = Evaluation(data, options).of(find(options.evaluate or Path()))
+    print(f"{line}  data: {data.source}, {len(data.test_images):,} images", flush=True)
+
+
+def follow(data: DataSet, options: Options) -> None:
+    """The evaluator task: evaluates each checkpoint that others save, up to the last epoch's."""
+    folder = options.checkpoint_dir or Path()
+    evaluation, progress = Evaluation(data, options), Progress(os.environ)
+    print(
+        f"evaluator: follows the checkpoints in {folder} to epoch {options.epochs}; data: "
+        f"{data.source}, {evaluation.images:,} images",
+        flush=True,
+    )
+    seen, epoch = None, 0
+    while epoch < options.epochs:
+        path = newest(listed(folder))  # complete ones only
+        if path is None or path == seen:
+            time.sleep(POLL_SECONDS)
+            continue
+        began = time.monotonic()
+        try:
+            line, loss = evaluation.of(path)
+        except CheckpointError as error:
+            if path != newest(listed(folder)):
+                continue  # the chief has removed it, because there are newer ones
+            line = str(error)
+        else:
+            epoch = evaluation.counters.epoch
+            speed = evaluation.images / max(time.monotonic() - began, 1e-9)
+            steps = evaluation.counters.total_steps
+            progress.send(step=steps, epoch=max(epoch, 1), loss=loss, examples_per_sec=speed)
+        print(line, flush=True)
+        seen = path

@@ -1,0 +1,71 @@
+"""Training by Model.fit instead of the custom loop; the rest of a run stays the same.
+
+Keras runs the loop, and the model's `train_step` is that of the custom loop, as in Keras's guide
+"Customizing what happens in fit()". At the end of each epoch a callback tests, reports and saves.
+Keras's own evaluation would make a new distributed iterator each epoch, and the custom loop could
+not resume from Keras's own checkpoints.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tf_keras
+
+
+class FittedModel(tf_keras.Sequential):  # type: ignore[misc]
+    """A model whose fit takes the steps of a training."""
+
+    training: Any
+    train_function: Any
+
+    def train_step(self, batch: Any) -> dict[str, Any]:
+        """One replica's step. Keras returns the sum of the replicas' parts of the loss."""
+        return {"loss": self.training.train_step(batch)}
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Returns the function that fit calls for each step: that of Keras, run by the training."""
+        if self.train_function is None or force:
+            step = super().make_train_function(force)
+            self.train_function = lambda iterator: self.training.take_steps(step, iterator)
+        return self.train_function
+
+
+class _EndOfEpoch(tf_keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, training: Any) -> None:
+        super().__init__()
+        self._training = training
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._training.end_epoch()
+
+
+def fit(training: Any) -> None:
+    """Trains the remaining epochs.
+
+    All epochs of one fit have the same number of steps, so an interrupted epoch is finished first.
+
+    Args:
+        training: a CustomLoop whose model is a FittedModel.
+    """
+    model, counters, epochs = training.model, training.counters, training.options.epochs
+    model.__dict__["training"] = training  # past Keras, which would make it part of checkpoints
+    model.distribute_reduction_method = "sum"
+    with training.strategy.scope():
+        model.compile(optimizer=training.optimizer)
+    datasets = [training.dataset]  # kept, because deleting one stalls
+    while counters.epoch < epochs:
+        if not training.steps_left:  # this launch asks for fewer steps than are trained already
+            training.end_epoch()
+            continue
+        until = counters.epoch + 1 if counters.step else epochs
+        model.fit(
+            datasets[-1],
+            steps_per_epoch=training.steps_left,
+            initial_epoch=counters.epoch,
+            epochs=until,
+            callbacks=[_EndOfEpoch(training)],
+            verbose=0,
+        )
+        if counters.epoch < epochs:
+            datasets.append(training.make_dataset())

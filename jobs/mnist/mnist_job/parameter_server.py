@@ -1,0 +1,259 @@
+"""Parameter server training: the chief schedules each step on one worker, ps hold the variables."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import tensorflow as tf
+import tf_keras
+
+from mnist_job import pipelines
+from mnist_job.cluster import Task
+from mnist_job.custom_loop import Batch, CustomLoop
+from mnist_job.data import SIDE
+from mnist_job.errors import ClusterError, WriteError
+from mnist_job.preemption import EXIT_CODE, Preempted, SigtermWatch
+from mnist_job.training import counted, say
+
+_AHEAD = 8
+"""Steps scheduled ahead for each worker: enough to keep it busy between two polls of the chief, few
+enough to finish soon after SIGTERM."""
+_POLL_SECONDS = 0.02
+_PS_POLL_SECONDS = 0.5
+_DRAIN_SECONDS = 4.0
+"""How long to wait for scheduled steps after SIGTERM."""
+SHUTDOWN_SECONDS = 8.0
+"""How long a server continues after SIGTERM, so that the chief can save: less than the 10 s that
+launchers and clusters usually give."""
+_COMM = "/proc/self/comm"
+"""The name of the process in which it is read. A ps that receives SIGTERM changes its own, which
+the chief reads with an operation that runs in the ps."""
+_PREEMPTED = b"preempted"
+_ORDERS = 1 << 40
+"""The images of a run count up from a random number below this."""
+
+
+def serve(task: Task, watch: SigtermWatch) -> None:
+    """Runs a worker or ps. Never returns: the chief exits without telling its servers.
+
+    Raises:
+        ClusterError: it cannot be started.
+    """
+    watch.on_signal(lambda: _leave(task.addresses("chief")))
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    config = tf.compat.v1.ConfigProto()
+    if (os.cpu_count() or 1) < task.count("worker") + 1:
+        # As in TensorFlow's tutorial: with fewer threads, workers can wait for each other forever.
+        config.inter_op_parallelism_threads = task.count("worker") + 1
+    try:
+        server = tf.distribute.Server(
+            resolver.cluster_spec(),
+            job_name=task.role,
+            task_index=task.index,
+            config=config,
+            protocol=resolver.rpc_layer or "grpc",
+        )
+    except tf.errors.OpError as error:
+        raise ClusterError(f"{task.name} cannot serve: {error.message}") from error
+    say(f"{task.name} serves at {task.addresses(task.role)[task.index]}")
+    server.join()
+
+
+def _leave(chief: tuple[str, ...]) -> None:
+    """Ends this process after SIGTERM, when the chief no longer needs it.
+
+    The variables of a ps are lost with it. So the chief is told, saves and exits. The chief can
+    continue without a worker.
+    """
+    announce_preemption()
+    deadline = time.monotonic() + SHUTDOWN_SECONDS
+    while any(map(_answers, chief)):
+        if time.monotonic() > deadline:
+            os._exit(128 + signal.SIGTERM)
+        time.sleep(0.1)
+    os._exit(EXIT_CODE)
+
+
+def announce_preemption() -> None:
+    """Tells the chief that this process has received SIGTERM."""
+    Path(_COMM).write_bytes(_PREEMPTED)
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), 1.0):
+            return True
+    except OSError:
+        return False
+
+
+def save_with_retries(save: Callable[[], None], pauses: Sequence[float] = (0.2, 1.0)) -> None:
+    """Saves; tries again if it fails, because a save can fail when a worker is lost.
+
+    The save itself needs no worker.
+
+    Raises:
+        WriteError, OpError: the last try failed.
+    """
+    for pause in pauses:
+        try:
+            return save()
+        except (WriteError, tf.errors.OpError):
+            time.sleep(pause)
+    return save()
+
+
+class ParameterServerLoop(CustomLoop):
+    """The chief. Its steps are asynchronous: each updates the variables when it is done."""
+
+    def create_model(self) -> None:
+        super().create_model()
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        with self.strategy.scope():
+            self.batch_loss = tf.Variable(
+                float("nan"),
+                trainable=False,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+
+    @property
+    def who(self) -> str:
+        workers = counted(self.task.count("worker"), "worker")
+        return f"steps by {workers}, variables on {self.task.count('ps')} ps"
+
+    def train_step(self, batch: Batch) -> tf.Tensor:
+        loss = super().train_step(batch)
+        self.batch_loss.assign(loss)  # the chief reads it without waiting for a step
+        return loss
+
+    # The data: the chief's graph carries it to the workers --------------------------------------
+
+    def make_dataset(self) -> Any:
+        if self.options.fit:
+            return tf_keras.utils.experimental.DatasetCreator(self.dataset_fn)
+
+        def per_worker_dataset() -> Any:
+            if self.options.input == "distribute":
+                return pipelines.divided(self.strategy, self.dataset_fn(None))
+            return self.strategy.distribute_datasets_from_function(self.dataset_fn)
+
+        return self.coordinator.create_per_worker_dataset(per_worker_dataset)
+
+    def dataset_fn(self, _context: tf.distribute.InputContext | None) -> tf.data.Dataset:
+        """A worker's pipeline. Runs on each worker, and again on a worker that was restarted.
+
+        All workers run the same graph, so each shuffles the images in a random order of its own,
+        as in the tutorial.
+        """
+        images, labels = self.data.train_images, self.data.train_labels
+        content = tf.constant(zlib.compress(images.tobytes() + labels.tobytes(), 1))
+        values = tf.io.decode_raw(tf.io.decode_compressed(content, "ZLIB"), tf.uint8)
+        at, count = images.size, len(images)
+        pixels = tf.reshape(values[:at], [count, SIDE, SIDE])
+        start = tf.raw_ops.NonDeterministicInts(shape=[1], dtype=tf.int64)[0] % _ORDERS
+        batch, seed = self.global_batch_size, self.options.seed
+        batches = pipelines.endless(count, batch, seed=seed, start=start)
+        return pipelines.looked_up(batches, pixels, values[at:])
+
+    # The steps ----------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.make_test()  # here, because Model.fit ends its epochs in the strategy's scope
+        self._before = int(self.optimizer.iterations)
+        self._scheduled = self._done = self._counted = 0
+        """Steps of this launch: scheduled, seen in the variables, counted in the run's counters."""
+        self._next_ps_poll = 0.0
+
+    def train_epoch(self) -> None:
+        def schedule(iterator: Any) -> Any:
+            return self.coordinator.schedule(self.train_next, args=(iterator,))
+
+        while self.steps_left:
+            self.take_steps(schedule, self.iterator)
+
+    def take_steps(self, function: Callable[..., Any], *args: Any, steps: int = 1) -> Any:
+        """Schedules a step. After the last one before a save, waits until all are done.
+
+        Raises:
+            Preempted: the chief or a ps received SIGTERM; the finished steps have been saved.
+            ClusterError: a scheduled step is missing from the variables.
+        """
+        if self.preemption.requested.is_set():
+            self._end_early()
+        until = self._counted + self.steps_to_next_save
+        while self._scheduled - self._done >= _AHEAD * self.task.count("worker"):
+            self._poll(until)
+        scheduled = function(*args)
+        self._scheduled += steps
+        if self._scheduled < until:
+            return scheduled
+        while not self.coordinator.done():
+            self._poll(until)
+        self._poll(until)
+        if (lost := self._scheduled - self._done) > 0:
+            raise ClusterError(
+                f"of {self._scheduled} steps scheduled {lost} never reached optimizer.iterations"
+            )
+        self._count_until(self._scheduled)
+        if self.steps_left:
+            self.save()
+        return scheduled
+
+    def _count_until(self, done: int) -> None:
+        self.count_steps(done - self._counted)
+        self._counted = done
+
+    def _poll(self, until: int) -> None:
+        """Reports the progress, and handles SIGTERM to the chief or a ps."""
+        self._done = int(self.optimizer.iterations) - self._before
+        self.last_loss = self.batch_loss
+        if (new := min(self._done, self._scheduled) - self._counted) > 0:
+            more = new * self.global_batch_size
+            if self.report_first(self._done) and self._counted + new < until:
+                self.start_clock(more)
+            self.report_step(self.counters.total_steps + new, self.speed(more))
+        if time.monotonic() > self._next_ps_poll:
+            self._next_ps_poll = time.monotonic() + _PS_POLL_SECONDS
+            for index in range(self.task.count("ps")):
+                with tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
+                    if tf.io.read_file(_COMM).numpy().strip() == _PREEMPTED:
+                        self.preemption.requested.set()
+        if self.preemption.requested.wait(_POLL_SECONDS):
+            self._end_early()
+
+    def _end_early(self) -> NoReturn:
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while not self.coordinator.done() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        # A step whose worker is lost waits for another worker: it is not finished.
+        self._done = int(self.optimizer.iterations) - self._before
+        self._count_until(min(self._done, self._scheduled))
+        self.save()
+        raise Preempted
+
+    def save(self) -> None:
+        save_with_retries(super().save)
+
+    def make_test(self) -> None:
+        """The chief tests, and reads the variables from the ps. The workers wait."""
+        images = (self.data.test_images, self.data.test_labels)
+        strategy = tf.distribute.get_strategy()
+        self.test_iterator, self.test_steps = pipelines.test_iterator(strategy, images)
+        self.test_next = tf.function(lambda batches: self.test_step(next(batches)))
+
+    def finish(self) -> None:
+        iterations, scheduled = int(self.optimizer.iterations), self.counters.total_steps
+        again = iterations - scheduled
+        say(
+            f"{scheduled} steps scheduled, optimizer.iterations {iterations}: no update lost"
+            + (f", {counted(again, 'step')} done again after a worker was lost" if again else "")
+        )

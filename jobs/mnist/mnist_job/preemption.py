@@ -1,0 +1,111 @@
+"""SIGTERM: the run saves at the end of a step and exits, so that a later launch can resume."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+EXIT_CODE = 42
+"""The default exit code of TensorFlow's own PreemptionCheckpointHandler."""
+_POLL_SECONDS = 0.1
+
+
+class Preempted(Exception):  # noqa: N818 - not an error: the run ends early, and its state is saved
+    """The run has saved and must exit with EXIT_CODE."""
+
+
+def _exit() -> None:
+    os._exit(128 + signal.SIGTERM)  # nothing is trained yet, so there is nothing to save
+
+
+class SigtermWatch:
+    """Waits for SIGTERM in a thread of its own. Until `on_signal`, SIGTERM ends the process.
+
+    TensorFlow takes over SIGTERM when it joins a cluster, and a process that is blocked in
+    TensorFlow runs no handler of Python. So this class blocks the signal before numpy or TensorFlow
+    start a thread. (While TensorFlow waits for its peers, it holds the interpreter's lock: then the
+    signal is handled when they have come.)
+    """
+
+    def __init__(self) -> None:
+        self._act: Callable[[], None] = _exit
+        self._over = threading.Event()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        self._thread = threading.Thread(target=self._watch, name="SIGTERM", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        # Polls, because Python's sigtimedwait with a timeout reports a signal that never came when
+        # the process was stopped and continued, or when the machine slept.
+        while not self._over.wait(_POLL_SECONDS):
+            if signal.sigtimedwait({signal.SIGTERM}, 0) is not None:
+                self._act()
+
+    def on_signal(self, act: Callable[[], None]) -> None:
+        """Calls `act` on SIGTERM, in the thread."""
+        self._act = act
+
+    def end(self) -> None:
+        """Stops watching: from now on, other handlers receive SIGTERM."""
+        self._over.set()
+        self._thread.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+class Preemption:
+    """Runs training steps in one process; on SIGTERM, saves and raises Preempted instead."""
+
+    def __init__(self, watch: SigtermWatch, save: Callable[[], None]) -> None:
+        self.requested = threading.Event()
+        self._save = save
+        watch.on_signal(self.requested.set)
+
+    def run(self, step: Callable[..., Any], *args: Any) -> Any:
+        if self.requested.is_set():
+            self._save()
+            raise Preempted
+        return step(*args)
+
+
+class ClusterPreemption:
+    """The same for several workers, at the same step, when any of them receives SIGTERM.
+
+    TensorFlow's PreemptionCheckpointHandler makes the workers agree on a step. The job itself
+    saves. (If the handler's manager had checkpoints, the handler would restore its counter of steps
+    from them on the chief only, and the workers would never agree.)
+    """
+
+    def __init__(self, watch: SigtermWatch, save: Callable[[], None], strategy: Any) -> None:
+        import tensorflow as tf
+
+        def leave() -> None:
+            raise Preempted
+
+        actions = tf.distribute.experimental.TerminationConfig(exit_fn=leave, save_fn=save)
+        unused = tf.train.CheckpointManager(tf.train.Checkpoint(), os.devnull, max_to_keep=1)
+        with _no_metadata_service():
+            handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+                strategy.cluster_resolver, unused, termination_config=actions
+            )
+        self.run = handler.run
+        watch.end()
+
+
+@contextmanager
+def _no_metadata_service() -> Iterator[None]:
+    """Makes TensorFlow's handler watch only SIGTERM, on every machine.
+
+    The handler looks for a cloud's metadata service, and ignores SIGTERM if there is one. The
+    search takes 5 s and more if the network drops packets. An address that refuses at once ends it.
+    """
+    before = dict(os.environ)
+    os.environ.update(GCE_METADATA_IP="127.0.0.1:1", NO_PROXY="*", no_proxy="*")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,122 @@
+"""Reports of a run: datagrams to a launcher, and TensorBoard summaries."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+INTERVAL = 0.5
+"""Seconds between two datagrams, at least."""
+SUMMARY_EVERY = 10
+"""Steps between two losses in the summaries, at least: reading a loss waits for its step."""
+
+
+def seconds_since_start() -> float:
+    """Seconds since this process was started, to a hundredth of a second. Source: proc(5)."""
+    with open("/proc/self/stat", "rb") as stat, open("/proc/uptime", "rb") as uptime:
+        # The name in brackets can contain anything. The start is the 20th field after it.
+        started = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return float(uptime.read().split()[0]) - started
+
+
+def can_write_summaries() -> bool:
+    """Whether tf.summary works: since TensorFlow 2.21 it needs a package that is not installed."""
+    return importlib.util.find_spec("tensorboard") is not None
+
+
+class Progress:
+    """Sends progress to the socket named by DISTRUN_NOTIFY, as in systemd's notify protocol.
+
+    Without that variable, it does nothing. Sending never blocks and never fails the job. The next
+    datagram makes up for a lost one.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        address = environ.get("DISTRUN_NOTIFY", "")
+        # A leading @ means the abstract namespace, as in sd_notify(3).
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._clock = clock
+        self._next = clock()
+        self._socket: socket.socket | None = None
+        if address:
+            with contextlib.suppress(OSError):
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._socket.setblocking(False)
+
+    @property
+    def due(self) -> bool:
+        """Whether a datagram is due. Ask before computing its content."""
+        return self._socket is not None and self._clock() >= self._next
+
+    def send(self, *, step: int, epoch: int, loss: float, examples_per_sec: float) -> None:
+        """Sends one datagram.
+
+        `step` counts over all epochs, `epoch` from 1. The loss is the mean over the images of that
+        step's global batch, and the speed that of all workers together.
+        """
+        if self._socket is None:
+            return
+        self._next = self._clock() + INTERVAL
+        fields = [f"STEP={step}", f"EPOCH={epoch}"]
+        if math.isfinite(loss):
+            fields.append(f"LOSS={loss:.6g}")
+        if math.isfinite(examples_per_sec):
+            fields.append(f"EXAMPLES_PER_SEC={examples_per_sec:.6g}")
+        # ValueError: the address has a zero byte. Both errors are the launcher's.
+        with contextlib.suppress(OSError, ValueError):
+            self._socket.sendto(" ".join(fields).encode(), self._address)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class Summaries:
+    """Writes to DIR/train and DIR/test, which TensorBoard draws as two lines of one chart.
+
+    The names are those of Keras's own callback. Without a folder, nothing is written.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._writers: tuple[Any, ...] = ()
+        self._due = 0
+        if folder is not None:
+            import tensorflow as tf
+
+            create = tf.summary.create_file_writer
+            self._writers = create(str(folder / "train")), create(str(folder / "test"))
+
+    def is_due(self, step: int) -> bool:
+        """Whether to write the loss of this step, counted over all epochs."""
+        return bool(self._writers) and step >= self._due
+
+    def write_step(self, step: int, loss: float) -> None:
+        """Writes the mean loss over the global batch of one step, counted over all epochs."""
+        self._due = step + SUMMARY_EVERY
+        self._write(0, step, {"batch_loss": loss})
+
+    def write_epoch(self, epoch: int, *parts: dict[str, float]) -> None:
+        """Writes the numbers of an epoch, from 1, and flushes them: they can be read at once.
+
+        The first part is of the training, the second of the test.
+        """
+        for at, writer in enumerate(self._writers):
+            self._write(at, epoch, parts[at])
+            writer.flush()
+
+    def _write(self, at: int, step: int, numbers: dict[str, float]) -> None:
+        import tensorflow as tf
+
+        with self._writers[at].as_default():
+            for name, number in numbers.items():
+                tf.summary.scalar(name, number, step=step)

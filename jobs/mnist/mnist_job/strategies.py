@@ -1,0 +1,170 @@
+"""Creates the `tf.distribute` strategy, with its devices, partitioner or TPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import tensorflow as tf
+
+from mnist_job.cluster import Task
+from mnist_job.data import within
+from mnist_job.errors import NoTpuError, UsageError
+from mnist_job.options import Options
+
+_SMALLEST_SHARD = 256 << 10
+"""Bytes; TensorFlow's own default for MinSizePartitioner."""
+_DEVICE = re.compile(r"/?(?:device:)?(?P<type>[a-z]+):(?P<index>\d+)", re.IGNORECASE)
+_TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+"""The variables that TensorFlow's resolver reads."""
+TPU_LOOKUP_SECONDS = 20.0
+"""Time limit for the cloud to resolve the name, and to connect to the TPU."""
+_TPU_INITIALIZE_SECONDS = 300.0
+"""Time limit for the TPU system to start; large ones take minutes."""
+
+
+def of_this_machine() -> str:
+    """The strategy if nobody asks for one: mirrored if there are several GPUs."""
+    return "mirrored" if len(tf.config.list_physical_devices("GPU")) > 1 else "default"
+
+
+def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR0911
+    """Creates the strategy. That of a cluster returns when all its tasks are there.
+
+    Raises:
+        UsageError: this machine lacks the devices.
+        NoTpuError: there is no TPU.
+    """
+    if options.strategy == "one_device":
+        return tf.distribute.OneDeviceStrategy(_existing((options.devices or ["CPU:0"])[0]))
+    if options.strategy == "mirrored":
+        # A copy of the variables on each device; gradients are summed over them.
+        return tf.distribute.MirroredStrategy(_devices(options), _cross_device_ops(options))
+    if options.strategy == "central_storage":
+        # Variables on the CPU (or on the only GPU), computation on each device.
+        return tf.distribute.experimental.CentralStorageStrategy(_devices(options))
+    if options.strategy == "multi_worker_mirrored":
+        communication = (options.communication or "auto").upper()
+        _require_gpus(communication == "NCCL", "--communication nccl")
+        implementation = tf.distribute.experimental.CommunicationImplementation[communication]
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=tf.distribute.experimental.CommunicationOptions(
+                implementation=implementation
+            )
+        )
+    if options.strategy == "parameter_server":
+        return tf.distribute.ParameterServerStrategy(
+            tf.distribute.cluster_resolver.TFConfigClusterResolver(),
+            variable_partitioner=_partitioner(options, task.count("ps")),
+        )
+    if options.strategy == "tpu":
+        return tf.distribute.TPUStrategy(_tpu(options.tpu))
+    return tf.distribute.get_strategy()  # no distribution: TensorFlow's default
+
+
+def _devices(options: Options) -> list[str] | None:
+    """The devices of a strategy with several replicas in one process; None: let it choose."""
+    names, replicas = options.devices, options.replicas
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if replicas:
+        if gpus and replicas > gpus:
+            raise UsageError(
+                f"--replicas {replicas}: there are {gpus} GPUs (to train on logical CPU devices, "
+                "hide them with CUDA_VISIBLE_DEVICES=-1)"
+            )
+        names = tuple(f"{'GPU' if gpus else 'CPU'}:{index}" for index in range(replicas))
+    if names is None:
+        return None
+    parsed = [_parsed(name) for name in names]
+    if len(set(parsed)) < len(parsed):
+        raise UsageError(f"--devices {','.join(names)} names a device twice")
+    parts = max((index + 1 for kind, index in parsed if kind == "CPU"), default=1)
+    if parts > 1:  # before anything uses the CPU
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * parts
+        )
+    return [_existing(name) for name in names]
+
+
+def _existing(name: str) -> str:
+    """Returns the device's name as TensorFlow writes it: `gpu:0` becomes `/GPU:0`.
+
+    TensorFlow would silently use another device for one that is not there.
+    """
+    kind, index = _parsed(name)
+    if index >= len(tf.config.list_logical_devices(kind)):
+        there = ", ".join(
+            f"{device.device_type}:{at}"
+            for kind in ("CPU", "GPU")
+            for at, device in enumerate(tf.config.list_logical_devices(kind))
+        )
+        raise UsageError(f"there is no device {name}; this process has {there}")
+    return f"/{kind}:{index}"
+
+
+def _parsed(name: str) -> tuple[str, int]:
+    match = _DEVICE.fullmatch(name)
+    if match is None:
+        raise UsageError(f"{name!r} names no device: write it as CPU:0 or GPU:1")
+    return match["type"].upper(), int(match["index"])
+
+
+def _cross_device_ops(options: Options) -> tf.distribute.CrossDeviceOps | None:
+    _require_gpus(options.cross_device_ops == "nccl", "--cross-device-ops nccl")
+    return {
+        None: lambda: None,
+        "nccl": tf.distribute.NcclAllReduce,
+        "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+        "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
+    }[options.cross_device_ops]()
+
+
+def _require_gpus(wanted: bool, option: str) -> None:
+    if wanted and not tf.config.list_physical_devices("GPU"):
+        raise UsageError(f"{option} needs GPUs, and this process has none")
+
+
+def _partitioner(options: Options, servers: int) -> Any:
+    partitioners, shards = tf.distribute.experimental.partitioners, options.shards or servers
+    if options.variable_partitioner == "min_size":
+        return partitioners.MinSizePartitioner(_SMALLEST_SHARD, shards)
+    if options.variable_partitioner == "fixed_shards":
+        return partitioners.FixedShardsPartitioner(shards)
+    return None
+
+
+def _tpu(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+    """Returns the resolver of a TPU that is ready; without a name, that of the environment."""
+    name = name or next(filter(None, map(os.environ.get, _TPU_VARIABLES)), "local")
+
+    def find() -> tf.distribute.cluster_resolver.TPUClusterResolver:
+        found = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        spec = found.cluster_spec().as_dict()
+        for address in (each for addresses in spec.values() for each in addresses):
+            # TensorFlow itself would try for minutes.
+            split = urlsplit(address if "://" in address else f"grpc://{address}")
+            where = (split.hostname, split.port or 8470)
+            socket.create_connection(where, TPU_LOOKUP_SECONDS).close()
+        return found
+
+    def initialize() -> bool:
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return True
+
+    try:
+        resolver = within(TPU_LOOKUP_SECONDS, find)
+        within(_TPU_INITIALIZE_SECONDS, initialize)
+    # An unknown name can raise any of these, from urllib, Google's client or TensorFlow.
+    except (OSError, ImportError, RuntimeError, TypeError, ValueError, tf.errors.OpError) as error:
+        reason = getattr(error, "message", None) or str(error) or type(error).__name__
+        reason = reason.strip().partition("\n")[0].partition(". ")[0][:200].rstrip(".")
+        where = "on this machine" if name == "local" else f"at {name!r}"
+        raise NoTpuError(
+            f"no TPU {where} ({reason}); name one with --tpu, or choose another --strategy"
+        ) from error
+    return resolver
