@@ -230,7 +230,7 @@ class TaskExited(Event):
     code: int | None = None
     signal: int | None = None
     lived: float | None = None
-    oom: str = ""
+    oom: Cause | None = None
     suspended: bool = False
     was_told: bool = True
 
@@ -379,4 +379,6 @@ def decode(record: dict[str, Any]) -> Event | None:
     if kind is PreflightFound and "text" in record:  # likewise, with the host in the text
         cause = Cause(Code.UNCODED, host=record["host"], text=record["text"])
         record = {**record, "cause": cause.to_json()}
+    if record.get("oom") == "":  # likewise
+        record = {**record, "oom": None}
     return None if kind is None else from_json(kind, record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.cli.verdict_text import evidence_text
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
@@ -176,13 +177,13 @@ def test_out_of_memory_by_the_kernels_word() -> None:
         task="worker:1",
         attempt=0,
         signal=9,
-        oom="kernel: Memory cgroup out of memory: Killed process 7 (python3)",
+        oom=Cause(Code.OOM_KILL_LOGGED, text="Memory cgroup out of memory: Killed process 7"),
     )
     job.ended("worker:1")
     job.gone("worker:0", signal=15)
     (verdict,) = verdicts(job)
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.HOST_MEMORY)
-    assert "Killed process 7" in verdict.evidence[0].text
+    assert "kernel: Memory cgroup" in evidence_text(verdict.evidence[0])
     assert "batch" in not_none(cause_advice(verdict.cause))
 
 

@@ -209,6 +209,9 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     # Evidence does not repeat the task that a clause begins with.
     "subject": lambda c: f"{c.task} " if c.task else "",
     "tasks": lambda c: format_names(c.tasks),
+    "tasks_on_hosts": lambda c: " and ".join(
+        f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=True)
+    ),
     "were": lambda c: "was" if len(c.tasks) == 1 else "were",
     "within": _within,
 }

@@ -80,8 +80,8 @@ class TaskState:
     signal: int | None = None
     reason: Cause | None = None
     """Why it could not be started, or was lost."""
-    oom: str = ""
-    """What shows that the kernel killed it because memory ran out; empty if nothing does."""
+    oom: Cause | None = None
+    """What shows that the kernel killed it because memory ran out."""
     was_suspended: bool = False
     """Whether it was suspended (SIGSTOP) when distrun stopped it."""
     stopped_by_us: bool = False

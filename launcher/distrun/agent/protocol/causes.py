@@ -110,6 +110,12 @@ class Code(StrEnum):
     PREFLIGHT_FAILED = "preflight_failed"  # host; within: the first failure; count: of all
 
     # Decided by the plan.
+    TOO_FEW_SLOTS = "too_few_slots"  # count: of tasks, total: of slots
+    TOO_FEW_GPUS = "too_few_gpus"  # host, count: that its tasks ask for, total: that it has
+    ADDRESS_SHARED = "address_shared"  # tasks, hosts: one for each task; addresses: the one
+    LOOPBACK_IN_CLUSTER = "loopback_in_cluster"  # tasks, hosts, addresses: one of each
+    LOOPBACK_OF_HOST = "loopback_of_host"  # tasks, hosts, addresses: one of each
+    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # count: bytes
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
     # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
@@ -169,7 +175,6 @@ class Code(StrEnum):
     HOST_NOT_PREPARED = "host_not_prepared"  # host; within: why
     NO_HOST_ANSWERED = "no_host_answered"
     SEVERAL = "several"  # count: of all hosts; within: a cause for each that failed
-    SPEC_INVALID = "spec_invalid"  # text: the problem, name: what to do
     PLAN_NOT_WRITTEN = "plan_not_written"  # path, errno
     RECORD_NOT_WRITTEN = "record_not_written"  # path, errno, name: the variable that moves it
     JOB_FOLDER_NOT_CREATED = "job_folder_not_created"  # path, errno
@@ -193,6 +198,8 @@ class Code(StrEnum):
     TASK_NOT_STARTED = "task_not_started"  # task, within: why
     TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, within: why the host was lost
     LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
+    OOM_KILL_LOGGED = "oom_kill_logged"  # text: the record in the kernel's log
+    OOM_KILL_COUNTED = "oom_kill_counted"  # path: the cgroup's file; count, total: before, after
     EXITED_AS_SIGNALLED = "exited_as_signalled"  # status, signal: a shell says so of its child
 
     # What became of a job or a host.
@@ -250,7 +257,7 @@ class Code(StrEnum):
     NO_OUTPUT = "no_output"
     VERDICT_MISSING = "verdict_missing"  # within: how the job ended
 
-    UNCODED = "uncoded"  # text: words from a record of an earlier version
+    UNCODED = "uncoded"  # text: from a record of another version of distrun
 
 
 _LISTS = ("tasks", "hosts", "addresses", "commands")
@@ -300,14 +307,18 @@ class Cause(Struct):
 
     @classmethod
     def from_json(cls, fields: Union[str, Dict[str, Any]]) -> "Cause":
-        """The inverse. Raises ValueError, KeyError or TypeError if it is not a cause.
+        """The inverse. Raises KeyError or TypeError if it is not a cause.
 
-        Records of earlier versions have text instead.
+        Records of earlier versions have text instead, those of later ones perhaps other codes.
         """
         if isinstance(fields, str):
             return cls(Code.UNCODED, text=fields)
         known = {name: fields[name] for name in cls._fields if name in fields}
-        known["code"] = Code(known["code"])
+        try:
+            known["code"] = Code(known["code"])
+        except ValueError:
+            text = known.get("text") or known["code"].replace("_", " ")
+            known.update(code=Code.UNCODED, text=text)
         for name in _LISTS:
             known[name] = tuple(known.get(name, ()))
         known["within"] = tuple(cls.from_json(each) for each in known.get("within", ()))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
 
-from distrun.agent.protocol.causes import Cause, read_causes
+from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
 from distrun.agent.structs import Struct
 
 PROTOCOL = 1
@@ -282,18 +282,19 @@ class TaskNotStarted(Report):
 class TaskExited(Report):
     """The task's first process has exited, by `code` or by `signal`; others may remain.
 
-    `lived` is in seconds, by a monotonic clock. `oom` says why the kernel seems to have killed it
-    for lack of memory. `suspended`: it was suspended when it was asked to stop. `was_told`: it had
-    been asked to stop before it exited.
+    `lived` is in seconds, by a monotonic clock. `oom` shows that the kernel killed it because
+    memory ran out. `suspended`: it was suspended when it was asked to stop. `was_told`: it had been
+    asked to stop before it exited.
     """
 
+    parts: ClassVar = (("oom", read_optional_cause),)
     task: str
     attempt: int
     code: Optional[int]
     signal: Optional[int]
     at: float
     lived: Optional[float] = None
-    oom: str = ""
+    oom: Optional[Cause] = None
     suspended: bool = False
     was_told: bool = True
 

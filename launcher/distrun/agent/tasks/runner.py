@@ -174,20 +174,23 @@ class TaskRunner:
                 signum,
                 time.time(),
                 lived=time.monotonic() - task.began,
-                oom=self._oom_evidence(task),
+                oom=self._oom_kill(task),
                 suspended=task.was_suspended,
                 was_told=task.is_stopping,
             )
         )
 
-    def _oom_evidence(self, task: Task) -> str:
-        """Why the kernel seems to have killed it for lack of memory; a shell exits 137 then."""
+    def _oom_kill(self, task: Task) -> Optional[Cause]:
+        """What shows that the kernel killed a task because memory ran out; None if nothing does.
+
+        If the kernel kills the program that a shell runs, the shell exits with 137.
+        """
         exited = task.exit
         if exited is None or task.is_stopping:
-            return ""
+            return None
         of_child = exited.code == 128 + signal.SIGKILL
         killed = of_child or exited.signal == signal.SIGKILL
-        return self._oom.evidence(task.pid, of_child) if killed else ""
+        return self._oom.find_kill(task.pid, of_child) if killed else None
 
     def _advance(self, task: Task) -> None:
         if task.advance(time.monotonic()):
