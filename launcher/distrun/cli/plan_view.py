@@ -6,7 +6,6 @@ import json
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from distrun.cli.table import Column, make_table
 from distrun.cli.text_format import format_count, format_task_names
+from distrun.frozen import dataclass
 from distrun.plan import Plan, TaskPlan
 from distrun.spec.problems import printable
 

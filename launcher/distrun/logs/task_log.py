@@ -5,8 +5,9 @@ from __future__ import annotations
 import bisect
 import os
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from distrun.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

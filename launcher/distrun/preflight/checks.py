@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from distrun.agent.protocol import Cause  # at run time too: distrun.codec reads the hints
+from distrun.frozen import dataclass
 
 
 class Subject(str, Enum):
