@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 def to_json(value: Any) -> Any:
     """A dataclass, or anything in one, as what `json.dumps` takes."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
     if hasattr(value, "to_json"):
         return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

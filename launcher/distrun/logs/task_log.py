@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.frozen import dataclass
 
@@ -17,8 +17,7 @@ _RECORDS_A_READ = 1024
 _LATEST_TIME = 4e10  # later than any clock: the record is damaged
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """The size of a log in bytes, and when it last grew (Unix time)."""
 
     size: int
