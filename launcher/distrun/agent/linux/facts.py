@@ -20,7 +20,9 @@ class Facts(Struct):
 def gather(folders: Iterable[str]) -> Facts:
     """Gather the facts; `folders` are those that need space on a disk. May block for long."""
     free = [(folder, free_bytes(folder)) for folder in folders]
-    return Facts(disks={folder: count for folder, count in free if count is not None})
+    return Facts(
+        disks={folder: count for folder, count in free if count is not None},
+    )
 
 
 def free_bytes(folder: str) -> Optional[int]:
