@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
-from distrun.preflight.checks import Grade, Subject
+from distrun.preflight.checks import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Success
 from distrun.verdict.model import Verdict

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import click
 from rich.text import Text
 
-from distrun.agent.protocol import Cause, Code, Hello
+from distrun.agent.protocol import Cause, Code, Hello, Subject
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.job_view import json_with_words
@@ -21,7 +21,7 @@ from distrun.cli.terminal import Output, Terminal
 from distrun.cli.text_format import format_count, format_duration, format_host_names, format_names
 from distrun.errors import HostError
 from distrun.jobstore import JobStore
-from distrun.preflight import Check, Grade, Subject
+from distrun.preflight import Check, Grade
 from distrun.spec.loader import load
 from distrun.spec.problems import printable
 from distrun.supervisor.dry_run import check_hosts

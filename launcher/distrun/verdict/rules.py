@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol.causes import Code
-from distrun.verdict.model import Kind
+from distrun.agent.protocol.causes import Code, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Kind
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
-from distrun.verdict.model import Evidence, Kind, Source
+from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import RULES
 
 if TYPE_CHECKING:
