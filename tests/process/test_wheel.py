@@ -71,8 +71,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert len(light) == len(required) - 2, required
     folder = tmp_path_factory.mktemp("fresh")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
-    install = [*pip, "--disable-pip-version-check", "install", "-q"]
+    python = folder / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    install = (*pip, "install", "-q")
     run(*install, *light, cwd=folder)
     run(*install, "--no-deps", wheel, cwd=folder)
     return folder / "bin" / "distrun"

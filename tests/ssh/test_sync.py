@@ -301,8 +301,8 @@ def test_the_bundled_job_learns_across_two_hosts_what_it_learns_here(
     # As many threads here as there: sums are taken in the same order.
     threads = {"OMP_NUM_THREADS": 1, "TF_NUM_INTRAOP_THREADS": 1}
     sizes = ["--epochs", 2, "--steps-per-epoch", 6]
-    program: dict[str, Any] = {"script": "mnist", "python": sys.executable, "env": threads,
-               "args": ["--data-dir", str(small_mnist), *sizes]}  # fmt: skip
+    arguments = ["--data-dir", str(small_mnist), *sizes]
+    program = {"script": "mnist", "env": threads, "args": arguments, "python": sys.executable}
     there = distrun("launch", remote_spec("", [h1, h2], program=program), timeout=240)
     assert there.returncode == 0, there.stderr
     loss = last_loss(distrun("events", "--json").stdout)
