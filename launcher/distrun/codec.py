@@ -65,7 +65,7 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
         hints = _hints(kind)
         known = {name: _read(hints[name], value[name]) for name in hints if name in value}
         return kind(**known)
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if isinstance(kind, type) and issubclass(kind, (Enum, str)) and kind is not str:
         return kind(value)
     if kind is float:
         return float(value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
 from distrun.frozen import dataclass, field
-from distrun.preflight.checks import Grade, Subject
+from distrun.preflight.checks import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Success
 from distrun.verdict.model import Verdict

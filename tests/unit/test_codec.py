@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun import events
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Kind, Subject
 from distrun.codec import from_json, to_json
 from distrun.plan import Plan, tasks
 from distrun.spec import model as spec_model
@@ -25,6 +25,8 @@ st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(
     Cause, st.builds(Cause, st.sampled_from(list(Code)), path=TEXT, errno=st.integers(0, 200))
 )
+st.register_type_strategy(Kind, st.sampled_from(list(Kind)))
+st.register_type_strategy(Subject, st.sampled_from(list(Subject)))
 
 
 def short_tuples(kind: Any) -> st.SearchStrategy[Any]:

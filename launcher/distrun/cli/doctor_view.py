@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 
 from rich.text import Text
 
-from distrun.agent.protocol import Cause, Code, Hello
+from distrun.agent.protocol import Cause, Code, Hello, Subject
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.table import Column, make_table, styled
 from distrun.cli.terminal import Output, Terminal
 from distrun.cli.text_format import format_count, format_duration, format_host_names, format_names
-from distrun.preflight import Check, Grade, Subject
+from distrun.preflight import Check, Grade
 from distrun.spec.problems import printable
 from distrun.supervisor.preparation import Preparation
 

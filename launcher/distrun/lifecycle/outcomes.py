@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import KILL_GRACE
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Kind
 from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.events import Origin, Outcome, Result, Timer, TimerKind
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
@@ -22,7 +22,6 @@ from distrun.lifecycle.restarts import (
 )
 from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import STRATEGIES, Role, Scope
-from distrun.verdict.model import Kind
 
 if TYPE_CHECKING:
     from distrun.verdict.model import Verdict

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Subject
 from distrun.plan import proxy_use
-from distrun.preflight.checks import Check, Grade, Subject
+from distrun.preflight.checks import Check, Grade
 from distrun.preflight.network import check_network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from distrun.agent.linux.facts import Facts
     from distrun.agent.protocol.probe_messages import ProgramFacts
     from distrun.preflight.answers import Answers, HostAnswers
 
@@ -58,10 +59,14 @@ def _check_host(answers: HostAnswers) -> Iterator[Check]:
         if differs
         else Cause(Code.CLOCK_AGREES),
     )
-    workdirs = {program.workdir for program in inspected.programs}
-    for disk in inspected.disks:
-        use = "workdir" if disk.folder in workdirs else "logs"
-        yield _check_disk(host, use, disk.folder, disk.free)
+    if inspected.facts is not None:
+        workdirs = {program.workdir for program in inspected.programs}
+        yield from _check_facts(host, inspected.facts, workdirs)
+
+
+def _check_facts(host: str, facts: Facts, workdirs: Collection[str]) -> Iterator[Check]:
+    for folder, free in facts.disks.items():
+        yield _check_disk(host, "workdir" if folder in workdirs else "logs", folder, free)
 
 
 def _check_disk(host: str, use: str, folder: str, free: int) -> Check:

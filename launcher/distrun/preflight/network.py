@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import Cause, Code
-from distrun.preflight.checks import Check, Grade, Subject
+from distrun.agent.protocol import Cause, Code, Subject
+from distrun.preflight.checks import Check, Grade
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

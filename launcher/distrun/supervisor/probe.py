@@ -17,10 +17,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun import events
-from distrun.agent.protocol import Cause, Code, probe_messages
+from distrun.agent.linux.facts import free_bytes
+from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
 from distrun.plan import PROXY_VARIABLES, split_address
-from distrun.preflight import Check, Grade, Subject
+from distrun.preflight import Check, Grade
 from distrun.preflight.answers import Answers, HostAnswers
 from distrun.preflight.judgement import judge
 from distrun.spec.model import ProgramKind
@@ -171,12 +172,12 @@ class Probe:
         )
 
     def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
-        if self._reaches[host].has_own_logs:
+        if self._reaches[host].has_own_logs or answer.facts is None:
             return answer
         # Its logs are in the job's folder, which is inspected on its own.
         workdirs = {program.workdir for program in answer.programs}
-        disks = [disk for disk in answer.disks if disk.folder in workdirs]
-        return probe_messages.Inspected(answer.programs, disks, answer.failure)
+        disks = {each: free for each, free in answer.facts.disks.items() if each in workdirs}
+        return answer._replace(facts=answer.facts._replace(disks=disks))
 
     # The network ---------------------------------------------------------------------------
 
@@ -278,8 +279,5 @@ def _digest(path: str) -> str:
 
 def _free(folder: Path) -> int | None:
     """The free bytes on the disk of a folder that exists or will."""
-    for place in (folder, *folder.parents):
-        with contextlib.suppress(OSError):
-            found = os.statvfs(place)
-            return found.f_bavail * found.f_frsize
-    return None
+    counts = (free_bytes(str(place)) for place in (folder, *folder.parents))
+    return next((count for count in counts if count is not None), None)

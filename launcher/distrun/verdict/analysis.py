@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun import events
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Kind
 from distrun.events import TimerKind
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
-from distrun.verdict.model import Evidence, Kind, Source, Verdict
+from distrun.verdict.model import Evidence, Source, Verdict
 from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
     SIGTERM_CAUGHT,

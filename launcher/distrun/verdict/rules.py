@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol.causes import Code
+from distrun.agent.protocol.causes import Code, Kind
 from distrun.frozen import dataclass
-from distrun.verdict.model import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,10 +11,11 @@ import json
 import os
 import signal
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
+from distrun.agent.linux import facts
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.probe_messages import Disk, Inspect, Inspected, Program, ProgramFacts
+from distrun.agent.protocol.probe_messages import Inspect, Inspected, Program, ProgramFacts
 from distrun.agent.tasks import program
 
 _BLOCK = 1 << 20
@@ -53,9 +54,9 @@ print("\\ndistrun-versions:" + json.dumps(["%d.%d.%d" % sys.version_info[:3], fo
 def inspect(order: Inspect, folder: str) -> Inspected:
     """Inspect the programs and the disks. `folder`: the folder of this job's logs."""
     due = time.monotonic() + order.seconds
-    facts = [_inspect_program(each, due) for each in order.programs]
+    programs = [_inspect_program(each, due) for each in order.programs]
     folders = dict.fromkeys([os.path.dirname(folder), *(each.workdir for each in order.programs)])
-    return Inspected(facts, [disk for each in folders for disk in _disk(each)])
+    return Inspected(programs, facts.gather(folders))
 
 
 def _inspect_program(asked: Program, due: float) -> ProgramFacts:
@@ -69,7 +70,7 @@ def _inspect_program(asked: Program, due: float) -> ProgramFacts:
         except OSError as error:
             number = error.errno or 0
             script_problem = Cause(Code.SCRIPT_NOT_READ, path=asked.script, errno=number)
-    facts = ProgramFacts(
+    found = ProgramFacts(
         asked.argv[0],
         asked.workdir,
         environ={
@@ -84,9 +85,9 @@ def _inspect_program(asked: Program, due: float) -> ProgramFacts:
         script_problem=script_problem,
         digest=digest,
     )
-    if asked.is_python and not workdir_problem and not facts.program_problem:
-        facts = facts._replace(**_ask_python(asked, env, due))
-    return facts
+    if asked.is_python and not workdir_problem and not found.program_problem:
+        found = found._replace(**_ask_python(asked, env, due))
+    return found
 
 
 def _workdir_problem(folder: str) -> Optional[Cause]:
@@ -122,14 +123,6 @@ def _digest(path: str) -> str:
         for block in iter(lambda: file.read(_BLOCK), b""):
             made.update(block)
     return made.hexdigest()
-
-
-def _disk(folder: str) -> List[Disk]:
-    try:
-        found = os.statvfs(os.fsencode(folder))
-    except OSError:
-        return []
-    return [Disk(folder, found.f_bavail * found.f_frsize)]
 
 
 def _ask_python(asked: Program, env: Dict[bytes, bytes], due: float) -> Dict[str, Any]:

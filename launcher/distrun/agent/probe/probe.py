@@ -60,7 +60,7 @@ class Probe:
             self._fork(
                 lambda: inspection.inspect(order, log_dir),
                 order.seconds,
-                lambda cause: Inspected([], [], cause),
+                lambda cause: Inspected([], None, cause),
             )
 
     @property

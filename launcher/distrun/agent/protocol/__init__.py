@@ -8,7 +8,7 @@ one machine needs neither.
 
 # isort: skip_file
 
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.agent.protocol.messages import (
     KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS, Ack, AgentExiting, Configure, Detach, Fault,
     FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
@@ -22,6 +22,6 @@ __all__ = [
     "Code", "Configure", "Detach", "Fault", "FollowLogs", "Heartbeat", "HeartbeatAck", "Hello",
     "HoldPorts", "JobEvent", "LogData", "LogEnded", "LogReceived", "Message", "Notice", "OpenJob",
     "Order", "PortsHeld", "PortsRefused", "Progress", "Reattach", "Reattached", "Refused",
-    "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "TaskEnded",
+    "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "Subject", "TaskEnded",
     "TaskExited", "TaskNotStarted", "TaskStarted", "Watch", "WatchStarted", "heartbeat_interval",
 ]  # fmt: skip

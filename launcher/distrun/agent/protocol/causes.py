@@ -260,6 +260,54 @@ class Code(StrEnum):
     UNCODED = "uncoded"  # text: from a record of another version of distrun
 
 
+class Kind(StrEnum):
+    """The kinds of failures that verdicts distinguish. `docs/failures.md` has a line for each."""
+
+    EXCEPTION = "exception"
+    EXIT = "exit"
+    KILLED = "killed"
+    PREEMPTED = "preempted"
+    CRASH = "crash"
+    HOST_MEMORY = "host_memory"
+    GPU_MEMORY = "gpu_memory"
+    DISK_FULL = "disk_full"
+    PERMISSION = "permission"
+    PORT_TAKEN = "port_taken"
+    SCRIPT_NOT_FOUND = "script_not_found"
+    NOT_STARTED = "not_started"
+    IMPORT_ERROR = "import_error"
+    ARGUMENTS = "arguments"
+    KERAS3 = "keras3"
+    COLLECTIVES_LATE = "collectives_late"
+    CLUSTER_MISMATCH = "cluster_mismatch"
+    PROXY = "proxy"
+    DATA_RAN_OUT = "data_ran_out"
+    NOT_FINITE = "not_finite"
+    LEFT_EARLY = "left_early"
+    UNRESPONSIVE = "unresponsive"
+    CONNECTION_LOST = "connection_lost"
+    HOST_LOST = "host_lost"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    OTHER = "other"
+
+
+class Subject(StrEnum):
+    """What a check of the preflight examined, in the order in which a job needs it."""
+
+    REACHED = "reached"
+    NETWORK = "network"
+    CLOCK = "clock"
+    INSPECTION = "inspection"
+    DISK = "disk"
+    WORKDIR = "workdir"
+    PROGRAM = "program"
+    SCRIPT = "script"
+    PYTHON = "python"
+    TENSORFLOW = "tensorflow"
+    PROXIES = "proxies"
+
+
 _LISTS = ("tasks", "hosts", "addresses", "commands")
 
 
