@@ -37,8 +37,8 @@ def short_tuples(kind: Any) -> st.SearchStrategy[Any]:
 
 st.register_type_strategy(tuple, short_tuples)
 
-ANY_EVENT = st.sampled_from(sorted(events._KINDS)).flatmap(
-    lambda name: st.from_type(events._KINDS[name])
+ANY_EVENT = st.sampled_from(sorted(events.KINDS)).flatmap(
+    lambda name: st.from_type(events.KINDS[name])
 )
 
 
@@ -81,5 +81,5 @@ def test_every_event_can_be_recorded() -> None:
         subclasses: list[type] = kind.__subclasses__()
         return {kind}.union(*map(below, subclasses))
 
-    assert set(events._KINDS.values()) == below(events.Event) - {events.Event}
-    assert all(dataclasses.is_dataclass(kind) for kind in events._KINDS.values())
+    assert set(events.KINDS.values()) == below(events.Event) - {events.Event}
+    assert all(dataclasses.is_dataclass(kind) for kind in events.KINDS.values())

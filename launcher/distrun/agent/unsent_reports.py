@@ -1,6 +1,6 @@
 """Reports of an agent whose supervisor has died, written beside the logs of its tasks.
 
-The lines are events as the job's record has them; readers read them after the record.
+Each line is an event, as in the job's record. Readers read them after the record.
 """
 
 from __future__ import annotations

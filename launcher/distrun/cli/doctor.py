@@ -14,7 +14,7 @@ from rich.text import Text
 from distrun.agent.protocol import Cause, Code, Hello, Subject
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.cli.job_view import json_with_words
+from distrun.cli.job_view import output_json
 from distrun.cli.options import json_option, overrides_option, spec_argument
 from distrun.cli.table import Column, make_table, styled
 from distrun.cli.terminal import Output, Terminal
@@ -51,7 +51,7 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
     with _status_line() as show_status:
         found = _Result(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
-        checks = [json_with_words(check) for check in found.checks]
+        checks = [output_json(check) for check in found.checks]
         summary = {"ok": not found.failed, "complete": found.is_complete}
         console.print_json({"doctor": {**summary, "hosts": list(found.hosts), "checks": checks}})
     else:

@@ -10,7 +10,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.event_text import EventFormatter
-from distrun.cli.job_view import json_with_words
+from distrun.cli.job_view import output_json
 from distrun.cli.options import job_argument
 from distrun.control import SupervisorWatch
 from distrun.events import Event
@@ -69,5 +69,5 @@ def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
 def _as_json(event: Event) -> str:
     """One line: the event with its causes in words, and the version of this format."""
     kind = type(event).__name__
-    shown = {"version": console.JSON_VERSION, "event": kind, **json_with_words(event)}
+    shown = {"version": console.JSON_VERSION, "event": kind, **output_json(event)}
     return json.dumps(shown)
