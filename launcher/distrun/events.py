@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
+from distrun.frozen import dataclass, field
 from distrun.preflight.checks import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Role, Success
@@ -25,28 +25,15 @@ KINDS: dict[str, type[Event]] = {}
 """All kinds of events by their names."""
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened; `at` is Unix time in seconds. Each subclass becomes a dataclass.
-
-    The methods are written here once. Generated for each kind, they would take half of the time
-    that a command needs to start.
-    """
+    """Something that happened; `at` is Unix time in seconds. Each subclass becomes a dataclass."""
 
     at: float
 
     def __init_subclass__(cls) -> None:
-        KINDS[cls.__name__] = dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(vars(self).values()))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({vars(self)})"
+        KINDS[cls.__name__] = dataclass(frozen=True, kw_only=True)(cls)
 
 
 class JobCreated(Event):

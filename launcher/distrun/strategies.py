@@ -6,8 +6,9 @@ task's failure. Nothing else in distrun asks which strategy a job has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from distrun.frozen import dataclass
 
 
 class Role(str, Enum):

@@ -342,7 +342,11 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 
 
 LAYERS = (
-    {"distrun.agent", "distrun.errors", "distrun.resources", "distrun.strategies"},
+    {
+        *("distrun.agent", "distrun.errors", "distrun.frozen"),
+        "distrun.resources",
+        "distrun.strategies",
+    },
     {"distrun.codec", "distrun.spec"},
     {"distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight.checks"},
     {"distrun.events"},

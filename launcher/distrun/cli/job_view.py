@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from distrun import control, events, record
@@ -16,6 +15,7 @@ from distrun.cli.usage import Usage, measure
 from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.events import Outcome
+from distrun.frozen import dataclass
 from distrun.jobstore import JobFolder
 from distrun.lifecycle import Account, JobState, TaskPhase, TaskState
 from distrun.preflight import Check

@@ -8,14 +8,13 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
-from distrun.jobstore import JobStore
-from distrun.spec.model import Spec
 from distrun.spec.units import format_bytes
-from distrun.sync.file_selection import select_files
-from distrun.sync.manifest import Manifest
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from distrun.spec.model import Spec
+    from distrun.sync.manifest import Manifest
 
 
 class TransferBar:
@@ -102,6 +101,9 @@ def read_files(spec: Spec) -> Manifest | None:
     """
     if not spec.sends_files:
         return None
+    from distrun.jobstore import JobStore
+    from distrun.sync.file_selection import select_files
+
     found = select_files(spec, [str(JobStore.default().jobs)])
     total, done = found.size, 0
     with contextlib.closing(TransferBar()) as bar:

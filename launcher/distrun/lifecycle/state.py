@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.frozen import dataclass, field, replace
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, Scope, Success
 
@@ -119,6 +119,8 @@ class TaskState:
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
+    """A host whose agent has started."""
+
     name: str
     agent_pid: int
     hostname: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_RECORD
+from distrun.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +16,7 @@ _INDEX_RECORDS_A_READ = 1024
 _LATEST_TIME = 4e10  # later than any clock: the record is damaged
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """The size of a log in bytes, and when it last grew (Unix time)."""
 
     size: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.errors import InvalidSpecError
+from distrun.frozen import dataclass
 from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_use

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, Subject
+from distrun.frozen import dataclass
 from distrun.plan import proxy_use
 from distrun.preflight.checks import Check, Grade
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distrun.frozen import dataclass
 from distrun.spec.addresses import is_loopback, parse_address
 from distrun.spec.hostnames import machine_name
 from distrun.spec.machine import is_this_machine

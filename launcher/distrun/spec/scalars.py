@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distrun.frozen import dataclass
 from distrun.spec import units
 from distrun.spec.problems import quoted
 from distrun.spec.schema import FAILED, JsonSchema, alternatives, bad_character, mismatch

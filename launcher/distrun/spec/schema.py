@@ -8,9 +8,9 @@ compound schemas; :mod:`.scalars` has those of single values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from distrun.frozen import dataclass, field
 from distrun.spec.problems import Mark, quoted
 from distrun.spec.yamlnodes import Mapping, Node, Scalar, Sequence, describe, flow_style
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
 from distrun.events import Result
+from distrun.frozen import dataclass
 from distrun.strategies import Role
 
 if TYPE_CHECKING:

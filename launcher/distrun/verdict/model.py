@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 # At run time too: distrun.codec reads the hints.
 from distrun.agent.protocol.causes import Cause, Kind
+from distrun.frozen import dataclass
 
 
 class Source(str, Enum):

@@ -8,7 +8,7 @@ the shared one has less time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from distrun.frozen import dataclass
 
 LOGIN_SECONDS = 30.0
 """How long a login may take once it is connected."""
