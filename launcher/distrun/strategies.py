@@ -59,7 +59,7 @@ class RoleRule:
     """Whether the task is a server that never exits by itself: an early exit 0 is a failure."""
 
     @property
-    def in_words(self) -> str:
+    def count_text(self) -> str:
         if self.least == self.most:
             return f"exactly {self.least}"
         if self.most is None:

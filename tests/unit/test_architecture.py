@@ -47,7 +47,7 @@ PURE_STDLIB = {
         "errno",
     ),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
-    *("posixpath", "re", "shlex", "string", "textwrap", "types", "typing"),
+    *("posixpath", "re", "shlex", "string", "struct", "textwrap", "types", "typing"),
 }
 IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}

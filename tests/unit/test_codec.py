@@ -50,8 +50,8 @@ for module in (events, tasks, spec_model, verdict_model):
         if dataclasses.is_dataclass(found) and isinstance(found, type):
             st.register_type_strategy(found, instances)
 
-ANY_EVENT = st.sampled_from(sorted(events._KINDS)).flatmap(
-    lambda name: st.from_type(events._KINDS[name])
+ANY_EVENT = st.sampled_from(sorted(events.KINDS)).flatmap(
+    lambda name: st.from_type(events.KINDS[name])
 )
 
 
@@ -94,5 +94,5 @@ def test_every_event_can_be_recorded() -> None:
         subclasses: list[type] = kind.__subclasses__()
         return {kind}.union(*map(below, subclasses))
 
-    assert set(events._KINDS.values()) == below(events.Event) - {events.Event}
-    assert all(dataclasses.is_dataclass(kind) for kind in events._KINDS.values())
+    assert set(events.KINDS.values()) == below(events.Event) - {events.Event}
+    assert all(dataclasses.is_dataclass(kind) for kind in events.KINDS.values())

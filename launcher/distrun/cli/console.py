@@ -97,6 +97,11 @@ def rich_console() -> Console:
     )
 
 
+def can_redraw(stream: Any) -> bool:
+    """Whether lines on a stream can be redrawn: only on a terminal that is not dumb."""
+    return bool(stream.isatty()) and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def uses_colour(stream: Any) -> bool:
     """Whether to use colour: only on a terminal, never with NO_COLOR (https://no-color.org)."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR")

@@ -27,7 +27,7 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
       distrun doctor job.yaml --json
     """
     from distrun.cli.doctor_view import Checkup, print_report, status_line
-    from distrun.cli.job_view import json_with_words
+    from distrun.cli.job_view import output_json
     from distrun.jobstore import JobStore
     from distrun.spec.loader import load
     from distrun.supervisor.dry_run import check_hosts
@@ -36,7 +36,7 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
     with status_line() as show_status:
         found = Checkup(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
-        checks = [json_with_words(check) for check in found.checks]
+        checks = [output_json(check) for check in found.checks]
         summary = {"ok": not found.failed, "complete": found.is_complete}
         console.print_json({"doctor": {**summary, "hosts": list(found.hosts), "checks": checks}})
     else:

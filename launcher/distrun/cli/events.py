@@ -74,8 +74,8 @@ def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
 
 def _as_json(event: Event) -> str:
     """One line: the event with its causes in words, and the version of this format."""
-    from distrun.cli.job_view import json_with_words
+    from distrun.cli.job_view import output_json
 
     kind = type(event).__name__
-    shown = {"version": console.JSON_VERSION, "event": kind, **json_with_words(event)}
+    shown = {"version": console.JSON_VERSION, "event": kind, **output_json(event)}
     return json.dumps(shown)

@@ -65,7 +65,7 @@ class LaunchedJob:
             for _ in session.run(_all_executed if self._detach else _never, self._sleep_time):
                 self._refresh()
             if self._detach and _all_executed(session.state) and not self._stop_requested:
-                return self._leave_running()
+                return self._detach_from_job()
             session.close()
             view.clear_status()
             if self._follower is not None:
@@ -76,7 +76,7 @@ class LaunchedJob:
                 self._follower.close()
         return self._result(session.state)
 
-    def _leave_running(self) -> int:
+    def _detach_from_job(self) -> int:
         """Print the job's id, and let the job go on without this command.
 
         A job that is already over is treated alike: all its tasks were executed. So the result of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -63,9 +62,8 @@ def _watch(folder: JobFolder) -> None:
     from distrun.cli.status_view import status_view
     from distrun.control import SupervisorWatch
 
-    can_redraw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     with contextlib.closing(SupervisorWatch(folder)) as supervised:
-        if not can_redraw:
+        if not console.can_redraw(sys.stdout):
             supervised.wait_for_end()
             return
         screen = console.rich_console()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ class TransferBar:
 
     def __init__(self, delay: float = 1.0) -> None:
         self._delay = delay
-        self._is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_terminal = console.can_redraw(sys.stderr)
         self._started: float | None = None
         self._bar: tuple[Progress, TaskID] | None = None
         self._has_printed = False

@@ -13,7 +13,6 @@ from distrun.events import Event, Origin, Outcome, Result, TimerKind
 from distrun.lifecycle import outcomes, restarts
 from distrun.lifecycle.actions import Action, SetTimer, StartTask
 from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
-from distrun.strategies import Role
 
 _OF_ATTEMPTS = (events.TaskStarted, events.TaskNotStarted, events.TaskExited, events.TaskEnded)
 _FOR_READERS = (
@@ -88,15 +87,7 @@ def _(event: events.JobPlanned, state: JobState) -> restarts.Transition:
     if state.outcome is not None:
         return state, []
     state = replace(state, phase=JobPhase.STARTING).with_tasks(
-        TaskState(
-            name=record.name,
-            role=Role(record.role),
-            index=record.index,
-            host=record.host,
-            address=record.address,
-            proxied=record.proxied,
-        )
-        for record in event.tasks
+        TaskState(**vars(record)) for record in event.tasks
     )
     return state, [StartTask(name, 0) for name in state.tasks]
 
@@ -149,7 +140,7 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
         signal=event.signal,
         oom=event.oom,
         was_suspended=event.suspended,
-        stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_told,
+        stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_stopping,
     )
     state = state.with_tasks([exited])
     if state.outcome is not None:

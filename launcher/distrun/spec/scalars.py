@@ -78,11 +78,11 @@ class Integer:
 
     least: int
     most: int
-    in_words: str = ""
+    description: str = ""
 
     @property
     def expected(self) -> str:
-        return self.in_words or f"a whole number from {self.least} to {self.most}"
+        return self.description or f"a whole number from {self.least} to {self.most}"
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         value = node.value if isinstance(node, Scalar) else None

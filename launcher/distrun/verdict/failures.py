@@ -44,7 +44,7 @@ class Failure:
 
     @property
     def cluster_size(self) -> int:
-        """How many tasks are to connect to that service: all that train."""
+        """The number of tasks that connect to that service: all that train."""
         roles = (Role.CHIEF, Role.WORKER)
         return sum(1 for task in self.tasks.values() if task.role in roles)
 

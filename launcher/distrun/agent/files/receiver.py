@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Optional, Union
 
-from distrun.agent.files.blob_cache import BlobCache
+from distrun.agent.files.blob_cache import MOST_BYTES, BlobCache
 from distrun.agent.files.staged_tree import RefusedError, StagedTree
 from distrun.agent.protocol import file_messages
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class FileReceiver:
     """One job's files in the agent's folder.
 
-    What takes long is either cut into slices (:meth:`work`) or sends heartbeats in between.
+    Long work is cut into slices (:meth:`work`), or sends heartbeats in between.
     """
 
-    def __init__(self, agent_dir: AgentDir, link: Link) -> None:
+    def __init__(self, agent_dir: AgentDir, link: Link, most_cached: int = MOST_BYTES) -> None:
         self._dir = agent_dir
         self._link = link
         cache = agent_dir.cache_path
-        self._cache = None if cache is None else BlobCache(os.fsencode(cache))
+        self._cache = None if cache is None else BlobCache(os.fsencode(cache), most_cached)
         self._tree: Optional[StagedTree] = None
         self._has_requested = False
         """Whether the missing files have been requested on this link."""
@@ -40,8 +40,8 @@ class FileReceiver:
 
     def execute(self, order: Union[file_messages.FileList, file_messages.FileData]) -> None:
         if isinstance(order, file_messages.FileList) and self._tree is None:
-            beat = self._link.send_heartbeat_if_due
-            self._tree = StagedTree(self._dir.files_path, self._cache, beat)
+            send_heartbeat = self._link.send_heartbeat_if_due
+            self._tree = StagedTree(self._dir.files_path, self._cache, send_heartbeat)
         if self._tree is not None and not self._has_reported:
             try:
                 if isinstance(order, file_messages.FileList):

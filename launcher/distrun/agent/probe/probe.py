@@ -43,7 +43,7 @@ class Probe:
         elif isinstance(order, probe_messages.Dial):
             self._fork(
                 lambda: dialer.dial(order),
-                dialer.longest(order),
+                dialer.most_seconds(order),
                 lambda cause: probe_messages.Dialled([], cause),
             )
         elif isinstance(order, probe_messages.Inspect):
@@ -59,7 +59,7 @@ class Probe:
         return [call.due for call in self._calls]
 
     def on_time(self, now: float) -> None:
-        """Give up the calls that are late."""
+        """End the calls that take too long."""
         for call in [each for each in self._calls if each.due <= now]:
             self._finish(call, Code.PROBE_TIMED_OUT)
 

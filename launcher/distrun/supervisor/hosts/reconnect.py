@@ -1,7 +1,7 @@
 """When and how a lost link is reconnected.
 
 The user's ssh may share one connection among logins (ControlMaster). If that connection is dead,
-ssh waits on it for ever; yet it may be the only way in where a new login asks for a second factor.
+ssh waits for it without end. But it may be the only way in, if a new login needs a second factor.
 So attempts alternate between the shared connection and one of their own. An attempt that may use
 the shared one has less time.
 """
