@@ -34,7 +34,7 @@ class DistrunError(Exception):
             return self.cause
         from distrun.agent.protocol import Cause, Code
 
-        return Cause(Code.SPEC_INVALID, text=self.message, name=self.hint or "")
+        return Cause(Code.UNCODED, text=self.message)
 
 
 class UsageError(DistrunError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distrun.verdict.model import Kind
+from distrun.agent.protocol.causes import Kind
 from harness.command import Distrun, Json, Status, WriteSpec
 
 TRACEBACK = (

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from distrun import plan
+from distrun.cli.cause_text import cause_text
+from distrun.errors import InvalidSpecError
 from distrun.plan import HostFacts, Plan, TaskPlan
 from distrun.spec.model import (
     HostSpec,
@@ -32,6 +38,14 @@ def role(name: str, count: int = 1, **options: Any) -> RoleSpec:
 def spec_of(*roles: RoleSpec, strategy: str = MWM, **options: Any) -> Spec:
     fields = {"program": SCRIPT, "success": STRATEGIES[strategy].success, **options}
     return Spec(name="job", strategy=strategy, roles=roles, **fields)
+
+
+@contextmanager
+def refused(words: str) -> Iterator[pytest.ExceptionInfo[InvalidSpecError]]:
+    """Expect that no plan can be made, for a reason that has these words."""
+    with pytest.raises(InvalidSpecError) as raised:
+        yield raised
+    assert re.search(words, cause_text(raised.value.as_cause()))
 
 
 def planned(spec: Spec, facts: HostFacts | Mapping[str, HostFacts] = FACTS) -> Plan:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent.linux import oom
+from distrun.cli.cause_text import cause_text
 
 RECORD = (
     b"6,1203,88123,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,"
@@ -43,6 +44,12 @@ class Kernel:
         return oom.OomWatch(clock, proc=str(self._proc), kernel_log=str(self._log))
 
 
+def found(watch: oom.OomWatch, pid: int, *, of_child: bool) -> str:
+    """The words for what shows that the kernel killed a process; empty if nothing does."""
+    cause = watch.find_kill(pid, of_child)
+    return "" if cause is None else cause_text(cause)
+
+
 @pytest.fixture
 def kernel(tmp_path: Path) -> Iterator[Kernel]:
     made = Kernel(tmp_path)
@@ -54,28 +61,28 @@ def test_the_kernels_log_names_the_process(kernel: Kernel) -> None:
     log = kernel.log
     watch = kernel.watch()
     os.write(log, RECORD % 77)
-    assert watch.evidence(78, of_child=False) == ""
-    assert "pid=77," in watch.evidence(77, of_child=False)
-    assert watch.evidence(77, of_child=False) == "", "told once"
+    assert found(watch, 78, of_child=False) == ""
+    assert "pid=77," in found(watch, 77, of_child=False)
+    assert found(watch, 77, of_child=False) == "", "told once"
 
 
 def test_a_shell_that_exits_as_its_killed_child_did(kernel: Kernel) -> None:
     log = kernel.log
     watch = kernel.watch()
-    assert watch.evidence(70, of_child=True) == ""
+    assert found(watch, 70, of_child=True) == ""
     os.write(log, RECORD % 77)
-    assert "pid=77," in watch.evidence(70, of_child=True)
-    assert watch.evidence(71, of_child=True) == ""
+    assert "pid=77," in found(watch, 70, of_child=True)
+    assert found(watch, 71, of_child=True) == ""
 
 
 def test_the_cgroups_count_accounts_for_one_task_each(kernel: Kernel) -> None:
     counter = kernel.counts
     watch = kernel.watch()
-    assert watch.evidence(77, of_child=False) == "", "what it had counted before is nobody's"
+    assert found(watch, 77, of_child=False) == "", "what it had counted before is nobody's"
     counter.write_text("oom 2\noom_kill 6\n")
-    assert "oom_kill rose from 4 to 6" in watch.evidence(77, of_child=False)
-    assert watch.evidence(78, of_child=False) != ""
-    assert watch.evidence(79, of_child=False) == ""
+    assert "oom_kill rose from 4 to 6" in found(watch, 77, of_child=False)
+    assert found(watch, 78, of_child=False) != ""
+    assert found(watch, 79, of_child=False) == ""
 
 
 def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel: Kernel) -> None:
@@ -86,13 +93,13 @@ def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(kernel: Ke
     counter.write_text("oom 1\noom_kill 5\n")
     watch.update()
     now[0] = 1.0
-    assert "pid=77," in watch.evidence(70, of_child=True)
+    assert "pid=77," in found(watch, 70, of_child=True)
     os.write(log, RECORD % 78)
     counter.write_text("oom 2\noom_kill 6\n")
     watch.update()
     now[0] = 4.0
     watch.update()
-    assert watch.evidence(79, of_child=False) == "", "somebody's kill -9"
-    assert watch.evidence(70, of_child=True) == ""
+    assert found(watch, 79, of_child=False) == "", "somebody's kill -9"
+    assert found(watch, 70, of_child=True) == ""
     counter.write_text("oom 3\noom_kill 7\n")
-    assert "oom_kill rose from 6 to 7" in watch.evidence(80, of_child=False)
+    assert "oom_kill rose from 6 to 7" in found(watch, 80, of_child=False)

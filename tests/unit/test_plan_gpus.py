@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,7 @@ from distrun.spec.model import (
     Spec,
 )
 
-from .plans import FACTS, PS, SCRIPT, A, B, planned, role, spec_of
+from .plans import FACTS, PS, SCRIPT, A, B, planned, refused, role, spec_of
 
 CLUSTER = (role("chief"), role("worker", 2), role("ps"), role("evaluator"))
 
@@ -82,7 +81,7 @@ def test_what_a_role_asks_for_it_gets_and_the_others_the_rest() -> None:
 
 
 def test_asking_for_more_than_there_is_is_an_error() -> None:
-    with pytest.raises(InvalidSpecError, match="ask for 4 GPUs, and it has 3"):
+    with refused("ask for 4 GPUs, and it has 3"):
         visible(spec_of(role("worker", 2, gpus=2)), *"012")
 
 

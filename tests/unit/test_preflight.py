@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
+from distrun.agent.linux.facts import Facts
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import Subject
 from distrun.agent.protocol.probe_messages import (
     Dialled,
-    Disk,
     Inspected,
     ProgramFacts,
     Unreachable,
 )
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.plan import proxy_use
-from distrun.preflight import Check, Grade, Subject
-from distrun.preflight.answers import Answers, HostAnswers
-from distrun.preflight.judgement import judge
+from distrun.preflight import Check, Grade
+from distrun.preflight.judgement import Answers, HostAnswers, judge
 
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 TIMEOUT = Cause(Code.CONNECTION_TIMED_OUT, seconds=5.0)
@@ -37,8 +37,8 @@ FACTS = ProgramFacts(
 def host(name: str, *, disk: int = 10**9, **about: Any) -> HostAnswers:
     """A host with which all is well, but for what is said; program's facts by their names."""
     facts = {key: about.pop(key) for key in list(about) if key in ProgramFacts._fields}
-    looked = Inspected([FACTS._replace(**facts)], [Disk("/work", disk)])
-    return HostAnswers(**{"host": name, "ports": 1, "inspected": looked, **about})
+    inspected = Inspected([FACTS._replace(**facts)], Facts(disks={"/work": disk}))
+    return HostAnswers(**{"host": name, "ports": 1, "inspected": inspected, **about})
 
 
 def judged(*hosts: HostAnswers, **about: Any) -> tuple[Check, ...]:

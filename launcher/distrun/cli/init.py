@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from distrun.cli import console
 from distrun.errors import UsageError
-from distrun.resources import templates
 from distrun.spec.problems import printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def complete_template(
@@ -21,6 +22,8 @@ def complete_template(
     param: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem[Any]]:
+    from distrun.resources import templates
+
     return [
         CompletionItem(name, help=describe(path))
         for name, path in sorted(templates().items())
@@ -45,6 +48,8 @@ def command(template: str | None, output: str | None, force: bool) -> int:
       distrun init
       distrun init multi_worker_mirrored -o job.yaml
     """
+    from distrun.resources import templates
+
     known = dict(sorted(templates().items()))
     if template is None:
         width = max(map(len, known))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
+from distrun.frozen import dataclass, replace
 from distrun.spec.addresses import parse_address
 from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
@@ -68,10 +69,7 @@ def _seats(hosts: Sequence[HostSpec], placement: Placement, count: int) -> Itera
     """The hosts in the order in which tasks are assigned to them."""
     slots = [host.slots if host.slots is not None else count for host in hosts]
     if sum(slots) < count:
-        raise InvalidSpecError(
-            f"{count} tasks do not fit on the hosts' {sum(slots)} slots",
-            hint="give the hosts more slots, or the cluster fewer tasks",
-        )
+        raise InvalidSpecError(cause=Cause(Code.TOO_FEW_SLOTS, count=count, total=sum(slots)))
     if placement is Placement.PACK and all(host.slots is None for host in hosts):
         slots = [-(-count // len(hosts))] * len(hosts)
     if placement is Placement.PACK:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
 
 if TYPE_CHECKING:
@@ -39,10 +40,9 @@ def divide_gpus(
         return {name: NONE for name, count in asked.items() if count == 0}
     total = sum(count for count in asked.values() if count is not None)
     if total > len(available):
-        raise InvalidSpecError(
-            f"the tasks on {host.name} ask for {total} GPUs, and it has {len(available)}",
-            hint="lower `gpus` of a role, or list the host's GPUs under `hosts`",
-        )
+        code = Code.TOO_FEW_GPUS
+        cause = Cause(code, host=host.name, count=total, total=len(available))
+        raise InvalidSpecError(cause=cause)
     rest = list(available)
     given: dict[str, list[str]] = {}
     for name, count in asked.items():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.errors import InvalidSpecError
+from distrun.frozen import dataclass
 from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_use
@@ -131,20 +131,18 @@ def _check_addresses(placement: Sequence[Placed], addresses: Mapping[str, str]) 
     for placed in members:
         address = addresses[placed.name]
         machine, port = split_address(address)
-        who = f"{placed.name} on {placed.host.name}"
         owner = owners.setdefault((machine.lower(), port), placed)
         if owner is not placed:
-            raise InvalidSpecError(
-                f"{owner.name} on {owner.host.name} and {who} would both be at {address}",
-                hint="give each host an `address:` of its own, by which the others reach it",
-            )
+            raise _address_error(Code.ADDRESS_SHARED, address, owner, placed)
         if spans_hosts and is_loopback(machine):
-            raise InvalidSpecError(
-                f"{who} would be at {address}, which on every other host is that host itself",
-                hint=f"write the address by which the others reach {placed.host.name}"
-                if placed.address is not None
-                else f"give {placed.host.name} an `address:` by which the others reach it",
-            )
+            is_chosen = placed.address is None
+            code = Code.LOOPBACK_OF_HOST if is_chosen else Code.LOOPBACK_IN_CLUSTER
+            raise _address_error(code, address, placed)
+
+
+def _address_error(code: Code, address: str, *members: Placed) -> InvalidSpecError:
+    tasks, hosts = zip(*((each.name, each.host.name) for each in members), strict=True)
+    return InvalidSpecError(cause=Cause(code, tasks=tasks, hosts=hosts, addresses=(address,)))
 
 
 def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[str, list[str]]:
@@ -239,15 +237,12 @@ def _tf_config(cluster_text: str, placed: Placed) -> str:
     task = json.dumps({"type": placed.role.role.value, "index": placed.index})
     text = f'{{"cluster": {cluster_text}, "task": {task}}}'
     if len(text) + len("TF_CONFIG=") >= LARGEST_VARIABLE:
-        raise InvalidSpecError(
-            f"TF_CONFIG would take {len(text):,} bytes; Linux passes no variable over 128 KiB",
-            hint="use fewer tasks, or shorter addresses",
-        )
+        raise InvalidSpecError(cause=Cause(Code.TF_CONFIG_TOO_LONG, count=len(text)))
     return text
 
 
 def _machines(cluster: Mapping[str, list[str]], placement: Sequence[Placed]) -> list[str]:
-    """What the hosts are called: where their tasks are reached, and in the spec."""
+    """The hosts' names and addresses, from their tasks' addresses and from the spec."""
     names = [split_address(each)[0] for addresses in cluster.values() for each in addresses]
     machines = (placed.host.machine for placed in placement)
     names += [machine for machine in machines if not is_loopback(machine)]

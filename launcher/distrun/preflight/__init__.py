@@ -5,6 +5,6 @@ checks. Each check has a cause with a code; only the command line puts it into w
 itself has only what the record needs.
 """
 
-from distrun.preflight.checks import Check, Grade, Subject
+from distrun.preflight.checks import Check, Grade
 
-__all__ = ["Check", "Grade", "Subject"]
+__all__ = ["Check", "Grade"]

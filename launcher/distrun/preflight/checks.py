@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
-from distrun.agent.protocol import Cause  # at run time too: distrun.codec reads the hints
-
-
-class Subject(str, Enum):
-    """What a check examined, in the order in which a job needs it."""
-
-    REACHED = "reached"
-    NETWORK = "network"
-    CLOCK = "clock"
-    INSPECTION = "inspection"
-    DISK = "disk"
-    WORKDIR = "workdir"
-    PROGRAM = "program"
-    SCRIPT = "script"
-    PYTHON = "python"
-    TENSORFLOW = "tensorflow"
-    PROXIES = "proxies"
+# At run time too: distrun.codec reads the hints.
+from distrun.agent.protocol import Cause, Subject
+from distrun.frozen import dataclass
 
 
 class Grade(str, Enum):

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
-from distrun.agent.protocol.causes import Cause  # at run time too: distrun.codec reads the hints
-
-
-class Kind(str, Enum):
-    """Why a task or job failed. `docs/failures.md` has a line for each."""
-
-    EXCEPTION = "exception"
-    EXIT = "exit"
-    KILLED = "killed"
-    PREEMPTED = "preempted"
-    CRASH = "crash"
-    HOST_MEMORY = "host_memory"
-    GPU_MEMORY = "gpu_memory"
-    DISK_FULL = "disk_full"
-    PERMISSION = "permission"
-    PORT_TAKEN = "port_taken"
-    SCRIPT_NOT_FOUND = "script_not_found"
-    NOT_STARTED = "not_started"
-    IMPORT_ERROR = "import_error"
-    ARGUMENTS = "arguments"
-    KERAS3 = "keras3"
-    COLLECTIVES_LATE = "collectives_late"
-    CLUSTER_MISMATCH = "cluster_mismatch"
-    PROXY = "proxy"
-    DATA_RAN_OUT = "data_ran_out"
-    NOT_FINITE = "not_finite"
-    LEFT_EARLY = "left_early"
-    UNRESPONSIVE = "unresponsive"
-    CONNECTION_LOST = "connection_lost"
-    HOST_LOST = "host_lost"
-    TIMEOUT = "timeout"
-    STALLED = "stalled"
-    OTHER = "other"
+# At run time too: distrun.codec reads the hints.
+from distrun.agent.protocol.causes import Cause, Kind
+from distrun.frozen import dataclass
 
 
 class Source(str, Enum):
-    """Who or what says a piece of evidence."""
+    """Where a piece of evidence was found."""
 
     LOG = "log"
     LOGS = "logs"  # of all tasks
@@ -57,7 +26,7 @@ class Source(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a verdict is based on: a quoted line, or a cause.
+    """One piece of evidence: a quoted line, or a cause.
 
     Attributes:
         task: the task it is about, if it is about one.

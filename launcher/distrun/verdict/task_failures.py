@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Kind
+from distrun.frozen import dataclass, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
-from distrun.verdict.model import Evidence, Kind, Source
+from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import RULES
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TaskFailure:
 def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task failed that distrun did not stop."""
     number = signal_of(task)
-    if task.oom:
+    if task.oom is not None:
         return _out_of_memory(task)
     if number in CRASH_SIGNALS:
         return _crash(task, log)
@@ -172,7 +172,7 @@ def _shorten(text: str) -> str:
 
 
 def _out_of_memory(task: TaskState) -> TaskFailure:
-    kernel = Evidence(task=task.name, source=Source.KERNEL, host=task.host, text=task.oom)
+    kernel = Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=task.oom)
     cause = Cause(Code.KILLED_FOR_MEMORY, task=task.name, host=task.host)
     return TaskFailure(Kind.HOST_MEMORY, cause, (kernel, exit_evidence(task)))
 

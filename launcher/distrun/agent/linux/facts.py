@@ -1,11 +1,49 @@
-"""What this host has: cores this process may use, GPUs, names."""
+"""Facts of this host: its cores, GPUs, names and disks."""
 
 from __future__ import annotations
 
 import os
-from typing import List
+from typing import Dict, Iterable, List, Optional
+
+from distrun.agent.structs import Struct
 
 _NVIDIA_SMI_SECONDS = 20
+_BLOCK = 1 << 20
+
+
+class Facts(Struct):
+    """The facts that the preflight checks. A new one needs a field, and its value in `gather`."""
+
+    disks: Dict[str, int]
+    """For each folder, the bytes that are free for this user on its disk."""
+
+
+def gather(folders: Iterable[str]) -> Facts:
+    """Gather the facts; `folders` are those that need space on a disk. May block for long."""
+    free = [(folder, free_bytes(folder)) for folder in folders]
+    return Facts(
+        disks={folder: count for folder, count in free if count is not None},
+    )
+
+
+def free_bytes(folder: str) -> Optional[int]:
+    """The bytes that are free for this user on a folder's disk; None if that is unknown."""
+    try:
+        found = os.statvfs(os.fsencode(folder))
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def file_digest(path: str) -> str:
+    """The SHA-256 of a file. Raises OSError if it cannot be read."""
+    import hashlib  # its import is slow
+
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(_BLOCK), b""):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def pid_namespace() -> str:

@@ -3,7 +3,7 @@
 There are two sources, if they can be read: the count of such kills that a cgroup keeps (v2:
 `memory.events`, which includes the cgroups below it; v1: `memory.oom_control`), and the kernel's
 log. The kernel counts and logs a kill before it kills (mm/oom_kill.c), so both precede the exit. A
-kill that no task's death follows soon was that of another process.
+kill counts for a task only if the task dies soon after it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import time
 from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.structs import Struct
 
 _KILLED = rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) "
@@ -49,7 +50,7 @@ class OomWatch:
         """For each cgroup's file, the number of kills that are old or belong to a task."""
         self._risen: Dict[str, Tuple[int, float]] = {}
         """For each file, the last count that was higher than before, and when that was seen."""
-        self._killed: Dict[int, Tuple[str, float]] = {}
+        self._killed: Dict[int, Tuple[Cause, float]] = {}
         """For each process id, the kernel's log record of its kill, and when that was read."""
         self._log = _open_kernel_log(kernel_log)
         for path in self._counters(os.getpid()):
@@ -72,8 +73,8 @@ class OomWatch:
             if count > seen:
                 self._risen[path] = (count, now)
 
-    def evidence(self, pid: int, of_child: bool) -> str:
-        """Why this killed process seems to have run out of memory; empty if it does not.
+    def find_kill(self, pid: int, of_child: bool) -> Optional[Cause]:
+        """What shows that the kernel killed this process for its memory; None if nothing does.
 
         Call this once for a process that was ended by SIGKILL, before it is reaped; or, with
         `of_child`, for a shell whose exit code says so of its child.
@@ -81,13 +82,13 @@ class OomWatch:
         self.update()
         if of_child and self._killed:
             pid = next(reversed(self._killed))
-        logged, _ = self._killed.pop(pid, ("", 0.0))
-        counted = ""
+        logged, _ = self._killed.pop(pid, (None, 0.0))
+        counted = None
         for path in dict.fromkeys([*self._accounted, *self._counters(pid)]):
             before, now = self._accounted.get(path, 0), _count(path)
-            if now > before and not counted:
+            if now > before and counted is None:
                 self._accounted[path] = before + 1
-                counted = "{}: oom_kill rose from {} to {}".format(path, before, now)
+                counted = Cause(Code.OOM_KILL_COUNTED, path=path, count=before, total=now)
         return logged or counted
 
     def _counters(self, pid: int) -> List[str]:
@@ -114,7 +115,8 @@ class OomWatch:
             match = re.search(_KILLED, record)
             if match is not None:
                 text = record.partition(b";")[2].partition(b"\n")[0].decode("utf-8", "replace")
-                self._killed[int(match.group(1) or match.group(2))] = ("kernel: " + text, now)
+                cause = Cause(Code.OOM_KILL_LOGGED, text=text)
+                self._killed[int(match.group(1) or match.group(2))] = (cause, now)
 
 
 def _open_kernel_log(path: str) -> Optional[int]:

@@ -8,9 +8,10 @@ one machine needs neither.
 
 # isort: skip_file
 
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.agent.protocol.messages import (
-    KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS, Ack, AgentExiting, Configure, Detach, Fault,
+    INDEX_RECORD, INDEX_SUFFIX, KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS,
+    Ack, AgentExiting, Configure, Detach, Fault,
     FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
     Message, Notice, OpenJob, Order, PortsHeld, PortsRefused, Progress, Reattach, Reattached,
     Refused, Report, Request, Shutdown, StartTask, StopJob, StopTask, TaskEnded, TaskExited,
@@ -18,10 +19,11 @@ from distrun.agent.protocol.messages import (
 )  # fmt: skip
 
 __all__ = [
-    "KILL_GRACE", "LOG_OVERHEAD", "PROTOCOL", "UNSENT_REPORTS", "Ack", "AgentExiting", "Cause",
+    "INDEX_RECORD", "INDEX_SUFFIX", "KILL_GRACE", "LOG_OVERHEAD", "PROTOCOL", "UNSENT_REPORTS",
+    "Ack", "AgentExiting", "Cause",
     "Code", "Configure", "Detach", "Fault", "FollowLogs", "Heartbeat", "HeartbeatAck", "Hello",
     "HoldPorts", "JobEvent", "LogData", "LogEnded", "LogReceived", "Message", "Notice", "OpenJob",
     "Order", "PortsHeld", "PortsRefused", "Progress", "Reattach", "Reattached", "Refused",
-    "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "TaskEnded",
+    "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "Subject", "TaskEnded",
     "TaskExited", "TaskNotStarted", "TaskStarted", "Watch", "WatchStarted", "heartbeat_interval",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Why something failed, as a value.
 
-A cause is made where something fails: by an agent, the supervisor or the plan. It travels in
-messages and stands in the record as it is. It is put into words only where it is shown
-(:mod:`distrun.cli.cause_text`), so that no decision ever depends on a wording.
+A cause is made where something fails: by an agent, the supervisor or the plan. Messages and the
+record contain it unchanged. It becomes a sentence only where it is shown
+(:mod:`distrun.cli.cause_text`), so that no decision depends on a wording.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Code(StrEnum):
     LINK_CLOSED = "link_closed"
     SUPERVISOR_DIED = "supervisor_died"
 
-    # A link carries something else than this protocol.
+    # The other side of a link does not speak this protocol.
     PROTOCOL_DIFFERS = "protocol_differs"  # count: the supervisor's version, total: the agent's
     FRAME_TOO_LONG = "frame_too_long"  # count: bytes
     MESSAGE_TOO_LONG = "message_too_long"  # count: bytes
     MESSAGE_INVALID = "message_invalid"  # text: how it begins
     MESSAGE_UNEXPECTED = "message_unexpected"  # name: its type, text: the kind that was expected
 
-    # Ports cannot be held. All have the host, where it is not told otherwise.
+    # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, where that can be seen
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
     PORT_PRIVILEGED = "port_privileged"  # port
@@ -54,7 +54,7 @@ class Code(StrEnum):
     FREE_PORTS_NOT_HELD = "free_ports_not_held"  # total, errno
     TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any
 
-    # A host cannot have the program's files.
+    # A host cannot receive the program's files.
     FILE_NOT_WRITTEN = "file_not_written"  # path, errno
     FILE_NOT_READ = "file_not_read"  # path, errno
     FILE_CHANGED = "file_changed"  # path
@@ -110,6 +110,12 @@ class Code(StrEnum):
     PREFLIGHT_FAILED = "preflight_failed"  # host; within: the first failure; count: of all
 
     # Decided by the plan.
+    TOO_FEW_SLOTS = "too_few_slots"  # count: of tasks, total: of slots
+    TOO_FEW_GPUS = "too_few_gpus"  # host, count: that its tasks ask for, total: that it has
+    ADDRESS_SHARED = "address_shared"  # tasks, hosts: one for each task; addresses: the one
+    LOOPBACK_IN_CLUSTER = "loopback_in_cluster"  # tasks, hosts, addresses: one of each
+    LOOPBACK_OF_HOST = "loopback_of_host"  # tasks, hosts, addresses: one of each
+    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # count: bytes
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
     # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
@@ -159,7 +165,7 @@ class Code(StrEnum):
     LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
     LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
 
-    # Hosts cannot have the program's files.
+    # Hosts cannot receive the program's files.
     FILES_REFUSED = "files_refused"  # host, name: the variable that moves its copy; within: why
 
     # Hosts cannot be prepared for a job, or the job cannot go on.
@@ -169,7 +175,6 @@ class Code(StrEnum):
     HOST_NOT_PREPARED = "host_not_prepared"  # host; within: why
     NO_HOST_ANSWERED = "no_host_answered"
     SEVERAL = "several"  # count: of all hosts; within: a cause for each that failed
-    SPEC_INVALID = "spec_invalid"  # text: the problem, name: what to do
     PLAN_NOT_WRITTEN = "plan_not_written"  # path, errno
     RECORD_NOT_WRITTEN = "record_not_written"  # path, errno, name: the variable that moves it
     JOB_FOLDER_NOT_CREATED = "job_folder_not_created"  # path, errno
@@ -193,6 +198,8 @@ class Code(StrEnum):
     TASK_NOT_STARTED = "task_not_started"  # task, within: why
     TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, within: why the host was lost
     LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
+    OOM_KILL_LOGGED = "oom_kill_logged"  # text: the record in the kernel's log
+    OOM_KILL_COUNTED = "oom_kill_counted"  # path: the cgroup's file; count, total: before, after
     EXITED_AS_SIGNALLED = "exited_as_signalled"  # status, signal: a shell says so of its child
 
     # What became of a job or a host.
@@ -250,7 +257,55 @@ class Code(StrEnum):
     NO_OUTPUT = "no_output"
     VERDICT_MISSING = "verdict_missing"  # within: how the job ended
 
-    UNCODED = "uncoded"  # text: words from a record of an earlier version
+    UNCODED = "uncoded"  # text: from a record of another version of distrun
+
+
+class Kind(StrEnum):
+    """The kinds of failures that verdicts distinguish. `docs/failures.md` has a line for each."""
+
+    EXCEPTION = "exception"
+    EXIT = "exit"
+    KILLED = "killed"
+    PREEMPTED = "preempted"
+    CRASH = "crash"
+    HOST_MEMORY = "host_memory"
+    GPU_MEMORY = "gpu_memory"
+    DISK_FULL = "disk_full"
+    PERMISSION = "permission"
+    PORT_TAKEN = "port_taken"
+    SCRIPT_NOT_FOUND = "script_not_found"
+    NOT_STARTED = "not_started"
+    IMPORT_ERROR = "import_error"
+    ARGUMENTS = "arguments"
+    KERAS3 = "keras3"
+    COLLECTIVES_LATE = "collectives_late"
+    CLUSTER_MISMATCH = "cluster_mismatch"
+    PROXY = "proxy"
+    DATA_RAN_OUT = "data_ran_out"
+    NOT_FINITE = "not_finite"
+    LEFT_EARLY = "left_early"
+    UNRESPONSIVE = "unresponsive"
+    CONNECTION_LOST = "connection_lost"
+    HOST_LOST = "host_lost"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    OTHER = "other"
+
+
+class Subject(StrEnum):
+    """What a check of the preflight examined, in the order in which a job needs it."""
+
+    REACHED = "reached"
+    NETWORK = "network"
+    CLOCK = "clock"
+    INSPECTION = "inspection"
+    DISK = "disk"
+    WORKDIR = "workdir"
+    PROGRAM = "program"
+    SCRIPT = "script"
+    PYTHON = "python"
+    TENSORFLOW = "tensorflow"
+    PROXIES = "proxies"
 
 
 _LISTS = ("tasks", "hosts", "addresses", "commands")
@@ -279,7 +334,7 @@ class Cause(Struct):
     addresses: Tuple[str, ...] = ()  # of tasks, as `10.0.0.5:20000`
     text: str = ""  # foreign words, such as what ssh said; never distrun's own
     tasks: Tuple[str, ...] = ()
-    within: "Tuple[Cause, ...]" = ()  # what led to this
+    within: "Tuple[Cause, ...]" = ()  # the causes of this one
 
     @property
     def is_disk_full(self) -> bool:
@@ -289,7 +344,7 @@ class Cause(Struct):
         return lacks_room or within or self.code is Code.LOG_DISK_FULL
 
     def to_json(self) -> Dict[str, Any]:
-        """The code and what is not empty, as the record and messages have it."""
+        """Return the code and the fields that are not empty, for messages and the record."""
         fields: Dict[str, Any] = {"code": self.code.value}
         for name, value in self._asdict().items():
             if name == "within" and value:
@@ -300,14 +355,18 @@ class Cause(Struct):
 
     @classmethod
     def from_json(cls, fields: Union[str, Dict[str, Any]]) -> "Cause":
-        """The inverse. Raises ValueError, KeyError or TypeError if it is not a cause.
+        """The inverse. Raises KeyError or TypeError if it is not a cause.
 
-        Records of earlier versions have text instead.
+        Records of earlier versions have text instead, those of later ones perhaps other codes.
         """
         if isinstance(fields, str):
             return cls(Code.UNCODED, text=fields)
         known = {name: fields[name] for name in cls._fields if name in fields}
-        known["code"] = Code(known["code"])
+        try:
+            known["code"] = Code(known["code"])
+        except ValueError:
+            text = known.get("text") or known["code"].replace("_", " ")
+            known.update(code=Code.UNCODED, text=text)
         for name in _LISTS:
             known[name] = tuple(known.get(name, ()))
         known["within"] = tuple(cls.from_json(each) for each in known.get("within", ()))

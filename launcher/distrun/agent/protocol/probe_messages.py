@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Dict, List, Optional, Sequence
 
+from distrun.agent.linux.facts import Facts
 from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
 from distrun.agent.protocol.messages import Order, Report, list_of
 from distrun.agent.structs import Struct
@@ -128,7 +129,7 @@ class ProgramFacts(Struct):
 _PROBLEMS = ("workdir_problem", "program_problem", "script_problem", "python_problem")
 
 
-def _read_facts(values: Any) -> List[ProgramFacts]:
+def _read_programs(values: Any) -> List[ProgramFacts]:
     found = [ProgramFacts(*each) for each in values]
     return [
         facts._replace(**{name: read_optional_cause(getattr(facts, name)) for name in _PROBLEMS})
@@ -136,22 +137,16 @@ def _read_facts(values: Any) -> List[ProgramFacts]:
     ]
 
 
-class Disk(Struct):
-    """The file system of a folder: the bytes that are free for this user."""
-
-    folder: str
-    free: int
-
-
 class Inspected(Report):
     """Answers Inspect."""
 
     parts: ClassVar = (
-        ("programs", _read_facts),
-        ("disks", list_of(Disk)),
+        ("programs", _read_programs),
+        ("facts", lambda value: value and Facts(*value)),
         ("failure", read_optional_cause),
     )
     programs: List[ProgramFacts]
-    disks: List[Disk]
+    facts: Optional[Facts]
+    """The facts of the host; None if the inspection failed."""
     failure: Optional[Cause] = None
     """Why it could not be done at all; None if it was done."""
