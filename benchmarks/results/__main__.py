@@ -67,10 +67,6 @@ def measure(data: Path, rounds: int) -> dict[str, Any]:
             }
             if strategy.is_one_process:
                 sides["tutorial, launched"] = strategy.tutorial_with_distrun
-            if strategy.name == "multi_worker_mirrored":
-                sides["job, float16"] = lambda data, folder, each=strategy: each.job(
-                    data, folder, "--reduce-as", "float16"
-                )
             names = list(sides)
             # Who comes first changes from round to round: a machine may be warming up.
             for side in names if number % 2 == 0 else reversed(names):

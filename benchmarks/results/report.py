@@ -29,7 +29,7 @@ TRIED = {
     "xla-optimizer": "each variable's update compiled by XLA: one pass over memory",
     "malloc": "malloc told to keep freed memory, in large pages (`GLIBC_TUNABLES`)",
     "xla-optimizer+malloc": "the job's step: these two together",
-    "xla-optimizer+malloc+float16": "the job's with `--reduce-as float16`",
+    "xla-optimizer+malloc+float16": "the job's, with gradients cast to float16",
     "xla-optimizer+malloc+float16+loop": "and with `--loop epoch`",
 }
 """In the order of the page: a row can refer to the rows above it."""
@@ -75,7 +75,7 @@ make results DATA_DIR=/folder/of/mnist.npz
 def _learning(strategies: dict[str, Any]) -> str:
     rows = []
     for name, sides in strategies.items():
-        for side in ("job", "job, float16", "tutorial"):
+        for side in ("job", "tutorial"):
             if side in sides:
                 epochs = sides[side]["epochs"]
                 tested = epochs[-1].get("test_accuracy")
@@ -142,15 +142,12 @@ def _two_workers(figures: dict[str, Any]) -> str:
     epochs, steps, _ = figures["shape"]
     floor = sides["job"]["first_step"] + epochs * steps * figures["steps"]["alone"]["wall"] / 1e3
     ratio = sides["job"]["total"] / tutorial
-    half = sides["job, float16"]["total"] / tutorial
     return f"""\
 ### Two workers
 
 The goal is half of the tutorial's time, from `distrun launch` to its exit: the job takes
-{ratio:.2f} of it ({_verdict(ratio, GOAL_OF_TWO_WORKERS)}), with `--reduce-as float16`
-{half:.2f} ({_verdict(half, GOAL_OF_TWO_WORKERS)}). Single runs, in seconds: job
-{_listed(sides["job"]["totals"])}; with float16 {_listed(sides["job, float16"]["totals"])};
-tutorial {_listed(sides["tutorial"]["totals"])}.
+{ratio:.2f} of it ({_verdict(ratio, GOAL_OF_TWO_WORKERS)}). Single runs, in seconds: job
+{_listed(sides["job"]["totals"])}; tutorial {_listed(sides["tutorial"]["totals"])}.
 
 Most of the saved time are stalls. TensorFlow takes seconds to delete a distributed iterator of two
 workers. The tutorial's form deletes one at each epoch and when its process ends. The job keeps one
@@ -205,13 +202,13 @@ times on the way, on the cores that compute. What the copies cost shows where fe
 {table}
 ![milliseconds of a step](results/steps.svg)
 
-A step already has only one collective: the gradients are packed into one, metrics and the loss are
-summed only when they are read, and with an endless data set the workers need not agree whether
+A step has one large collective, into which the gradients are packed, and a small one for the loss.
+Metrics are summed only when they are read, and with an endless data set the workers need not agree whether
 anyone has a batch left. XLA compiles the update of each variable into one pass over memory (on one
 process, too: see the second row). The templates tell the C library's malloc to keep freed memory
-(`GLIBC_TUNABLES` in their `env`), which also helps a script of your own. `--reduce-as float16`
-halves the bytes. It is not the default, because it rounds each worker's gradients to 11 bits (the
-results differ less than those of two seeds, see above).
+(`GLIBC_TUNABLES` in their `env`), which also helps a script of your own. Gradients cast to float16
+would halve the bytes. The job does not do that, because it rounds each worker's gradients to 11
+bits.
 """
 
 

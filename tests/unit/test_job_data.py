@@ -3,6 +3,7 @@
 import gzip
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -204,14 +205,14 @@ class Keras:
     """Replaces tf_keras, and the network that it needs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-        self.load_data: Any = None
+        self.load_data: Any = list
         self.opened: list[str] = []
         self.cache = home / ".keras" / "datasets"
-        named = SimpleNamespace(load_data=lambda: self.load_data())  # noqa: PLW0108 - replaced later
+        named = SimpleNamespace(load_data=lambda: self.load_data())  # noqa: PLW0108 - it changes
         fake = SimpleNamespace(datasets=SimpleNamespace(mnist=named, fashion_mnist=named))
         monkeypatch.setitem(sys.modules, "tf_keras", fake)
         monkeypatch.setenv("HOME", str(home))
-        monkeypatch.setattr(data.urllib.request, "urlopen", self.open)
+        monkeypatch.setattr(urllib.request, "urlopen", self.open)
 
     def open(self, address: str, timeout: float) -> Any:
         self.opened.append(address)
@@ -257,7 +258,7 @@ def test_without_mnist_it_trains_on_the_digits_of_the_job(
 def test_a_silent_server_does_not_hang(keras: Keras, monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(data, "_CONNECT_SECONDS", 0.05)
-    monkeypatch.setattr(data.urllib.request, "urlopen", lambda *_, **__: never.wait())
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: never.wait())
     with pytest.raises(DataError, match=r"cannot be downloaded \(no answer within 0.05 s\)"):
         data.load("mnist", None)
     never.set()

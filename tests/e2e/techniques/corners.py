@@ -1,0 +1,183 @@
+"""Cases of one process that the other scripts do not have: each trains a few steps, or none.
+
+Working folder: jobs/mnist. Arguments: a folder with the data, and a folder for results.
+"""
+
+import os
+import signal
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+sys.path[:0] = [os.getcwd(), str(Path(__file__).parents[2])]
+DATA, RESULTS = sys.argv[1:]
+
+import main  # noqa: E402
+from harness.training import notified  # noqa: E402
+
+watches = []
+watch_of_main = main.SigtermWatch
+
+
+def one_watch():
+    """A second watch would wait for the same signal as the first, which ends with its run."""
+    for watch in watches:
+        watch.end()
+    watches[:] = [watch_of_main()]
+    return watches[0]
+
+
+main.SigtermWatch = one_watch
+one_watch()  # before numpy and TensorFlow start threads
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+import tf_keras  # noqa: E402
+
+from mnist_job import custom_loop, progress, strategies  # noqa: E402
+
+
+def run(*argv, data=DATA):
+    """Returns (exit code, the lines said, those of errors)."""
+    said, errors = StringIO(), StringIO()
+    with redirect_stdout(said), redirect_stderr(errors):
+        code = main.main(["--data-dir", data, "--model", "cnn", *argv])
+    return code, said.getvalue().splitlines(), errors.getvalue().splitlines()
+
+
+def devices(replicas):
+    """So many of seven: a process divides its CPU only once."""
+    return f"--devices={','.join(f'CPU:{at}' for at in [*range(replicas - 1), 6])}"
+
+
+kept = []
+prepare = custom_loop.CustomLoop.prepare
+
+
+def prepare_and_keep(training):
+    prepare(training)
+    kept.append(training)  # deleting iterators of several replicas takes seconds
+
+
+custom_loop.CustomLoop.prepare = prepare_and_keep
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 7)
+
+# --batch-size is per replica, so 3 and 7 replicas train; the guide's table of learning rates.
+short = ["--epochs", "1", "--steps-per-epoch", "2"]
+for replicas in (3, 7):
+    code, said, errors = run(
+        "--strategy=mirrored", devices(replicas), "--batch-size=4",
+        "--cross-device-ops=reduction_to_one_device", *short,
+        f"--learning-rate=4:0.5,{4 * replicas}:0.002",
+    )  # fmt: skip
+    assert code == 0, errors
+    assert f"{replicas} replicas on 1 worker, {4 * replicas} images a step;" in said[0], said
+    assert kept[-1].counters.images_seen == 8 * replicas
+    assert abs(kept[-1].optimizer.learning_rate.numpy() - 0.002) < 1e-9
+
+# The LOSS and the batch_loss of the last, smaller step are its mean, with fit, too. With 2,000
+# images, a step of 1,600 has 400 after it: a share of 4 would show.
+for more in ([], ["--fit"]):
+    with notified() as (os.environ["DISTRUN_NOTIFY"], told):
+        code, said, errors = run(
+            "--strategy=mirrored", devices(2), "--batch-size=800", "--epochs=1",
+            "--steps-per-epoch=all", "--learning-rate=1e-30", *more,
+            "--cross-device-ops=reduction_to_one_device",
+        )  # fmt: skip
+        last = told()[-1]
+    assert code == 0, errors
+    images, labels = kept[-1].data.train_images, kept[-1].data.train_labels
+    batches = custom_loop.pipelines.passes(2000, 1600, seed=0)
+    indices, weights = (each.numpy() for each in list(batches.take(2))[1])
+    chosen = indices[weights > 0]
+    assert len(chosen) == 400
+    logits = kept[-1].model(tf.constant(images[chosen][..., None] / 255.0, tf.float32))
+    right = float(
+        tf.reduce_mean(
+            tf_keras.losses.sparse_categorical_crossentropy(
+                labels[chosen].astype(np.int32), logits, from_logits=True
+            )
+        )
+    )
+    assert last["STEP"] == "2", last
+    assert abs(float(last["LOSS"]) - right) < 1e-4, (more, last, right)
+del os.environ["DISTRUN_NOTIFY"]
+
+# Without a choice, several GPUs make it mirrored.
+physical = tf.config.list_physical_devices
+for gpus, strategy in ((0, "default"), (1, "default"), (2, "mirrored")):
+    tf.config.list_physical_devices = lambda _kind=None, gpus=gpus: ["GPU"] * gpus
+    assert strategies.of_this_machine() == strategy
+tf.config.list_physical_devices = physical
+
+# Where Keras finds a GPU, it has XLA compile the optimizer, which parameter servers cannot do.
+compiled = dict(custom_loop._OPTIMIZERS)
+custom_loop._OPTIMIZERS.update(
+    {name: lambda rate, kind=kind: kind(rate, jit_compile=True) for name, kind in compiled.items()}
+)
+for strategy, compiles in (("parameter_server", False), ("tpu", False), ("default", True)):
+    options = SimpleNamespace(
+        strategy=strategy, fit=False, model="cnn", l2=0.0, optimizer="adam", learning_rate=0.1
+    )
+    of_gpu: Any = SimpleNamespace(
+        strategy=tf.distribute.get_strategy(), options=options, learning_rate=0.1
+    )
+    custom_loop.CustomLoop.create_model(of_gpu)
+    assert bool(of_gpu.optimizer.jit_compile) is compiles, strategy
+custom_loop._OPTIMIZERS.update(compiled)
+
+# SIGTERM saves under tpu: one device stands for it.
+strategies._tpu = lambda _name: None
+tf.distribute.TPUStrategy = lambda _resolver: tf.distribute.OneDeviceStrategy("CPU:0")
+take_steps = custom_loop.CustomLoop.take_steps
+
+
+def take_steps_until_sigterm(training, *args, **kwargs):
+    if training.counters.step == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)  # longer than the watch takes to look
+    return take_steps(training, *args, **kwargs)
+
+
+custom_loop.CustomLoop.take_steps = take_steps_until_sigterm
+code, said, errors = run("--strategy", "tpu", "--checkpoint-dir", f"{RESULTS}/tpu")
+custom_loop.CustomLoop.take_steps = take_steps
+assert code == 42, errors
+assert said[-1] == f"preempted at epoch 1, after step 3: saved in {RESULTS}/tpu", said
+assert Path(f"{RESULTS}/tpu/ckpt-1.index").exists()
+
+# Without the package tensorboard: one line before the training, which goes on.
+has = progress.importlib.util.find_spec
+progress.importlib.util.find_spec = lambda name: None if name == "tensorboard" else has(name)
+code, said, errors = run(*short, "--summary-dir", f"{RESULTS}/logs")
+progress.importlib.util.find_spec = has
+assert code == 0, errors
+assert said[0].startswith("--summary-dir: TensorFlow needs the package tensorboard"), said
+assert said[-1].startswith("epoch 1/1  step 2"), said
+assert not Path(f"{RESULTS}/logs").exists()
+
+# The tutorial on custom training: 10 epochs of Fashion-MNIST with cnn and adam, on images in that
+# format.
+fashion = Path(RESULTS, "fashion")
+fashion.mkdir()
+with np.load(f"{DATA}/mnist.npz") as archive:
+    arrays = {name: archive[name][:640] for name in archive}
+arrays["y_train"][:10] = [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
+np.savez(fashion / "fashion_mnist.npz", **arrays)
+code, said, errors = run(
+    "--dataset=fashion_mnist", "--optimizer=adam", "--epochs=10", "--steps-per-epoch=all",
+    "--loop=epoch", data=str(fashion),
+)  # fmt: skip
+assert code == 0, errors
+assert f"data: fashion_mnist from {fashion}/fashion_mnist.npz, 640 + 101 images" in said[0], said
+epochs = [line.split() for line in said if line.startswith("epoch ")]
+assert [words[1] for words in epochs] == [f"{number}/10" for number in range(1, 11)]
+assert float(epochs[-1][7]) < float(epochs[0][7]) / 2, said
+print("all is as it must be", flush=True)
+os._exit(0)
