@@ -39,16 +39,13 @@ def run_settings(options: Options, data: DataSet, checkpoints: int) -> dict[str,
 def agree(strategy: tf.distribute.Strategy, values: Mapping[str, int | str]) -> None:
     """Checks that all workers have the same values. All must call it, and all raise JobError."""
     numbers = [
-        value if isinstance(value, int) else zlib.crc32(value.encode()) for value in values.values()
+        zlib.crc32(each.encode()) if isinstance(each, str) else each for each in values.values()
     ]
-    columns = zip(*_gather(strategy, numbers), strict=True)
-    different = [
-        f"{name.replace('_', ' ')} ("
-        + (", ".join(map(str, column)) if isinstance(mine, int) else f"here {mine}")
-        + ")"
-        for (name, mine), column in zip(values.items(), columns, strict=True)
-        if len(set(column)) > 1
-    ]
+    different = []
+    for (name, mine), *found in zip(values.items(), *_gather(strategy, numbers), strict=True):
+        if len(set(found)) > 1:
+            shown = f"here {mine}" if isinstance(mine, str) else ", ".join(map(str, found))
+            different.append(f"{name.replace('_', ' ')} ({shown})")
     if different:
         _confirm_gather(strategy)
         raise JobError(

@@ -118,12 +118,7 @@ def trained_with(options: Options) -> tf.Variable:
 
 
 def check_same(path: str, options: Options, names: tuple[str, ...]) -> None:
-    """Checks that a checkpoint was trained with the same options as this run.
-
-    Raises:
-        MismatchError: it was not.
-        OpError, ValueError, IndexError, RuntimeError: it cannot be read.
-    """
+    """Raises MismatchError if a checkpoint was not trained with the same options as this run."""
     reader = tf.train.load_checkpoint(path)
     key = "origin/.ATTRIBUTES/VARIABLE_VALUE"
     if not reader.has_tensor(key):
@@ -160,11 +155,7 @@ class Checkpoints:
         )
 
     def restore(self) -> str | None:
-        """Restores the newest usable checkpoint; returns its name, or None if there is none.
-
-        Raises:
-            CheckpointError: there are checkpoints, but none is usable.
-        """
+        """Restores the newest usable checkpoint; returns its name, or None without checkpoints."""
         paths = saved(self.folder)
         for path in paths:
             try:
@@ -187,11 +178,7 @@ class Checkpoints:
         return None
 
     def save(self) -> None:
-        """Saves. All workers must call it at the same step.
-
-        Raises:
-            WriteError: the checkpoint cannot be written. Earlier ones are still there.
-        """
+        """Saves. All workers must call it at the same step. Earlier ones stay if it fails."""
         try:
             with explained_io_errors("checkpoint", self._own):
                 self._manager.save()

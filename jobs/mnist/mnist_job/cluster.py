@@ -42,11 +42,7 @@ class Task:
 
 
 def read_task(environ: Mapping[str, str]) -> Task:
-    """Reads TF_CONFIG.
-
-    Raises:
-        UsageError: the variable is set, but does not describe a cluster and a task.
-    """
+    """Reads TF_CONFIG; raises UsageError if it does not describe a cluster and a task."""
     text = environ.get("TF_CONFIG", "").strip()
     try:
         config = json.loads(text or "{}")

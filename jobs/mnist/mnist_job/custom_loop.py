@@ -166,12 +166,15 @@ class CustomLoop(Training):
             self.save()
         return result
 
-    def test(self) -> None:
-        """Updates the test metrics with the whole test set."""
+    def test(self) -> tuple[float, float]:
+        """Tests on the whole test set; returns (loss, accuracy)."""
         if self.test_iterator is None:
             self.make_test()
+        self.test_loss.reset_state()
+        self.test_accuracy.reset_state()
         for _ in range(self.test_steps):
             self.test_next(self.test_iterator)
+        return float(self.test_loss.result()), float(self.test_accuracy.result())
 
     def make_test(self) -> None:
         """Builds the test pipeline, kept for the run: deleting its iterator can take 40 s."""

@@ -69,15 +69,9 @@ class DataSet:
 
 
 def load(dataset: str, folder: Path | None) -> DataSet:
-    """Returns the images to train and test on.
+    """Returns the images to train and test on, from a folder, or from tf_keras.datasets.
 
-    Args:
-        dataset: `mnist`, `fashion_mnist`, `synthetic`, or `auto`: MNIST if it is available,
-            otherwise synthetic digits.
-        folder: a folder with the data set; None: Keras's cache, or a download into it.
-
-    Raises:
-        DataError: the data is not available.
+    `auto` is MNIST if it is available, otherwise synthetic digits.
     """
     if dataset == "synthetic":
         return synthetic()
@@ -114,11 +108,7 @@ def _shifted(images: Array) -> Array:
 
 
 def within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Calls a function that has no time limit; returns its result or raises its exception.
-
-    Raises:
-        TimeoutError: it has not returned in time. It goes on in a thread.
-    """
+    """Calls a function that has no time limit in a thread; raises TimeoutError after one."""
     outcome: list[tuple[Any, Exception | None]] = []
 
     def run() -> None:
@@ -168,9 +158,6 @@ def read_folder(folder: Path, dataset: str = "mnist") -> DataSet:
     """Reads NAME.npz, or the four idx files, from a folder that the user named.
 
     Checks shapes, types and ranges, but no hashes, because MNIST is repacked in many ways.
-
-    Raises:
-        DataError: there is none, it is broken, or it is the other data set.
     """
     if not folder.is_dir():
         raise DataError(f"--data-dir {folder} is not a folder")

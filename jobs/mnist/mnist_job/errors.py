@@ -1,14 +1,14 @@
-"""What ends the job with one line: each error has its exit code."""
+"""What ends the job with one line: the message says what and why, the class has the exit code."""
 
 
 class JobError(Exception):
-    """Data or results cannot be used; the message says what and why."""
+    """Data or results cannot be used."""
 
     code = 65
 
 
 class UsageError(JobError):
-    """The options contradict each other, or do not fit the machine or the cluster."""
+    """The options do not fit each other, the machine or the cluster."""
 
     code = 2
 
@@ -22,7 +22,7 @@ class WriteError(JobError):
 
 
 class ClusterError(JobError):
-    """The cluster is broken: a server cannot be started, or has lost updates."""
+    """A server cannot be started, or has lost updates."""
 
     code = 1
 

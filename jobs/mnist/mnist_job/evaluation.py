@@ -7,21 +7,19 @@ import time
 from pathlib import Path
 
 import tensorflow as tf
-import tf_keras
 
-from mnist_job import pipelines
 from mnist_job.checkpoints import (
     EVALUATION,
     UNUSABLE,
-    Counters,
     check_same,
     listed,
     problem_of,
     saved,
 )
+from mnist_job.cluster import Task
+from mnist_job.custom_loop import CustomLoop
 from mnist_job.data import DataSet
 from mnist_job.errors import CheckpointError
-from mnist_job.model import build_model
 from mnist_job.options import Options
 from mnist_job.progress import Progress
 
@@ -29,49 +27,28 @@ POLL_SECONDS = 0.2
 
 
 class Evaluation:
-    """Evaluates checkpoints of any strategy."""
+    """Evaluates checkpoints of any strategy, by the test of the custom loop."""
 
     def __init__(self, data: DataSet, options: Options) -> None:
-        self._options, self.images = options, len(data.test_images)
-        self._model = build_model(options.model)
-        self.counters = Counters()
+        evaluated = Options(**{**vars(options), "strategy": "default", "checkpoint_dir": None})
+        evaluated.summary_dir = None
+        loop = CustomLoop(tf.distribute.get_strategy(), data, evaluated, Task(), None)
+        self._loop, self._options = loop, options
+        self.counters = loop.counters
         """Of the newest checkpoint evaluated."""
-        self._checkpoint = tf.train.Checkpoint(model=self._model, position=self.counters)
-        self._loss = tf_keras.metrics.Mean()
-        self._accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
-        self._iterator, self._steps = pipelines.test_iterator(
-            tf.distribute.get_strategy(), (data.test_images, data.test_labels)
-        )
-
-        self._test = tf.function(self._test_step)
-
-    def _test_step(self, iterator: tf.data.Iterator) -> None:
-        images, labels, weights = next(iterator)
-        logits = self._model(images, training=False)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        self._loss.update_state(losses, sample_weight=tf.sign(weights))
-        self._accuracy.update_state(labels, logits, sample_weight=tf.sign(weights))
+        self._checkpoint = tf.train.Checkpoint(model=loop.model, position=loop.counters)
 
     def of(self, path: str) -> tuple[str, float]:
-        """Restores a checkpoint and evaluates it; returns (its line, its loss).
-
-        Raises:
-            CheckpointError: it is damaged, or was trained with another model or data set.
-        """
+        """Restores a checkpoint and evaluates it; returns (its line, its loss)."""
         try:
             check_same(path, self._options, EVALUATION)
             # The whole model must be restored; the optimizer and training metrics are ignored.
             self._checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
         except (*UNUSABLE, CheckpointError) as error:
             raise CheckpointError(f"{path} cannot be restored: {problem_of(error)}") from error
-        self._loss.reset_state()
-        self._accuracy.reset_state()
-        for _ in range(self._steps):
-            self._test(self._iterator)
+        loss, accuracy = self._loop.test()
         at = str(self.counters) if self.counters.step else f"epoch {self.counters.epoch}"
-        accuracy, loss = float(self._accuracy.result()), float(self._loss.result())
-        name = Path(path).name
-        return f"{name} ({at}): test_accuracy {accuracy:.3f}  test_loss {loss:.3f}", loss
+        return f"{Path(path).name} ({at}): test_accuracy {accuracy:.3f}  test_loss {loss:.3f}", loss
 
 
 def newest(paths: list[str]) -> str | None:
@@ -80,11 +57,7 @@ def newest(paths: list[str]) -> str | None:
 
 
 def find(asked: Path) -> str:
-    """The checkpoint with this path, or the newest one in this folder.
-
-    Raises:
-        CheckpointError: there is none.
-    """
+    """The checkpoint with this path, or the newest one in this folder."""
     if asked.is_dir():
         path = newest(saved(asked))
         if path is None:
@@ -99,11 +72,7 @@ def find(asked: Path) -> str:
 
 
 def evaluate(data: DataSet, options: Options) -> None:
-    """Evaluates the checkpoint of --evaluate.
-
-    Raises:
-        CheckpointError: there is none, or it cannot be used.
-    """
+    """Evaluates the checkpoint of --evaluate."""
     line, _ = Evaluation(data, options).of(find(options.evaluate or Path()))
     print(f"{line}  data: {data.source}, {len(data.test_images):,} images", flush=True)
 
@@ -114,7 +83,7 @@ def follow(data: DataSet, options: Options) -> None:
     evaluation, progress = Evaluation(data, options), Progress(os.environ)
     print(
         f"evaluator: follows the checkpoints in {folder} to epoch {options.epochs}; data: "
-        f"{data.source}, {evaluation.images:,} images",
+        f"{data.source}, {len(data.test_images):,} images",
         flush=True,
     )
     seen, epoch = None, 0
@@ -132,7 +101,7 @@ def follow(data: DataSet, options: Options) -> None:
             line = str(error)
         else:
             epoch = evaluation.counters.epoch
-            speed = evaluation.images / max(time.monotonic() - began, 1e-9)
+            speed = len(data.test_images) / max(time.monotonic() - began, 1e-9)
             steps = evaluation.counters.total_steps
             progress.send(step=steps, epoch=max(epoch, 1), loss=loss, examples_per_sec=speed)
         print(line, flush=True)

@@ -25,9 +25,6 @@ def prepare(options: Options, task: Task) -> None:
     """Creates and tries the folders that this task writes to, and sweeps its own leftovers.
 
     A task that does not save in a folder removes nothing there: another one may be saving.
-
-    Raises:
-        UsageError: one cannot be written to, or must not be replaced.
     """
     # Saving has collectives, so every worker that shares a step saves. On parameter servers, only
     # the chief does.

@@ -41,12 +41,9 @@ class _EndOfEpoch(tf_keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def fit(training: Any) -> None:
-    """Trains the remaining epochs.
+    """Trains the remaining epochs of a CustomLoop whose model is a FittedModel.
 
     All epochs of one fit have the same number of steps, so an interrupted epoch is finished first.
-
-    Args:
-        training: a CustomLoop whose model is a FittedModel.
     """
     model, counters, epochs = training.model, training.counters, training.options.epochs
     model.__dict__["training"] = training  # past Keras, which would make it part of checkpoints

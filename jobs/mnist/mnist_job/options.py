@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from mnist_job.cluster import Task
-from mnist_job.errors import UsageError
 
 LOCAL = ("mirrored", "central_storage")
 """The strategies with several replicas in one process."""
@@ -36,10 +35,8 @@ _STRATEGIES_OF = {
 
 WHOLE_PASS = 0
 """A number of steps per epoch that means one pass over the training images."""
-_INT32_MAX = 2**31 - 1
-"""A larger number of steps, epochs or images would overflow a number of TensorFlow."""
-_SEED_MAX = 2**32 - 1
-"""The largest seed of NumPy."""
+_INT32_MAX, _SEED_MAX = 2**31 - 1, 2**32 - 1
+"""The largest numbers of TensorFlow (for steps, epochs and images) and of NumPy's seed."""
 _GLOB = re.compile(r"[*?\\]|\[[^/]*\]")
 """Characters that TensorFlow reads as a pattern when it lists the files of a checkpoint: for
 `run[1]/ckpt-3`, it finds and removes files in `run1`. Braces and a single bracket do no harm."""
@@ -62,12 +59,10 @@ saved; 65 data, a checkpoint or a folder cannot be used; 69 no TPU.
 
 
 class Interval(NamedTuple):
-    """How often a checkpoint is saved; always after the last epoch."""
+    """How often a checkpoint is saved: after so many steps of an epoch (0: none), or epochs."""
 
     steps: int = 0
-    """Steps between two checkpoints of an epoch; 0: only at the ends of epochs."""
     epochs: int = 1
-    """Epochs between two checkpoints at the end of an epoch."""
 
 
 Options = argparse.Namespace
@@ -253,11 +248,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Option
     options.strategy, options.strategy_is_chosen = str(asked or "default"), bool(asked)
     if options.strategy not in STRATEGIES:
         parser.error(f"DISTRUN_STRATEGY={options.strategy!r} is none of {', '.join(STRATEGIES)}")
-    try:
-        _check_strategy(options)
-        _check_paths(options)
-    except UsageError as error:
-        parser.error(str(error))
+    for problem in _problems(options):
+        parser.error(problem)
     if options.dataset == "auto" and (options.evaluate or options.data_dir):
         options.dataset = "mnist"  # an evaluation must not use other digits instead
     options.loop = options.loop or "iterator"
@@ -265,52 +257,47 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Option
     return options
 
 
-def _check_strategy(options: Options) -> None:
-    strategy = options.strategy
-    for name, strategies in _STRATEGIES_OF.items():
-        if getattr(options, name) is not None and strategy not in strategies:
-            raise UsageError(f"{_flag(name)} is for {' and '.join(strategies)}, not for {strategy}")
-    if options.devices and options.replicas:
-        raise UsageError("--devices and --replicas say the same: give one of them")
-    if strategy == "one_device" and len(options.devices or ()) > 1:
-        raise UsageError("--devices names several devices, and one_device uses one")
-    if options.shards and options.variable_partitioner in {None, "none"}:
-        raise UsageError("--shards needs --variable-partitioner fixed_shards or min_size")
-    if options.fit and options.loop:
-        raise UsageError("--fit has a loop of its own: it takes no --loop")
-    if strategy == "parameter_server" and options.loop in {"for", "epoch"}:
-        raise UsageError(
-            f"--loop {options.loop} is not for parameter_server: its chief gives the workers "
-            "single steps, for which each has an iterator"
-        )
-    if strategy == "parameter_server" and options.fit and options.input == "distribute":
-        raise UsageError(
-            "--fit on parameter_server makes its pipelines on the workers (DatasetCreator): it "
-            "takes no --input distribute"
-        )
-
-
-def _check_paths(options: Options) -> None:
-    if options.dataset == "synthetic" and options.data_dir:
-        raise UsageError("--dataset synthetic comes with the job: it takes no --data-dir")
-    if options.checkpoint_every and not options.checkpoint_dir:
-        raise UsageError("--checkpoint-every needs a --checkpoint-dir")
+def _problems(options: Options) -> list[str]:
+    """How the options contradict each other."""
+    asked, strategy, evaluated = vars(options), options.strategy, options.evaluate
+    servers, loop, shards = strategy == "parameter_server", options.loop, options.shards
+    # fmt: off
+    problems = {
+        **{f"{_flag(name)} is for {' and '.join(strategies)}, not for {strategy}":
+           asked[name] is not None and strategy not in strategies
+           for name, strategies in _STRATEGIES_OF.items()},
+        "--devices and --replicas say the same: give one of them":
+            options.devices and options.replicas,
+        "--devices names several devices, and one_device uses one":
+            strategy == "one_device" and len(options.devices or ()) > 1,
+        "--shards needs --variable-partitioner fixed_shards or min_size":
+            shards and options.variable_partitioner in {None, "none"},
+        "--fit has a loop of its own: it takes no --loop": options.fit and loop,
+        f"--loop {loop} is not for parameter_server: its chief gives the workers single steps, for "
+        "which each has an iterator": servers and loop in {"for", "epoch"},
+        "--fit on parameter_server uses DatasetCreator: it takes no --input distribute":
+            servers and options.fit and options.input == "distribute",
+        "--dataset synthetic comes with the job: it takes no --data-dir":
+            options.dataset == "synthetic" and options.data_dir,
+        "--checkpoint-every needs a --checkpoint-dir":
+            options.checkpoint_every and not options.checkpoint_dir,
+        **{f"--evaluate trains nothing and writes nothing: it takes no {_flag(name)}":
+           evaluated and asked[name]
+           for name in ("fit", "loop", "checkpoint_dir", "export_dir", "summary_dir")},
+        f"--evaluate needs no strategy, and one process: not {strategy}":
+            evaluated and strategy != "default",
+    }
+    # fmt: on
     for name in ("checkpoint_dir", "evaluate", "export_dir"):
-        path = str(getattr(options, name) or "")
+        path = str(asked[name] or "")
         if path and name == "export_dir":
             path = os.path.abspath(path)  # a model is loaded by its absolute path
         if found := _GLOB.search(path):
-            raise UsageError(
-                f"{_flag(name)} {path}: TensorFlow would take {found[0]} for a pattern of other "
-                "names; give the folder a name without * ? \\ [ ]"
-            )
-    for name in ("fit", "loop", "checkpoint_dir", "export_dir", "summary_dir"):
-        if options.evaluate and getattr(options, name):
-            raise UsageError(
-                f"--evaluate trains nothing and writes nothing: it takes no {_flag(name)}"
-            )
-    if options.evaluate and options.strategy != "default":
-        raise UsageError(f"--evaluate needs no strategy, and one process: not {options.strategy}")
+            problem = f"TensorFlow would take {found[0]} for a pattern of other names"
+            problems[
+                f"{_flag(name)} {path}: {problem}; give the folder a name without * ? \\ [ ]"
+            ] = 1
+    return [problem for problem, holds in problems.items() if holds]
 
 
 def _flag(name: str) -> str:

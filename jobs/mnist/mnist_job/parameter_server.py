@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -41,11 +42,7 @@ _ORDERS = 1 << 40
 
 
 def serve(task: Task, watch: SigtermWatch) -> None:
-    """Runs a worker or ps. Never returns: the chief exits without telling its servers.
-
-    Raises:
-        ClusterError: it cannot be started.
-    """
+    """Runs a worker or ps. Never returns: the chief exits without telling its servers."""
     watch.on_signal(lambda: _leave(task.addresses("chief")))
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     config = tf.compat.v1.ConfigProto()
@@ -53,12 +50,10 @@ def serve(task: Task, watch: SigtermWatch) -> None:
         # As in TensorFlow's tutorial: with fewer threads, workers can wait for each other forever.
         config.inter_op_parallelism_threads = task.count("worker") + 1
     try:
+        where = {"job_name": task.role, "task_index": task.index}
+        protocol = resolver.rpc_layer or "grpc"
         server = tf.distribute.Server(
-            resolver.cluster_spec(),
-            job_name=task.role,
-            task_index=task.index,
-            config=config,
-            protocol=resolver.rpc_layer or "grpc",
+            resolver.cluster_spec(), **where, config=config, protocol=protocol
         )
     except tf.errors.OpError as error:
         raise ClusterError(f"{task.name} cannot serve: {error.message}") from error
@@ -96,13 +91,7 @@ def _answers(address: str) -> bool:
 
 
 def save_with_retries(save: Callable[[], None], pauses: Sequence[float] = (0.2, 1.0)) -> None:
-    """Saves; tries again if it fails, because a save can fail when a worker is lost.
-
-    The save itself needs no worker.
-
-    Raises:
-        WriteError, OpError: the last try failed.
-    """
+    """Saves, in several tries: a save can fail when a worker is lost, which it does not need."""
     for pause in pauses:
         try:
             return save()
@@ -117,12 +106,9 @@ class ParameterServerLoop(CustomLoop):
     def create_model(self) -> None:
         super().create_model()
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         with self.strategy.scope():
-            self.batch_loss = tf.Variable(
-                float("nan"),
-                trainable=False,
-                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            )
+            self.batch_loss = tf.Variable(math.nan, trainable=False, aggregation=once)
 
     @property
     def who(self) -> str:
@@ -181,12 +167,7 @@ class ParameterServerLoop(CustomLoop):
             self.take_steps(schedule, self.iterator)
 
     def take_steps(self, function: Callable[..., Any], *args: Any, steps: int = 1) -> Any:
-        """Schedules a step. After the last one before a save, waits until all are done.
-
-        Raises:
-            Preempted: the chief or a ps received SIGTERM; the finished steps have been saved.
-            ClusterError: a scheduled step is missing from the variables.
-        """
+        """Schedules a step. After the last one before a save, waits until all are done."""
         if self.preemption.requested.is_set():
             self._end_early()
         until = self._counted + self.steps_to_next_save

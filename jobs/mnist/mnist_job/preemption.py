@@ -59,10 +59,11 @@ class SigtermWatch:
 class Preemption:
     """Runs training steps in one process; on SIGTERM, saves and raises Preempted instead."""
 
-    def __init__(self, watch: SigtermWatch, save: Callable[[], None]) -> None:
+    def __init__(self, watch: SigtermWatch | None, save: Callable[[], None]) -> None:
         self.requested = threading.Event()
         self._save = save
-        watch.on_signal(self.requested.set)
+        if watch:
+            watch.on_signal(self.requested.set)
 
     def run(self, step: Callable[..., Any], *args: Any) -> Any:
         if self.requested.is_set():

@@ -20,10 +20,8 @@ _SMALLEST_SHARD = 256 << 10
 _DEVICE = re.compile(r"/?(?:device:)?(?P<type>[a-z]+):(?P<index>\d+)", re.IGNORECASE)
 _TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 """The variables that TensorFlow's resolver reads."""
-TPU_LOOKUP_SECONDS = 20.0
-"""Time limit for the cloud to resolve the name, and to connect to the TPU."""
-_TPU_INITIALIZE_SECONDS = 300.0
-"""Time limit for the TPU system to start; large ones take minutes."""
+_TPU_LOOKUP_SECONDS, _TPU_INITIALIZE_SECONDS = 20.0, 300.0
+"""Time limits to find and connect to the TPU, and for its system to start: large ones take long."""
 
 
 def of_this_machine() -> str:
@@ -32,12 +30,7 @@ def of_this_machine() -> str:
 
 
 def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR0911
-    """Creates the strategy. That of a cluster returns when all its tasks are there.
-
-    Raises:
-        UsageError: this machine lacks the devices.
-        NoTpuError: there is no TPU.
-    """
+    """Creates the strategy; that of a cluster returns when all its tasks are there."""
     if options.strategy == "one_device":
         return tf.distribute.OneDeviceStrategy(_existing((options.devices or ["CPU:0"])[0]))
     if options.strategy == "mirrored":
@@ -49,12 +42,10 @@ def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR
     if options.strategy == "multi_worker_mirrored":
         communication = (options.communication or "auto").upper()
         _require_gpus(communication == "NCCL", "--communication nccl")
-        implementation = tf.distribute.experimental.CommunicationImplementation[communication]
-        return tf.distribute.MultiWorkerMirroredStrategy(
-            communication_options=tf.distribute.experimental.CommunicationOptions(
-                implementation=implementation
-            )
-        )
+        experimental = tf.distribute.experimental
+        implementation = experimental.CommunicationImplementation[communication]
+        how = experimental.CommunicationOptions(implementation=implementation)
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=how)
     if options.strategy == "parameter_server":
         return tf.distribute.ParameterServerStrategy(
             tf.distribute.cluster_resolver.TFConfigClusterResolver(),
@@ -84,24 +75,17 @@ def _devices(options: Options) -> list[str] | None:
     parts = max((index + 1 for kind, index in parsed if kind == "CPU"), default=1)
     if parts > 1:  # before anything uses the CPU
         (cpu,) = tf.config.list_physical_devices("CPU")
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration()] * parts
-        )
+        divided = [tf.config.LogicalDeviceConfiguration()] * parts
+        tf.config.set_logical_device_configuration(cpu, divided)
     return [_existing(name) for name in names]
 
 
 def _existing(name: str) -> str:
-    """Returns the device's name as TensorFlow writes it: `gpu:0` becomes `/GPU:0`.
-
-    TensorFlow would silently use another device for one that is not there.
-    """
+    """The device's name as TensorFlow writes it, which would silently replace one not there."""
     kind, index = _parsed(name)
     if index >= len(tf.config.list_logical_devices(kind)):
-        there = ", ".join(
-            f"{device.device_type}:{at}"
-            for kind in ("CPU", "GPU")
-            for at, device in enumerate(tf.config.list_logical_devices(kind))
-        )
+        counts = {each: len(tf.config.list_logical_devices(each)) for each in ("CPU", "GPU")}
+        there = ", ".join(f"{each}:{at}" for each in counts for at in range(counts[each]))
         raise UsageError(f"there is no device {name}; this process has {there}")
     return f"/{kind}:{index}"
 
@@ -148,7 +132,7 @@ def _tpu(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
             # TensorFlow itself would try for minutes.
             split = urlsplit(address if "://" in address else f"grpc://{address}")
             where = (split.hostname, split.port or 8470)
-            socket.create_connection(where, TPU_LOOKUP_SECONDS).close()
+            socket.create_connection(where, _TPU_LOOKUP_SECONDS).close()
         return found
 
     def initialize() -> bool:
@@ -157,7 +141,7 @@ def _tpu(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
         return True
 
     try:
-        resolver = within(TPU_LOOKUP_SECONDS, find)
+        resolver = within(_TPU_LOOKUP_SECONDS, find)
         within(_TPU_INITIALIZE_SECONDS, initialize)
     # An unknown name can raise any of these, from urllib, Google's client or TensorFlow.
     except (OSError, ImportError, RuntimeError, TypeError, ValueError, tf.errors.OpError) as error:

@@ -28,8 +28,6 @@ class Training(ABC):
     optimizer: Any
     train_loss: Any
     train_accuracy: Any
-    test_loss: Any
-    test_accuracy: Any
     last_loss: Any = math.nan
     """The mean loss over the global batch of the newest step."""
     _has_stepped = False
@@ -40,7 +38,7 @@ class Training(ABC):
         data: DataSet,
         options: Options,
         task: Task,
-        watch: SigtermWatch,
+        watch: SigtermWatch | None,
     ) -> None:
         self.strategy, self.data, self.options, self.task = strategy, data, options, task
         self.is_cluster = options.strategy == "multi_worker_mirrored" and task.trainers > 1
@@ -61,30 +59,24 @@ class Training(ABC):
             origin=trained_with(options),
         )
         self.checkpoints = Checkpoints(checkpoint, folder, task, options) if folder else None
-        self.preemption: Any = (
-            ClusterPreemption(watch, self.save, strategy)
-            if self.is_cluster
-            else Preemption(watch, self.save)
-        )
+        self.preemption: Any = Preemption(watch, self.save)
+        if self.is_cluster and watch:
+            self.preemption = ClusterPreemption(watch, self.save, strategy)
         self.progress = Progress(os.environ)
         with explained_io_errors("summary", options.summary_dir):
             self.summaries = Summaries(options.summary_dir if task.is_chief else None)
 
     @abstractmethod
-    def create_model(self) -> None:
-        """Creates model, optimizer and metrics in the scope of the strategy."""
+    def create_model(self) -> None: ...
 
     @abstractmethod
-    def prepare(self) -> None:
-        """Builds the training pipeline. Called once, after the checkpoint has been restored."""
+    def prepare(self) -> None: ...  # called once, after the checkpoint has been restored
 
     @abstractmethod
-    def train(self) -> None:
-        """Trains the remaining epochs."""
+    def train(self) -> None: ...
 
     @abstractmethod
-    def test(self) -> None:
-        """Updates the test metrics with the whole test set."""
+    def test(self) -> tuple[float, float]: ...
 
     @property
     def who(self) -> str:
@@ -93,12 +85,7 @@ class Training(ABC):
         return f"{counted(replicas, 'replica')} on {counted(workers, 'worker')}"
 
     def run(self) -> None:
-        """Trains. Starts from the newest checkpoint if there is one.
-
-        Raises:
-            Preempted: a worker received SIGTERM; all have saved.
-            JobError: the checkpoints cannot be used, or a file cannot be written.
-        """
+        """Trains, from the newest checkpoint if there is one. Raises Preempted after SIGTERM."""
         data, options = self.data, self.options
         say(
             f"{options.strategy}: {self.who}, {self.global_batch_size} images a step; data: "
@@ -226,13 +213,7 @@ class Training(ABC):
         counters, epochs, speed = self.counters, self.options.epochs, self.speed()
         epoch, steps = counters.epoch + 1, counters.total_steps
         loss, accuracy = float(self.train_loss.result()), float(self.train_accuracy.result())
-        self.test_accuracy.reset_state()
-        self.test_loss.reset_state()
-        self.test()
-        test_loss, test_accuracy = (
-            float(self.test_loss.result()),
-            float(self.test_accuracy.result()),
-        )
+        test_loss, test_accuracy = self.test()
         self.began, took = time.monotonic(), time.monotonic() - self.began
         say(
             f"epoch {epoch}/{epochs}  step {counters.step}  accuracy {accuracy:.3f}  "
