@@ -1,4 +1,4 @@
-"""What comes of a job that loses a host, for good, or whose agent there cannot go on."""
+"""What comes of a job that loses a host, for good, or whose agent there cannot continue."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot() -> None:
         (
             events.HostFault,
             {"cause": Cause(Code.LOG_DISK_FULL, path="/x")},
-            "cannot go on: the disk of its tasks' logs, '/x', is full",
+            "cannot continue: the disk of its tasks' logs, '/x', is full",
         ),
     ],
 )

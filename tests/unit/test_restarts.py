@@ -156,7 +156,7 @@ def test_an_evaluator_starts_again_alone_and_disturbs_nobody() -> None:
     assert starts(backoff_over(job)) == [("evaluator:0", 1)]
     job.started("evaluator:0")
     assert job.state.budgets[Account.JOB].counted == 0, "it has restarts of its own"
-    assert job.gone("evaluator:0", 1) == [], "it has none left, and the job goes on"
+    assert job.gone("evaluator:0", 1) == [], "it has none left, and the job continues"
     assert job.phases() == {"worker:0": "running", "evaluator:0": "failed"}
     job.gone("worker:0")
     assert job.verdict == ("succeeded", 0, "task")

@@ -393,6 +393,6 @@ def test_what_to_do_about_files_that_a_host_cannot_have(cause: Cause, hint: str 
     delivery: Any = FileDelivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
     delivery.receive("h1", file_messages.FilesRefused(cause, 0.0))
     error = files_refused(delivery.refusals, {"h1": LocalReach()}).as_cause()
-    assert cause_text(error) == f"h1 cannot have the program's files: {cause_text(cause)}"
+    assert cause_text(error) == f"h1 cannot receive the program's files: {cause_text(cause)}"
     assert (cause_advice(error) or "").startswith(hint or "")
     assert bool(cause_advice(error)) == bool(hint)

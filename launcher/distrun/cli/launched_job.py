@@ -65,10 +65,10 @@ class LaunchedJob:
         return self._result(session.state)
 
     def _detach_from_job(self) -> int:
-        """Print the job's id, and let the job go on without this command.
+        """Print the job's id, and leave the job running without this command.
 
-        A job that is already over is treated alike: all its tasks were executed. So the result of
-        a detached launch does not depend on how fast the job ends.
+        A job that has ended already is treated the same way: all its tasks were executed. So the
+        result of a detached launch does not depend on how fast the job ends.
         """
         self._view.clear_status()
         if self._session.state.phase.is_final:
