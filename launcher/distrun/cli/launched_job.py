@@ -9,7 +9,6 @@ from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.logs import task_logs
-from distrun.cli.report import failure_report
 from distrun.cli.terminal import SIGPIPE_EXIT, Output
 from distrun.events import Event, JobPlanned, Result
 from distrun.frozen import replace
@@ -146,6 +145,8 @@ class LaunchedJob:
                 f"the job's record, {self._folder.path}, was removed while the job ran"
             )
         if outcome.result is not Result.SUCCEEDED:
+            from distrun.cli.report import failure_report
+
             console.print_lines(failure_report(self._folder, state), bold=1)
         return outcome.exit_code
 
