@@ -23,6 +23,7 @@ LOSS_AND_ACCURACY = r"(?i)(?=.*\baccuracy: \d\.\d)(?=.*loss: \d+\.\d)"
 TWO_REPLICAS = """
 import runpy, sys
 import tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(8)  # for two replicas on two cores
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 sys.argv = sys.argv[1:]

@@ -52,9 +52,8 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
     """
     known = templates()
     if template is None or only_list:
-        width = max(map(len, known))
         for name, path in known.items():
-            console.print_text(f"{name:<{width}}  {describe(path)}")
+            console.print_text(f"{name:<{max(map(len, known))}}  {describe(path)}")
         return 0
     if template not in known:
         raise UsageError(f"there is no template {template!r}", hint=suggestion(template, known))
@@ -65,15 +64,15 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
     files = {spec: known[template]}
     if template in examples():
         files[os.path.join(os.path.dirname(spec), f"{template}.py")] = examples()[template]
-    for path in () if force else files:  # before the first is written
-        if os.path.lexists(path):
-            raise UsageError(f"{path} exists already", hint="choose another file, or use --force")
-    for path, source in files.items():
+    for name in () if force else files:  # before the first is written
+        if os.path.lexists(name):
+            raise UsageError(f"{name} exists already", hint="choose another file, or use --force")
+    for name, source in files.items():
         try:
-            with open(path, "wb" if force else "xb") as file:
+            with open(name, "wb" if force else "xb") as file:
                 file.write(source.read_bytes())
         except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+            raise UsageError(f"{name} cannot be written: {error.strerror}") from error
     written = " and ".join(map(printable, files))
     console.print_message(f"wrote {written}; check it with: distrun validate {printable(spec)}")
     return 0
