@@ -24,6 +24,7 @@ import pytest
 
 from harness.command import Distrun, Json, Status
 from harness.examples import register_profiles
+from harness.preloaded import PreloadedPython
 from harness.processes import alive
 from harness.requirements import left_out
 from harness.waiting import wait_until
@@ -94,6 +95,14 @@ def _subreaper() -> None:
 def kept_processes() -> set[int]:
     """Ids of processes that outlive the test they were started in: the hosts of tests/ssh."""
     return set()
+
+
+@pytest.fixture(scope="session")
+def preloaded(_subreaper: None) -> Iterator[PreloadedPython]:
+    """A server whose forks have TensorFlow imported; one for all tests of this process."""
+    python = PreloadedPython()
+    yield python
+    python.close()
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,10 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 T = TypeVar("T")
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:  # noqa: PLR0911 - one line a kind
     """A dataclass, or anything in one, as what `json.dumps` takes."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
     if hasattr(value, "to_json"):
         return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""What commands do with a running job: connect to its supervisor, wait for its end, clean up."""
+"""Operations of commands on a running job: connect to its supervisor, wait, clean up."""
 
 from __future__ import annotations
 

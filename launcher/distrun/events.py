@@ -1,16 +1,16 @@
-"""The events of a job: all that can happen to it. Pure; :mod:`distrun.record` is the file."""
+"""The events of a job: everything that can happen to it. :mod:`distrun.record` is their file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
+from distrun.frozen import dataclass, field
 from distrun.preflight.checks import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
-from distrun.strategies import Success
+from distrun.strategies import Role, Success
 from distrun.verdict.model import Verdict
 
 if TYPE_CHECKING:
@@ -21,31 +21,19 @@ else:
         return lambda kind: kind
 
 
-_KINDS: dict[str, type[Event]] = {}
+KINDS: dict[str, type[Event]] = {}
+"""All kinds of events by their names."""
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened; `at` is Unix time in seconds. Each subclass becomes a dataclass.
-
-    The methods are written here once. Generated for each kind, they would take half of the time
-    that a command needs to start.
-    """
+    """Something that happened; `at` is Unix time in seconds. Each subclass becomes a dataclass."""
 
     at: float
 
     def __init_subclass__(cls) -> None:
-        _KINDS[cls.__name__] = dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(vars(self).values()))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({vars(self)})"
+        KINDS[cls.__name__] = dataclass(frozen=True, kw_only=True)(cls)
 
 
 class JobCreated(Event):
@@ -62,10 +50,10 @@ class JobCreated(Event):
 
 
 class HostReady(Event):
-    """An agent runs there. `agent_pid` is its process id on its own host.
+    """The host's agent is ready. `agent_pid` is its process id on its own host.
 
-    `behind`: the seconds by which that host's clock, which `at` goes by in what it reports, is
-    behind the supervisor's.
+    `behind`: the seconds by which the host's clock is behind the supervisor's. In reports of the
+    host, `at` is by the host's clock.
     """
 
     host: str
@@ -75,11 +63,11 @@ class HostReady(Event):
     cores: float
     gpus: tuple[int, ...]
     kind: str = "local"
-    """How it is reached, for people."""
+    """A label for people: the way to reach it, such as "ssh"."""
     pid_namespace: str = ""
-    """Where its process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
+    """The namespace of its process ids, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     address: str | None = None
-    """The address at which the login arrived."""
+    """The address of the host that the login connected to."""
     behind: float = 0.0
 
 
@@ -91,14 +79,14 @@ class HostLost(Event):
 
 
 class LinkLost(Event):
-    """The link to a host's agent is lost. Its tasks go on, for timeouts.link at most."""
+    """The link to a host's agent is lost. Its tasks continue for at most `timeouts.link`."""
 
     host: str
     cause: Cause
 
 
 class LinkRestored(Event):
-    """The link is restored. The events of the meantime follow."""
+    """The link is restored. The events that happened meanwhile follow."""
 
     host: str
 
@@ -152,7 +140,7 @@ class TaskRecord:
     """
 
     name: str
-    role: str
+    role: Role
     index: int
     host: str
     address: str | None = None
@@ -170,7 +158,7 @@ class PreflightSkipped(Event):
 
 
 class PreflightStarted(Event):
-    """The checks of so many hosts have started."""
+    """The preflight has started; `hosts` is the number of hosts that it checks."""
 
     hosts: int
 
@@ -185,7 +173,7 @@ class PreflightFound(Event):
 
 
 class PreflightEnded(Event):
-    """All checks of the hosts have ended; the numbers of all, the failed, and the warnings."""
+    """The preflight has ended; the numbers of all checks, failures and warnings."""
 
     checks: int
     failed: int
@@ -193,7 +181,7 @@ class PreflightEnded(Event):
 
 
 class Aborted(Event):
-    """The job cannot start or go on: a port is taken, a plan is impossible, a disk is full."""
+    """The job cannot start or continue: a port is taken, a plan is impossible, a disk is full."""
 
     cause: Cause
     exit_code: int
@@ -222,7 +210,7 @@ class TaskExited(Event):
         lived: seconds by the host's monotonic clock, which does not jump as `at` may.
         oom: what shows that the kernel killed it because memory ran out.
         suspended: whether it was suspended (SIGSTOP) when distrun stopped it.
-        was_told: whether distrun's order to stop reached its agent before it exited.
+        was_stopping: whether its agent had received distrun's order to stop it.
     """
 
     task: str
@@ -232,7 +220,7 @@ class TaskExited(Event):
     lived: float | None = None
     oom: Cause | None = None
     suspended: bool = False
-    was_told: bool = True
+    was_stopping: bool = True
 
 
 class TaskEnded(Event):
@@ -273,13 +261,13 @@ class TensorBoardStarted(Event):
 
 
 class TensorBoardEnded(Event):
-    """TensorBoard ended, or could not be started. The job does not fail by it."""
+    """TensorBoard ended, or could not be started. The job continues."""
 
     cause: Cause
 
 
 class StopRequested(Event):
-    """Somebody asked for the end of the job. `cause`: by which command or signal."""
+    """A command or a signal asked to stop the job; `cause` says which."""
 
     cause: Cause
     signal: int
@@ -366,6 +354,10 @@ class JobEnded(Event):
     outcome: Outcome
 
 
+_FORMER_NAMES = {"reason": "cause", "how": "cause", "was_told": "was_stopping"}
+"""What fields were called in records of earlier versions, and their present names."""
+
+
 def encode(event: Event) -> dict[str, Any]:
     """Return an event as the JSON object in the record."""
     return {"event": type(event).__name__, **to_json(event)}
@@ -373,10 +365,9 @@ def encode(event: Event) -> dict[str, Any]:
 
 def decode(record: dict[str, Any]) -> Event | None:
     """The inverse; None for an event that this version does not know."""
-    kind = _KINDS.get(record.get("event", ""))
-    if "cause" not in record and ("reason" in record or "how" in record):  # of an earlier version
-        record = {**record, "cause": record.get("reason", record.get("how"))}
-    if kind is PreflightFound and "text" in record:  # likewise, with the host in the text
+    kind = KINDS.get(record.get("event", ""))
+    record = {_FORMER_NAMES.get(name, name): value for name, value in record.items()}
+    if kind is PreflightFound and "text" in record:  # of an earlier version, with the host in it
         cause = Cause(Code.UNCODED, host=record["host"], text=record["text"])
         record = {**record, "cause": cause.to_json()}
     if record.get("oom") == "":  # likewise

@@ -1,8 +1,8 @@
-"""Where a job's files are. No other module joins those paths.
+"""The files of a job. No other module joins their paths.
 
 `$DISTRUN_HOME/jobs/<id>/`, mode 0700, holds `spec.yaml` (as written), `plan.json`,
 `events.jsonl`, `logs/<role>-<index>.log` with an index beside each, `supervisor.log`, the lock
-that tells whether a supervisor lives, and its control socket.
+that a living supervisor holds, and its control socket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle, record
-from distrun.agent.protocol import UNSENT_REPORTS
+from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS
 from distrun.errors import HostError, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
 
 class JobFolder:
-    """One job's folder, and what can be told from it."""
+    """One job's folder: its paths, its record and its lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,36 +46,36 @@ class JobFolder:
 
     @property
     def created_ns(self) -> int:
-        """When it was made, to sort by: `spec.yaml` is written once."""
+        """When the job was created, in nanoseconds, for sorting: `spec.yaml` is written once."""
         try:
             return self.spec_file.stat().st_mtime_ns
         except OSError:
             return 0
 
     def log_of(self, task: str) -> Path:
-        """The output of a task, `worker:0` for one."""
+        """Return the path of the log of a task such as `worker:0`."""
         return self.logs / f"{task.replace(':', '-')}.log"
 
     def index_of(self, task: str) -> Path:
-        return self.log_of(task).with_suffix(".idx")
+        return self.log_of(task).with_suffix(INDEX_SUFFIX)
 
     def state(self) -> lifecycle.JobState:
-        """The job's state by its record; that of a job in preparation where there is none."""
+        """Return the job's state by its record. Without a record, the job is in preparation."""
         try:
             return lifecycle.replay([*record.read(str(self.events_file)), *self._unsent_reports()])
         except FileNotFoundError:
-            # It is just being made, or that was as far as it came, or it is just being removed.
+            # It is being created or removed, or its creation failed.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
 
     def _unsent_reports(self) -> list[events.Event]:
-        """What became of its tasks after its supervisor's death, where an agent could tell."""
+        """Return what an agent reported about its tasks after its supervisor had died."""
         try:
             return record.read(str(self.logs / UNSENT_REPORTS))
         except OSError:
             return []
 
     def name(self) -> str | None:
-        """What the job is called by its record's beginning; None where there is none to read."""
+        """Return the job's name from the first event of its record; None if it cannot be read."""
         try:
             first = record.first(str(self.events_file))
         except OSError:
@@ -83,7 +83,7 @@ class JobFolder:
         return first.name if isinstance(first, events.JobCreated) else None
 
     def supervisor_pid(self) -> int | None:
-        """Who holds the lock: a living supervisor, or None. Never told by the record."""
+        """Return the process that holds the lock: the supervisor. None if it does not live."""
         try:
             with self._lock_file.open("rb+") as file:
                 query = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -92,18 +92,18 @@ class JobFolder:
             return None
         return None if kind == fcntl.F_UNLCK else pid
 
-    def take_lock(self) -> None:
-        """Lock it for this process, until that ends. Raises OSError where another has it."""
+    def acquire_lock(self) -> None:
+        """Lock the job for this process until it ends. Raises OSError if another one holds it."""
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release_lock(self) -> None:
-        """Give up this process's lock: it ends with any descriptor of its file. See fcntl(2)."""
+        """Release the lock: closing any descriptor of its file does that. See fcntl(2)."""
         with contextlib.suppress(OSError):
             os.close(os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC))
 
     def listen(self) -> socket.socket:
-        """The supervisor's end of the control socket."""
+        """Create the control socket, on which the supervisor listens."""
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with self._short_path() as path:
             server.bind(path)
@@ -112,12 +112,12 @@ class JobFolder:
         return server
 
     def stop_listening(self) -> None:
-        """Take the control socket away, at the job's end."""
+        """Remove the control socket at the job's end."""
         with contextlib.suppress(OSError):
             os.unlink(self.path / "control.sock")
 
     def connect(self) -> socket.socket | None:
-        """A connection to the job's supervisor; None where none is there any more."""
+        """Connect to the job's supervisor. Returns None if none listens."""
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with self._short_path() as path:
@@ -129,7 +129,7 @@ class JobFolder:
 
     @contextlib.contextmanager
     def _short_path(self) -> Iterator[str]:
-        """The socket's path by way of a descriptor: one of any length fits in 108 bytes."""
+        """Yield a path of the socket through /proc: a socket's path must fit in 108 bytes."""
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield f"/proc/self/fd/{folder}/control.sock"
@@ -137,21 +137,21 @@ class JobFolder:
             os.close(folder)
 
     def last_change(self) -> float:
-        """When its record was last written, Unix seconds."""
+        """Return when the record was last written, in Unix seconds."""
         for path in (self.events_file, self.path):
             with contextlib.suppress(OSError):
                 return path.stat().st_mtime
         return 0.0
 
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Return the bytes of all its files."""
         return sum(each.lstat().st_size for each in self.path.rglob("*") if not each.is_dir())
 
     def remove(self) -> None:
-        """Remove it from sight at once, then from the disk."""
-        going = self.path.with_name(f".gone-{self.path.name.removeprefix('.gone-')}")
-        os.rename(self.path, going)
-        shutil.rmtree(going)
+        """Rename the folder, so that the job is gone at once; then remove it from the disk."""
+        renamed = self.path.with_name(f".gone-{self.path.name.removeprefix('.gone-')}")
+        os.rename(self.path, renamed)
+        shutil.rmtree(renamed)
 
 
 class JobStore:
@@ -162,7 +162,7 @@ class JobStore:
 
     @classmethod
     def default(cls) -> JobStore:
-        """`$DISTRUN_HOME`, or the user's state folder."""
+        """Return the store in `$DISTRUN_HOME`, or in the user's state folder."""
         home = os.environ.get("DISTRUN_HOME")
         if home:
             return cls(Path(home).absolute())
@@ -171,13 +171,13 @@ class JobStore:
         return cls(Path(platformdirs.user_state_dir("distrun")))
 
     def new_folder(self, name: str) -> JobFolder:
-        """Where a new job of that name will be. The name only names: it is no path."""
+        """Return a folder for a new job. The job's id contains the letters of its name."""
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
         token = "".join(_ID_ALPHABET[byte % len(_ID_ALPHABET)] for byte in os.urandom(_ID_LETTERS))
         return JobFolder(self.jobs / f"{slug}-{token}")
 
     def folders(self) -> list[JobFolder]:
-        """Every job, the oldest first."""
+        """Return all jobs, the oldest first."""
         try:
             with os.scandir(self.jobs) as found:
                 entries = [each for each in found if not each.name.startswith(".")]
@@ -189,7 +189,7 @@ class JobStore:
         return sorted((JobFolder(self.jobs / name) for name in names), key=lambda f: f.created_ns)
 
     def unfinished(self) -> list[JobFolder]:
-        """What was left by a death while a job's folder was made or removed."""
+        """Return folders whose creation or removal was interrupted, by a crash for example."""
         found = []
         with contextlib.suppress(OSError):
             names = [name for name in os.listdir(self.jobs) if name.startswith(".")]
@@ -197,12 +197,12 @@ class JobStore:
         return [each for each in found if each.last_change() < time.time() - _UNFINISHED_SECONDS]
 
     def find(self, query: str | None) -> JobFolder:
-        """The job with that id, the newest of that name, or the one with that prefix.
+        """Return the job with that id, the newest of that name, or the one with that prefix.
 
-        None finds the newest job.
+        None stands for the newest job.
 
         Raises:
-            UsageError: there is none, or the prefix fits several.
+            UsageError: there is no such job, or the prefix fits several.
         """
         if query is None:
             return self.newest()
@@ -217,12 +217,12 @@ class JobStore:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise UsageError(f"{query!r} fits several jobs: {_listed(matches)}")
-        there = f"there are: {_listed(folders)}" if folders else "there are no jobs yet"
+            raise UsageError(f"{query!r} fits several jobs: {_joined_ids(matches)}")
+        there = f"there are: {_joined_ids(folders)}" if folders else "there are no jobs yet"
         raise UsageError(f"there is no job {query!r}", hint=there)
 
     def newest(self) -> JobFolder:
-        """The job that was launched last. Raises UsageError where there is none."""
+        """Return the job that was launched last. Raises UsageError if there are no jobs."""
         folders = self.folders()
         if not folders:
             raise UsageError("there are no jobs yet", hint="start one with: distrun launch SPEC")
@@ -233,9 +233,9 @@ class JobStore:
 
 
 def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
-    """Make a job's folder and lock it; it appears whole and locked, or not at all.
+    """Create a job's folder and lock it; it appears complete and locked, or not at all.
 
-    To be called by the job's supervisor. Raises OSError where it cannot be made.
+    The job's supervisor calls this. Raises OSError if the folder cannot be created.
     """
     os.makedirs(folder.path.parent, mode=0o700, exist_ok=True)
     temporary = JobFolder(folder.path.with_name(f".new-{folder.job_id}"))
@@ -243,7 +243,7 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
     try:
         os.mkdir(temporary.logs, 0o700)
         temporary.spec_file.write_bytes(spec_source)
-        temporary.take_lock()
+        temporary.acquire_lock()
         os.rename(temporary.path, folder.path)
     except OSError:
         shutil.rmtree(temporary.path, ignore_errors=True)
@@ -251,6 +251,6 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
     return folder
 
 
-def _listed(folders: list[JobFolder]) -> str:
+def _joined_ids(folders: list[JobFolder]) -> str:
     names = [folder.job_id for folder in folders[-8:]]
     return ", ".join(names) + (" and older ones" if len(folders) > 8 else "")

@@ -59,11 +59,11 @@ class Session:
         self.progress: dict[str, dict[str, str]] = {}
         """What each task reported last through DISTRUN_NOTIFY."""
         self._on_event = on_event
-        self._on_signal_asked = on_signal
+        self._on_signal_received = on_signal
         self._on_transfer = on_transfer
         self._has_files = manifest is not None
         self._selector = selectors.DefaultSelector()
-        # If the supervisor dies, this process inherits what it leaves behind.
+        # If the supervisor dies, this process inherits its child processes.
         syscalls.become_subreaper()
         self._signals = syscalls.signal_pipe(_STOPPING_SIGNALS)
         self._channel, self._process = _start_supervisor(folder.job_id)
@@ -146,7 +146,7 @@ class Session:
 
     def _on_signal(self) -> None:
         for number in os.read(self._signals.fileno(), 64):
-            self._on_signal_asked(number)
+            self._on_signal_received(number)
 
     def _on_supervisor_exit(self) -> None:
         status = self._process.wait()
@@ -167,7 +167,7 @@ class Session:
 def _start_supervisor(
     job_id: str,
 ) -> tuple[Channel[protocol.Notice, protocol.Request], subprocess.Popen[bytes]]:
-    """Start it in a session of its own, where the terminal's signals do not reach it."""
+    """Start it in a session of its own, so that the terminal's signals do not reach it."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -184,7 +184,7 @@ def _start_supervisor(
 
 
 def _stderr() -> int:
-    """Where a new supervisor reports errors until it has a log; stderr may be closed."""
+    """Return the stderr for a new supervisor, which has no log yet; ours may be closed."""
     try:
         os.fstat(2)
     except OSError:

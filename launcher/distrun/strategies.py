@@ -6,8 +6,9 @@ task's failure. Nothing else in distrun asks which strategy a job has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from distrun.frozen import dataclass
 
 
 class Role(str, Enum):
@@ -58,7 +59,7 @@ class RoleRule:
     """Whether the task is a server that never exits by itself: an early exit 0 is a failure."""
 
     @property
-    def in_words(self) -> str:
+    def count_text(self) -> str:
         if self.least == self.most:
             return f"exactly {self.least}"
         if self.most is None:

@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness import training
-from harness.preloaded import PreloadedPython
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from harness.preloaded import PreloadedPython
     from harness.training import Alone, RunPython, Workers
-
-
-@pytest.fixture(scope="session")
-def preloaded(_subreaper: None) -> Iterator[PreloadedPython]:
-    """A server whose forks have TensorFlow imported; one for all tests of this process."""
-    python = PreloadedPython()
-    yield python
-    python.close()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.command import Distrun
+from harness.preloaded import PreloadedPython
 from harness.training import MAIN, RunPython
 from harness.waiting import wait_until
 
@@ -17,17 +18,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 SPEC = """\
 name: ps
 strategy: parameter_server
-cluster: {chief: 1, worker: 1, ps: 1}
+cluster: {{chief: 1, worker: 1, ps: 1}}
 program:
   script: mnist
+  python: {python}
   args: [--epochs, 1, --model, cnn, --batch-size, 8, --checkpoint-dir, saved,
     --variable-partitioner, fixed_shards, --shards, 2]
 """
 SAVED = re.compile(r"preempted at epoch 1, after step (\d+): saved in saved")
 
 
-def test_sigterm_to_a_ps_or_to_all_saves_first(distrun: Distrun, small_mnist: Path) -> None:
-    (distrun.cwd / "job.yaml").write_text(SPEC)
+def test_sigterm_to_a_ps_or_to_all_saves_first(
+    distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path
+) -> None:
+    (distrun.cwd / "job.yaml").write_text(SPEC.format(python=preloaded.interpreter))
     arguments = ["--", "--data-dir", str(small_mnist), "--steps-per-epoch", "100000"]
 
     def launched() -> str:

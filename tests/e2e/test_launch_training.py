@@ -1,7 +1,8 @@
 """Real training under `distrun launch`: deaths, preemption, resuming.
 
-These tests need TensorFlow, because it swallows SIGTERM, starts threads and holds ports. Launches
-that are killed use the real interpreter. Launches that only have to resume use a preloaded one.
+These tests need TensorFlow, because it swallows SIGTERM, starts threads and holds ports. The tasks
+are forks of a process that has imported it. `make smoke` and `make faults` use the real
+interpreter.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ PATIENCE = 240.0
 
 
 @pytest.fixture
-def train(distrun: Distrun, small_mnist: Path, tmp_path: Path) -> Callable[..., Any]:
+def train(
+    distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path, tmp_path: Path
+) -> Callable[..., Any]:
     """Start training in the background, with more arguments for the job."""
     spec = tmp_path / "mnist.yaml"
     spec.write_text(
@@ -42,8 +44,8 @@ def train(distrun: Distrun, small_mnist: Path, tmp_path: Path) -> Callable[..., 
     ]
     # fmt: on
 
-    def start(*more: str, python: str = sys.executable) -> subprocess.Popen[str]:
-        command = ["launch", str(spec), "--set", f"program.python={python}", "--"]
+    def start(*more: str) -> subprocess.Popen[str]:
+        command = ["launch", str(spec), "--set", f"program.python={preloaded.interpreter}", "--"]
         with open(distrun.cwd / "said", "wb") as said:
             return distrun.start(*command, *arguments, *more, stdout=said, stderr=said)
 
@@ -83,7 +85,6 @@ def leftovers(saved: Path) -> list[str]:
 
 
 def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
-    preloaded: PreloadedPython,
     distrun: Distrun,
     train: Callable[..., Any],
     told: Callable[[str], list[Any]],
@@ -102,7 +103,7 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
         (tmp_path / "saved" / left).mkdir(exist_ok=True)
         (tmp_path / "saved" / left / "part.tempstate").touch()
 
-    again = train("--epochs", "3", python=preloaded.interpreter)
+    again = train("--epochs", "3")
     assert again.wait(PATIENCE) == 0
     resumed = told(r"resumed from .*: epoch (\d+), after step (\d+)")
     assert len(resumed) == 2
@@ -112,7 +113,6 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
 
 
 def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
-    preloaded: PreloadedPython,
     distrun: Distrun,
     train: Callable[..., Any],
     said: Callable[..., int],
@@ -133,7 +133,7 @@ def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
 
     epoch = re.match(r"epoch (\d+)", saved[0])
     assert epoch
-    again = train("--epochs", epoch[1], python=preloaded.interpreter)
+    again = train("--epochs", epoch[1])
     assert again.wait(PATIENCE) == 0
     assert told(r"resumed from .*: (epoch .*)") == saved
     results = told(rf"(epoch {epoch[1]}/.* loss [\d.]+)")

@@ -132,10 +132,11 @@ def test_tpu_ends_with_one_sentence(
     assert "exit code 69, worker:0's own" in done.stderr
 
 
-def test_your_own_script(distrun: Distrun) -> None:
+def test_your_own_script(distrun: Distrun, preloaded: PreloadedPython) -> None:
     spec = written(distrun, "script")
     (distrun.cwd / "train.py").write_bytes((PLAIN / "replicas.py").read_bytes())
-    done = distrun("launch", spec.name, timeout=200)
+    python = ["--set", f"program.python={preloaded.interpreter}"]
+    done = distrun("launch", spec.name, *python, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     for worker in ("worker:0", "worker:1"):
         assert "replicas: the sum over 2 replicas is 3" in lines_of(done.stdout)[worker]

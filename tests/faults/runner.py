@@ -95,8 +95,9 @@ def _new_cgroup() -> Path | None:
 class CellRun:
     """Launches the job of one cell in its own folder. The folder is kept if the cell fails."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, python: str) -> None:
         self._cell = cell
+        self._python = python
         self._folder = Path(tempfile.mkdtemp(prefix="faults-"))
         self._home = self._folder / "home"
         self._paused: Attempt | None = None
@@ -138,7 +139,7 @@ class CellRun:
             "strategy": self._cell.strategy,
             "cluster": self._cell.cluster,
             "program": {
-                "command": [sys.executable, str(PROGRAM)],
+                "command": [self._python, str(PROGRAM)],
                 "env": {
                     "CONTROLLER": str(self._folder / "controller"),
                     "SCHEDULE": f"{STEPS} {SAVE_EVERY} {MID_EPOCH}",
@@ -348,5 +349,6 @@ class CellRun:
                 self._cgroup.rmdir()
 
 
-def run_cell(cell: Cell) -> Result:
-    return CellRun(cell).run()
+def run_cell(cell: Cell, python: str = sys.executable) -> Result:
+    """Runs a cell, with the tasks in this Python interpreter."""
+    return CellRun(cell, python).run()

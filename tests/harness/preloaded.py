@@ -5,7 +5,7 @@ TensorFlow and done nothing else with it can fork.
 
 A launched job can use the forks too: `interpreter` is an executable for `program.python`. It passes
 a script to the server, forwards SIGTERM to the fork, and exits as the fork does. If it is killed,
-the fork is killed too. Tests of signals and deaths under a launch use the real interpreter.
+the fork is killed too.
 """
 
 from __future__ import annotations
@@ -223,8 +223,14 @@ def _become(request: dict[str, Any], outputs: list[int]) -> None:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
-    except BaseException:  # noqa: BLE001 - the program's, shown as Python shows it
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - the program's, shown as Python shows it
+        frames = error.__traceback__
+        while frames and frames.tb_frame.f_code.co_filename in (
+            __file__,
+            runpy.run_path.__code__.co_filename,
+        ):
+            frames = frames.tb_next
+        traceback.print_exception(error.with_traceback(frames))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -255,7 +261,8 @@ def forward(server: str, argv: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda number, _: connection.send(str(number).encode()))
     code = int(connection.recv(10) or 1)
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)
 

@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import pytest
+
+SLOW = {"distrun.agent", "distrun.events", "distrun.jobstore", "distrun.spec.model", "psutil"}
+SLOW |= {"rich", "subprocess", "tensorflow", "yaml"}
+COMMANDS = (
+    *("launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait", "events"),
+    *("init", "schema", "clean", "completion"),
+)
+
+
+def slow_imports(*args: str, **variables: str) -> list[str]:
+    """Run `distrun` and return what it imported that is slow."""
+    code = (
+        "import atexit, sys\n"
+        "from distrun.__main__ import main\n"
+        f"atexit.register(lambda: print(*sorted({SLOW!r} & set(sys.modules)), file=sys.stderr))\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,  # click ends a completion by an exception
+    )
+    assert done.stdout
+    return done.stderr.split()
 
 
 def test_importing_the_model_or_the_package_imports_nothing_slow() -> None:
@@ -15,3 +44,17 @@ def test_importing_the_model_or_the_package_imports_nothing_slow() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_imports_nothing_slow(command: str) -> None:
+    assert slow_imports(command, "--help") == []
+
+
+def test_the_list_of_commands_imports_nothing_slow() -> None:
+    assert slow_imports("--help") == []
+
+
+@pytest.mark.parametrize("line", ["distrun ", "distrun launch --", "distrun ps --"])
+def test_shell_completion_imports_nothing_slow(line: str) -> None:
+    assert slow_imports(_DISTRUN_COMPLETE="bash_complete", COMP_LINE=line) == []

@@ -62,7 +62,7 @@ def test_the_lock_tells_whether_a_supervisor_lives(store: JobStore, holders: lis
     assert folder.supervisor_pid() == holders[0].process.pid
     assert [each.path for each in store.running()] == [folder.path]
     with pytest.raises(OSError, match="temporarily unavailable"):
-        folder.take_lock()
+        folder.acquire_lock()
     holders[0].kill()
     assert folder.supervisor_pid() is None
     assert store.running() == []

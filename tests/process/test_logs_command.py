@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from distrun.agent.logs.index import RECORD
+from distrun.agent.protocol import INDEX_RECORD
 from harness.command import Detach, Distrun, WriteSpec
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -58,7 +58,10 @@ def test_grep_since_and_timestamps(distrun: Distrun, detached: Detach, tmp_path:
 def is_known(log: Path) -> bool:
     """Whether the index covers the whole log."""
     records = log.with_suffix(".idx").read_bytes()
-    return bool(records) and RECORD.unpack(records[-RECORD.size :])[1] == log.stat().st_size
+    return (
+        bool(records)
+        and INDEX_RECORD.unpack(records[-INDEX_RECORD.size :])[1] == log.stat().st_size
+    )
 
 
 def test_a_progress_bar_is_shown_as_one_line(distrun: Distrun, write_spec: WriteSpec) -> None:

@@ -32,6 +32,8 @@ import jsonschema
 import pytest
 import yaml
 
+from harness.preloaded import PreloadedPython
+
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = {".venv", ".git", "node_modules", "build", "dist", ".pytest_cache"}
 BLOCK = re.compile(
@@ -107,14 +109,21 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(block: Block, folder: Path) -> str:
-    """Run a block as it is shown, with `distrun` and `python` of this environment."""
+DISTRUN = """\
+#!/bin/sh
+if [ "$1" = launch ]; then shift; set -- launch --set program.python={tasks} "$@"; fi
+exec {python} -m distrun "$@"
+"""
+
+
+def run(block: Block, folder: Path, tasks: str) -> str:
+    """Run a block as it is shown; `tasks` is the Python interpreter of scripts and of tasks."""
     tools = folder / ".bin"
     tools.mkdir()
-    for name, words in (("distrun", '-m distrun "$@"'), ("python", '"$@"')):
-        tool = tools / name
-        tool.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {words}\n")
-        tool.chmod(0o755)
+    (tools / "python").symlink_to(tasks)
+    tool = tools / "distrun"
+    tool.write_text(DISTRUN.format(python=shlex.quote(sys.executable), tasks=shlex.quote(tasks)))
+    tool.chmod(0o755)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],
         cwd=folder,
@@ -173,8 +182,10 @@ def test_yaml_is_valid(block: Block, folder: Path, distrun: Distrun) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("block", named("run"))
-def test_shown_commands_do_what_is_shown(block: Block, folder: Path, distrun_home: Path) -> None:
-    stdout = run(block, folder)
+def test_shown_commands_do_what_is_shown(
+    block: Block, folder: Path, distrun_home: Path, preloaded: PreloadedPython
+) -> None:
+    stdout = run(block, folder, preloaded.interpreter)
     for shown in those("output"):
         if shown.name == block.name:
             for line in shown.text.splitlines():

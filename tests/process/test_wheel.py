@@ -70,10 +70,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     assert len(light) == len(required) - 2, required
     folder = tmp_path_factory.mktemp("fresh")
-    run(sys.executable, "-m", "venv", folder, cwd=folder)
-    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
-    run(*pip, *light, cwd=folder)
-    run(*pip, "--no-deps", wheel, cwd=folder)
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    python = folder / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    install = (*pip, "install", "-q")
+    run(*install, *light, cwd=folder)
+    run(*install, "--no-deps", wheel, cwd=folder)
     return folder / "bin" / "distrun"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.logs.index import RECORD
+from distrun.agent.protocol import INDEX_RECORD
 from harness.command import Distrun, Status
 from harness.network import Hosts, Network, RemoteSpec
 from harness.values import not_none
@@ -90,7 +90,7 @@ def is_indexed(host: Any, log: str) -> bool:
     """Whether the host's agent has written down when all that is in a task's log came there."""
     (path,) = host.home.rglob(f"{log}.log")
     index = path.with_suffix(".idx").read_bytes()
-    _, size = RECORD.unpack(index[-RECORD.size :])
+    _, size = INDEX_RECORD.unpack(index[-INDEX_RECORD.size :])
     return b"late" in path.read_bytes() and size == path.stat().st_size
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from harness.command import Distrun
 from harness.network import CutOff, Host, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.preloaded import PreloadedPython
 from harness.waiting import wait_until
 
 TRAIN = """\
@@ -286,7 +287,12 @@ def last_loss(events: str) -> str:
 
 @pytest.mark.e2e
 def test_the_bundled_job_learns_across_two_hosts_what_it_learns_here(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, hide: Any, small_mnist: Path
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    hide: Any,
+    preloaded: PreloadedPython,
+    small_mnist: Path,
 ) -> None:
     h1, h2 = hosts(2)
     for host in (h1, h2):
@@ -295,11 +301,12 @@ def test_the_bundled_job_learns_across_two_hosts_what_it_learns_here(
     # As many threads here as there: sums are taken in the same order.
     threads = {"OMP_NUM_THREADS": 1, "TF_NUM_INTRAOP_THREADS": 1}
     sizes = ["--epochs", 2, "--steps-per-epoch", 6]
-    program = {"script": "mnist", "python": sys.executable, "env": threads,
-               "args": ["--data-dir", str(small_mnist), *sizes]}  # fmt: skip
+    arguments = ["--data-dir", str(small_mnist), *sizes]
+    program = {"script": "mnist", "env": threads, "args": arguments, "python": sys.executable}
     there = distrun("launch", remote_spec("", [h1, h2], program=program), timeout=240)
     assert there.returncode == 0, there.stderr
     loss = last_loss(distrun("events", "--json").stdout)
+    program["python"] = preloaded.interpreter
     local = remote_spec("", [h1, h2], "here", hosts=["localhost"], program=program)
     here = distrun("launch", local, timeout=240)
     assert here.returncode == 0, here.stderr

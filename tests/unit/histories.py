@@ -20,7 +20,7 @@ from distrun.lifecycle import (
     step,
 )
 from distrun.spec.model import RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Success
+from distrun.strategies import STRATEGIES, Role, Success
 
 GRACE = 10.0
 timer = events.Timer.from_json
@@ -84,7 +84,7 @@ class Job:
                 gpus=(),
             )
         records = tuple(
-            events.TaskRecord(name=name, role=role, index=int(index), host=of[name])
+            events.TaskRecord(name=name, role=Role(role), index=int(index), host=of[name])
             for name, (role, _, index) in ((name, name.partition(":")) for name in names)
         )
         return self(events.JobPlanned, tasks=records)

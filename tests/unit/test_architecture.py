@@ -47,7 +47,7 @@ PURE_STDLIB = {
         "errno",
     ),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
-    *("posixpath", "re", "shlex", "string", "textwrap", "types", "typing"),
+    *("posixpath", "re", "shlex", "string", "struct", "textwrap", "types", "typing"),
 }
 IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
@@ -342,7 +342,11 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 
 
 LAYERS = (
-    {"distrun.agent", "distrun.errors", "distrun.resources", "distrun.strategies"},
+    {
+        *("distrun.agent", "distrun.errors", "distrun.frozen"),
+        "distrun.resources",
+        "distrun.strategies",
+    },
     {"distrun.codec", "distrun.spec"},
     {"distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight.checks"},
     {"distrun.events"},

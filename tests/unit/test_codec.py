@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code, Kind, Subject
 from distrun.codec import from_json, to_json
-from distrun.plan import Plan
+from distrun.plan import Plan, tasks
+from distrun.spec import model as spec_model
 from distrun.spec.model import HostSpec, RoleSpec, Spec
 from distrun.strategies import Role
+from distrun.verdict import model as verdict_model
 
 TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 st.register_type_strategy(str, TEXT)
@@ -35,10 +37,21 @@ def short_tuples(kind: Any) -> st.SearchStrategy[Any]:
     return st.lists(st.from_type(element), max_size=3).map(tuple)
 
 
-st.register_type_strategy(tuple, short_tuples)
+def instances(kind: Any) -> st.SearchStrategy[Any]:
+    """Instances of a dataclass, by the types of its fields."""
+    hints = get_type_hints(kind)
+    values = {each.name: st.from_type(hints[each.name]) for each in dataclasses.fields(kind)}
+    return st.builds(kind, **values)
 
-ANY_EVENT = st.sampled_from(sorted(events._KINDS)).flatmap(
-    lambda name: st.from_type(events._KINDS[name])
+
+st.register_type_strategy(tuple, short_tuples)
+for module in (events, tasks, spec_model, verdict_model):
+    for found in vars(module).values():
+        if dataclasses.is_dataclass(found) and isinstance(found, type):
+            st.register_type_strategy(found, instances)
+
+ANY_EVENT = st.sampled_from(sorted(events.KINDS)).flatmap(
+    lambda name: st.from_type(events.KINDS[name])
 )
 
 
@@ -81,5 +94,5 @@ def test_every_event_can_be_recorded() -> None:
         subclasses: list[type] = kind.__subclasses__()
         return {kind}.union(*map(below, subclasses))
 
-    assert set(events._KINDS.values()) == below(events.Event) - {events.Event}
-    assert all(dataclasses.is_dataclass(kind) for kind in events._KINDS.values())
+    assert set(events.KINDS.values()) == below(events.Event) - {events.Event}
+    assert all(dataclasses.is_dataclass(kind) for kind in events.KINDS.values())

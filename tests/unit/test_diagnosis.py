@@ -48,7 +48,7 @@ class Diagnosis(NamedTuple):
 
 def of(said: str, status: int | None = 255, ssh: SshSpec = PLAIN, **about: Any) -> Diagnosis:
     given = {"name": "h1", "noise": b"", "seconds": 40.0, **about}
-    cause = diagnose(settings=ssh, status=status, said=said, **given)
+    cause = diagnose(settings=ssh, status=status, stderr=said, **given)
     return Diagnosis(cause_text(cause), cause_advice(cause) or "")
 
 

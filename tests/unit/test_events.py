@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from distrun import events
+from distrun.agent import protocol, unsent_reports
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import check_text
 from distrun.record import EventLog, read
@@ -91,6 +92,15 @@ def test_what_a_later_version_adds_to_an_event_is_left_out(record: Path) -> None
     assert read(str(record)) == STARTED[:1]
 
 
+def test_an_agents_unsent_reports_are_read_as_events(tmp_path: Path) -> None:
+    oom = Cause(Code.OOM_KILL_COUNTED, path="/sys/fs/cgroup/memory.events", count=1, total=2)
+    report = protocol.TaskExited("worker:0", 0, None, 9, 1.0, oom=oom)
+    unsent_reports.write(str(tmp_path), [report])
+    aborted, exited = read(str(tmp_path / protocol.UNSENT_REPORTS))
+    assert isinstance(aborted, events.Aborted)
+    assert exited == events.TaskExited(at=1.0, task="worker:0", attempt=0, signal=9, oom=oom)
+
+
 def test_a_code_of_a_later_version_is_read_as_text() -> None:
     cause = {"code": "host_on_fire", "host": "h1"}
     lost = events.decode({"event": "HostLost", "at": 1.0, "host": "h1", "cause": cause})
@@ -105,7 +115,8 @@ EARLIER: list[dict[str, Any]] = [
     {"event": "PreflightFound", "host": "h1", "subject": "clock", "grade": "warning",
      "text": "h1: its clock is late", "advice": "set it"},
     {"event": "TimedOut", "timer": "restart:1"},
-    {"event": "TaskExited", "task": "worker:0", "attempt": 0, "code": 1, "oom": ""},
+    {"event": "TaskExited", "task": "worker:0", "attempt": 0, "code": 1, "oom": "",
+     "was_told": False},
     {"event": "TaskExited", "task": "worker:1", "attempt": 0, "signal": 9, "oom": "kernel: Killed"},
     {"event": "JobEnded", "outcome": {
         "result": "failed", "exit_code": 69, "origin": "distrun", "cause": "h1 was lost",
@@ -128,6 +139,7 @@ def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     assert timed_out.timer == events.Timer(events.TimerKind.RESTART, "1")
     assert isinstance(failed, events.TaskExited)
     assert isinstance(killed, events.TaskExited)
+    assert not failed.was_stopping
     assert (failed.oom, killed.oom) == (None, Cause(Code.UNCODED, text="kernel: Killed"))
     assert isinstance(ended, events.JobEnded)
     assert (ended.outcome.result, ended.outcome.cause.text) == ("failed", "h1 was lost")

@@ -29,13 +29,13 @@ def test_a_link_that_is_back_for_a_moment_renews_the_lease() -> None:
             lease.heartbeat()
         clock.at = down_until
         lease.on_link_lost()
-        assert lease.until_heartbeat <= 0, "the new link is cut again before a beat would be due"
-        sent_at, beat = clock.at, lease.heartbeat()
+        assert lease.until_heartbeat <= 0, "the next link may be lost before a heartbeat is due"
+        sent_at, heartbeat = clock.at, lease.heartbeat()
         clock.at += heartbeat_interval(LEASE) / 10
-        lease.acknowledge(beat.number)
+        lease.acknowledge(heartbeat.number)
         assert lease.remaining is not None
         assert lease.remaining > LEASE / 2
-        # The supervisor counts the whole lease from when it got that beat, so later.
+        # The supervisor counts the whole lease from when it got that heartbeat, so later.
         assert clock.at + lease.remaining < sent_at + LEASE
 
 
@@ -43,10 +43,10 @@ def test_beats_of_a_link_that_is_no_more_renew_nothing() -> None:
     clock = Clock()
     lease = Lease(LEASE, 1.0, clock)
     clock.at += 5
-    beat = lease.heartbeat()
+    heartbeat = lease.heartbeat()
     lease.on_link_lost()
     before = lease.remaining
-    lease.acknowledge(beat.number)
+    lease.acknowledge(heartbeat.number)
     assert lease.remaining == before
 
 

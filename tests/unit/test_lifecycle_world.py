@@ -31,7 +31,7 @@ from distrun.lifecycle import (
     step,
 )
 from distrun.spec.model import RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Success
+from distrun.strategies import STRATEGIES, Role, Success
 from harness.examples import examples
 
 from .histories import because, timer
@@ -281,7 +281,7 @@ def create(
         )
     records = tuple(
         events.TaskRecord(
-            name=name, role=name.split(":")[0], index=int(name.split(":")[1]), host=host
+            name=name, role=Role(name.split(":")[0]), index=int(name.split(":")[1]), host=host
         )
         for name, host in world.hosts.items()
     )

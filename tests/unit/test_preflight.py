@@ -18,8 +18,7 @@ from distrun.agent.protocol.probe_messages import (
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
-from distrun.preflight.answers import Answers, HostAnswers
-from distrun.preflight.judgement import judge
+from distrun.preflight.judgement import Answers, HostAnswers, judge
 
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 TIMEOUT = Cause(Code.CONNECTION_TIMED_OUT, seconds=5.0)

@@ -248,7 +248,7 @@ def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun() -
     job = restartable(MWM, *W, never_on=(3,))
     job.exited("worker:0", 1)
     assert job.phase() is JobPhase.RESTARTING
-    job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=False)
+    job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_stopping=False)
     assert job.verdict == ("failed", 3, "task")
     assert job.outcome.task == "worker:1"
     assert "restart.never_on" in job.words
@@ -260,7 +260,7 @@ def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun() -
 def test_what_is_stopped_for_a_restart_may_exit_as_it_likes() -> None:
     job = restartable(MWM, *W, never_on=(3, 143))
     job.exited("worker:0", 1)
-    job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_told=True)
+    job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_stopping=True)
     assert job.undecided()
 
 

@@ -68,6 +68,7 @@ class Host:
         self.came = 0
         """Bytes of files that have come over the link."""
         self.beats = 0
+        self.most_cached = blob_cache.MOST_BYTES
         self._jobs = 0
         self._on_their_way: list[file_messages.FileDataReceived] = []
 
@@ -85,7 +86,7 @@ class Host:
 
     def new_receiver(self, *, has_supervisor: bool = True) -> FileReceiver:
         link: Any = AgentLink(self, has_supervisor=has_supervisor)
-        return FileReceiver(self.dir, link)
+        return FileReceiver(self.dir, link, self.most_cached)
 
     def go_on(self, *, at_most: int = 1 << 60, losing: bool = False) -> None:
         """Until it is over, or until so many bytes have come; `losing`, what is sent is lost."""
@@ -327,10 +328,8 @@ def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Pa
     assert Path(said.folder).parent == host.state / "left"
 
 
-def test_the_store_keeps_what_was_used_last_and_no_more_than_so_much(
-    host: Host, job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blob_cache, "_MOST_BYTES", 50)
+def test_the_cache_keeps_the_newest_blobs_up_to_its_limit(host: Host, job: Path) -> None:
+    host.most_cached = 50
     for number in range(4):
         (job / "train.py").write_text(f"{number}" * 20)
         host.expect(manifest_of(job))

@@ -7,6 +7,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import Kind
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.verdict_text import evidence_text
+from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
@@ -54,8 +55,8 @@ def on_two_hosts(behind: float = 0.0) -> Job:
             behind=late,
         )
     records = [
-        events.TaskRecord(name="worker:0", role="worker", index=0, host="here"),
-        events.TaskRecord(name="worker:1", role="worker", index=1, host="there"),
+        events.TaskRecord(name="worker:0", role=Role.WORKER, index=0, host="here"),
+        events.TaskRecord(name="worker:1", role=Role.WORKER, index=1, host="there"),
     ]
     job(events.JobPlanned, tasks=tuple(records))
     job.started("worker:0", "worker:1")
@@ -123,7 +124,7 @@ def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() ->
     """The link to `there` was down, and its clock is 100 s behind."""
     job = on_two_hosts(behind=100.0)
     for task, at in (("worker:0", 1001.0), ("worker:1", 900.0)):
-        job.happened(events.TaskExited(at=at, task=task, attempt=0, code=1, was_told=False))
+        job.happened(events.TaskExited(at=at, task=task, attempt=0, code=1, was_stopping=False))
     job.ended("worker:0", "worker:1")
     (verdict,) = verdicts(job, worker0=OWN, worker1=OWN.replace("17", "18"))
     assert verdict.task == "worker:1"
@@ -148,7 +149,7 @@ def test_the_exit_code_is_the_first_causes_own() -> None:
     """The chief fails within milliseconds of the ps that it lost, and is heard of first."""
     job = running(PS, "chief:0", "worker:0", "ps:0")
     job.exited("chief:0", 1)
-    job(events.TaskExited, task="ps:0", attempt=0, signal=9, was_told=False)
+    job(events.TaskExited, task="ps:0", attempt=0, signal=9, was_stopping=False)
     job.ended("ps:0", "chief:0")
     job.gone("worker:0", signal=15)
     assert job.verdict == ("failed", 1, "task")

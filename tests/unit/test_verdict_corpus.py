@@ -48,7 +48,7 @@ def reword(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def replace_words() -> None:
         nonsense = dict.fromkeys(("text", "advice"), "is taken, is full")
         monkeypatch.setattr(words, "templates", lambda: {code.value: nonsense for code in Code})
-        for name in ("_TEXT", "_ADVICE"):
+        for name in ("TEXT_FUNCTIONS", "ADVICE_FUNCTIONS"):
             monkeypatch.setattr(words, name, {})
         assert {words.cause_text(Cause(code)) for code in Code} == {"is taken, is full"}
 

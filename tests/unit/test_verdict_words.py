@@ -11,6 +11,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import Kind
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import RestartSpec
+from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
@@ -411,7 +412,7 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: b
     job.created(MWM)
     job.planned()
     record = events.TaskRecord(
-        name="worker:0", role="worker", index=0, host="localhost", address="localhost:41783"
+        name="worker:0", role=Role.WORKER, index=0, host="localhost", address="localhost:41783"
     )
     job(events.JobPlanned, tasks=(record,))
     job.started("worker:0")

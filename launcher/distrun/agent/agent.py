@@ -28,17 +28,15 @@ if TYPE_CHECKING:
     from distrun.agent.files.receiver import FileReceiver
     from distrun.agent.probe.probe import Probe
 
-_KILL_INTERVAL = 0.02
-
 
 class Agent:
     """Runs one job's tasks on this host for the supervisor at the other end of `link`.
 
-    It has a private folder, streams logs and receives files where :class:`.Configure` names no
-    folder: the launching side cannot see this host's files then.
+    If :class:`.Configure` names no folder, the launching side cannot see this host's files: the
+    agent then has a private folder, streams its logs and receives files.
 
     Args:
-        addresses: by which the supervisor's connection came: the client's and this host's.
+        addresses: those of the supervisor's connection: the client's, and this host's.
     """
 
     def __init__(self, link: Link, addresses: Tuple[str, str] = ("", "")) -> None:
@@ -52,9 +50,9 @@ class Agent:
         self._dir: Optional[AgentDir] = None
         self._files: Optional[FileReceiver] = None
         self._kill_due: Optional[float] = None
-        """When to kill what is left; None until everything is being ended."""
+        """When to kill the remaining processes; None until everything is being ended."""
         self._keeps_logs = False
-        """Whether the launching side could not receive all logs, and has said so."""
+        """Whether the launching side cannot receive all logs, so that they must stay here."""
         self.is_abandoned = False
         """Whether nobody will receive the logs any more."""
         self._wakeup = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
@@ -123,7 +121,7 @@ class Agent:
         self._tasks.on_time(now)
         if self._kill_due is not None and self._kill_due <= now:
             self._tasks.kill_strays()
-            self._kill_due = now + _KILL_INTERVAL
+            self._kill_due = now + processes.KILL_INTERVAL
         if self._dir is not None:
             self._dir.on_time(now)
         if self._files is not None and self._kill_due is None:
@@ -150,7 +148,7 @@ class Agent:
         elif isinstance(order, protocol.HoldPorts):
             self._hold_ports(order)
         elif isinstance(order, protocol.Shutdown):
-            if order.keep:
+            if order.preserve_logs:
                 self.is_abandoned = self._keeps_logs = True
             self.end_tasks()
         else:
@@ -177,7 +175,7 @@ class Agent:
             self._files.execute(order)
 
     def on_link_lost(self) -> None:
-        """Let the next link's supervisor say again which logs and files are missing."""
+        """Stop sending until the supervisor says, on the next link, what is missing."""
         if self._logs is not None and self._logs.streamer is not None:
             self._logs.streamer.pause()
         if self._files is not None:
@@ -218,7 +216,7 @@ class Agent:
             self._link.report(self._hello(order, logs.folder))
 
     def _open_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
-        """Create the folder of the logs; None where that failed, which has been reported."""
+        """Create the folder of the logs; None if that failed, which has been reported."""
         if not order.folder:
             return self._open_private_logs(order)
         try:

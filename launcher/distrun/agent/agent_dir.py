@@ -18,7 +18,7 @@ _TRIAL = b"\0" * 4096
 
 
 class NoRoomError(CauseError):
-    """No folder can be created on this host; the cause says what was tried and why that failed."""
+    """No folder can be created on this host; the cause has a reason for each place."""
 
 
 class AgentDir:
@@ -39,7 +39,7 @@ class AgentDir:
         return self._sibling("files")
 
     def on_time(self, now: float) -> None:
-        """Show that the folder is in use: others remove those that are old."""
+        """Update the folder's time now and then: other agents remove folders that are old."""
         if self.touch_due <= now:
             self.touch_due += _TOUCH_SECONDS
             self.touch()
@@ -51,7 +51,7 @@ class AgentDir:
     def preserve(self, path: str) -> str:
         """Move the user's files out of this folder, which is about to be removed.
 
-        Returns the new path. Raises OSError where they cannot be moved.
+        Returns the new path. Raises OSError if they cannot be moved.
         """
         name = os.path.basename(self.path)
         preserved = self._sibling("left")
@@ -128,7 +128,7 @@ def _plain(name: str) -> str:
 
 
 def _remove(path: str) -> None:
-    """Mostly it contains only files, and an agent starts faster without importing shutil."""
+    """Remove a folder. Most contain only files, and an agent starts faster without shutil."""
     try:
         for name in os.listdir(path):
             os.unlink(os.path.join(path, name))
@@ -140,7 +140,7 @@ def _remove(path: str) -> None:
 
 
 def _try_writing(folder: str) -> None:
-    """On a full disk a folder can often be created, but not a file with contents."""
+    """Raise OSError if the disk is full: it may still have room for an empty folder."""
     path = os.path.join(folder, "trial")
     with open(path, "wb", buffering=0) as file:
         file.write(_TRIAL)

@@ -2,8 +2,8 @@
 
 The agent sends heartbeats, and the supervisor acknowledges them. The lease is counted from when the
 last acknowledged heartbeat was *sent*; the supervisor counts the same time from when it *received*
-that heartbeat, which is later. So the agent's tasks have ended before the supervisor takes them
-for lost, wherever the link hangs, and whatever the clocks of the two hosts show.
+that heartbeat, which is later. So the agent's tasks have ended before the supervisor considers
+them lost, wherever the link hangs, and whatever the clocks of the two hosts show.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Callable, Dict, Optional
 from distrun.agent.protocol import Heartbeat, heartbeat_interval
 
 _RESERVE = 0.5
-"""Seconds of a lease that are left for what takes longer than it should."""
+"""Seconds of a lease that are reserved for delays."""
 
 
 def clock() -> float:

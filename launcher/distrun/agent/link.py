@@ -1,4 +1,4 @@
-"""The agent's link to its supervisor: numbered messages, heartbeats, and what its end means."""
+"""The agent's link to its supervisor: numbered messages, heartbeats, loss and reattachment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
             """End all tasks, then the agent; the supervisor may still receive reports and logs."""
 
         def abandon(self, grace: float = protocol.KILL_GRACE) -> None:
-            """The same, where no supervisor will come back."""
+            """The same, if no supervisor will come back."""
 
         def on_link_lost(self) -> None:
             """Send no logs or files until the supervisor asks for the rest."""
@@ -48,10 +48,10 @@ _DECISION_SECONDS = 0.2
 class Link:
     """A link, which may be lost and come back if there is a `listener`.
 
-    Without one, its end ends the tasks, after the lease that :class:`.Configure` gave. With one,
-    heartbeats renew the lease, and the link's end has two meanings: when the launching side is
-    gone, ssh ends this side's standard input and leaves standard output open; when the link is
-    lost, sshd ends both.
+    Without a listener, the tasks end when the link has ended and the lease of :class:`.Configure`
+    has expired. With a listener, heartbeats renew the lease, and the end of the link has two
+    meanings. If the launching side is gone, ssh closes this side's standard input and leaves
+    standard output open. If the link is lost, sshd closes both.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Link:
         self._seconds: Optional[float] = 0.0
         self._lease: Optional[Lease] = None
         self._lease_ends: Optional[float] = None
-        """When the lease ends that began with the end of a link without heartbeats."""
+        """When the lease ends. It began with the end of a link that has no heartbeats."""
         self._executed = 0
         """The number of the last order that was executed."""
         self._decision_due: Optional[float] = None
@@ -74,7 +74,7 @@ class Link:
         """The client that passed the present link; it waits until this is closed."""
 
     def open(self, selector: selectors.BaseSelector, user: LinkUser) -> None:
-        """Begin to receive orders for `user`."""
+        """Start to receive orders for `user`."""
         self._selector = selector
         self._user = user
         selector.register(self.channel.reader, selectors.EVENT_READ, self._on_readable)
@@ -92,7 +92,7 @@ class Link:
 
     @property
     def token(self) -> str:
-        """What a supervisor names to reattach; empty where it cannot."""
+        """The token with which a supervisor reattaches; empty if it cannot."""
         return "" if self._listener is None else self._listener.token
 
     @property
@@ -121,8 +121,7 @@ class Link:
     def close(self) -> List[protocol.Report]:
         """Send what is left, and close the link; returns the reports that nobody acknowledged.
 
-        A slow supervisor receives the last reports, but a reader that has stopped is not waited
-        for.
+        A slow supervisor still receives the last reports; one that does not read at all does not.
         """
         while self.channel.pending:
             if not select.select([], [self.channel.writer], [], _READER_SECONDS)[1]:
@@ -158,7 +157,7 @@ class Link:
         if lease is None or lease.remaining is None or lease.remaining > 0:
             self.send_heartbeat_if_due()
         elif not self._user.is_abandoned:
-            # A launching side that was only slow is told why its tasks ended.
+            # The launching side may only be slow: it learns why its tasks ended.
             self.report_fault(Cause(Code.LEASE_EXPIRED, seconds=self._seconds or 0.0))
             self._user.abandon(lease.grace)
 
@@ -220,7 +219,7 @@ class Link:
             self._user.abandon()
 
     def _decide(self) -> None:
-        """Tell a lost link from one that the launching side has closed."""
+        """Find out whether the link was lost or the launching side has closed it."""
         self._decision_due = None
         is_lost = self.channel.broken or _is_broken(self.channel.writer)
         if is_lost and self._lease is not None:

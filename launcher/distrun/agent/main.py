@@ -18,21 +18,21 @@ from distrun.agent.tasks import program
 def main() -> NoReturn:
     """Serve a supervisor on standard input and output, a link that never comes back.
 
-    Nothing else may print on it. Two processes remain: a guard, whose only work begins when the
-    agent below it dies, and the agent. Each notices the other's death, whatever kills it.
+    Nothing else may print on it. Two processes remain: the agent, and its parent, the guard, which
+    ends the agent's processes if the agent dies. Each notices the other's death.
     """
-    reader, writer = take_stdio()
+    reader, writer = move_stdio()
     _serve(lambda: Agent(Link(Channel(reader, writer, Order))), reader, writer)
 
 
 def main_over_ssh(mark: bytes) -> NoReturn:
-    """Serve a supervisor over ssh: the link may be lost and come back, and be printed on.
+    """Serve a supervisor over ssh: the link may be lost and restored, and others may print on it.
 
-    This leaves sshd's session; a process that waits for the end stays there, because sshd closes
-    the connection when the command that it started ends.
+    The agent leaves sshd's session. One process stays there until the agent has ended, because
+    sshd closes the connection when the command that it started ends.
 
     Args:
-        mark: is written before all else, so that the supervisor can tell it from a login's output.
+        mark: is written first, so that the supervisor can find it in the output of the login.
     """
     from distrun.agent.protocol.framing import ChecksummedSender
     from distrun.agent.reattach import LivenessSocket, ReattachListener
@@ -42,7 +42,7 @@ def main_over_ssh(mark: bytes) -> NoReturn:
         _wait_for(guard)
     os.setsid()
     liveness = LivenessSocket()
-    reader, writer = take_stdio()
+    reader, writer = move_stdio()
     os.write(writer, mark)
 
     def make() -> Agent:
@@ -53,8 +53,8 @@ def main_over_ssh(mark: bytes) -> NoReturn:
     _serve(make, reader, writer)
 
 
-def take_stdio() -> Tuple[int, int]:
-    """Move the link away from 0 and 1 before anything can print on it; nothing is inherited."""
+def move_stdio() -> Tuple[int, int]:
+    """Move the link away from descriptors 0 and 1, so that nothing prints on it or inherits it."""
     reader, writer = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

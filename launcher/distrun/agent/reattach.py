@@ -33,7 +33,7 @@ def _liveness_name(token: str) -> str:
 
 
 class LivenessSocket:
-    """Is bound as long as agent or guard live. Create it before they are forked."""
+    """A name that is bound as long as agent or guard live. Create it before they are forked."""
 
     def __init__(self) -> None:
         self.token = os.urandom(12).hex()
@@ -102,7 +102,7 @@ def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn
     Args:
         mark: is written before the agent's messages.
         token: the agent's.
-        no_agent: is printed if the agent is gone, and everything that it had started.
+        no_agent: is printed if the agent and everything that it had started are gone.
         exit_no_agent: the exit code then.
     """
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -123,7 +123,7 @@ def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn
 
 
 def _wait_until_gone(token: str) -> None:
-    """Wait for a dead agent's guard, which ends what the agent left."""
+    """Wait until the guard of a dead agent has ended the agent's processes."""
     deadline = time.monotonic() + _GUARD_SECONDS
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:

@@ -1,6 +1,6 @@
 """Reports of an agent whose supervisor has died, written beside the logs of its tasks.
 
-The lines are events as the job's record has them; readers read them after the record.
+Each line is an event, as in the job's record. Readers read them after the record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def write(folder: str, unsent: Iterable[protocol.Report]) -> None:
 
 
 def _as_event(report: protocol.Report) -> Dict[str, Any]:
-    fields = report._asdict()
-    if isinstance(report, protocol.TaskNotStarted):
-        fields["cause"] = report.cause.to_json()
+    fields = {
+        name: value.to_json() if isinstance(value, protocol.Cause) else value
+        for name, value in report._asdict().items()
+    }
     return {"event": type(report).__name__, **fields}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import TYPE_CHECKING
 
 import click
 
-from distrun import control
 from distrun.cli import console
 from distrun.cli.options import duration
 from distrun.cli.text_format import format_count
-from distrun.jobstore import JobFolder, JobStore
 from distrun.spec.units import format_bytes
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
 
 
 @click.command("clean")
@@ -27,6 +29,8 @@ def command(older_than: float | None, dry_run: bool) -> int:
       distrun clean --older-than 7d
       distrun clean --dry-run
     """
+    from distrun.jobstore import JobStore
+
     store = JobStore.default()
     count = size = 0
     for folder in [*store.folders(), *store.unfinished()]:
@@ -47,6 +51,8 @@ def command(older_than: float | None, dry_run: bool) -> int:
 
 def _is_in_use(folder: JobFolder) -> bool:
     """Whether its supervisor is alive, or has just died and left tasks that are still ending."""
+    from distrun import control
+
     if folder.supervisor_pid() is not None:
         return True
     return not folder.state().phase.is_final and control.has_processes(folder.job_id)

@@ -8,8 +8,6 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distrun.spec.problems import printable
-
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -30,6 +28,8 @@ def print_lines(lines: list[str], bold: int | None = None) -> None:
     The line at index `bold` is printed in bold on a terminal. Errors are ignored: the terminal may
     be gone.
     """
+    from distrun.spec.problems import printable
+
     safe = list(map(printable, lines))
     if bold is not None and uses_colour(sys.stderr):
         safe[bold] = f"\x1b[1m{safe[bold]}\x1b[0m"
@@ -95,6 +95,11 @@ def rich_console() -> Console:
         width=None if is_terminal else _PIPE_WIDTH,
         no_color=not uses_colour(sys.stdout) or None,
     )
+
+
+def can_redraw(stream: Any) -> bool:
+    """Whether lines on a stream can be redrawn: only on a terminal that is not dumb."""
+    return bool(stream.isatty()) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def uses_colour(stream: Any) -> bool:

@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-
 import click
-from rich.text import Text
 
-from distrun.agent.protocol import Cause, Code, Hello, Subject
 from distrun.cli import console
-from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.cli.job_view import json_with_words
 from distrun.cli.options import json_option, overrides_option, spec_argument
-from distrun.cli.table import Column, make_table, styled
-from distrun.cli.terminal import Output, Terminal
-from distrun.cli.text_format import format_count, format_duration, format_host_names, format_names
 from distrun.errors import HostError
-from distrun.jobstore import JobStore
-from distrun.preflight import Check, Grade
-from distrun.spec.loader import load
-from distrun.spec.problems import printable
-from distrun.supervisor.dry_run import check_hosts
-from distrun.supervisor.preparation import Preparation
-
-_REDRAW_SECONDS = 1.0
 
 
 @click.command("doctor")
@@ -47,126 +26,19 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
       distrun doctor job.yaml
       distrun doctor job.yaml --json
     """
+    from distrun.cli.doctor_view import Checkup, print_report, status_line
+    from distrun.cli.job_view import output_json
+    from distrun.jobstore import JobStore
+    from distrun.spec.loader import load
+    from distrun.supervisor.dry_run import check_hosts
+
     spec = load(spec_path, overrides=overrides)
-    with _status_line() as show_status:
-        found = _Result(check_hosts(spec, JobStore.default().jobs, show_status))
+    with status_line() as show_status:
+        found = Checkup(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
-        checks = [json_with_words(check) for check in found.checks]
+        checks = [output_json(check) for check in found.checks]
         summary = {"ok": not found.failed, "complete": found.is_complete}
         console.print_json({"doctor": {**summary, "hosts": list(found.hosts), "checks": checks}})
     else:
-        _print_report(found)
+        print_report(found)
     return HostError.exit_code if found.failed else 0
-
-
-class _Result:
-    """What was found out about a job's hosts."""
-
-    def __init__(self, preparation: Preparation) -> None:
-        self.hosts = preparation.hosts
-        checks = [_reached(host, hello) for host, hello in preparation.hellos.items()]
-        checks += [_failed(host, "reached", why) for host, why in preparation.unreachable.items()]
-        checks += [_failed(host, "preparation", why) for host, why in preparation.failures.items()]
-        checks += preparation.checks or ()
-        order = {host: number for number, host in enumerate(self.hosts)}
-        self.checks = sorted(checks, key=lambda check: order.get(check.host, len(order)))
-        is_usable = not (preparation.unreachable or preparation.failures)
-        self.is_complete = preparation.checks is not None and is_usable
-        """Whether every host was checked."""
-
-    @property
-    def failed(self) -> int:
-        return sum(check.grade is Grade.FAILED for check in self.checks)
-
-
-def _reached(host: str, hello: Hello) -> Check:
-    cores, gpus = f"{hello.cores:g}", len(hello.gpus)
-    cause = Cause(Code.HOST_REACHED, text=cores, count=gpus, version=hello.python)
-    return Check(host=host, subject=Subject.REACHED, grade=Grade.OK, cause=cause)
-
-
-def _failed(host: str, subject: str, cause: Cause) -> Check:
-    return Check(host=host, subject=Subject(subject), grade=Grade.FAILED, cause=cause)
-
-
-@contextlib.contextmanager
-def _status_line() -> Iterator[Callable[[Preparation], float | None]]:
-    """Show the current step on stderr, if that is a terminal; the report goes to stdout."""
-    terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
-    started = time.monotonic()
-
-    def show(preparation: Preparation) -> float | None:
-        terminal.show_status(f"{_step(preparation)}  {format_duration(time.monotonic() - started)}")
-        return _REDRAW_SECONDS if terminal.has_status_line else None
-
-    try:
-        yield show
-    finally:
-        terminal.clear_status()
-
-
-def _step(preparation: Preparation) -> str:
-    """What is being done, and which hosts it waits for."""
-    verb = "checking" if preparation.is_probing else "reaching"
-    text = f"{verb} {format_count(len(preparation.hosts), 'host')}"
-    waiting = preparation.waiting_for
-    if 0 < len(waiting) < len(preparation.hosts):
-        text += f", waiting for {format_names(waiting)}"
-    return text
-
-
-def _print_report(found: _Result) -> None:
-    columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
-    console.print_renderable(make_table(columns, _rows(found), console.rich_console().width))
-    subjects: dict[str, dict[str, None]] = {}
-    for check in found.checks:
-        advice = cause_advice(check.cause)
-        if advice:
-            subjects.setdefault(advice, {})[check.subject.value] = None
-    if subjects:
-        console.print_text("\nwhat to do:")
-    for advice, each in subjects.items():
-        console.print_text(f"  {', '.join(each)}: {printable(advice)}", indent=4)
-    console.print_message(_summary(found))
-
-
-def _rows(found: _Result) -> list[dict[str, str | Text]]:
-    """One row for all hosts with the same result; the worst result of each subject first."""
-    hosts_by_result: dict[tuple[Subject, Grade, str], list[str]] = {}
-    for check in found.checks:
-        result = (check.subject, check.grade, cause_text(check.cause))
-        hosts_by_result.setdefault(result, []).append(check.host)
-    subjects = list(Subject)
-    worst_first = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
-    order = sorted(
-        hosts_by_result, key=lambda key: (subjects.index(key[0]), worst_first.index(key[1]))
-    )
-    return [
-        {
-            "CHECK": "" if number and order[number - 1][0] is subject else subject.value,
-            "RESULT": styled(grade.value),
-            "HOSTS": _which(hosts_by_result[subject, grade, text], found.hosts),
-            "FOUND": text,
-        }
-        for number, (subject, grade, text) in enumerate(order)
-    ]
-
-
-def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:
-    names = dict.fromkeys(hosts)
-    if len(names) > 1 and set(names) == set(all_hosts):
-        return f"all {len(names)}"
-    return format_host_names(names)
-
-
-def _summary(found: _Result) -> str:
-    grades = Counter(check.grade for check in found.checks)
-    checks = format_count(len(found.checks), "check")
-    if not found.failed:
-        warnings = grades[Grade.WARNING]
-        return f"{checks}, {format_count(warnings, 'warning') if warnings else 'all passed'}"
-    left_out = not found.is_complete and any(
-        check.subject is Subject.NETWORK for check in found.checks
-    )
-    left = "; hosts that cannot be used were left out of the other checks" if left_out else ""
-    return f"{found.failed} of {checks} failed: the job cannot run{left}"

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
-from distrun.cli.event_text import EventFormatter
-from distrun.cli.job_view import json_with_words
 from distrun.cli.options import job_argument
-from distrun.control import SupervisorWatch
-from distrun.events import Event
-from distrun.jobstore import JobStore
-from distrun.record import EventReader
-from distrun.spec.problems import printable
+
+if TYPE_CHECKING:
+    from distrun.cli.event_text import EventFormatter
+    from distrun.events import Event
+    from distrun.record import EventReader
 
 
 @click.command("events")
@@ -30,6 +29,11 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
       distrun events mnist
       distrun events -f --json > events.jsonl
     """
+    from distrun.cli.event_text import EventFormatter
+    from distrun.control import SupervisorWatch
+    from distrun.jobstore import JobStore
+    from distrun.record import EventReader
+
     folder = JobStore.default().find(job)
     formatter = EventFormatter()
     record = EventReader(str(folder.events_file))
@@ -48,6 +52,8 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
 
 def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
     """Print the events since the last call."""
+    from distrun.spec.problems import printable
+
     try:
         found = record.read_new()
     except FileNotFoundError:  # the job is not created yet, or never was
@@ -68,6 +74,8 @@ def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
 
 def _as_json(event: Event) -> str:
     """One line: the event with its causes in words, and the version of this format."""
+    from distrun.cli.job_view import output_json
+
     kind = type(event).__name__
-    shown = {"version": console.JSON_VERSION, "event": kind, **json_with_words(event)}
+    shown = {"version": console.JSON_VERSION, "event": kind, **output_json(event)}
     return json.dumps(shown)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from distrun.cli import console
 from distrun.errors import UsageError
-from distrun.resources import examples, templates
 from distrun.spec.problems import printable, suggestion
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def complete_template(
@@ -21,6 +22,8 @@ def complete_template(
     param: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem[Any]]:
+    from distrun.resources import templates
+
     return [
         CompletionItem(name, help=describe(path))
         for name, path in templates().items()
@@ -50,6 +53,8 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
       distrun init multi_worker
       distrun init multi_worker_mirrored -o job.yaml
     """
+    from distrun.resources import examples, templates
+
     known = templates()
     if template is None or only_list:
         for name, path in known.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from distrun import control, events, record
@@ -16,6 +15,7 @@ from distrun.cli.usage import Usage, measure
 from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.events import Outcome
+from distrun.frozen import dataclass
 from distrun.jobstore import JobFolder
 from distrun.lifecycle import Account, JobState, TaskPhase, TaskState
 from distrun.preflight import Check
@@ -31,7 +31,7 @@ _CAUSE_KEYS: dict[type, str] = {
     ),
     events.TensorBoardEnded: "how",
 }
-"""The keys under which programs find the cause of these events in words."""
+"""The keys with the text of these events' cause, if not `cause`."""
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
 
@@ -140,10 +140,10 @@ class JobView:
         """Return the job as `status --json` prints it."""
         return {
             **self.summary(),
-            "outcome": json_with_words(self.outcome),
-            "verdict": json_with_words(self.state.verdict),
+            "outcome": output_json(self.outcome),
+            "verdict": output_json(self.state.verdict),
             "supervisor_pid": self.supervisor,
-            "hosts": [json_with_words(host) for host in self.state.hosts.values()],
+            "hosts": [output_json(host) for host in self.state.hosts.values()],
             "tensorboard": self.tensorboard,
             "task_states": [task.to_json() for task in self.tasks],
         }
@@ -184,11 +184,11 @@ def job_view(folder: JobFolder) -> JobView:
     return dataclasses.replace(job, tasks=tuple(tasks), tensorboard=address)
 
 
-def json_with_words(value: Any) -> Any:
-    """Return a value as JSON with the words of its causes, for users and their programs.
+def output_json(value: Any) -> Any:
+    """Return a value as `--json` prints it: the causes in it also as text.
 
-    A cause under the key `cause` becomes words, and its code and parameters are under
-    `cause_code`. Verdicts have `advice`, evidence has `place` and `text`.
+    The key `cause` has the text of a cause, and `cause_code` its code and parameters. Verdicts have
+    `advice`, evidence has `place` and `text`.
     """
     if isinstance(value, Evidence):
         place, text = evidence_place(value), evidence_text(value)
@@ -203,9 +203,9 @@ def json_with_words(value: Any) -> Any:
             shown[key] = cause_text(inner)
             shown[f"{key}_code"] = inner.to_json()
         elif isinstance(inner, tuple):
-            shown[name] = [json_with_words(each) for each in inner]
+            shown[name] = [output_json(each) for each in inner]
         else:
-            shown[name] = json_with_words(inner)
+            shown[name] = output_json(inner)
     if isinstance(value, Verdict):
         shown["advice"] = cause_advice(value.cause) or ""
     if isinstance(value, (Check, events.PreflightFound)):

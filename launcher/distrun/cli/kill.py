@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 import click
 
-from distrun import control, events
-from distrun.agent.protocol import Cause, Code, StopJob, Watch
 from distrun.cli import console
-from distrun.cli.event_text import event_text
 from distrun.cli.options import duration, job_argument
 from distrun.errors import EXIT_KILLED, UsageError
-from distrun.jobstore import JobFolder, JobStore
-from distrun.lifecycle import JobState
+
+if TYPE_CHECKING:
+    from distrun.events import Event
+    from distrun.jobstore import JobFolder, JobStore
+    from distrun.lifecycle import JobState
 
 
 def signal_number(value: str) -> int:
@@ -57,6 +58,8 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --grace 1m --signal INT night
       distrun kill --all
     """
+    from distrun.jobstore import JobStore
+
     _stop_all(_chosen(JobStore.default(), jobs, everything=everything), grace, signum)
     return 0
 
@@ -78,6 +81,9 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all jobs to stop, then wait for all: they end at the same time."""
+    from distrun import control
+    from distrun.agent.protocol import Cause, Code, StopJob, Watch
+
     cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
     channels = []
     for folder in folders:
@@ -113,7 +119,10 @@ class _WaitView:
             if host.link_lost is not None:
                 self._print_lost(host.name)
 
-    def on_event(self, event: events.Event) -> None:
+    def on_event(self, event: Event) -> None:
+        from distrun import events
+        from distrun.cli.event_text import event_text
+
         if isinstance(event, events.LinkLost):
             self._print_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):
@@ -131,6 +140,8 @@ class _WaitView:
 
 
 def _stop_without_supervisor(folder: JobFolder) -> None:
+    from distrun import control
+
     state = folder.state()
     if state.phase.is_final:
         console.print_message(f"job {folder.job_id} had already {state.phase.value}")

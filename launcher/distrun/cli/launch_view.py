@@ -47,8 +47,9 @@ class LaunchView:
 
     def show_status(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> None:
         """Show the job's state in the status line; the transfer bar takes its place."""
-        text = "" if self._bar.is_shown else self._status_line(state, progress)
-        self._terminal.show_status(text)
+        if self.has_status_line:
+            text = "" if self._bar.is_shown else self._status_line(state, progress)
+            self._terminal.show_status(text)
 
     def _status_line(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> str:
         """Tasks up, progress and elapsed time; the phase until the tasks are planned."""
@@ -94,8 +95,9 @@ class LaunchView:
         elif isinstance(event, events.PreflightEnded) and self._findings > _MOST_FINDINGS:
             hidden = self._findings - _MOST_FINDINGS
             self.print(f"and {hidden} more: distrun events {state.job_id}")
-        for text in _messages(event, state):
-            self.print(text)
+        if isinstance(event, _SHOWN):
+            for text in _messages(event, state):
+                self.print(text)
 
     def _show_finding(self, event: events.PreflightFound) -> None:
         """Print a finding of the preflight. The same advice is printed once."""
@@ -109,15 +111,18 @@ class LaunchView:
             console.print_lines([f"  {advice}"])
 
 
+_WHILE_RUNNING = (events.HostFault, events.HostLost, events.VerdictReached)
+"""After these, either the job goes on, or the final report says the same."""
 _SHOWN = (
     events.FilesPreserved,
     events.LinkRestored,
     events.LogsIncomplete,
+    events.LinkLost,
     events.RestartPlanned,
+    events.TensorBoardEnded,
     events.TensorBoardStarted,
+    *_WHILE_RUNNING,
 )
-_WHILE_RUNNING = (events.HostFault, events.HostLost, events.VerdictReached)
-"""After these, either the job goes on, or the final report says the same."""
 
 
 def _messages(event: events.Event, state: JobState) -> list[str]:
@@ -135,7 +140,7 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
         if failed is not None and failed.phase is TaskPhase.FAILED:  # only an evaluator can
             return [f"{failed.name} has failed and stays down; the job goes on without it", text]
         return [text]
-    return [text] if isinstance(event, _SHOWN) else []
+    return [] if isinstance(event, _WHILE_RUNNING) else [text]
 
 
 def _restarting(state: JobState) -> str:

@@ -7,17 +7,19 @@ import re
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrun.cli.completion import complete_tasks
 from distrun.cli.console import uses_colour
 from distrun.cli.options import duration, job_argument
-from distrun.control import SupervisorWatch
 from distrun.errors import UsageError
-from distrun.jobstore import JobFolder, JobStore
-from distrun.logs import Follower, TaskLog, View, line_ends, merged
+
+if TYPE_CHECKING:
+    from distrun.control import SupervisorWatch
+    from distrun.jobstore import JobFolder
+    from distrun.logs import TaskLog
 
 
 def pattern(value: str) -> re.Pattern[bytes]:
@@ -63,6 +65,9 @@ def command(
       distrun logs mnist --grep 'loss|Error' --since 10m
       distrun logs mnist -t chief --raw > chief.log
     """
+    from distrun.control import SupervisorWatch
+    from distrun.jobstore import JobStore
+
     folder = JobStore.default().find(job)
     if since is not None:
         since = time.time() - since
@@ -76,6 +81,8 @@ def command(
 
 def task_logs(folder: JobFolder, tasks: Iterable[str]) -> list[TaskLog]:
     """The logs of these tasks."""
+    from distrun.logs import TaskLog
+
     return [TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task))) for task in tasks]
 
 
@@ -89,6 +96,8 @@ def _print(
     since: float | None,
 ) -> None:
     """Print the output until now; with a supervisor, also what follows until the job ends."""
+    from distrun.logs import Follower, View, line_ends, merged
+
     names = _planned_tasks(folder, supervised)
     logs = task_logs(folder, _chosen(names, tasks))
     view = View(names, colour=uses_colour(sys.stdout), **style)

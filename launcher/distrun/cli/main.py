@@ -8,14 +8,16 @@ import os
 import signal
 import sys
 import traceback
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
-from click.shell_completion import CompletionItem
 
 from distrun import __version__
 from distrun.cli import console
 from distrun.errors import DistrunError, HostError, InternalError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _COMMANDS = {
     "launch": "Run a job.",
@@ -57,6 +59,8 @@ class CommandGroup(click.Group):
             formatter.write_dl(list(_COMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        from click.shell_completion import CompletionItem
+
         found = [
             CompletionItem(n, help=h) for n, h in _COMMANDS.items() if n.startswith(incomplete)
         ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from distrun.cli.completion import complete_jobs
 from distrun.spec.units import parse_duration
 
 
@@ -42,7 +40,12 @@ def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any]
         many: take any number of jobs, as `jobs`; otherwise at most one, as `job`.
         running: complete only the ids of running jobs.
     """
-    complete = functools.partial(complete_jobs, running=running)
+
+    def complete(*asked: Any) -> list[Any]:
+        from distrun.cli.completion import complete_jobs
+
+        return complete_jobs(*asked, running=running)
+
     if many:
         return click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
     return click.argument("job", metavar="[JOB]", required=False, shell_complete=complete)

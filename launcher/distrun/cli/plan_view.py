@@ -1,4 +1,4 @@
-"""A plan as text: a table of the tasks, then the settings common to all, then each task's own."""
+"""What `distrun plan` shows: the tasks, then the settings common to all, then each task's own."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import json
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
+from distrun.cli import console
 from distrun.cli.table import Column, make_table
-from distrun.cli.text_format import format_count, format_task_names
+from distrun.cli.text_format import format_count, format_duration, format_task_names
+from distrun.codec import to_json
+from distrun.frozen import dataclass
+from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan
+from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
+from distrun.supervisor import tensorboard
+from distrun.supervisor.dry_run import make_plan
+from distrun.sync.file_selection import select_files, sent_folders
 
 _COLUMNS = (
     Column("TASK"),
@@ -34,6 +42,69 @@ _SECRETS = (
     "*CREDENTIAL*",
 )  # fmt: skip
 _WRAP = 79
+
+
+def show_plan(spec: Spec, *, as_json: bool) -> int:
+    """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
+    plan = make_plan(spec)
+    if as_json:
+        console.print_json({"plan": _plan_as_json(plan, spec)})
+        return 0
+    console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
+    return 0
+
+
+def _notes(spec: Spec) -> list[str]:
+    notes = [*_files_notes(spec), _restarts(spec.restart)]
+    if spec.tensorboard is None:
+        return notes
+    if not tensorboard.is_installed():
+        return [*notes, "TensorBoard is not installed: the job will run without it"]
+    port = f"port {spec.tensorboard.port}" if spec.tensorboard.port else "a free port"
+    return [*notes, f"TensorBoard shows {spec.tensorboard.logdir} at {port} of localhost"]
+
+
+def _files_notes(spec: Spec) -> list[str]:
+    if not spec.sends_files:
+        return []
+    found = select_files(spec, [str(JobStore.default().jobs)])
+    what = f"{format_count(found.count, 'file')} ({format_bytes(found.size)})"
+    place = sent_folders(spec.program)
+    return [f"sent to other hosts: {what} of {place}, into a new folder"]
+
+
+def _restarts(policy: RestartSpec) -> str:
+    if policy.max == 0:
+        return "no restarts: the first failure ends the job"
+    words = [f"at most {format_count(policy.max, 'restart')}"]
+    shortest, longest = format_duration(policy.backoff), format_duration(policy.backoff_max)
+    words.append(f"after {shortest} to {longest}")
+    if policy.reset_after is not None:
+        healthy = format_duration(policy.reset_after)
+        words.append(f"counted from 0 again after {healthy} without a failure")
+    if policy.never_on:
+        words.append(f"none after exit code {', '.join(map(str, policy.never_on))}")
+    return "; ".join(words)
+
+
+def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
+    return {
+        **to_json(plan),
+        "tasks": [_task_as_json(task) for task in plan.tasks],
+        "set_at_launch": list(AT_LAUNCH),
+        "restart": to_json(spec.restart),
+        "tensorboard": to_json(spec.tensorboard),
+    }
+
+
+def _task_as_json(task: TaskPlan) -> dict[str, Any]:
+    """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
+    return {
+        "task": task.name,
+        **to_json(task),
+        "env": mask_secrets(task.env),
+        "tf_config": read_tf_config(task),
+    }
 
 
 def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:

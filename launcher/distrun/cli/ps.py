@@ -8,10 +8,8 @@ from typing import Any
 import click
 
 from distrun.cli import console
-from distrun.cli.job_view import job_summary
 from distrun.cli.options import json_option
 from distrun.cli.text_format import format_duration, format_time
-from distrun.jobstore import JobStore
 
 
 @click.command("ps")
@@ -24,6 +22,9 @@ def command(everything: bool, as_json: bool) -> int:
       distrun ps
       distrun ps -a --json
     """
+    from distrun.cli.job_view import job_summary
+    from distrun.jobstore import JobStore
+
     store = JobStore.default()
     folders = store.folders() if everything else store.running()
     jobs = [job for job in map(job_summary, folders) if everything or job.is_running]

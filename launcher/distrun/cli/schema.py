@@ -7,7 +7,6 @@ import json
 import click
 
 from distrun.cli import console
-from distrun.spec.reference import json_schema
 
 
 @click.command("schema")
@@ -17,5 +16,7 @@ def command() -> int:
     \b
       distrun schema > distrun.schema.json
     """
+    from distrun.spec.reference import json_schema
+
     console.print_text(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
-from distrun.cli.job_view import job_view
 from distrun.cli.options import job_argument, json_option
-from distrun.control import SupervisorWatch
 from distrun.errors import UsageError
-from distrun.jobstore import JobFolder, JobStore
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
 
 _WATCH_SECONDS = 1.0
 
@@ -34,6 +34,9 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
     """
     if as_json and watch:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
+    from distrun.cli.job_view import job_view
+    from distrun.jobstore import JobStore
+
     folder = JobStore.default().find(job)
     if as_json:
         console.print_json({"job": job_view(folder).to_json()})
@@ -55,11 +58,12 @@ def _watch(folder: JobFolder) -> None:
     """
     from rich.live import Live
 
+    from distrun.cli.job_view import job_view
     from distrun.cli.status_view import status_view
+    from distrun.control import SupervisorWatch
 
-    can_redraw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     with contextlib.closing(SupervisorWatch(folder)) as supervised:
-        if not can_redraw:
+        if not console.can_redraw(sys.stdout):
             supervised.wait_for_end()
             return
         screen = console.rich_console()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from distrun.frozen import dataclass
 from distrun.spec.problems import printable
 
 _GAP = 2

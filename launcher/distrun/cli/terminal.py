@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable
 from typing import TextIO
 
-from distrun.cli.console import uses_colour
+from distrun.cli.console import can_redraw, uses_colour
 from distrun.cli.text_format import clip
 
 SIGPIPE_EXIT = 128 + signal.SIGPIPE
@@ -52,7 +52,7 @@ class Terminal:
     def __init__(self, output: Output, stream: TextIO) -> None:
         self._output = output
         self._stream = stream
-        self.has_status_line = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self.has_status_line = can_redraw(stream)
         self._bold = uses_colour(stream)
         self._drawn = b""
         self._status = ""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
-from distrun.jobstore import JobStore
-from distrun.spec.model import Spec
 from distrun.spec.units import format_bytes
-from distrun.sync.file_selection import select_files
-from distrun.sync.manifest import Manifest
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from distrun.spec.model import Spec
+    from distrun.sync.manifest import Manifest
 
 
 class TransferBar:
@@ -30,7 +28,7 @@ class TransferBar:
 
     def __init__(self, delay: float = 1.0) -> None:
         self._delay = delay
-        self._is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_terminal = console.can_redraw(sys.stderr)
         self._started: float | None = None
         self._bar: tuple[Progress, TaskID] | None = None
         self._has_printed = False
@@ -103,6 +101,9 @@ def read_files(spec: Spec) -> Manifest | None:
     """
     if not spec.sends_files:
         return None
+    from distrun.jobstore import JobStore
+    from distrun.sync.file_selection import select_files
+
     found = select_files(spec, [str(JobStore.default().jobs)])
     total, done = found.size, 0
     with contextlib.closing(TransferBar()) as bar:

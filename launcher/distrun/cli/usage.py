@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import psutil
 
 from distrun.agent.linux import processes
+from distrun.frozen import dataclass
 
 _SAMPLE_SECONDS = 0.1
 _NVIDIA_SMI_SECONDS = 10

@@ -7,7 +7,6 @@ import click
 from distrun.cli import console
 from distrun.cli.options import overrides_option, spec_argument
 from distrun.cli.text_format import format_count
-from distrun.spec.loader import load
 
 
 @click.command("validate")
@@ -19,6 +18,8 @@ def command(spec_path: str, overrides: tuple[str, ...]) -> int:
     \b
       distrun validate job.yaml
     """
+    from distrun.spec.loader import load
+
     spec = load(spec_path, overrides=overrides)
     tasks = sum(role.count for role in spec.roles)
     console.print_message(f"{spec_path} is valid: {spec.strategy}, {format_count(tasks, 'task')}")

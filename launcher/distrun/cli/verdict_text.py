@@ -21,7 +21,7 @@ _PLACES = {
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """Return the lines below the headline of a report, and of `status`."""
-    if _says_nothing_new(verdict):
+    if _repeats_outcome(verdict):
         return _advice_lines(verdict)
     cause = f"  cause  {cause_text(verdict.cause)} ({verdict.kind.value})"
     return [cause, *evidence_lines(verdict)]
@@ -29,7 +29,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def evidence_lines(verdict: Verdict) -> list[str]:
     """Return the evidence and the advice."""
-    if _says_nothing_new(verdict):
+    if _repeats_outcome(verdict):
         return []
     lines = []
     # If distrun itself ended the job, the cause is its own evidence.
@@ -59,6 +59,6 @@ def evidence_text(evidence: Evidence) -> str:
     return evidence.text if evidence.cause is None else cause_text(evidence.cause)
 
 
-def _says_nothing_new(verdict: Verdict) -> bool:
+def _repeats_outcome(verdict: Verdict) -> bool:
     """Whether the verdict only repeats why distrun ended the job; that is shown above it."""
     return verdict.task is None and verdict.kind is Kind.OTHER

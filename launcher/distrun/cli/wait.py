@@ -6,11 +6,8 @@ import time
 
 import click
 
-from distrun import control
 from distrun.cli import console
 from distrun.cli.options import duration, job_argument
-from distrun.cli.report import exit_line
-from distrun.jobstore import JobStore
 
 
 @click.command("wait")
@@ -27,6 +24,10 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
       distrun wait mnist && echo trained
       distrun wait --timeout 2h mnist
     """
+    from distrun import control
+    from distrun.cli.report import exit_line
+    from distrun.jobstore import JobStore
+
     store = JobStore.default()
     folders = [store.find(job) for job in jobs] or [store.newest()]
     deadline = None if timeout is None else time.monotonic() + timeout

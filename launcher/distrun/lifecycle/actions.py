@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from distrun.agent.protocol.causes import Cause
 from distrun.events import Event, Outcome, Timer
+from distrun.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -89,12 +89,12 @@ def on_stall(state: JobState, at: float) -> Transition:
 
 def on_evaluator_timeout(state: JobState) -> Transition:
     """Stop the evaluator, which had `timeouts.grace` to end after the job's success."""
-    spare = {
+    excluded = {
         task.name
         for task in state.tasks.values()
         if task.role is not Role.EVALUATOR or task.phase is TaskPhase.STOPPING
     }
-    return stop_tasks(state, SIGTERM, KILL_GRACE, spare)
+    return stop_tasks(state, SIGTERM, KILL_GRACE, excluded)
 
 
 def job_failure(
@@ -175,7 +175,7 @@ def end_job(
         for task in state.tasks.values()
         if task.role is Role.EVALUATOR and outcome.result is Result.SUCCEEDED
     }
-    state, actions = stop_tasks(state, signal, grace, spare=evaluators)
+    state, actions = stop_tasks(state, signal, grace, excluded=evaluators)
     if any(not state.tasks[name].phase.is_final for name in evaluators):
         actions.append(SetTimer(EVALUATOR, state.timeouts.grace))
     state, finish = finish_if_ended(state)
@@ -183,11 +183,13 @@ def end_job(
 
 
 def stop_tasks(
-    state: JobState, signal: int, grace: float, spare: set[str] | frozenset[str] = frozenset()
+    state: JobState, signal: int, grace: float, excluded: set[str] | frozenset[str] = frozenset()
 ) -> Transition:
-    """Stop all tasks that have not ended, except those named in `spare`."""
+    """Stop all tasks that have not ended, except those named in `excluded`."""
     stopped = [
-        task for task in state.tasks.values() if not task.phase.is_final and task.name not in spare
+        task
+        for task in state.tasks.values()
+        if not task.phase.is_final and task.name not in excluded
     ]
     state = state.with_tasks(
         replace(task, phase=TaskPhase.STOPPING)

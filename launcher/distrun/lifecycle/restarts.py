@@ -39,7 +39,7 @@ _MOST_DOUBLINGS = 62
 
 
 def is_preempted(task: TaskState) -> bool:
-    """Whether it was told from outside to end: by TensorFlow's exit code for that, or SIGTERM's."""
+    """Whether it was preempted: TensorFlow's exit code for that, or the end by a SIGTERM."""
     return task.exit_status in (TF_PREEMPTED, 128 + SIGTERM)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.frozen import dataclass, field, replace
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, Scope, Success
 
@@ -112,19 +112,15 @@ class TaskState:
 
     def next_attempt(self) -> TaskState:
         """Return the same task before its next attempt, without the results of the last one."""
-        return TaskState(
-            name=self.name,
-            role=self.role,
-            index=self.index,
-            host=self.host,
-            address=self.address,
-            proxied=self.proxied,
-            attempt=self.attempt + 1,
-        )
+        lasting = ("name", "role", "index", "host", "address", "proxied")
+        kept = {name: getattr(self, name) for name in lasting}
+        return TaskState(**kept, attempt=self.attempt + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
+    """A host whose agent has started."""
+
     name: str
     agent_pid: int
     hostname: str
@@ -132,9 +128,9 @@ class HostState:
     fault: Cause | None = None
     """Why its agent failed, if the job did not need the host any more."""
     kind: str = "local"
-    """How it is reached, for people."""
+    """A label for people: the way to reach it."""
     pid_namespace: str = ""
-    """Where its process ids hold."""
+    """The namespace of its process ids."""
     link_lost: Cause | None = None
     """Why there is no link to its agent at present."""
     link_lost_at: float | None = None

@@ -10,34 +10,9 @@ from typing import Any
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import Event, Origin, Outcome, Result, TimerKind
+from distrun.lifecycle import outcomes, restarts
 from distrun.lifecycle.actions import Action, SetTimer, StartTask
-from distrun.lifecycle.outcomes import (
-    SIGKILL,
-    apply_verdict,
-    end_job,
-    enter_running,
-    finish_if_ended,
-    host_failure,
-    job_failure,
-    on_evaluator_timeout,
-    on_exit,
-    on_exit_before_restart,
-    on_run_timeout,
-    on_stall,
-    on_start_timeout,
-    stop_tasks,
-)
-from distrun.lifecycle.restarts import (
-    START,
-    Transition,
-    cancel_restarts,
-    final_phase,
-    on_attempt_ended,
-    on_backoff_over,
-    reset_budget,
-)
 from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
-from distrun.strategies import Role
 
 _OF_ATTEMPTS = (events.TaskStarted, events.TaskNotStarted, events.TaskExited, events.TaskEnded)
 _FOR_READERS = (
@@ -58,7 +33,7 @@ def replay(history: list[Event]) -> JobState:
     return state
 
 
-def step(state: JobState, event: Event) -> Transition:
+def step(state: JobState, event: Event) -> restarts.Transition:
     """Return the state after an event, and the actions that follow. A final state stays."""
     if state.phase.is_final or isinstance(event, _FOR_READERS):
         return state, []
@@ -70,12 +45,12 @@ def step(state: JobState, event: Event) -> Transition:
 
 
 @singledispatch
-def _step(event: Event, state: JobState) -> Transition:
+def _step(event: Event, state: JobState) -> restarts.Transition:
     raise TypeError(f"no transition for {type(event).__name__} in phase {state.phase.value}")
 
 
 @_step.register
-def _(event: events.JobCreated, state: JobState) -> Transition:
+def _(event: events.JobCreated, state: JobState) -> restarts.Transition:
     created = replace(
         state,
         job_id=event.job_id,
@@ -90,12 +65,12 @@ def _(event: events.JobCreated, state: JobState) -> Transition:
     )
     timers: list[Action] = []
     if event.timeouts.start is not None:
-        timers.append(SetTimer(START, event.timeouts.start))
+        timers.append(SetTimer(restarts.START, event.timeouts.start))
     return created, timers
 
 
 @_step.register
-def _(event: events.HostReady, state: JobState) -> Transition:
+def _(event: events.HostReady, state: JobState) -> restarts.Transition:
     host = HostState(
         name=event.host,
         agent_pid=event.agent_pid,
@@ -108,38 +83,30 @@ def _(event: events.HostReady, state: JobState) -> Transition:
 
 
 @_step.register
-def _(event: events.JobPlanned, state: JobState) -> Transition:
+def _(event: events.JobPlanned, state: JobState) -> restarts.Transition:
     if state.outcome is not None:
         return state, []
     state = replace(state, phase=JobPhase.STARTING).with_tasks(
-        TaskState(
-            name=record.name,
-            role=Role(record.role),
-            index=record.index,
-            host=record.host,
-            address=record.address,
-            proxied=record.proxied,
-        )
-        for record in event.tasks
+        TaskState(**vars(record)) for record in event.tasks
     )
     return state, [StartTask(name, 0) for name in state.tasks]
 
 
 @_step.register
-def _(event: events.Aborted, state: JobState) -> Transition:
-    return end_job(state, job_failure(event.exit_code, event.cause), event.at)
+def _(event: events.Aborted, state: JobState) -> restarts.Transition:
+    return outcomes.end_job(state, outcomes.job_failure(event.exit_code, event.cause), event.at)
 
 
 @_step.register
-def _(event: events.TaskStarted, state: JobState) -> Transition:
+def _(event: events.TaskStarted, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = task.phase if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
     started = replace(task, phase=phase, attempt=event.attempt, pid=event.pid, started_at=event.at)
-    return enter_running(state.with_tasks([started]))
+    return outcomes.enter_running(state.with_tasks([started]))
 
 
 @_step.register
-def _(event: events.TaskNotStarted, state: JobState) -> Transition:
+def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     failed = replace(
         task,
@@ -152,13 +119,17 @@ def _(event: events.TaskNotStarted, state: JobState) -> Transition:
     state = state.with_tasks([failed])
     # An evaluator that cannot restart has failed like any other; the job goes on without it.
     if event.attempt > 0 and not state.needs(task):
-        return enter_running(state) if state.outcome is None else finish_if_ended(state)
+        return (
+            outcomes.enter_running(state)
+            if state.outcome is None
+            else outcomes.finish_if_ended(state)
+        )
     cause = Cause(Code.TASK_NOT_STARTED, task=event.task, within=(event.cause,))
-    return end_job(state, host_failure(cause, event.task), event.at)
+    return outcomes.end_job(state, outcomes.host_failure(cause, event.task), event.at)
 
 
 @_step.register
-def _(event: events.TaskExited, state: JobState) -> Transition:
+def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     exited = replace(
         task,
@@ -169,34 +140,34 @@ def _(event: events.TaskExited, state: JobState) -> Transition:
         signal=event.signal,
         oom=event.oom,
         was_suspended=event.suspended,
-        stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_told,
+        stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_stopping,
     )
     state = state.with_tasks([exited])
     if state.outcome is not None:
         return state, []
     if exited.restart is not None:
-        return on_exit_before_restart(state, exited, event.at)
-    return on_exit(state, exited, event.at)
+        return outcomes.on_exit_before_restart(state, exited, event.at)
+    return outcomes.on_exit(state, exited, event.at)
 
 
 @_step.register
-def _(event: events.TaskEnded, state: JobState) -> Transition:
+def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
-    phase = final_phase(task) if task.restart is None else TaskPhase.RESTARTING
+    phase = restarts.final_phase(task) if task.restart is None else TaskPhase.RESTARTING
     ended = replace(task, phase=phase, ended_at=event.at)
-    state, actions = on_attempt_ended(state.with_tasks([ended]), ended)
-    state, more = finish_if_ended(state)
+    state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
+    state, more = outcomes.finish_if_ended(state)
     return state, actions + more
 
 
 @_step.register
-def _(event: events.TaskReported, state: JobState) -> Transition:
+def _(event: events.TaskReported, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     return state.with_tasks([replace(task, reported=dict(event.values))]), []
 
 
 @_step.register
-def _(event: events.HostLost, state: JobState) -> Transition:
+def _(event: events.HostLost, state: JobState) -> restarts.Transition:
     is_needed, unstarted = _is_needed(state, event.host), state.unstarted
     changes = {"lost": event.cause, "link_lost": None, "link_lost_at": None}
     state, actions = _mark_unusable(state, event.host, **changes)
@@ -207,9 +178,9 @@ def _(event: events.HostLost, state: JobState) -> Transition:
     )
     if is_needed:
         cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
-        return end_job(state, host_failure(cause), event.at)
+        return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
     if state.unstarted < unstarted:
-        state, more = enter_running(state)
+        state, more = outcomes.enter_running(state)
         actions += more
     return state, actions
 
@@ -229,7 +200,7 @@ def _is_needed(state: JobState, host: str) -> bool:
     )
 
 
-def _mark_unusable(state: JobState, name: str, **changes: Any) -> Transition:
+def _mark_unusable(state: JobState, name: str, **changes: Any) -> restarts.Transition:
     """Note that no task can start on a host any more.
 
     A planned restart that the job needs stays: the job fails by it.
@@ -237,12 +208,12 @@ def _mark_unusable(state: JobState, name: str, **changes: Any) -> Transition:
     here = (task for task in state.tasks.values() if task.host == name)
     doomed = {task.restart for task in here if not state.needs(task)}
     state = _change_host(state, name, **changes)
-    return cancel_restarts(state, state.restarts.keys() & doomed)
+    return restarts.cancel_restarts(state, state.restarts.keys() & doomed)
 
 
 def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:
     if task.phase is TaskPhase.EXITED:
-        return replace(task, phase=final_phase(task), ended_at=event.at)
+        return replace(task, phase=restarts.final_phase(task), ended_at=event.at)
     return replace(
         task,
         phase=TaskPhase.FAILED,
@@ -253,12 +224,12 @@ def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:
 
 
 @_step.register
-def _(event: events.LinkLost, state: JobState) -> Transition:
+def _(event: events.LinkLost, state: JobState) -> restarts.Transition:
     return _change_host(state, event.host, link_lost=event.cause, link_lost_at=event.at), []
 
 
 @_step.register
-def _(event: events.LinkRestored, state: JobState) -> Transition:
+def _(event: events.LinkRestored, state: JobState) -> restarts.Transition:
     return _change_host(state, event.host, link_lost=None, link_lost_at=None), []
 
 
@@ -270,15 +241,15 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 
 
 @_step.register
-def _(event: events.HostFault, state: JobState) -> Transition:
+def _(event: events.HostFault, state: JobState) -> restarts.Transition:
     if _is_needed(state, event.host):
         cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
-        return end_job(state, host_failure(cause), event.at)
+        return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
     return _mark_unusable(state, event.host, fault=event.cause)
 
 
 @_step.register
-def _(event: events.StopRequested, state: JobState) -> Transition:
+def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
     outcome = Outcome(
         result=Result.STOPPED,
         exit_code=event.exit_code,
@@ -286,39 +257,39 @@ def _(event: events.StopRequested, state: JobState) -> Transition:
         cause=Cause(Code.JOB_STOPPED, within=(event.cause,)),
     )
     if state.outcome is None:
-        return end_job(state, outcome, event.at, signal=event.signal, grace=event.grace)
+        return outcomes.end_job(state, outcome, event.at, signal=event.signal, grace=event.grace)
     if state.killing:
         return state, []
     # The second request, or the job is ending already: stop at once.
-    return stop_tasks(replace(state, killing=True), SIGKILL, 0.0)
+    return outcomes.stop_tasks(replace(state, killing=True), outcomes.SIGKILL, 0.0)
 
 
 @_step.register
-def _(event: events.TimedOut, state: JobState) -> Transition:
+def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
     kind, key = event.timer.kind, event.timer.key
     # After SIGKILL no task, not even an evaluator, gets a gentler signal.
     if state.killing or (state.outcome is not None and kind is not TimerKind.EVALUATOR):
         return state, []
     if kind is TimerKind.RESTART:
-        return on_backoff_over(state, int(key))
+        return restarts.on_backoff_over(state, int(key))
     if kind is TimerKind.HEALTH:
-        return reset_budget(state, Account(key)), []
+        return restarts.reset_budget(state, Account(key)), []
     if kind is TimerKind.EVALUATOR:
-        return on_evaluator_timeout(state)
+        return outcomes.on_evaluator_timeout(state)
     handlers = {
-        TimerKind.START: on_start_timeout,
-        TimerKind.RUN: on_run_timeout,
-        TimerKind.STALL: on_stall,
+        TimerKind.START: outcomes.on_start_timeout,
+        TimerKind.RUN: outcomes.on_run_timeout,
+        TimerKind.STALL: outcomes.on_stall,
     }
     return handlers[kind](state, event.at)
 
 
 @_step.register
-def _(event: events.VerdictReached, state: JobState) -> Transition:
-    return apply_verdict(replace(state, verdict=event.verdict), event.verdict), []
+def _(event: events.VerdictReached, state: JobState) -> restarts.Transition:
+    return outcomes.apply_verdict(replace(state, verdict=event.verdict), event.verdict), []
 
 
 @_step.register
-def _(event: events.JobEnded, state: JobState) -> Transition:
+def _(event: events.JobEnded, state: JobState) -> restarts.Transition:
     phase = JobPhase(event.outcome.result.value)
     return replace(state, phase=phase, outcome=event.outcome, ended_at=event.at), []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16  # bytes that one call of read takes from a task
 _POLL = 0.1  # seconds between reads without inotify
-_END_POLL = 0.25  # seconds between questions whether the job has ended, without a descriptor
+_END_POLL = 0.25  # seconds between checks for the job's end, without a descriptor
 # Seconds between two reads while tasks write all the time. Otherwise a task that prints line by
 # line would wake this process for each line. Nobody sees the difference.
 _MIN_INTERVAL = 0.005
@@ -40,7 +40,12 @@ class Follower:
     """
 
     def __init__(
-        self, logs: Sequence[TaskLog], view: View, *, starts: Sequence[int] | None = None
+        self,
+        logs: Sequence[TaskLog],
+        view: View,
+        *,
+        starts: Sequence[int] | None = None,
+        make_inotify: Callable[[], Inotify] = Inotify,
     ) -> None:
         verbatim = view.verbatim and len(logs) == 1
         self._tails = [
@@ -54,7 +59,7 @@ class Follower:
         self._ready.register(self._more, select.EPOLLIN)
         self._behind = True
         self._read_at = 0.0
-        self._inotify = _watch({os.path.dirname(log.path) for log in logs})
+        self._inotify = _watch({os.path.dirname(log.path) for log in logs}, make_inotify)
         if self._inotify is not None:
             self._ready.register(self._inotify.fileno(), select.EPOLLIN)
 
@@ -94,8 +99,8 @@ class Follower:
     def until(self, ended: Callable[[], bool], wake: int | None = None) -> Iterator[bytes]:
         """Blocks as they are written, until `ended()` is true; then the rest.
 
-        `ended` is called when something was written or the descriptor `wake` is readable; it must
-        then read from that. Without `wake`, it is called at least four times a second.
+        `ended` is called when something was written or the descriptor `wake` is readable. It must
+        read from that descriptor. Without `wake`, it is called at least four times a second.
         """
         intervals = (self.poll_interval, None if wake is not None else _END_POLL)
         timeout = min((each for each in intervals if each is not None), default=None)
@@ -182,9 +187,9 @@ class _Tail:
             yield self._formatter.prefixed(selected, self._written)
 
 
-def _watch(folders: set[str]) -> Inotify | None:
+def _watch(folders: set[str], make: Callable[[], Inotify]) -> Inotify | None:
     try:
-        inotify = Inotify()
+        inotify = make()
     except OSError:
         return None
     try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from distrun.frozen import dataclass, field
 from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.tail import last_lines, line_count, line_start
 from distrun.logs.view import Formatter

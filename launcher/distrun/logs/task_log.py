@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import bisect
 import os
-import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from distrun.agent.protocol import INDEX_RECORD
+from distrun.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RECORD = struct.Struct("<dQ")  # unix time in seconds, size of the log at that time in bytes
-_RECORDS_A_READ = 1024
+_INDEX_RECORDS_A_READ = 1024
 _LATEST_TIME = 4e10  # later than any clock: the record is damaged
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """The size of a log in bytes, and when it last grew (Unix time)."""
 
     size: int
@@ -66,14 +65,14 @@ class TaskLog:
         count = self._records()
         at = bisect.bisect_right(range(count), after, key=lambda i: self._record(i)[1])
         while at < count:
-            size = min(_RECORDS_A_READ, count - at) * RECORD.size
-            block = _read_at(self.index_path, at * RECORD.size, size)
+            size = min(_INDEX_RECORDS_A_READ, count - at) * INDEX_RECORD.size
+            block = _read_at(self.index_path, at * INDEX_RECORD.size, size)
             if len(block) < size:  # truncated meanwhile
                 return
-            for when, offset in RECORD.iter_unpack(block):
+            for when, offset in INDEX_RECORD.iter_unpack(block):
                 if 0 < when < _LATEST_TIME:
                     yield when, offset
-            at += size // RECORD.size
+            at += size // INDEX_RECORD.size
 
     def spans(self, start: int, end: int) -> Iterator[tuple[float, int]]:
         """When the bytes between two offsets were written: Unix times, each with an end offset.
@@ -93,13 +92,13 @@ class TaskLog:
     def _records(self) -> int:
         try:
             # An incomplete last record is left out.
-            return os.stat(self.index_path).st_size // RECORD.size
+            return os.stat(self.index_path).st_size // INDEX_RECORD.size
         except FileNotFoundError:
             return 0
 
     def _record(self, number: int) -> tuple[float, int]:
-        block = _read_at(self.index_path, number * RECORD.size, RECORD.size)
-        when, offset = RECORD.unpack(block.ljust(RECORD.size, b"\0"))
+        block = _read_at(self.index_path, number * INDEX_RECORD.size, INDEX_RECORD.size)
+        when, offset = INDEX_RECORD.unpack(block.ljust(INDEX_RECORD.size, b"\0"))
         return when, offset
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from distrun.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
+from distrun.frozen import dataclass, replace
 from distrun.spec.addresses import parse_address
 from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy

@@ -7,8 +7,9 @@ names in lower case count.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from distrun.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.errors import InvalidSpecError
+from distrun.frozen import dataclass
 from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_use
@@ -242,7 +242,7 @@ def _tf_config(cluster_text: str, placed: Placed) -> str:
 
 
 def _machines(cluster: Mapping[str, list[str]], placement: Sequence[Placed]) -> list[str]:
-    """What the hosts are called: where their tasks are reached, and in the spec."""
+    """The hosts' names and addresses, from their tasks' addresses and from the spec."""
     names = [split_address(each)[0] for addresses in cluster.values() for each in addresses]
     machines = (placed.host.machine for placed in placement)
     names += [machine for machine in machines if not is_loopback(machine)]

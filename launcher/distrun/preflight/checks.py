@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 # At run time too: distrun.codec reads the hints.
 from distrun.agent.protocol import Cause, Subject
+from distrun.frozen import dataclass
 
 
 class Grade(str, Enum):

@@ -1,4 +1,4 @@
-"""Judges the answers of all hosts."""
+"""Judges the answers of all hosts: the checks of the preflight."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, Subject
+from distrun.frozen import dataclass
 from distrun.plan import proxy_use
 from distrun.preflight.checks import Check, Grade
-from distrun.preflight.network import check_network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from distrun.agent.linux.facts import Facts
-    from distrun.agent.protocol.probe_messages import ProgramFacts
-    from distrun.preflight.answers import Answers, HostAnswers
+    from distrun.agent.protocol.probe_messages import Dialled, Inspected, ProgramFacts, Unreachable
 
 _CLOCK_LIMIT = 1.0
 _LITTLE, _TOO_LITTLE = 100_000_000, 1_000_000
@@ -23,15 +22,61 @@ THIS_MACHINE = "this machine"
 """The host of checks of the launching side."""
 UNKNOWN_VERSION = "unknown"
 
+_Failure = tuple[str, Cause, bool]
+"""A host that is not reached, why and where, and whether the callers belong to the cluster."""
 _HostFacts = tuple[str, "ProgramFacts"]
 """A host and the facts of a program there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostAnswers:
+    """One host's answers.
+
+    Attributes:
+        clock_offset: seconds by which its clock is ahead of this machine's.
+        clock_tolerance: the largest error of that, in seconds: half the round trip.
+        listen_errors: why it could not listen on some of its ports.
+        dialled: the result of its calls; None if it had none to make.
+        calls: how many calls it had to make.
+        ports: how many ports it holds; 0 if only an evaluator runs there.
+    """
+
+    host: str
+    clock_offset: float = 0.0
+    clock_tolerance: float = 0.0
+    listen_errors: tuple[Cause, ...] = ()
+    dialled: Dialled | None = None
+    calls: int = 0
+    ports: int = 0
+    inspected: Inspected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The answers of all hosts, and what this machine knows itself.
+
+    Attributes:
+        owners: the host of each task's address.
+        machines: the names and addresses by which tasks reach each other.
+        digest: SHA-256 of the script on this machine; empty if it is unknown.
+        sync: the spec's program.sync.
+        job_disk: bytes free where the job's record is; None if that is unknown.
+    """
+
+    hosts: tuple[HostAnswers, ...]
+    owners: dict[str, str]
+    machines: tuple[str, ...] = ()
+    digest: str = ""
+    sync: str = "script"
+    job_folder: str = ""
+    job_disk: int | None = None
 
 
 def judge(answers: Answers) -> tuple[Check, ...]:
     """All checks, good ones included, in the order of the hosts."""
     facts = [(each.host, facts) for each in answers.hosts for facts in each.inspected.programs]
     checks = [
-        *check_network(answers),
+        *_check_network(answers),
         *(check for each in answers.hosts for check in _check_host(each)),
         *(check for host, its in facts for check in _check_program(host, its, answers.machines)),
         *_check_scripts(answers, facts),
@@ -176,3 +221,62 @@ def _compare(
 def _minor_version(version: str) -> str:
     """3.11 of 3.11.4: within it, bytecode, pickles and wheels are compatible."""
     return ".".join(version.split(".")[:2])
+
+
+# The network -------------------------------------------------------------------------------
+
+
+def _check_network(answers: Answers) -> Iterator[Check]:
+    """A check for each way in which a host is not reached, and for each host that reaches all."""
+    callers: dict[_Failure, list[str]] = {}
+    for each in answers.hosts:
+        yield from _check_own_ports(each)
+        failures = _failures(each, answers.owners)
+        for failure in failures:
+            callers.setdefault(failure, []).append(each.host)
+        if not failures and not each.listen_errors:
+            yield from _check_success(each)
+    for (owner, cause, is_needed), hosts in callers.items():
+        # An evaluator alone takes no part in a cluster.
+        grade = Grade.FAILED if is_needed else Grade.WARNING
+        yield _network_check(owner, grade, cause._replace(hosts=tuple(hosts)))
+
+
+def _failures(answers: HostAnswers, owners: Mapping[str, str]) -> list[_Failure]:
+    addresses: dict[tuple[str, Cause], list[str]] = {}
+    for port in [] if answers.dialled is None else answers.dialled.unreachable:
+        address = _address(port)
+        key = (owners.get(address, port.machine), port.cause)
+        addresses.setdefault(key, []).append(address)
+    return [
+        (
+            owner,
+            Cause(Code.PORTS_UNREACHABLE, host=owner, addresses=tuple(each), within=(cause,)),
+            answers.ports > 0,
+        )
+        for (owner, cause), each in addresses.items()
+    ]
+
+
+def _check_success(answers: HostAnswers) -> Iterator[Check]:
+    if answers.dialled is None:
+        yield _network_check(answers.host, Grade.OK, Cause(Code.PORTS_HELD, count=answers.ports))
+    elif answers.dialled.failure is None:
+        yield _network_check(answers.host, Grade.OK, Cause(Code.PORTS_REACHED, count=answers.calls))
+
+
+def _check_own_ports(answers: HostAnswers) -> Iterator[Check]:
+    for error in answers.listen_errors:
+        yield _network_check(answers.host, Grade.FAILED, error)
+    if answers.dialled is not None and answers.dialled.failure is not None:
+        cause = Cause(Code.PORTS_NOT_DIALLED, within=(answers.dialled.failure,))
+        yield _network_check(answers.host, Grade.WARNING, cause)
+
+
+def _network_check(host: str, grade: Grade, cause: Cause) -> Check:
+    return Check(host=host, subject=Subject.NETWORK, grade=grade, cause=cause)
+
+
+def _address(port: Unreachable) -> str:
+    machine = f"[{port.machine}]" if ":" in port.machine else port.machine
+    return f"{machine}:{port.port}"

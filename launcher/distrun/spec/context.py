@@ -1,10 +1,11 @@
-"""Everything besides its text that a spec's meaning depends on: the call of `distrun`."""
+"""The circumstances of a call of `distrun` on which the meaning of a spec depends."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from distrun.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadContext:
-    """See the module's docstring. Folders are absolute; `folder` is that of the spec."""
+    """File, folders, environment and options. Folders are absolute; `folder` is the spec's."""
 
     file: str
     folder: str

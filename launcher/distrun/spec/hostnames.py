@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
+from distrun.frozen import dataclass
 from distrun.spec.addresses import ipv6
 from distrun.spec.problems import quoted
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from distrun.frozen import dataclass, field, replace
 from distrun.spec.addresses import is_loopback
 from distrun.spec.hostnames import MAX_HOSTS, HostSetError, host_set, machine_name
 from distrun.spec.machine import is_this_machine, resolve_ssh_alias

@@ -1,4 +1,4 @@
-"""Which names and addresses mean this machine, and which machine an ssh alias means."""
+"""Recognizes names and addresses of this machine, and resolves ssh aliases."""
 
 from __future__ import annotations
 

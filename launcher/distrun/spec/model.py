@@ -6,9 +6,9 @@ object. Durations are in seconds; ``None`` means ``off``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 
+from distrun.frozen import dataclass, field
 from distrun.strategies import Role, Success  # at run time too: distrun.codec reads the hints
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from distrun.frozen import dataclass, replace
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.yamlnodes import (
     MAX_DEPTH,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
+from distrun.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distrun.frozen import dataclass
 from distrun.spec.addresses import is_loopback, parse_address
 from distrun.spec.hostnames import machine_name
 from distrun.spec.machine import is_this_machine
@@ -107,7 +107,7 @@ def _check_missing(
         if rule.least and role not in there and not reported:
             problems.add(
                 place,
-                f"{strategy.name} needs a {role.value} ({rule.in_words})",
+                f"{strategy.name} needs a {role.value} ({rule.count_text})",
                 f"add '{role.value}: {rule.least}' to cluster",
             )
 
@@ -136,7 +136,7 @@ def _check_count(one: WrittenRole, rule: RoleRule, strategy: Strategy, problems:
     hint = f"write '{role}: {rule.most}'"
     if not strategy.tf_config:
         hint += ", or use the strategy multi_worker_mirrored for several"
-    problems.add(one.mark, f"{strategy.name} takes {rule.in_words} {role}, not {count}", hint)
+    problems.add(one.mark, f"{strategy.name} takes {rule.count_text} {role}, not {count}", hint)
 
 
 def check_addresses(
@@ -162,7 +162,7 @@ def check_addresses(
             problems.add(
                 at.mark,
                 f"the address {at.value} is on none of the hosts",
-                f"add {address.host} to hosts, or use an address of {machines.in_words}",
+                f"add {address.host} to hosts, or use an address of {machines.names_text}",
             )
         elif len(used) > 1 and is_loopback(address.host):
             other = next(each for each in used if each != host)
@@ -203,6 +203,6 @@ class _Machines:
         return self._here if is_here else None
 
     @property
-    def in_words(self) -> str:
+    def names_text(self) -> str:
         names = [host.address or machine_name(host.name) for host in self._hosts or ()]
         return " or ".join(names[:3]) + (" ..." if len(names) > 3 else "")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distrun.frozen import dataclass
 from distrun.spec import units
 from distrun.spec.problems import quoted
 from distrun.spec.schema import FAILED, JsonSchema, alternatives, bad_character, mismatch
@@ -78,11 +78,11 @@ class Integer:
 
     least: int
     most: int
-    in_words: str = ""
+    description: str = ""
 
     @property
     def expected(self) -> str:
-        return self.in_words or f"a whole number from {self.least} to {self.most}"
+        return self.description or f"a whole number from {self.least} to {self.most}"
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         value = node.value if isinstance(node, Scalar) else None

@@ -8,9 +8,9 @@ compound schemas; :mod:`.scalars` has those of single values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from distrun.frozen import dataclass, field
 from distrun.spec.problems import Mark, quoted
 from distrun.spec.yamlnodes import Mapping, Node, Scalar, Sequence, describe, flow_style
 
@@ -252,7 +252,7 @@ class MappingSchema:
             )
             if value is not FAILED:
                 section.values[name] = value
-        self._check_presence(section, path, problems)
+        self._check_required(section, path, problems)
         return section
 
     def _unknown(self, key: Scalar, path: str, problems: Problems) -> None:
@@ -268,7 +268,7 @@ class MappingSchema:
             names = [known.name for known in self.keys]
             problems.add_unknown(key.mark, message, key.text, names)
 
-    def _check_presence(self, section: Section, path: str, problems: Problems) -> None:
+    def _check_required(self, section: Section, path: str, problems: Problems) -> None:
         where = path or "the spec"
         for key in self.keys:
             if key.required and not section.has(key.name):

@@ -10,11 +10,11 @@ Source of the rules: https://yaml.org/spec/1.2.2/#103-core-schema
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import yaml
 
+from distrun.frozen import dataclass
 from distrun.spec.problems import Mark, Problems, quoted
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The commands that are connected to a supervisor: its launch command, and others later."""
+"""The commands that are connected to a supervisor, such as `launch`, `logs -f` and `kill`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ Client = Channel[protocol.Request, protocol.Notice]
 
 
 class Clients:
-    """All connected commands: accepts them, passes on their requests, sends them notices."""
+    """Accepts connections of commands, receives their requests and sends them notices.
+
+    Args:
+        server: the job's control socket.
+        on_message: called with each request of a command.
+        on_end: called when a command has closed its connection.
+    """
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class Clients:
             self._on_end(client)
 
     def broadcast(self, message: Notice) -> None:
-        """Send a message to all that watch. One that does not read delays nobody."""
+        """Queue a message for every command that watches; this never blocks."""
         for client in self.watching:
             client.send(message)
 
@@ -79,5 +85,5 @@ class Clients:
 
     @property
     def are_pending(self) -> bool:
-        """Whether a command has not read everything yet."""
+        """Whether a command has not read all its messages yet."""
         return any(client.pending for client in self._clients)

@@ -1,4 +1,4 @@
-"""The preparation of a job without the job, for `plan` and `doctor`: real agents, no task."""
+"""Prepares the hosts of a job with real agents but starts no task, for `plan` and `doctor`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class DryRun:
     """Prepares the hosts, then releases them.
 
     Args:
-        logs: an empty folder, for what the agent of this machine writes.
+        logs: an empty folder for the agent of this machine.
         folder: where the job's record would be.
         checks_all: as :class:`Preparation` has it.
         tick: see :func:`check_hosts`.
@@ -136,7 +136,7 @@ class DryRun:
         self._signals.read(4096)
         self._hosts.check_exits()
 
-    # What the pool tells -------------------------------------------------------------------
+    # Events of the pool --------------------------------------------------------------------
 
     def on_report(self, host: str, report: Report) -> None:
         if self._is_releasing:

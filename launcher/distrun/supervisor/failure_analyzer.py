@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from distrun.verdict.log_analysis import LogTail
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
-"""How much of a log's end is read; the second if the first is no more than the end of one line."""
+"""How many bytes of a log's end are read. The second is used if the first holds no whole line."""
 _MOST_SECONDS = 10.0
 """No further log is read after this time: an analysis must not delay a job's end. It takes some
-milliseconds, but on a busy machine this process may wait for seconds in between."""
+milliseconds, but a busy machine may delay it by seconds."""
 
 
 class FailureAnalyzer:

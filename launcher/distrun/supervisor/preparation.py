@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _UNKNOWN_HOST = protocol.Hello(
     protocol.PROTOCOL, 0, "", "", cores=1.0, gpus=list(range(256)), at=0.0
 )
-"""Stands for a host that cannot be used, so that the others can be checked by a plan."""
+"""Stands for a host that cannot be used, so that a plan for the others can be made and checked."""
 
 
 class Preparation:
@@ -102,7 +103,7 @@ class Preparation:
 
     @property
     def waiting_for(self) -> list[str]:
-        """The hosts that have not answered the last question yet."""
+        """The hosts that have not answered the last order yet."""
         if self._probe is not None:
             return self._probe.waiting_for
         return [host for host in self.hosts if host in self._unprepared]
@@ -124,7 +125,7 @@ class Preparation:
         self.advance()
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
-        """Go on without these hosts, or end."""
+        """Continue without these hosts, or end."""
         self.unreachable.update(causes)
         self._unprepared -= causes.keys()
         if not (self.is_finished or self._checks_all):
@@ -133,7 +134,7 @@ class Preparation:
         self.advance()
 
     def fail(self, host: str, cause: Cause) -> None:
-        """Go on without a host that was reached, or end."""
+        """Continue without a host that was reached, or end."""
         self.failures.setdefault(host, cause)
         self._unprepared.discard(host)
         if self._probe is not None:
@@ -141,7 +142,7 @@ class Preparation:
         self.advance()
 
     def advance(self) -> None:
-        """Do what the reports so far allow."""
+        """Take the next steps if the reports so far allow them."""
         if self.is_finished or self._unprepared:
             return
         try:
@@ -201,7 +202,7 @@ class Preparation:
         return Cause(Code.PORTS_REFUSED, host=host, within=tuple(causes))
 
     def _same_machine(self, host: str, port: int) -> str | None:
-        """Another host that wants that port and is the same machine by another name."""
+        """Return another host that needs that port and is the same machine; None if none is."""
         hello = self.hellos[host]
         for name, other in self.hellos.items():
             wants = port in self._needs[name].wanted
@@ -287,7 +288,7 @@ class Preparation:
     def passed_variables(self, host: str) -> dict[str, str]:
         """Return the variables of `program.pass_env` that the host's tasks do not inherit.
 
-        They are sent over the link, and stand nowhere else.
+        They are sent over the link and are written nowhere.
         """
         if self.reaches[host].inherits_environment:
             return {}
@@ -320,14 +321,8 @@ def _marker(attempt: int, cause: str) -> str:
 
 def task_record(task: plan.TaskPlan) -> events.TaskRecord:
     """Return a planned task as the job's record has it."""
-    return events.TaskRecord(
-        name=task.name,
-        role=task.role.value,
-        index=task.index,
-        host=task.host,
-        address=task.address,
-        proxied=task.proxied,
-    )
+    names = [each.name for each in dataclasses.fields(events.TaskRecord)]
+    return events.TaskRecord(**{name: getattr(task, name) for name in names})
 
 
 def unreachable_hosts(causes: Mapping[str, Cause], total: int) -> HostError:

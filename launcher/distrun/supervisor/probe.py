@@ -1,10 +1,9 @@
-"""Questions to the hosts of a plan before the first task, for :mod:`distrun.preflight` to judge.
+"""Sends the orders of the preflight to the hosts of a plan, and collects their answers.
 
-    Listen to all -> all listen -> Dial -> all have dialed -> StopListening -> nothing listens
-    Inspect to all, meanwhile
-
-So a host dials the ports of others only while something listens there, and no task starts while
-anything but the task listens on its port.
+Every host first listens on its ports (Listen). When all hosts listen, each dials the ports of the
+others (Dial). When all have dialed, they stop listening (StopListening). Meanwhile each host
+inspects its programs and disks (Inspect). So a host dials a port only while something listens
+there, and nothing else listens on a task's port when the task starts.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun import events
-from distrun.agent.linux.facts import free_bytes
+from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
 from distrun.plan import PROXY_VARIABLES, split_address
 from distrun.preflight import Check, Grade
-from distrun.preflight.answers import Answers, HostAnswers
-from distrun.preflight.judgement import judge
+from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.model import ProgramKind
 
 if TYPE_CHECKING:
@@ -45,11 +43,11 @@ _OF_ONE_TASK = (
 
 
 class Probe:
-    """Asks the hosts of a plan and collects their answers.
+    """Runs the preflight on the hosts of a plan.
 
     Args:
-        reaches: those of the plan's hosts that can be asked.
-        folder: where the job's record is, or would be.
+        reaches: the reach of each host that takes part.
+        folder: the job's folder, or where it would be.
         order: sends a host an order.
         lacking_files: the hosts that a launch would first send the program's files.
         passed: by host, variables that its tasks get from the launching environment.
@@ -82,7 +80,7 @@ class Probe:
         self._machines = list(dict.fromkeys(split_address(each)[0] for each in self._addresses))
         self._greetings = {host: f"distrun {os.urandom(8).hex()}\n" for host in hosts}
         self._targets = {host: self._targets_of(host) for host in hosts}
-        self._asked_at: dict[str, float] = {}
+        self._sent_at: dict[str, float] = {}
         self._clocks: dict[str, tuple[float, float]] = {}
         self._listen_errors: dict[str, tuple[Cause, ...]] = {}
         self._dialed: dict[str, probe_messages.Dialled] = {}
@@ -90,18 +88,18 @@ class Probe:
         self._inspected: dict[str, probe_messages.Inspected] = {}
 
     def start(self) -> None:
-        """Ask the first questions; pass the answers to :meth:`receive`."""
+        """Send the first orders. Pass the hosts' answers to :meth:`receive`."""
         for host in self._hosts:
-            self._asked_at[host] = time.time()
+            self._sent_at[host] = time.time()
             self._order(host, probe_messages.Listen(self._greetings[host]))
         for host, programs in self._programs().items():
             self._order(host, probe_messages.Inspect(programs, _INSPECT_SECONDS))
 
     def receive(self, host: str, answer: Report) -> None:
-        """Note an agent's answer, and ask what follows from it."""
+        """Record an agent's answer. After the last one of a step, start the next step."""
         if isinstance(answer, probe_messages.Listening):
-            now, asked = time.time(), self._asked_at[host]
-            self._clocks[host] = (answer.at - (now + asked) / 2, max(0.0, (now - asked) / 2))
+            now, sent = time.time(), self._sent_at[host]
+            self._clocks[host] = (answer.at - (now + sent) / 2, max(0.0, (now - sent) / 2))
             self._listen_errors[host] = tuple(answer.errors)
             if len(self._listen_errors) == len(self._hosts):
                 self._dial()
@@ -115,7 +113,7 @@ class Probe:
 
     @property
     def waiting_for(self) -> list[str]:
-        """The hosts that have not answered the last question yet."""
+        """The hosts that have not answered the last order yet."""
         if len(self._listen_errors) < len(self._hosts):
             return [host for host in self._hosts if host not in self._listen_errors]
         dialing = [host for host, targets in self._targets.items() if targets]
@@ -125,7 +123,7 @@ class Probe:
         return [host for host in self._hosts if host not in done]
 
     def checks(self) -> tuple[Check, ...] | None:
-        """Return the judgement; None while an answer is missing."""
+        """Return the result of each check; None while an answer is missing."""
         if len(self._stopped & self._inspected.keys()) < len(self._hosts):
             return None
         script = self._spec.program.target
@@ -144,7 +142,7 @@ class Probe:
         return (*judged, *dict.fromkeys(self._uninspected()))
 
     def _uninspected(self) -> Iterator[Check]:
-        """The programs that a launch would send first, and inspect then."""
+        """Yield a note for each program that is not on its host yet: a launch sends it first."""
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
         for task in self._plan.tasks:
             if task.host not in self._hosts or task.host not in self._lacking_files:
@@ -174,7 +172,7 @@ class Probe:
     def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
         if self._reaches[host].has_own_logs or answer.facts is None:
             return answer
-        # Its logs are in the job's folder, which is inspected on its own.
+        # Its logs are in the job's folder, which has a check of its own.
         workdirs = {program.workdir for program in answer.programs}
         disks = {each: free for each, free in answer.facts.disks.items() if each in workdirs}
         return answer._replace(facts=answer.facts._replace(disks=disks))
@@ -182,7 +180,7 @@ class Probe:
     # The network ---------------------------------------------------------------------------
 
     def _targets_of(self, host: str) -> list[probe_messages.Target]:
-        """The ports of all other hosts, and its own if tasks there must reach each other."""
+        """Return the ports that a host must reach: those of other hosts, and its own if several."""
         targets: dict[tuple[str, str], probe_messages.Target] = {}
         for address, owner in self._addresses.items():
             if owner != host or self._ports[host] > 1:
@@ -205,18 +203,18 @@ class Probe:
     # Programs ------------------------------------------------------------------------------
 
     def _programs(self) -> dict[str, list[probe_messages.Program]]:
-        """The programs of each host; tasks that run the same one count once."""
-        asked: dict[str, dict[object, probe_messages.Program]] = {host: {} for host in self._hosts}
+        """Return the programs to inspect on each host, each once."""
+        found: dict[str, dict[object, probe_messages.Program]] = {host: {} for host in self._hosts}
         for task in self._plan.tasks:
-            if task.host not in asked or self._needs_files(task):
+            if task.host not in found or self._needs_files(task):
                 continue
             program = self._program(task)
             key = (*program.argv, program.workdir, *sorted(program.env.items()))
-            asked[task.host].setdefault(key, program)
-        return {host: list(programs.values()) for host, programs in asked.items()}
+            found[task.host].setdefault(key, program)
+        return {host: list(programs.values()) for host, programs in found.items()}
 
     def _needs_files(self, task: TaskPlan) -> bool:
-        """Whether the program itself is a file that its host has not been sent yet."""
+        """Return whether the program is a file that its host does not have yet."""
         is_command = self._spec.program.kind is ProgramKind.COMMAND
         is_sent = is_command and "/" in task.argv[0] and not os.path.isabs(task.argv[0])
         return is_sent and task.host in self._lacking_files
@@ -228,7 +226,7 @@ class Probe:
         head = 2 if has_script else 1
         is_python = _PYTHON.fullmatch(os.path.basename(task.argv[0])) is not None
         env = {**task.env, **self._passed[task.host]}
-        # Otherwise the folder is in the copy of the files.
+        # If not, the folder is in the copy of the program's files.
         is_on_host = task.workdir in (self._spec.program.workdir, self._by_name[task.host].workdir)
         return probe_messages.Program(
             argv=list(task.argv[:head]),
@@ -257,7 +255,7 @@ def failure(checks: tuple[Check, ...]) -> HostError | None:
 
 
 def record(checks: tuple[Check, ...], at: float) -> Iterator[events.Event]:
-    """Return the events for the record: everything that is not good, and the totals."""
+    """Return the events for the record: each check that did not pass, and the totals."""
     found: Counter[Grade] = Counter(check.grade for check in checks)
     for check in checks:
         if check.grade in (Grade.WARNING, Grade.FAILED):
@@ -270,10 +268,8 @@ def record(checks: tuple[Check, ...], at: float) -> Iterator[events.Event]:
 
 
 def _digest(path: str) -> str:
-    import hashlib
-
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    with contextlib.suppress(OSError):
+        return file_digest(path)
     return ""
 
 

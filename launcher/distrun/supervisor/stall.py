@@ -34,7 +34,7 @@ class StallWatch:
         self._sizes: dict[str, int] = {}
 
     def start(self, tasks: Iterable[str]) -> float:
-        """Start anew with those tasks. Returns the seconds until the first check."""
+        """Start again with those tasks. Returns the seconds until the first check."""
         self._steps, self._has_stepped = {}, False
         self._sizes = {task: self._size_of_log(task) for task in tasks}
         self._last_progress = self._clock()
@@ -51,7 +51,7 @@ class StallWatch:
         """Return the seconds until the next check; None if the tasks stall.
 
         Args:
-            are_linked: whether all hosts can report progress; if not, the time begins anew.
+            are_linked: whether all hosts can report progress. If not, the time starts again.
         """
         sizes = {task: self._size_of_log(task) for task in self._sizes}
         if not are_linked or (sizes != self._sizes and not self._has_stepped):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
 
-_FAREWELL_SECONDS = 2.0
+_FLUSH_SECONDS = 2.0
 _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskStarted: events.TaskStarted,
     protocol.TaskNotStarted: events.TaskNotStarted,
@@ -52,7 +52,7 @@ class Supervisor:
 
     Args:
         launch: the launch command; until it detaches, the job ends with it.
-        cause_text: puts a cause into words, for the line in a log where a restart begins.
+        cause_text: returns a cause in words, for the line in a log where a restart begins.
         manifest: the program's files, for the hosts that lack them; None: nothing is sent.
         preflight: whether hosts that need it are checked before the first task starts.
     """
@@ -129,7 +129,7 @@ class Supervisor:
         self._folder.release_lock()
 
     def emit(self, event: events.Event) -> None:
-        """Record an event and do what follows from it."""
+        """Record an event and perform the actions that follow from it."""
         self._clients.broadcast(protocol.JobEvent(self._write(event)))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
@@ -180,7 +180,7 @@ class Supervisor:
             self._hosts.order(task.host, order)
 
     def _finish_if_released(self) -> None:
-        """End the job once all its agents have ended: they leave nothing behind."""
+        """End the job once all its agents have ended."""
         if self._state.outcome is None or not self._is_finishing or self._hosts:
             return
         self._analyze()  # the logs of other hosts are all here now
@@ -278,7 +278,7 @@ class Supervisor:
         self._start_tensorboard()
 
     def _start_tensorboard(self) -> None:
-        """Start it below an agent on this machine, so that nothing of it can be left behind."""
+        """Start TensorBoard below an agent on this machine, which ends it with the job."""
         spec, host = self._spec.tensorboard, self._hosts.below_supervisor
         if spec is None:
             return
@@ -389,8 +389,8 @@ class Supervisor:
             self._hosts.abandon_lost()
 
     def _flush_clients(self) -> None:
-        """Send the commands the last event. One that does not read is not waited for long."""
-        deadline = time.monotonic() + _FAREWELL_SECONDS
+        """Send the last event to the commands, for at most two seconds."""
+        deadline = time.monotonic() + _FLUSH_SECONDS
         while self._clients.are_pending and time.monotonic() < deadline:
             self._clients.watch_writing()
             for key, _ in self._selector.select(deadline - time.monotonic()):

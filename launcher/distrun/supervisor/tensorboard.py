@@ -1,4 +1,4 @@
-"""TensorBoard for a job, on this machine: it ends with the job, and its death harms nothing."""
+"""TensorBoard for a job, on this machine. It ends with the job; the job does not depend on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import TensorBoardSpec
 
 NAME = "tensorboard"
-"""Its name at the agent; no task of a cluster has such a name."""
+"""The name of its task at the agent; no task of a cluster has such a name."""
 LOG = "tensorboard.log"
 _HOST = "localhost"
 
@@ -22,7 +22,7 @@ _HOST = "localhost"
 def is_installed() -> bool:
     """Whether this interpreter can run TensorBoard, an extra of the package."""
     found = find_spec("tensorboard")
-    # A folder of that name, of logs for one, is a package without origin.
+    # A folder with that name, for example of logs, is a package without origin.
     return found is not None and found.origin is not None
 
 
@@ -44,7 +44,7 @@ def address(port: int) -> str:
 
 
 def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> protocol.StartTask:
-    """Return the order by which an agent starts it like a task."""
+    """Return the order that makes an agent start it like a task."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", spec.logdir]
     return protocol.StartTask(
         task=NAME,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+
+from distrun.frozen import dataclass
 
 _NAME = b".gitignore"
 _NEVER = (b".git", b"__pycache__")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,6 @@ _MOST_ECHOES_EXAMINED = 16
 _MOST_TASKS_QUOTED = 4
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _SERVING = re.compile(r"Started server with target: grpc://(\S+)")
-_ENOENT = 2
 _TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB)
 _START_KINDS = {
     Code.PROGRAM_NOT_FOUND: Kind.SCRIPT_NOT_FOUND,
@@ -311,7 +311,7 @@ def _behind_proxy(ended: list[TaskState]) -> TaskFailure | None:
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:
     why = trigger.cause
-    is_gone = why.code is Code.LOG_NOT_OPENED and why.errno == _ENOENT
+    is_gone = why.code is Code.LOG_NOT_OPENED and why.errno == errno.ENOENT
     code = Code.RECORD_REMOVED if is_gone else Code.TASK_NOT_STARTED
     return Verdict(
         task=trigger.task,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
 from distrun.events import Result
+from distrun.frozen import dataclass
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Failure:
 
     @property
     def cluster_size(self) -> int:
-        """How many tasks are to connect to that service: all that train."""
+        """The number of tasks that connect to that service: all that train."""
         roles = (Role.CHIEF, Role.WORKER)
         return sum(1 for task in self.tasks.values() if task.role in roles)
 

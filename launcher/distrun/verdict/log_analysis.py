@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from distrun.frozen import dataclass
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, type_of, without_group
 

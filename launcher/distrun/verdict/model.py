@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 # At run time too: distrun.codec reads the hints.
 from distrun.agent.protocol.causes import Cause, Kind
+from distrun.frozen import dataclass
 
 
 class Source(str, Enum):
-    """Who or what says a piece of evidence."""
+    """Where a piece of evidence was found."""
 
     LOG = "log"
     LOGS = "logs"  # of all tasks
@@ -26,7 +26,7 @@ class Source(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a verdict is based on: a quoted line, or a cause.
+    """One piece of evidence: a quoted line, or a cause.
 
     Attributes:
         task: the task it is about, if it is about one.

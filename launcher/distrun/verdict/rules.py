@@ -9,10 +9,10 @@ of :data:`RULES` that matches is taken. A rule has a code; its words and the adv
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Code, Kind
+from distrun.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code, Kind
+from distrun.frozen import dataclass, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import RULES

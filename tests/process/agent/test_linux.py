@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from distrun.agent.linux import processes
 from distrun.agent.linux.syscalls import signal_name
 
@@ -40,16 +38,14 @@ def test_a_signal_has_a_name_or_keeps_its_number() -> None:
     assert signal_name(999) == "signal 999"
 
 
-def test_a_stranger_with_a_childs_id_is_not_taken_for_a_child(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_another_process_with_a_childs_id_is_not_listed_as_a_child() -> None:
     me = os.getpid()
     child = subprocess.Popen(["sleep", "60"])
     try:
-        # As when a child has ended between the list and the look, and its id is in use again.
+        # A child has ended after it was listed, and its id is in use again.
         listed = {me: [child.pid, 1]}
-        monkeypatch.setattr(processes, "children", lambda pid: listed.get(pid, []))
-        assert [process.pid for process in processes.tree(me)] == [me, child.pid]
+        found = processes.tree(me, lambda pid: listed.get(pid, []))
+        assert [process.pid for process in found] == [me, child.pid]
     finally:
         child.kill()
         child.wait()

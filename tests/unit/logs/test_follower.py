@@ -133,26 +133,20 @@ class TestFollower:
             assert follower.read() == [b"worker:0 | %d\n" % number]
         assert time.monotonic() - begun >= 40 * 0.005
 
-    def test_what_is_written_while_watching_begins_is_seen(
-        self, job: Job, follow: Follow, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_written_while_watching_begins_is_seen(self, job: Job, follow: Follow) -> None:
         class Late(Inotify):
             def watch_folder(self, path: str) -> int:
                 job.write("worker:0", b"b\n")
                 return super().watch_folder(path)
 
-        monkeypatch.setattr("distrun.logs.follower.Inotify", Late)
         job.write("worker:0", b"a\n")
-        assert caught_up(follow(job.logs)) == b"worker:0 | a\nworker:0 | b\n"
+        assert caught_up(follow(job.logs, make_inotify=Late)) == b"worker:0 | a\nworker:0 | b\n"
 
-    def test_without_inotify_it_is_to_be_polled(
-        self, job: Job, follow: Follow, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def used_up() -> None:
+    def test_without_inotify_it_is_to_be_polled(self, job: Job, follow: Follow) -> None:
+        def used_up() -> Inotify:
             raise OSError(24, "inotify_init1: Too many open files")
 
-        monkeypatch.setattr("distrun.logs.follower.Inotify", used_up)
-        follower = follow(job.logs)
+        follower = follow(job.logs, make_inotify=used_up)
         assert follower.poll_interval == 0.1
         assert follower.read() == []
         job.write("worker:0", b"a\n")

@@ -1,8 +1,8 @@
 """A content-addressed cache: files that earlier jobs received need not be sent again.
 
 Many agents may use one cache at the same time, also from several hosts that share a home folder:
-a blob appears complete, under its SHA-256, or not at all, and nobody relies on finding one. A blob
-that cannot be stored is simply sent again.
+a blob appears complete, under its SHA-256, or not at all. A blob that cannot be stored is sent
+again for the next job.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 import time
 from typing import Callable, Collection, Iterator, List, Optional, Tuple
 
-_MOST_BYTES = 1000 * 1000 * 1000
-"""How much is kept besides the blobs that the last job used."""
+MOST_BYTES = 1000 * 1000 * 1000
+"""The limit for the cache, without the blobs that the last job used."""
 _UNUSED_SECONDS = 30 * 86400.0
 _UNFINISHED = b".part-"
 _UNFINISHED_SECONDS = 86400.0
@@ -23,8 +23,9 @@ _UNFINISHED_SECONDS = 86400.0
 class BlobCache:
     """The blobs in one folder. A digest is 64 hexadecimal digits."""
 
-    def __init__(self, folder: bytes) -> None:
+    def __init__(self, folder: bytes, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder
+        self._most_bytes = most_bytes
 
     def open(self, digest: str, size: int) -> Optional[int]:
         """A descriptor to read a blob of that size; None if it is not in the cache."""
@@ -45,7 +46,7 @@ class BlobCache:
             os.unlink(self._path(digest))
 
     def create(self) -> Optional[Tuple[int, bytes]]:
-        """A new file to write a blob to, and its path; None where none can be created."""
+        """A new file to write a blob to, and its path; None if none can be created."""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             return tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
@@ -66,17 +67,17 @@ class BlobCache:
         with contextlib.suppress(OSError):
             os.unlink(path)
 
-    def trim(self, used: Collection[str], beat: Callable[[], None]) -> None:
-        """Remove blobs that were not used for long, and the oldest of those that are too many.
+    def trim(self, used: Collection[str], send_heartbeat: Callable[[], None]) -> None:
+        """Remove blobs that nobody used for a long time, and the oldest ones over the limit.
 
         Args:
             used: digests of the blobs that the last job used; they stay.
-            beat: called for each file.
+            send_heartbeat: called for each file, because the removal may take long.
         """
         now = time.time()
         kept: List[Tuple[float, int, bytes]] = []
         for path, status in self._files():
-            beat()
+            send_heartbeat()
             name = os.path.basename(path)
             is_part = name.startswith(_UNFINISHED)
             longest = _UNFINISHED_SECONDS if is_part else _UNUSED_SECONDS
@@ -86,9 +87,9 @@ class BlobCache:
                 kept.append((status.st_mtime, status.st_size, path))
         left = sum(size for _, size, _ in kept)
         for _, size, path in sorted(kept):
-            if left <= _MOST_BYTES:
+            if left <= self._most_bytes:
                 break
-            beat()
+            send_heartbeat()
             self.discard(path)
             left -= size
 

@@ -54,20 +54,22 @@ class StagedTree:
 
     Args:
         path: the tree's path once it is complete.
-        cache: has contents, and receives new ones; None: there is no cache.
-        beat: called for each file that is removed.
+        cache: contents of earlier jobs; new contents are added to it. None: there is no cache.
+        send_heartbeat: called for each file that is removed, because that may take long.
     """
 
-    def __init__(self, path: str, cache: Optional[BlobCache], beat: Callable[[], None]) -> None:
+    def __init__(
+        self, path: str, cache: Optional[BlobCache], send_heartbeat: Callable[[], None]
+    ) -> None:
         self._path = os.fsencode(path)
         self._top = os.path.join(os.path.dirname(self._path), _UNFINISHED)
         self._cache = cache
-        self._beat = beat
+        self._send_heartbeat = send_heartbeat
         self._files: List[_File] = []
         self._links: List[Tuple[bytes, bytes]] = []
         self._folders: List[bytes] = []
         self._first: Dict[str, _File] = {}
-        """The first file of each content."""
+        """For each digest, the first file with these contents."""
         self._missing: Deque[int] = collections.deque()
         self._offset = 0
         self._arrival: Optional[_Arrival] = None
@@ -84,7 +86,7 @@ class StagedTree:
 
     @property
     def missing(self) -> Optional[Tuple[List[int], int]]:
-        """The numbers of the files to be sent, and the first one's offset; None: not known yet."""
+        """The numbers of the missing files, and the first one's offset; None: not known yet."""
         return (list(self._missing), self._offset) if self._is_listed else None
 
     @property
@@ -98,9 +100,9 @@ class StagedTree:
         for path, mode, size, digest in part.files:
             if not _DIGEST.fullmatch(digest):
                 raise RefusedError(Cause(Code.DIGEST_INVALID, text=digest))
-            self._files.append(_File(_inner(path), int(mode) & 0o777, int(size), digest))
-        self._folders += [_inner(path) for path in part.folders]
-        self._links += [_inner_link(path, target) for path, target in part.links]
+            self._files.append(_File(_checked_path(path), int(mode) & 0o777, int(size), digest))
+        self._folders += [_checked_path(path) for path in part.folders]
+        self._links += [_checked_link(path, target) for path, target in part.links]
         if part.last:
             self._work = self._copy_cached()
 
@@ -127,8 +129,8 @@ class StagedTree:
             raise
 
     def _path_of(self, error: OSError) -> str:
-        """The file that could not be written, by its path in the complete tree; or the tree."""
-        # For a symbolic link, the first name is its target.
+        """Return the path of the file that could not be written, or that of the tree."""
+        # An error of os.symlink has the link's target first, then its path.
         for name in (error.filename, error.filename2):
             path = os.fsencode(name) if isinstance(name, (bytes, str)) else b""
             if path.startswith(self._top + b"/"):
@@ -180,9 +182,9 @@ class StagedTree:
     # Arriving files ------------------------------------------------------------------------
 
     def write(self, part: FileData) -> None:
-        """Write a part of the file that is due; any other part has arrived before.
+        """Write the next part of the next missing file. Any other part has arrived before.
 
-        Raises RefusedError if it cannot be written, or has not the digest of the list.
+        Raises RefusedError if it cannot be written, or the file does not have its digest.
         """
         if not self._missing or (part.number, part.offset) != (self._missing[0], self._offset):
             return
@@ -276,7 +278,7 @@ class StagedTree:
                 os.close(arrival.cached[0])
                 self._cache.discard(arrival.cached[1])
         for path in self._written:
-            self._beat()
+            self._send_heartbeat()
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._top, path))
         shutil.rmtree(self._top, ignore_errors=True)
@@ -287,32 +289,32 @@ class StagedTree:
             self.discard()
             return 0, 0
         for path, target in self._links:
-            self._beat()
+            self._send_heartbeat()
             with contextlib.suppress(OSError):
                 if os.readlink(os.path.join(self._path, path)) == target:
                     os.unlink(os.path.join(self._path, path))
         for path, written in self._written.items():
-            self._beat()
+            self._send_heartbeat()
             absolute = os.path.join(self._path, path)
             with contextlib.suppress(OSError):
                 status = os.lstat(absolute)
                 if (status.st_size, status.st_mtime_ns) == written:
                     os.unlink(absolute)
-        return _remove_leftovers(self._path, self._beat)
+        return _remove_leftovers(self._path, self._send_heartbeat)
 
 
-def _remove_leftovers(top: bytes, beat: Callable[[], None]) -> Tuple[int, int]:
+def _remove_leftovers(top: bytes, send_heartbeat: Callable[[], None]) -> Tuple[int, int]:
     """Remove empty folders and Python's caches; returns the number and size of other files."""
     count = size = 0
     for folder, _, names in os.walk(top, topdown=False):
-        beat()
+        send_heartbeat()
         if os.path.basename(folder) == b"__pycache__":
             shutil.rmtree(folder, ignore_errors=True)
             continue
         if b"/__pycache__/" in folder[len(top) :]:
             continue
         for name in names:
-            beat()
+            send_heartbeat()
             with contextlib.suppress(OSError):
                 size += os.lstat(os.path.join(folder, name)).st_size
                 count += 1
@@ -321,16 +323,16 @@ def _remove_leftovers(top: bytes, beat: Callable[[], None]) -> Tuple[int, int]:
     return count, size
 
 
-def _inner(path: str) -> bytes:
-    """A path of the list as bytes. Raises RefusedError for one outside the tree."""
+def _checked_path(path: str) -> bytes:
+    """Return a path of the list as bytes. Raises RefusedError if it is outside the tree."""
     raw = path.encode("utf-8", "surrogateescape")
     if b"\0" in raw or any(part in (b"", b".", b"..") for part in raw.split(b"/")):
         raise RefusedError(Cause(Code.PATH_OUTSIDE_TREE, path=path))
     return raw
 
 
-def _inner_link(path: str, target: str) -> Tuple[bytes, bytes]:
-    place, raw = _inner(path), target.encode("utf-8", "surrogateescape")
+def _checked_link(path: str, target: str) -> Tuple[bytes, bytes]:
+    place, raw = _checked_path(path), target.encode("utf-8", "surrogateescape")
     leads_to = os.path.normpath(os.path.join(os.path.dirname(place), raw))
     if not raw or b"\0" in raw or os.path.isabs(raw) or leads_to.split(b"/")[0] == b"..":
         raise RefusedError(Cause(Code.LINK_OUTSIDE_TREE, path=path, name=target))
@@ -338,7 +340,7 @@ def _inner_link(path: str, target: str) -> Tuple[bytes, bytes]:
 
 
 def _read(source: int) -> bytes:
-    """A block of cached contents; unreadable contents count as missing."""
+    """Read a block of cached contents. Contents that cannot be read count as missing."""
     try:
         return os.read(source, _BLOCK)
     except OSError:

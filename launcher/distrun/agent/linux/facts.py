@@ -8,6 +8,7 @@ from typing import Dict, Iterable, List, Optional
 from distrun.agent.structs import Struct
 
 _NVIDIA_SMI_SECONDS = 20
+_BLOCK = 1 << 20
 
 
 class Facts(Struct):
@@ -32,6 +33,17 @@ def free_bytes(folder: str) -> Optional[int]:
     except OSError:
         return None
     return found.f_bavail * found.f_frsize
+
+
+def file_digest(path: str) -> str:
+    """The SHA-256 of a file. Raises OSError if it cannot be read."""
+    import hashlib  # its import is slow
+
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(_BLOCK), b""):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def pid_namespace() -> str:

@@ -3,7 +3,7 @@
 There are two sources, if they can be read: the count of such kills that a cgroup keeps (v2:
 `memory.events`, which includes the cgroups below it; v1: `memory.oom_control`), and the kernel's
 log. The kernel counts and logs a kill before it kills (mm/oom_kill.c), so both precede the exit. A
-kill that no task's death follows soon was that of another process.
+kill counts for a task only if the task dies soon after it.
 """
 
 from __future__ import annotations

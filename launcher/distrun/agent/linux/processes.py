@@ -1,4 +1,4 @@
-"""Process trees: the descendants of this process, and how to end them without hitting a stranger.
+"""Process trees: the descendants of this process, and how to end them and no other process.
 
 Every orphaned descendant of a subreaper (:func:`.syscalls.become_subreaper`) becomes its child,
 even one that called setsid or cleared its environment. So the tree below a subreaper contains
@@ -14,11 +14,15 @@ from typing import Callable, Container, Dict, Iterator, List, Optional, Set, Tup
 
 from distrun.agent.structs import Struct
 
-_SCAN_SECONDS = 0.02
+KILL_INTERVAL = 0.02
+"""Seconds between two rounds of signals to processes that are being ended."""
 
 
 class Process(Struct):
-    """A process as /proc showed it. `started` (clock ticks since boot) reveals a reused id."""
+    """A process as /proc showed it.
+
+    `started` (clock ticks since boot) distinguishes it from a later process with the same id.
+    """
 
     pid: int
     parent: int
@@ -80,16 +84,16 @@ def _children_by_search(pid: int) -> List[int]:
     return found
 
 
-def tree(pid: int) -> Iterator[Process]:
+def tree(pid: int, list_children: Callable[[int], List[int]] = children) -> Iterator[Process]:
     """A process and its descendants, parents first, without those that end meanwhile."""
     waiting: List[Tuple[int, Optional[int]]] = [(pid, None)]
     while waiting:
         current, parent = waiting.pop()
         process = find(current)
-        # With another parent it has become an orphan, or is a stranger that got the id.
+        # With another parent it has become an orphan, or another process has got the id.
         if process is not None and parent in (None, process.parent):
             yield process
-            waiting.extend((child, current) for child in children(current))
+            waiting.extend((child, current) for child in list_children(current))
 
 
 def environment(pid: int) -> Dict[bytes, bytes]:
@@ -160,11 +164,11 @@ def _send_by_id(process: Process, signum: int) -> bool:
     return True
 
 
-def reap(spare: Container[int] = ()) -> bool:
-    """Reap children that have ended, except those in `spare`. True while any other is left."""
+def reap(excluded: Container[int] = ()) -> bool:
+    """Reap children that have ended, except those in `excluded`. True while any other is left."""
     left = False
     for pid in children(os.getpid()):
-        if pid in spare:
+        if pid in excluded:
             continue
         try:
             left = os.waitpid(pid, os.WNOHANG)[0] == 0 or left
@@ -175,30 +179,30 @@ def reap(spare: Container[int] = ()) -> bool:
 
 def end_all(
     grace: float,
-    spare: Container[int] = (),
+    excluded: Container[int] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """End every descendant of this process: SIGTERM, and SIGKILL after `grace` seconds.
 
-    Blocks until none is left, except the children in `spare` and their descendants. This is for a
+    Blocks until none is left, except the children in `excluded` and their descendants. Call it in a
     subreaper that has inherited the processes of a dead child.
     """
     deadline = clock() + grace
-    told: Dict[int, int] = {}
-    while reap(spare):
+    signalled: Dict[int, int] = {}
+    while reap(excluded):
         kill = clock() >= deadline
         for child in children(os.getpid()):
-            if child in spare:
+            if child in excluded:
                 continue
             for process in tree(child):
                 if kill:
                     send(process, signal.SIGKILL)
-                elif told.get(process.pid) != process.started:
-                    told[process.pid] = process.started
+                elif signalled.get(process.pid) != process.started:
+                    signalled[process.pid] = process.started
                     send(process, signal.SIGTERM)
                     send(process, signal.SIGCONT)
-        # The end of a grandchild is no event for this process; this phase is short and the last.
-        time.sleep(_SCAN_SECONDS)
+        # Polled, because the exit of a grandchild is no event for this process.
+        time.sleep(KILL_INTERVAL)
 
 
 def end_these(processes: List[Process], grace: float) -> None:
@@ -207,7 +211,7 @@ def end_these(processes: List[Process], grace: float) -> None:
         left = [process for process in processes if send(process, signum)]
         deadline = time.monotonic() + patience
         while left and time.monotonic() < deadline:
-            time.sleep(_SCAN_SECONDS)
+            time.sleep(KILL_INTERVAL)
             left = [process for process in left if _is_alive(process)]
         if not left:
             return

@@ -106,7 +106,7 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
 def reserve(descriptor: int, offset: int, count: int) -> None:
     """Reserve room on the disk for a file to grow, without changing its size. See fallocate(2).
 
-    Raises OSError: ENOSPC or EDQUOT if there is no room; others if that cannot be found out.
+    Raises OSError: ENOSPC or EDQUOT if there is no room; others if the file system cannot do it.
     """
     mode, start, size = _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(count)
     _check(_libc.fallocate(descriptor, mode, start, size), "fallocate")

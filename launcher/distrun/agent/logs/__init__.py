@@ -1,1 +1,1 @@
-"""The logs of this host's tasks: when each part was written, and streaming them elsewhere."""
+"""The logs of this host's tasks: their indexes, and streaming to the launching side."""

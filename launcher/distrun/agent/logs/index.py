@@ -1,8 +1,7 @@
 """The index of a log: when it grew, so that logs can be merged by time.
 
-Beside each log is an index of 16-byte records: a Unix time and the log's size at that time
-(`<dQ`). A record is appended at most every 100 ms, while the log grows. Nothing runs while no log
-grows.
+Beside each log is an index of records (INDEX_RECORD). A record is appended at most every 100 ms,
+while the log grows. Nothing runs while no log grows.
 """
 
 from __future__ import annotations
@@ -10,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import struct
 import time
 from typing import Callable, Dict, Optional
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.syscalls import Inotify
+from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX
 
-RECORD = struct.Struct("<dQ")
 INTERVAL = 0.1
 _IDLE_INTERVAL = 1.0
 _PROBE = 4096  # bytes: a block
@@ -26,7 +24,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def index_of(path: str) -> str:
     """The path of a log's index."""
-    return os.path.splitext(path)[0] + ".idx"
+    return os.path.splitext(path)[0] + INDEX_SUFFIX
 
 
 class _Log:
@@ -98,7 +96,7 @@ class LogIndexer:
         log.size = size
         # A full disk loses the times of some lines, never the lines.
         with contextlib.suppress(OSError):
-            if os.write(log.index, RECORD.pack(time.time(), size)) < RECORD.size:
+            if os.write(log.index, INDEX_RECORD.pack(time.time(), size)) < INDEX_RECORD.size:
                 _cut_torn_record(log.index)
         self._on_growth(path)
         return True
@@ -124,4 +122,4 @@ class LogIndexer:
 
 def _cut_torn_record(index: int) -> None:
     """Keep the records aligned after a write that the disk had no room for."""
-    os.ftruncate(index, os.fstat(index).st_size // RECORD.size * RECORD.size)
+    os.ftruncate(index, os.fstat(index).st_size // INDEX_RECORD.size * INDEX_RECORD.size)

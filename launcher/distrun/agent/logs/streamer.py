@@ -1,8 +1,8 @@
 """Sends the tasks' logs to the launching side, which mirrors them.
 
-The logs on this host are the truth; the launching side says how much of each it has, and receives
-the rest. It limits how much may be in flight at a time: a task that prints without end fills
-neither the launching side's memory nor the link, and other messages wait for no more than that.
+The logs on this host are the originals. The launching side says how much of each log it has, and
+receives the rest. It limits the bytes in flight: a task that prints without end fills neither the
+launching side's memory nor the link, and delays other messages only shortly.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LogStreamer:
         self.on_growth(path)
 
     def on_growth(self, path: str) -> None:
-        """Send what a file has grown by, if it is followed."""
+        """Note that a file has grown, so that its new part is sent if the file is followed."""
         name = os.path.basename(path)
         if name in self._sent and name not in self._grown:
             self._grown.append(name)

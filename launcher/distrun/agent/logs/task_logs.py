@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TaskLogs:
     """The logs in one folder.
 
-    `streamer` sends them to the launching side; None where that sees the folder itself.
+    `streamer` sends them to the launching side; None if that sees the folder itself.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class TaskLogs:
         return os.path.join(self.folder, name)
 
     def open(self, path: str) -> None:
-        """Create a log, index it and stream it. Raises OSError where it cannot be created."""
+        """Create a log, index it and stream it. Raises OSError if it cannot be created."""
         if self.streamer is not None:
             self.streamer.add(index_of(path))
             self.streamer.add(path)
         self._indexer.add(path)
 
     def record(self, path: str) -> None:
-        """Index what a log has grown by since the last time."""
+        """Append the log's present size to its index."""
         self._indexer.record(path)
 
     def close(self, path: str) -> None:
@@ -85,7 +85,7 @@ class TaskLogs:
             self._link.report_fault(Cause(Code.LOG_DISK_FULL, path=self.folder))
 
     def _watch(self) -> None:
-        """Wait for growth only while no log has grown lately: no event is handled twice."""
+        """Wait for inotify only while no update is due: a busy log would wake the agent often."""
         descriptor = self._indexer.descriptor
         if descriptor is None:
             return
@@ -102,7 +102,6 @@ class TaskLogs:
 
     def _on_log_growth(self, path: str) -> None:
         if self.streamer is not None:
-            # The index first: whoever follows the copy must know when the bytes that come after
-            # it were written.
+            # The index first: a reader of the copy needs the times of the bytes that follow.
             self.streamer.on_growth(index_of(path))
             self.streamer.on_growth(path)

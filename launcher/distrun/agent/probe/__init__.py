@@ -1,1 +1,1 @@
-"""Answers to the preflight: dialing other hosts, listening for them, inspecting programs."""
+"""The preflight on a host: dialing other hosts, listening for them, inspecting programs."""

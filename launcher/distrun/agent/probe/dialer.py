@@ -1,6 +1,6 @@
-"""Dials ports of other hosts, to find out whether each is reachable and who answers.
+"""Dials ports of other hosts: is each one reachable, and does the right agent answer?
 
-Call this in a forked child: resolving a name may block.
+Call :func:`dial` in a forked child: resolving a name may block.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.probe_messages import Dial, Dialled, Target, Unreachable
 
-_PATIENCE = 3
-"""The greeting may take this many times as long as the connection: once connected, the other host
-is known to be there, and its agent may be busy."""
-_AT_ONCE = 256
-_LOOKUPS_AT_ONCE = 16
+_GREETING_FACTOR = 3
+"""The greeting may take this many times as long as the connection: the host is reachable then,
+but its agent may be busy."""
+_MOST_CONNECTIONS = 256
+_MOST_LOOKUPS = 16
 _NO_ROUTE_ERRORS = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
 _Address = Tuple[int, Any]
-"""A family and an address as `connect` expects it."""
+"""An address family, and an address as `connect` expects it."""
 _NO_GREETING = Cause(Code.GREETING_MISSING)
 
 
@@ -31,21 +31,21 @@ def dial(
     clock: Callable[[], float] = time.monotonic,
     selector: Optional[selectors.BaseSelector] = None,
 ) -> Dialled:
-    """Dial all ports, many at a time."""
-    found = _resolve_all({target.machine for target in order.targets}, order.seconds)
+    """Dial all ports, at most 256 at a time, and return those that could not be reached."""
+    addresses_of = _resolve_all({target.machine for target in order.targets}, order.seconds)
     selector = selector or selectors.DefaultSelector()
-    return Dialled(_Round(order.targets, found, order.seconds, clock, selector).run())
+    return Dialled(_Dialer(order.targets, addresses_of, order.seconds, clock, selector).run())
 
 
-def longest(order: Dial) -> float:
-    """The most seconds that :func:`dial` takes if no name has more than two addresses."""
+def most_seconds(order: Dial) -> float:
+    """The seconds that :func:`dial` takes at most if no name has more than two addresses."""
     count = sum(len(target.ports) for target in order.targets)
-    rounds = -(-count // _AT_ONCE)
-    return order.seconds * (2 * (1 + _PATIENCE) * rounds + 1)
+    rounds = -(-count // _MOST_CONNECTIONS)
+    return order.seconds * (2 * (1 + _GREETING_FACTOR) * rounds + 1)
 
 
 class _Call:
-    """One port, which is dialled at one of its machine's addresses after the other."""
+    """One port to dial. The addresses of its machine are tried one after another."""
 
     def __init__(self, target: Target, port: int, addresses: List[_Address]) -> None:
         self.machine = target.machine
@@ -57,13 +57,13 @@ class _Call:
         self.is_connected = False
 
 
-class _Round:
-    """All calls of one order."""
+class _Dialer:
+    """Makes all calls of one order."""
 
     def __init__(
         self,
         targets: List[Target],
-        found: Dict[str, "List[_Address] | Cause"],
+        addresses_of: Dict[str, "List[_Address] | Cause"],
         seconds: float,
         clock: Callable[[], float],
         selector: selectors.BaseSelector,
@@ -75,7 +75,7 @@ class _Round:
         self._active: Dict[socket.socket, _Call] = {}
         self._waiting: Deque[_Call] = deque()
         for target in targets:
-            addresses = found[target.machine]
+            addresses = addresses_of[target.machine]
             for port in target.ports:
                 if isinstance(addresses, Cause):
                     self._unreachable.append(Unreachable(target.machine, port, addresses))
@@ -84,7 +84,7 @@ class _Round:
 
     def run(self) -> List[Unreachable]:
         while self._waiting or self._active:
-            while self._waiting and len(self._active) < _AT_ONCE:
+            while self._waiting and len(self._active) < _MOST_CONNECTIONS:
                 self._connect(self._waiting.popleft())
             if not self._active:
                 continue
@@ -93,8 +93,7 @@ class _Round:
             ready = {key.data for key, _ in self._selector.select(max(0.0, soonest - now))}
             for sock in ready:
                 self._advance(sock)
-            # This process may itself have been delayed: a call is late only if nothing has
-            # arrived for it even now.
+            # This process may itself be late. A call has timed out only if nothing has arrived.
             late = [sock for sock, call in self._active.items() if call.due <= now]
             for sock in late:
                 if sock not in ready:
@@ -128,7 +127,7 @@ class _Round:
                 self._finish(sock, self._cause_of(number))
                 return
             call.is_connected = True
-            call.due = self._clock() + _PATIENCE * self._seconds
+            call.due = self._clock() + _GREETING_FACTOR * self._seconds
             self._selector.modify(sock, selectors.EVENT_READ, sock)
             return
         expected = call.greeting
@@ -172,39 +171,39 @@ class _Round:
 
 
 def _resolve_all(machines: "set[str]", seconds: float) -> Dict[str, "List[_Address] | Cause"]:
-    """Each machine's addresses, or why it has none."""
-    found: Dict[str, "List[_Address] | Cause"] = {}
+    """For each machine its addresses, or why they could not be found."""
+    addresses_of: Dict[str, "List[_Address] | Cause"] = {}
     names = []
     for machine in machines:
         try:
-            found[machine] = _resolve(machine, socket.AI_NUMERICHOST)
+            addresses_of[machine] = _resolve(machine, socket.AI_NUMERICHOST)
         except OSError:
             names.append(machine)
     if names:
-        found.update(_resolve_names(sorted(names), seconds))
-    return found
+        addresses_of.update(_resolve_names(sorted(names), seconds))
+    return addresses_of
 
 
 def _resolve_names(names: List[str], seconds: float) -> Dict[str, "List[_Address] | Cause"]:
-    # Imported here because numeric addresses do not need it.
+    # Imported here because numeric addresses need no lookup.
     from concurrent.futures import ThreadPoolExecutor
     from concurrent.futures import TimeoutError as LateError
 
-    found: Dict[str, "List[_Address] | Cause"] = {}
+    addresses_of: Dict[str, "List[_Address] | Cause"] = {}
     due = time.monotonic() + seconds
-    pool = ThreadPoolExecutor(_LOOKUPS_AT_ONCE)
-    asked = {name: pool.submit(_resolve, name, 0) for name in names}
-    for name, answer in asked.items():
+    pool = ThreadPoolExecutor(_MOST_LOOKUPS)
+    lookups = {name: pool.submit(_resolve, name, 0) for name in names}
+    for name, answer in lookups.items():
         try:
-            found[name] = answer.result(max(0.0, due - time.monotonic()))
+            addresses_of[name] = answer.result(max(0.0, due - time.monotonic()))
         except LateError:
-            found[name] = Cause(Code.NAME_NOT_RESOLVED, seconds=seconds)
+            addresses_of[name] = Cause(Code.NAME_NOT_RESOLVED, seconds=seconds)
         except OSError as error:
-            found[name] = Cause(Code.NAME_NOT_RESOLVED, text=error.strerror or str(error))
-    return found
+            addresses_of[name] = Cause(Code.NAME_NOT_RESOLVED, text=error.strerror or str(error))
+    return addresses_of
 
 
 def _resolve(machine: str, flags: int) -> List[_Address]:
-    """The addresses of a machine. Raises OSError (socket.gaierror) where it has none."""
+    """The addresses of a machine. Raises OSError (socket.gaierror) if it has none."""
     answers = socket.getaddrinfo(machine, None, type=socket.SOCK_STREAM, flags=flags)
     return [(family, address) for family, _, _, _, address in answers]

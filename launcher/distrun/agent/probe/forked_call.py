@@ -17,12 +17,12 @@ from distrun.agent.tasks import program
 
 
 class ForkedCall:
-    """A child that calls `work` and sends the report that this returns.
+    """A child that calls `work` and sends the report that `work` returns.
 
     Register :meth:`fileno` with a selector and call :meth:`read` when it is readable.
 
     Args:
-        due: the time by the agent's clock until which to wait for it.
+        due: when to stop waiting for the report, on the monotonic clock.
     """
 
     def __init__(self, work: Callable[[], Report], due: float) -> None:
@@ -52,7 +52,7 @@ class ForkedCall:
             self._received += block
 
     def result(self) -> Optional[Message]:
-        """What `work` returned; None where the child failed or has not finished."""
+        """The report that `work` returned; None if the child failed or has not finished."""
         try:
             return decode(bytes(self._received))[1]
         except ProtocolError:
@@ -85,7 +85,7 @@ def _run(work: Callable[[], Report], writer: int, agent: int) -> NoReturn:
 
 
 def _close_all_but(writer: int) -> None:
-    """The link is among them: the supervisor must see its end as soon as the agent has ended."""
+    """Close all descriptors, also the link: its end must show that the agent has ended."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != writer:
             try:

@@ -1,8 +1,8 @@
-"""Inspects what a task needs on this host: its folder, program, script, versions and disk.
+"""Inspects the programs of a host's tasks: folder, executable, script and versions; and the disks.
 
-Call this in a forked child: a file may be on a network disk, and a program may hang. Modules that
-only some programs need are imported where they are used, because many hosts may share one
-machine's processors.
+Call :func:`inspect` in a forked child: a file may be on a network disk, and a program may hang.
+Modules that only some programs need are imported where they are used: that saves time if many
+hosts share one machine's processors.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.probe_messages import Inspect, Inspected, Program, ProgramFacts
 from distrun.agent.tasks import program
 
-_BLOCK = 1 << 20
 _PREFIX = b"distrun-versions:"
-_QUESTION = """\
+_VERSIONS_SCRIPT = """\
 import json, os, sys
 names = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-rocm",
          "tensorflow-cpu-aws", "tensorflow-aarch64", "tensorflow-macos", "tf-nightly",
@@ -48,7 +47,7 @@ if not found:
         found = literal.group(1) if literal else "unknown"
 print("\\ndistrun-versions:" + json.dumps(["%d.%d.%d" % sys.version_info[:3], found]))
 """
-"""Asks what is installed, not TensorFlow itself: importing that takes 2 s and 670 MB."""
+"""Prints the versions of Python and TensorFlow, without importing TensorFlow (2 s, 670 MB)."""
 
 
 def inspect(order: Inspect, folder: str) -> Inspected:
@@ -59,34 +58,34 @@ def inspect(order: Inspect, folder: str) -> Inspected:
     return Inspected(programs, facts.gather(folders))
 
 
-def _inspect_program(asked: Program, due: float) -> ProgramFacts:
-    env = program.environment(asked)
-    asked = asked._replace(workdir=program.workdir(asked))
-    workdir_problem = _workdir_problem(asked.workdir)
+def _inspect_program(wanted: Program, due: float) -> ProgramFacts:
+    env = program.environment(wanted)
+    wanted = wanted._replace(workdir=program.workdir(wanted))
+    workdir_problem = _workdir_problem(wanted.workdir)
     digest, script_problem = "", None
-    if asked.script:
+    if wanted.script:
         try:
-            digest = _digest(os.path.join(asked.workdir, asked.script))
+            digest = facts.file_digest(os.path.join(wanted.workdir, wanted.script))
         except OSError as error:
             number = error.errno or 0
-            script_problem = Cause(Code.SCRIPT_NOT_READ, path=asked.script, errno=number)
+            script_problem = Cause(Code.SCRIPT_NOT_READ, path=wanted.script, errno=number)
     found = ProgramFacts(
-        asked.argv[0],
-        asked.workdir,
+        wanted.argv[0],
+        wanted.workdir,
         environ={
             name: os.fsdecode(env[name.encode()])
-            for name in asked.variables
+            for name in wanted.variables
             if name.encode() in env
         },
-        script=asked.script,
-        is_python=asked.is_python,
+        script=wanted.script,
+        is_python=wanted.is_python,
         workdir_problem=workdir_problem,
-        program_problem=_program_problem(asked, env),
+        program_problem=_program_problem(wanted, env),
         script_problem=script_problem,
         digest=digest,
     )
-    if asked.is_python and not workdir_problem and not found.program_problem:
-        found = found._replace(**_ask_python(asked, env, due))
+    if wanted.is_python and not workdir_problem and not found.program_problem:
+        found = found._replace(**_python_versions(wanted, env, due))
     return found
 
 
@@ -98,11 +97,11 @@ def _workdir_problem(folder: str) -> Optional[Cause]:
     return None
 
 
-def _program_problem(asked: Program, env: Dict[bytes, bytes]) -> Optional[Cause]:
-    """Why the program cannot be executed, as far as its file shows it."""
-    name = asked.argv[0]
+def _program_problem(wanted: Program, env: Dict[bytes, bytes]) -> Optional[Cause]:
+    """Return why the program cannot be executed, as far as its file shows it."""
+    name = wanted.argv[0]
     if "/" in name:
-        path = os.path.join(asked.workdir, name)
+        path = os.path.join(wanted.workdir, name)
         if os.access(path, os.X_OK) and os.path.isfile(path):
             return None
         exists = os.path.exists(path)
@@ -115,28 +114,18 @@ def _program_problem(asked: Program, env: Dict[bytes, bytes]) -> Optional[Cause]
     return Cause(Code.PROGRAM_NOT_FOUND, name=name)
 
 
-def _digest(path: str) -> str:
-    import hashlib
-
-    made = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(_BLOCK), b""):
-            made.update(block)
-    return made.hexdigest()
-
-
-def _ask_python(asked: Program, env: Dict[bytes, bytes], due: float) -> Dict[str, Any]:
-    """Python's version and TensorFlow's, as fields of ProgramFacts."""
+def _python_versions(wanted: Program, env: Dict[bytes, bytes], due: float) -> Dict[str, Any]:
+    """Run the interpreter for its versions. Returns fields of :class:`ProgramFacts`."""
     import subprocess
 
-    argv = [asked.argv[0], "-c", _QUESTION, asked.script]
+    argv = [wanted.argv[0], "-c", _VERSIONS_SCRIPT, wanted.script]
     try:
         process = subprocess.Popen(
             [os.fsencode(word) for word in argv],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=os.fsencode(asked.workdir),
+            cwd=os.fsencode(wanted.workdir),
             env=env,
             start_new_session=True,
         )

@@ -1,7 +1,7 @@
-"""Listens on the held ports for a moment, so that the other hosts can try to reach them.
+"""Listens on the held ports during the preflight, so that the other hosts can try to reach them.
 
-Each caller receives the greeting and hangs up. Connections are reset when they are closed, so that
-none stays in TIME_WAIT on a port that a task's server needs.
+Each caller receives the greeting and closes the connection. The listener resets connections, so
+that none stays in TIME_WAIT on a port that a task's server needs.
 """
 
 from __future__ import annotations

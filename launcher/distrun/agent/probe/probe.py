@@ -9,17 +9,7 @@ from typing import Callable, Dict, List, Optional
 from distrun.agent.probe import dialer, inspection
 from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.probe.listener import Listener
-from distrun.agent.protocol import Cause, Code, Order, Report
-from distrun.agent.protocol.probe_messages import (
-    Dial,
-    Dialled,
-    Inspect,
-    Inspected,
-    Listen,
-    Listening,
-    StopListening,
-    StoppedListening,
-)
+from distrun.agent.protocol import Cause, Code, Order, Report, probe_messages
 from distrun.agent.tasks.ports import PortHolder
 
 _LATENESS = 5.0
@@ -44,23 +34,23 @@ class Probe:
 
     def execute(self, order: Order, log_dir: str) -> None:
         """Execute one order. `log_dir`: the folder of the tasks' logs."""
-        if isinstance(order, Listen):
+        if isinstance(order, probe_messages.Listen):
             errors = self._listener.open(self._ports, order.greeting)
-            self._report(Listening(errors, time.time()))
-        elif isinstance(order, StopListening):
+            self._report(probe_messages.Listening(errors, time.time()))
+        elif isinstance(order, probe_messages.StopListening):
             self._listener.close()
-            self._report(StoppedListening())
-        elif isinstance(order, Dial):
+            self._report(probe_messages.StoppedListening())
+        elif isinstance(order, probe_messages.Dial):
             self._fork(
                 lambda: dialer.dial(order),
-                dialer.longest(order),
-                lambda cause: Dialled([], cause),
+                dialer.most_seconds(order),
+                lambda cause: probe_messages.Dialled([], cause),
             )
-        elif isinstance(order, Inspect):
+        elif isinstance(order, probe_messages.Inspect):
             self._fork(
                 lambda: inspection.inspect(order, log_dir),
                 order.seconds,
-                lambda cause: Inspected([], None, cause),
+                lambda cause: probe_messages.Inspected([], None, cause),
             )
 
     @property
@@ -69,7 +59,7 @@ class Probe:
         return [call.due for call in self._calls]
 
     def on_time(self, now: float) -> None:
-        """Give up the calls that are late."""
+        """End the calls that take too long."""
         for call in [each for each in self._calls if each.due <= now]:
             self._finish(call, Code.PROBE_TIMED_OUT)
 

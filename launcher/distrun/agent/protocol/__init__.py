@@ -10,7 +10,8 @@ one machine needs neither.
 
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.agent.protocol.messages import (
-    KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS, Ack, AgentExiting, Configure, Detach, Fault,
+    INDEX_RECORD, INDEX_SUFFIX, KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS,
+    Ack, AgentExiting, Configure, Detach, Fault,
     FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
     Message, Notice, OpenJob, Order, PortsHeld, PortsRefused, Progress, Reattach, Reattached,
     Refused, Report, Request, Shutdown, StartTask, StopJob, StopTask, TaskEnded, TaskExited,
@@ -18,7 +19,8 @@ from distrun.agent.protocol.messages import (
 )  # fmt: skip
 
 __all__ = [
-    "KILL_GRACE", "LOG_OVERHEAD", "PROTOCOL", "UNSENT_REPORTS", "Ack", "AgentExiting", "Cause",
+    "INDEX_RECORD", "INDEX_SUFFIX", "KILL_GRACE", "LOG_OVERHEAD", "PROTOCOL", "UNSENT_REPORTS",
+    "Ack", "AgentExiting", "Cause",
     "Code", "Configure", "Detach", "Fault", "FollowLogs", "Heartbeat", "HeartbeatAck", "Hello",
     "HoldPorts", "JobEvent", "LogData", "LogEnded", "LogReceived", "Message", "Notice", "OpenJob",
     "Order", "PortsHeld", "PortsRefused", "Progress", "Reattach", "Reattached", "Refused",

@@ -1,8 +1,8 @@
 """Why something failed, as a value.
 
-A cause is made where something fails: by an agent, the supervisor or the plan. It travels in
-messages and stands in the record as it is. It is put into words only where it is shown
-(:mod:`distrun.cli.cause_text`), so that no decision ever depends on a wording.
+A cause is made where something fails: by an agent, the supervisor or the plan. Messages and the
+record contain it unchanged. It becomes a sentence only where it is shown
+(:mod:`distrun.cli.cause_text`), so that no decision depends on a wording.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Code(StrEnum):
     LINK_CLOSED = "link_closed"
     SUPERVISOR_DIED = "supervisor_died"
 
-    # A link carries something else than this protocol.
+    # The other side of a link does not speak this protocol.
     PROTOCOL_DIFFERS = "protocol_differs"  # count: the supervisor's version, total: the agent's
     FRAME_TOO_LONG = "frame_too_long"  # count: bytes
     MESSAGE_TOO_LONG = "message_too_long"  # count: bytes
     MESSAGE_INVALID = "message_invalid"  # text: how it begins
     MESSAGE_UNEXPECTED = "message_unexpected"  # name: its type, text: the kind that was expected
 
-    # Ports cannot be held. All have the host, where it is not told otherwise.
+    # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, where that can be seen
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
     PORT_PRIVILEGED = "port_privileged"  # port
@@ -54,7 +54,7 @@ class Code(StrEnum):
     FREE_PORTS_NOT_HELD = "free_ports_not_held"  # total, errno
     TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any
 
-    # A host cannot have the program's files.
+    # A host cannot receive the program's files.
     FILE_NOT_WRITTEN = "file_not_written"  # path, errno
     FILE_NOT_READ = "file_not_read"  # path, errno
     FILE_CHANGED = "file_changed"  # path
@@ -165,7 +165,7 @@ class Code(StrEnum):
     LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
     LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
 
-    # Hosts cannot have the program's files.
+    # Hosts cannot receive the program's files.
     FILES_REFUSED = "files_refused"  # host, name: the variable that moves its copy; within: why
 
     # Hosts cannot be prepared for a job, or the job cannot go on.
@@ -334,7 +334,7 @@ class Cause(Struct):
     addresses: Tuple[str, ...] = ()  # of tasks, as `10.0.0.5:20000`
     text: str = ""  # foreign words, such as what ssh said; never distrun's own
     tasks: Tuple[str, ...] = ()
-    within: "Tuple[Cause, ...]" = ()  # what led to this
+    within: "Tuple[Cause, ...]" = ()  # the causes of this one
 
     @property
     def is_disk_full(self) -> bool:
@@ -344,7 +344,7 @@ class Cause(Struct):
         return lacks_room or within or self.code is Code.LOG_DISK_FULL
 
     def to_json(self) -> Dict[str, Any]:
-        """The code and what is not empty, as the record and messages have it."""
+        """Return the code and the fields that are not empty, for messages and the record."""
         fields: Dict[str, Any] = {"code": self.code.value}
         for name, value in self._asdict().items():
             if name == "within" and value:

@@ -13,6 +13,7 @@ numbered too, and sent again after a lost link.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
 
 from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
@@ -24,8 +25,12 @@ KILL_GRACE = 1.0
 success, after the death of launch, supervisor or agent, and for what an ended task has left."""
 UNSENT_REPORTS = "unsent-reports.jsonl"
 """A file beside the logs: the reports of an agent whose supervisor was gone."""
+INDEX_SUFFIX = ".idx"
+"""The index of a log is beside it, with this suffix in place of `.log`."""
+INDEX_RECORD = struct.Struct("<dQ")
+"""A record of the index: Unix time in seconds, and the size of the log at that time in bytes."""
 LOG_OVERHEAD = 256
-"""Bytes that a part of a log counts for, besides its own: its frame takes less."""
+"""Bytes that are added to the size of each part of a log: its frame is smaller."""
 
 _HEARTBEATS_PER_LEASE = 8
 _LONGEST_HEARTBEAT_INTERVAL = 10.0
@@ -53,7 +58,7 @@ class Message(Struct):
 
 
 def list_of(kind: Type[Struct]) -> Callable[[Any], List[Any]]:
-    """Reads a field that is a list of such structures, for :attr:`Message.parts`."""
+    """Return a function that reads a list of such structures, for :attr:`Message.parts`."""
     return lambda value: [kind(*each) for each in value]
 
 
@@ -177,17 +182,17 @@ class StopTask(Order):
 class Shutdown(Order):
     """End every task at once and exit; on another host, once the logs have been sent.
 
-    `keep`: nobody receives the logs any more; they stay where they are.
+    `preserve_logs`: nobody receives the logs any more; they stay on this host.
     """
 
-    keep: bool = False
+    preserve_logs: bool = False
 
 
 # From agent to supervisor ------------------------------------------------------------------
 
 
 class Hello(Report):
-    """Answers Configure: what this host is and has."""
+    """Answers Configure: the facts of this host."""
 
     protocol: int
     pid: int
@@ -204,10 +209,10 @@ class Hello(Report):
     seen_from: str = ""
     """The address that the connection came from."""
     token: str = ""
-    """Names this agent to :mod:`distrun.agent.reattach`; empty where its link cannot come back."""
+    """Identifies this agent for :mod:`distrun.agent.reattach`; empty if it cannot reattach."""
     folder: str = ""
     pid_namespace: str = ""
-    """Where the host's process ids hold, see :func:`distrun.agent.linux.facts.pid_namespace`."""
+    """The namespace of its process ids, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     files: str = ""
     """The path of the program's files on this host, once they have been sent."""
 
@@ -241,9 +246,9 @@ class LogEnded(Report):
 
 
 class AgentExiting(Report):
-    """The agent exits, and nothing of its tasks is left. `kept`: a folder that stays, or ''."""
+    """The agent exits; its tasks have ended. `preserved`: the folder that it left, or ''."""
 
-    kept: str
+    preserved: str
 
 
 class PortsHeld(Report):
@@ -283,8 +288,8 @@ class TaskExited(Report):
     """The task's first process has exited, by `code` or by `signal`; others may remain.
 
     `lived` is in seconds, by a monotonic clock. `oom` shows that the kernel killed it because
-    memory ran out. `suspended`: it was suspended when it was asked to stop. `was_told`: it had been
-    asked to stop before it exited.
+    memory ran out. `suspended`: it was suspended when it was asked to stop. `was_stopping`: the
+    agent had received the order to stop it.
     """
 
     parts: ClassVar = (("oom", read_optional_cause),)
@@ -296,7 +301,7 @@ class TaskExited(Report):
     lived: Optional[float] = None
     oom: Optional[Cause] = None
     suspended: bool = False
-    was_told: bool = True
+    was_stopping: bool = True
 
 
 class TaskEnded(Report):

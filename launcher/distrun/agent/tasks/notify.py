@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Dict
+from typing import Dict, Type
 
 _MAX_DATAGRAM = 4096
 _MAX_KEYS = 32
@@ -17,10 +17,10 @@ class NotifySocket:
     Its name is abstract (a leading `@`), so that no death leaves a file.
     """
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, kind: Type[socket.socket] = socket.socket) -> None:
         token = os.urandom(9).hex()
         self.address = "@distrun-notify-{}-{}".format(task, token)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket = kind(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind("\0" + self.address[1:])
         self._socket.setblocking(False)
 

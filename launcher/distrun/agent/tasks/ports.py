@@ -1,4 +1,4 @@
-"""TCP ports held for tasks, from choosing until the agent ends.
+"""TCP ports held for tasks, from their choice until the agent ends.
 
 A hold is a socket on `[::]`, dual-stack, bound with SO_REUSEPORT and without SO_REUSEADDR, that
 never listens. TensorFlow's server shares it (TF_GRPC_REUSE_PORT=true); other programs cannot
@@ -112,7 +112,7 @@ class PortHolder:
 
 
 def _kernel_choices(count: int) -> List[int]:
-    """Distinct ports that were free a moment ago: `count`, and some spare ones if possible."""
+    """Distinct ports that were free a moment ago: `count`, and some more if possible."""
     sockets: List[socket.socket] = []
     try:
         for _ in range(count + _SPARE):
@@ -189,7 +189,7 @@ def _probe(port: int) -> None:
 
 
 def _listener(port: int) -> Tuple[str, int]:
-    """Name and id of the process that listens on a port; ('', 0) where /proc does not show it."""
+    """Name and id of the process that listens on a port; ('', 0) if /proc does not show it."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

@@ -1,4 +1,4 @@
-"""Executes a task's program in its own session, or finds out exactly why that fails."""
+"""Executes a task's program in its own session, or finds out why that fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Execution(Struct):
     """A child that is about to execute its program.
 
     `exec_status` is the reading end of a pipe that the child holds with close-on-exec: it ends
-    once the program runs; before that it says what failed.
+    once the program runs. If that fails, the pipe has the reason.
     """
 
     pid: int
@@ -34,8 +34,8 @@ class Execution(Struct):
 def execute(order: StartTask, log: str, env: Dict[bytes, bytes]) -> Execution:
     """Fork a child that becomes the task's program; does not wait for it.
 
-    The child leads a session of its own, gets SIGTERM should this process die, reads /dev/null
-    and appends what it prints to `log`. It inherits no other descriptor.
+    The child leads a session of its own, gets SIGTERM if this process dies, reads /dev/null and
+    appends its output to `log`. It inherits no other descriptor.
     """
     agent = os.getpid()
     exec_status, report = os.pipe()
@@ -148,9 +148,9 @@ def environment(order: Union[StartTask, Program]) -> Dict[bytes, bytes]:
 
 
 def read_exec_status(execution: Execution, order: StartTask) -> Optional[Cause]:
-    """Why the program could not be executed; None where it was.
+    """Return why the program could not be executed; None if it was.
 
-    To be called once, when `execution.exec_status` is readable; closes it.
+    Call this once, when `execution.exec_status` is readable. It closes that.
     """
     try:
         raw = os.read(execution.exec_status, _ERROR_BYTES)
@@ -187,7 +187,7 @@ def _program_cause(number: int, name: str, workdir: str) -> Cause:
 
 
 def _interpreter(script: str) -> str:
-    """The interpreter that a script's first line names; empty where it names none."""
+    """The interpreter that a script's first line names; empty if it names none."""
     try:
         with open(script, "rb") as file:
             line = file.readline(256)

@@ -1,4 +1,4 @@
-"""Runs the tasks of this host: starts them, stops them, and reports what becomes of them."""
+"""Runs the tasks of this host: starts them, stops them, and reports their exits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TaskRunner:
         self._progress_due: Optional[float] = None
 
     def configure(self, job_id: str, logs: TaskLogs) -> None:
-        """Say whose tasks these are, and where their logs go. Must precede :meth:`start`."""
+        """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
         self._job_id = job_id
         self._logs = logs
 
@@ -85,7 +85,7 @@ class TaskRunner:
             self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
 
     def stop(self, order: protocol.StopTask) -> None:
-        """Begin to stop a task, or hasten its end."""
+        """Start to stop a task, or shorten the time that it has left."""
         task = self._tasks.get(order.task)
         if task is not None:
             task.stop(order.signal, order.grace, time.monotonic())
@@ -126,7 +126,7 @@ class TaskRunner:
             if task.next_due is not None and task.next_due <= now:
                 self._advance(task)
 
-    # What becomes of them ------------------------------------------------------------------
+    # Exits ---------------------------------------------------------------------------------
 
     def on_child_exit(self) -> None:
         """Report the tasks whose first process has exited, and adopt orphans."""
@@ -176,7 +176,7 @@ class TaskRunner:
                 lived=time.monotonic() - task.began,
                 oom=self._oom_kill(task),
                 suspended=task.was_suspended,
-                was_told=task.is_stopping,
+                was_stopping=task.is_stopping,
             )
         )
 
@@ -228,8 +228,8 @@ class TaskRunner:
     def _orphans(self) -> Dict[int, processes.Process]:
         """The children of this process that are not the first process of a task.
 
-        An orphan's children become this process's before it can be reaped, so a pass that reaps
-        none has seen all there are.
+        An orphan's children become children of this process before the orphan can be reaped. So a
+        pass that reaps no process has seen all orphans.
         """
         while True:
             pids = self._strays()
@@ -267,7 +267,7 @@ class TaskRunner:
 
 
 def _reap(pid: int) -> bool:
-    """True where it had ended."""
+    """Reap a child if it has ended. Returns whether it had."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:

@@ -2,7 +2,7 @@
 
 A task has ended when no process of it is left: neither its first process, nor a descendant of that,
 nor an orphan. The first process is not reaped before, so that its process id, group and session
-cannot be reused, and no signal can hit a stranger.
+cannot be reused, and no signal can reach another process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from distrun.agent.protocol import KILL_GRACE, StartTask
 from distrun.agent.structs import Struct
 from distrun.agent.tasks.notify import NotifySocket
 from distrun.agent.tasks.program import Execution
-
-_KILL_INTERVAL = 0.02
 
 
 class Exit(Struct):
@@ -73,7 +71,7 @@ class Task:
         return True
 
     def stop(self, signum: int, grace: float, now: float) -> None:
-        """Start to stop it, or hasten that. `grace`: seconds from the signal to SIGKILL."""
+        """Start to stop it, or shorten the time left. `grace`: seconds from signal to SIGKILL."""
         if self._deadline is None and self.exit is None:
             first = processes.find(self.pid)
             self.was_suspended = first is not None and first.is_suspended
@@ -89,7 +87,7 @@ class Task:
         if self.execution is not None:
             return self._advance_unexecuted(now)
         if self.exit is not None:
-            # Orphans count even if none is alive: one that is dying hands its children on.
+            # Dying orphans count, too: their children become children of this process.
             if not self.orphans:
                 return True
             if self._deadline is None:
@@ -101,7 +99,7 @@ class Task:
             self.next_due = self._deadline
         else:
             self._kill()
-            self.next_due = now + _KILL_INTERVAL
+            self.next_due = now + processes.KILL_INTERVAL
         return False
 
     def _advance_unexecuted(self, now: float) -> bool:
@@ -109,7 +107,7 @@ class Task:
         if self._deadline is not None:
             if now >= self._deadline:
                 self._signal_group(signal.SIGKILL)
-            self.next_due = max(self._deadline, now + _KILL_INTERVAL)
+            self.next_due = max(self._deadline, now + processes.KILL_INTERVAL)
         return False
 
     def members(self) -> Iterator[processes.Process]:
@@ -156,8 +154,8 @@ class Task:
 def owner_of(orphan: processes.Process, tasks: Dict[str, Task], job_id: str) -> Optional[Task]:
     """The task of an orphan, by its session, its environment or the log that it prints to.
 
-    None where these say nothing, unless there is only one task: a wrong guess could end a process
-    that another task still needs.
+    If these do not show it, the task is the only one that runs, or else unknown (None): a wrong
+    guess could end a process that another task still needs.
     """
     for task in tasks.values():
         if orphan.session == task.pid:

@@ -62,4 +62,4 @@ PYTHON = Text(expected="a Python interpreter", least=1)
 
 
 def count(least: int) -> Integer:
-    return Integer(least=least, most=MAX_TASKS, in_words=f"a whole number of {least} or more")
+    return Integer(least=least, most=MAX_TASKS, description=f"a whole number of {least} or more")

@@ -47,7 +47,7 @@ _ADDRESS = Text(
     pattern=HOST_ADDRESS_PATTERN,
 )
 _GPUS = OneOf(
-    number=Integer(least=0, most=1024, in_words="a number of GPUs"),
+    number=Integer(least=0, most=1024, description="a number of GPUs"),
     list=ListOf(
         item=Integer(least=0, most=1023), noun="index", expected="a list of indices such as [0, 2]"
     ),

@@ -1,4 +1,4 @@
-"""The addresses by which hosts reach each other, where the spec gives none."""
+"""The addresses by which hosts reach each other, if the spec gives none."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FAR_AWAY = ("192.0.2.1", "2001:db8::1")
 def login_address(hello: Hello, hellos: Collection[Hello]) -> str | None:
     """Return the address of a host that a login came to; None: its name in the spec.
 
-    It is the address at which the login arrived, which is the host's own even behind a jump host.
-    At the end of a tunnel or a pipe that says nothing; then it is the host's own name.
+    It is the address that the login connected to. Behind a jump host, too, that is the host's own.
+    A login through a tunnel or a pipe shows no address; then it is the host's own name.
     """
     if len(hellos) == 1:
         return hello.address or "localhost"
@@ -33,9 +33,9 @@ def login_address(hello: Hello, hellos: Collection[Hello]) -> str | None:
 
 
 def _source_address(address: str) -> str | None:
-    """The address from which this machine would write to that one."""
+    """Return this machine's address on the route to that one."""
     try:
-        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+        with socket.socket(_address_family(address), socket.SOCK_DGRAM) as probe:
             probe.connect((address, _ANY_PORT))
             name: str = probe.getsockname()[0]
     except OSError:
@@ -51,8 +51,8 @@ def own_address(
 ) -> str | None:
     """Return this machine's address as other hosts reach it; None if there is none.
 
-    It is the address that a host saw the login come from, if this machine has it. Otherwise it is
-    the one from which this machine would write to that host, or else to the world.
+    It is the address from which a host saw the login, if this machine has it. Otherwise it is this
+    machine's address on the route to that host, or else on the default route.
     """
     others = [hello for hello in hellos if _is_reachable(hello)]
     for hello in others:
@@ -66,7 +66,7 @@ def own_address(
 
 
 def _is_reachable(hello: Hello) -> bool:
-    """Whether the login came to an address at which others may reach the host, too."""
+    """Whether the login connected to an address by which other hosts may reach it, too."""
     return bool(hello.address) and not is_loopback(hello.address)
 
 
@@ -74,14 +74,14 @@ def _unless_loopback(name: str) -> str | None:
     return name if name and not is_loopback(name) else None
 
 
-def _family(address: str) -> socket.AddressFamily:
+def _address_family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def _is_own(address: str) -> bool:
-    """Whether this machine has that address: only then can it be bound."""
+    """Whether this machine has that address: otherwise it cannot be bound."""
     try:
-        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+        with socket.socket(_address_family(address), socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))
     except OSError:
         return False

@@ -1,10 +1,10 @@
 """The agent as bytes for the standard input of a login on a host that has only a python3.
 
-The command on the host reads one line, a program, from standard input. That program reads the
-agent's modules, whose size it knows, and runs them; the link begins behind them. Each module is
-sent as source, and also compiled for hosts with the same version of Python as this one, because
-compiling would take most of an agent's start. Docstrings, comments, annotations of functions and
-column numbers are not sent. bzip2 makes the compiled code a quarter smaller than zlib does; a
+The command on the host reads one line from standard input: a program, which knows the size of the
+agent's modules. It reads them and runs the agent. The link's messages follow the modules. Each
+module is sent as source, and also compiled for hosts with the same version of Python as this one,
+because compiling would take most of an agent's start. Docstrings, comments, functions' annotations
+and column numbers are not sent. bzip2 makes the compiled code a quarter smaller than zlib does. A
 Python without bzip2 uses the source.
 """
 
@@ -28,10 +28,10 @@ COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())
 """It means the same to sh, csh and fish; `exec` leaves no shell in between."""
 EXIT_TOO_OLD = 67
 TOO_OLD = "distrun: its python3 is"
-"""Printed before the version where that is too old for the agent."""
+"""Printed before the version if Python is too old for the agent."""
 EXIT_NO_AGENT = 66
 NO_AGENT = "distrun: its agent is gone"
-"""Printed where a reconnected link finds neither the agent nor anything that it had started."""
+"""Printed by a new connection if the agent and everything that it had started are gone."""
 _OLDEST = (3, 8)
 _WITHOUT_DOCSTRINGS = 2
 _SOURCES = Path(__file__).parents[3]
@@ -60,7 +60,7 @@ import marshal
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import MAGIC_NUMBER
 
-class Carried:
+class Modules:
     def __init__(self, magic, packages, sources, codes):
         self.packages = packages
         self.sources = sources
@@ -80,7 +80,7 @@ class Carried:
         name = module.__name__
         exec(self.codes.get(name) or compile(self.sources[name], name, "exec"), module.__dict__)
 
-sys.meta_path.insert(0, Carried(*marshal.loads(zlib.decompress(inflate.unused_data))))
+sys.meta_path.insert(0, Modules(*marshal.loads(zlib.decompress(inflate.unused_data))))
 del block, inflate
 """
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _CHUNK = 64 * 1024
 _WINDOW = 512 * 1024
-"""Bytes that may be in flight: other messages wait for no more than these."""
+"""The most bytes in flight. Other messages wait for no more than these."""
 _OVERHEAD = 4 * 1024
-"""Bytes that each part counts for beyond its own, because a host needs longer to create a small
-file than to receive it, and other messages wait for that as well."""
+"""Bytes that are added to the size of each part: a host needs longer to create a small file than to
+receive it, and other messages wait for that as well."""
 _ENTRIES_PER_PART = 1000
 _PROGRESS_SECONDS = 0.2
 
@@ -53,16 +53,16 @@ class FileSender:
         self._offset = 0
         self._in_flight = 0
         self.files = 0
-        """How many files the host lacked at first."""
+        """The number of files that the host lacked at first."""
         self.size: int | None = None
         """Their bytes; None before the host has answered."""
         self.received = 0
-        """How many of those bytes the host has."""
+        """The number of those bytes that the host has received."""
         self.failure: Cause | None = None
         """Why a file cannot be sent."""
 
     def resume(self, wanted: file_messages.FilesRequested) -> None:
-        """Send these from now on."""
+        """Send the files that the host has requested."""
         self._numbers = deque(wanted.numbers)
         self._offset = wanted.offset
         self._in_flight = 0
@@ -115,13 +115,13 @@ class FileSender:
 
 
 class FileDelivery:
-    """Brings one manifest to all hosts that need it.
+    """Sends the files of one manifest to all hosts that need them.
 
     Args:
         hosts: those that need the files.
         send_list: sends a host the list, then what it lacks, see :meth:`.pool.HostPool.deliver`.
         emit: called with the events for the record.
-        show_progress: called now and then.
+        show_progress: called several times a second with the progress of all hosts.
     """
 
     def __init__(

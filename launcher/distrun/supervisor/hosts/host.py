@@ -2,8 +2,8 @@
 
     WAITING <-> CONNECTING -> UP -> LOST <-> RECONNECTING -> UP        and from each to GONE
 
-An agent that did not announce its exit is gone only if its host says so or its lease has run out:
-then nothing of its tasks is left. Where a reach cannot reattach, the agent ends with its link.
+An agent that did not announce its exit is gone only if its host says so or its lease has expired:
+then nothing of its tasks is left. If a reach cannot reattach, the agent ends with its link.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MAX_FIRST_ATTEMPTS = 4
 _FIRST_RETRY_SECONDS = 0.5
 _EXIT_SECONDS = 5.0
 """How long the connection's process may outlive the link, or an agent that has no tasks."""
-_PARTING_SECONDS = 2.0
-"""How long it may take to exit after the agent's farewell. What a login profile left running in
-the background can hold ssh for longer."""
-_SILENT_HEARTBEATS = 2.5
-"""How many heartbeats may fail to come before the link counts as lost."""
+_ANNOUNCED_EXIT_SECONDS = 2.0
+"""How long it may take to exit after :class:`.AgentExiting`. A login profile's background processes
+can keep ssh alive for longer."""
+_MISSED_HEARTBEATS = 2.5
+"""How many heartbeats may be missing before the link counts as lost."""
 _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
 
 
@@ -63,7 +63,7 @@ _TRANSITIONS = {
 
 
 class HostObserver(Protocol):
-    """Whoever is told what happens to a host."""
+    """Receives the events of a host."""
 
     def on_report(self, host: Host, report: Report) -> None:
         """The agent has sent a message."""
@@ -119,14 +119,14 @@ class Host:
         self._last_report = 0
         self._token = ""
         self._has_tasks = False
-        self.has_said_farewell = False
-        """Whether the agent ended in order, with nothing left to report."""
-        self._is_needless = False
+        self.has_announced_exit = False
+        """Whether the agent has announced its exit: it has nothing left to report."""
+        self._is_unneeded = False
         """Whether it was shut down before it had any task."""
         self._shutdown: protocol.Shutdown | None = None
         """The last one that was ordered."""
         self._last_heartbeat: float | None = None
-        """When the agent's lease began last; None: never, or it ends with its link."""
+        """When the agent's lease was renewed last; None: never, or it ends with its link."""
         self._replay = 0
         """How often the agent was asked to repeat reports that noise had damaged."""
         self._is_replaying = False
@@ -136,12 +136,12 @@ class Host:
         self._attempts = 0
         self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, lease)
         self._loss: Cause | None = None
-        """Why the link is lost or could not be reconnected."""
+        """Why the link was lost, or why the last attempt to reconnect failed."""
         self._death: Cause | None = None
-        """How the agent ended if it did so without a farewell."""
+        """How the agent ended, if it did not announce that."""
 
     def _enter(self, state: LinkState, seconds: float | None = None) -> None:
-        """Change the state; the new one ends in so many seconds. None: not by time."""
+        """Change the state. It lasts for at most so many seconds; None: without limit."""
         if state not in _TRANSITIONS[self.state]:
             raise AssertionError(f"{self.name}: from {self.state.value} to {state.value}")
         self.state = state
@@ -150,7 +150,7 @@ class Host:
     def _set_due(self, seconds: float | None) -> None:
         self._due = None if seconds is None else time.monotonic() + seconds
 
-    # What others ask of it -----------------------------------------------------------------
+    # For the pool ---------------------------------------------------------------------------
 
     def connect(self) -> None:
         """Start the first connection. :meth:`send_agent` must follow, once all are started."""
@@ -159,9 +159,9 @@ class Host:
         timeout = self.reach.connect_timeout
         self._enter(LinkState.CONNECTING, None if timeout is None else timeout + LOGIN_SECONDS)
         try:
-            self._use(self.reach.connect(self._job_id))
+            self._set_connection(self.reach.connect(self._job_id))
         except OSError as error:
-            self._fail(self.reach.not_started(error))
+            self._mark_unreachable(self.reach.not_started(error))
 
     def send_agent(self) -> None:
         """Send the agent over a new connection, and its configuration."""
@@ -180,7 +180,7 @@ class Host:
         )
 
     def order(self, message: Order) -> None:
-        """Send an order. While the link is lost it waits; the agent obeys each once."""
+        """Send an order, once the link is up. The agent executes each order once."""
         if self.state is LinkState.GONE:
             return
         if isinstance(message, protocol.StartTask):
@@ -188,22 +188,24 @@ class Host:
             if self.reach.has_own_logs:
                 self.mirror.add(message.log)
         elif isinstance(message, protocol.Shutdown):
-            message = self._shutdown = protocol.Shutdown(keep=self.mirror.failure is not None)
+            message = self._shutdown = protocol.Shutdown(
+                preserve_logs=self.mirror.failure is not None
+            )
         number = self._outbox.add(message) if self.reach.can_reattach else 0
         if self.state in (LinkState.CONNECTING, LinkState.UP) and self._connection is not None:
             self._connection.channel.send(message, number)
         if isinstance(message, protocol.Shutdown) and not self._has_tasks:
-            self._is_needless = True
+            self._is_unneeded = True
             if self.state in (LinkState.CONNECTING, LinkState.UP):
                 self._set_due(_EXIT_SECONDS)
             else:
-                self._end(Cause(Code.AGENT_NOT_NEEDED))
+                self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
 
     def abandon(self) -> None:
-        """Stop waiting for an agent that is out of reach and would go on for ever."""
+        """Stop waiting for an agent that cannot be reached and has no lease."""
         if self._lease is None and self.state in (LinkState.LOST, LinkState.RECONNECTING):
             # If somebody kills it, the agent's guard ends all its tasks.
-            self._end(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
+            self._mark_gone(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
 
     @property
     def pid(self) -> int | None:
@@ -220,24 +222,26 @@ class Host:
         return self.is_connecting or self.state is LinkState.WAITING
 
     @property
-    def wants_to_connect(self) -> bool:
+    def should_connect(self) -> bool:
         """Whether :meth:`connect` should be called as soon as there is a slot for it."""
-        return self.state is LinkState.WAITING and (self._due is None or self._is_over(self._due))
+        return self.state is LinkState.WAITING and (
+            self._due is None or self._has_passed(self._due)
+        )
 
     @property
-    def wants_to_reconnect(self) -> bool:
-        """Whether :meth:`reconnect` should be."""
-        return self.state is LinkState.LOST and self._is_over(self._due)
+    def should_reconnect(self) -> bool:
+        """Whether :meth:`reconnect` should be called as soon as there is a slot for it."""
+        return self.state is LinkState.LOST and self._has_passed(self._due)
 
     @property
     def next_due(self) -> float | None:
         """When :meth:`run_due` must be called."""
         if self.state is LinkState.GONE:
             return None
-        if self.has_said_farewell:
+        if self.has_announced_exit:
             return self._due
-        # A host that waits for a slot waits for something else to happen.
-        dues = [] if self.wants_to_connect or self.wants_to_reconnect else [self._due]
+        # A host that waits for a slot is connected when another host frees one.
+        dues = [] if self.should_connect or self.should_reconnect else [self._due]
         if self.state is LinkState.UP:
             dues.append(self._lost_at)
         if self.state in (LinkState.UP, LinkState.LOST, LinkState.RECONNECTING):
@@ -245,24 +249,24 @@ class Host:
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
-        """Handle the deadlines that have passed; :meth:`reconnect` takes care of a lost link."""
+        """Handle the deadlines that have passed, except that for :meth:`reconnect`."""
         if self.state is LinkState.GONE:
             return
-        if self.has_said_farewell:
-            if self._is_over(self._due):
-                self._end(Cause(Code.AGENT_SHUT_DOWN))
-        elif self._is_over(self._lease_ends_at):
+        if self.has_announced_exit:
+            if self._has_passed(self._due):
+                self._mark_gone(Cause(Code.AGENT_SHUT_DOWN))
+        elif self._has_passed(self._lease_ends_at):
             seconds, loss = self._lease or 0.0, self._known_loss
-            self._end(Cause(Code.HOST_SILENT_TOO_LONG, seconds=seconds, within=loss))
-        elif self.state is LinkState.UP and self._is_over(self._lost_at):
-            self._lose(Cause(Code.HEARTBEAT_MISSING))
-        elif self._is_over(self._due):
+            self._mark_gone(Cause(Code.HOST_SILENT_TOO_LONG, seconds=seconds, within=loss))
+        elif self.state is LinkState.UP and self._has_passed(self._lost_at):
+            self._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
+        elif self._has_passed(self._due):
             if self.state is LinkState.CONNECTING:
                 self._fail_to_connect(None)
             elif self.state is LinkState.RECONNECTING:
                 self._retry_later(Cause(Code.SSH_NOT_ANSWERED))
             elif self.state is LinkState.UP:
-                self._lose(Cause(Code.SSH_NOT_ENDED))
+                self._handle_link_loss(Cause(Code.SSH_NOT_ENDED))
 
     def reconnect(self) -> None:
         """Try to reconnect the lost link."""
@@ -273,7 +277,7 @@ class Host:
         except OSError as error:
             self._retry_later(self.reach.not_started(error))
             return
-        self._use(connection)
+        self._set_connection(connection)
         self._request_replay(connection)
 
     def send_list(self, sender: FileSender, parts: list[Order]) -> None:
@@ -315,21 +319,21 @@ class Host:
         """When the link counts as lost unless a heartbeat comes first."""
         if self._last_heartbeat is None:
             return None
-        return self._last_heartbeat + _SILENT_HEARTBEATS * protocol.heartbeat_interval(self._lease)
+        return self._last_heartbeat + _MISSED_HEARTBEATS * protocol.heartbeat_interval(self._lease)
 
     @property
     def _lease_ends_at(self) -> float | None:
-        """When the agent has certainly ended its tasks; None: never, or it never lived."""
+        """When the agent has certainly ended its tasks; None: never, or it was never up."""
         if self._last_heartbeat is None or self._lease is None:
             return None
         return self._last_heartbeat + self._lease
 
-    def _is_over(self, due: float | None) -> bool:
+    def _has_passed(self, due: float | None) -> bool:
         return due is not None and due <= time.monotonic()
 
     # The connection ------------------------------------------------------------------------
 
-    def _use(self, connection: Connection) -> None:
+    def _set_connection(self, connection: Connection) -> None:
         self._connection = connection
         self._selector.register(
             connection.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(connection)
@@ -358,7 +362,7 @@ class Host:
         if not connection.read_stderr() and connection.stderr is not None:
             self._selector.unregister(connection.stderr)
         if self.state is LinkState.RECONNECTING and self.reach.agent_is_gone(connection, None):
-            self._end_without_agent()
+            self._mark_agent_gone()
 
     def _on_readable(self, connection: Connection) -> None:
         try:
@@ -369,18 +373,18 @@ class Host:
         self._receive(connection, messages)
         if connection is self._connection and connection.channel.ended:
             self._unregister(connection.channel.reader)
-            if self.reach.can_reattach and not self.has_said_farewell:
+            if self.reach.can_reattach and not self.has_announced_exit:
                 self._set_due(_EXIT_SECONDS)
             self.check_exit()
 
     def _on_protocol_error(self, connection: Connection, error: ProtocolError) -> None:
         self._observer.on_report(self, protocol.Fault(error.cause, time.time()))
         if self.state is LinkState.CONNECTING:
-            self._fail(error.cause)
+            self._mark_unreachable(error.cause)
         elif self.state is LinkState.RECONNECTING:
             self._retry_later(error.cause)
         elif self.reach.can_reattach:
-            self._lose(error.cause)
+            self._handle_link_loss(error.cause)
         elif connection is self._connection:
             # The agent ends; its exit follows.
             connection.channel.send(protocol.Shutdown())
@@ -389,8 +393,8 @@ class Host:
 
     def _on_exit(self, connection: Connection, status: int) -> None:
         connection.read_stderr()
-        if self.has_said_farewell:
-            self._end(Cause(Code.AGENT_SHUT_DOWN))
+        if self.has_announced_exit:
+            self._mark_gone(Cause(Code.AGENT_SHUT_DOWN))
         elif self.state is LinkState.CONNECTING:
             is_first = self._attempts < _MAX_FIRST_ATTEMPTS
             if is_first and self.reach.is_transient(connection, status):
@@ -401,9 +405,9 @@ class Host:
             cause = self.reach.loss(connection, status)
             if cause.code is Code.AGENT_EXITED:
                 self._death = cause
-            self._lose(cause)
+            self._handle_link_loss(cause)
         elif self.reach.agent_is_gone(connection, status):
-            self._end_without_agent()
+            self._mark_agent_gone()
         else:
             self._retry_later(self.reach.loss(connection, status))
 
@@ -432,9 +436,9 @@ class Host:
         self._release_unwanted_logs()
 
     def _release_unwanted_logs(self) -> None:
-        """Let an agent that only waits until its logs are fetched keep them, and end."""
+        """Let the agent exit and preserve its logs if they cannot be received any more."""
         shutdown = self._shutdown
-        if shutdown is not None and not shutdown.keep and self.mirror.failure is not None:
+        if shutdown is not None and not shutdown.preserve_logs and self.mirror.failure is not None:
             self.order(protocol.Shutdown())
 
     def _handle(self, connection: Connection, message: Report) -> None:
@@ -446,14 +450,16 @@ class Host:
         elif isinstance(message, protocol.Reattached):
             self._on_reattached(connection, message)
         elif isinstance(message, protocol.AgentExiting):
-            self.has_said_farewell = True
-            self._set_due(_PARTING_SECONDS)
-            self.preserved_folder = message.kept
+            self.has_announced_exit = True
+            self._set_due(_ANNOUNCED_EXIT_SECONDS)
+            self.preserved_folder = message.preserved
         elif isinstance(message, protocol.LogEnded):
             self.mirror.final_sizes[message.name] = message.size
         elif isinstance(message, protocol.Fault) and self.state is LinkState.CONNECTING:
             variable = self.reach.folder_variable
-            self._fail(Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,)))
+            self._mark_unreachable(
+                Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,))
+            )
         else:
             if isinstance(message, protocol.Fault) and message.cause.is_disk_full:
                 variable = self.reach.folder_variable
@@ -466,7 +472,7 @@ class Host:
             self._observer.on_report(self, message)
 
     def _on_up(self) -> None:
-        self._enter(LinkState.UP, _EXIT_SECONDS if self._is_needless else None)
+        self._enter(LinkState.UP, _EXIT_SECONDS if self._is_unneeded else None)
         if self._connection is not None:
             self._connection.discard_stderr()
         self._record_heartbeat()
@@ -505,18 +511,18 @@ class Host:
 
     @property
     def _known_loss(self) -> tuple[Cause, ...]:
-        """Why the link is lost, if more is known than that it fell silent."""
+        """Why the link is lost, unless heartbeats are all that is missing."""
         if self._loss is None or self._loss.code is Code.HEARTBEAT_MISSING:
             return ()
         return (self._loss,)
 
-    def _lose(self, cause: Cause) -> None:
-        if self.has_said_farewell:
-            self._end(Cause(Code.AGENT_SHUT_DOWN))
-        elif self._is_needless:
-            self._end(Cause(Code.AGENT_NOT_NEEDED))
+    def _handle_link_loss(self, cause: Cause) -> None:
+        if self.has_announced_exit:
+            self._mark_gone(Cause(Code.AGENT_SHUT_DOWN))
+        elif self._is_unneeded:
+            self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
         elif not self.reach.can_reattach:
-            self._end(cause)
+            self._mark_gone(cause)
         else:
             self._close_connection()
             self._loss = cause
@@ -530,30 +536,30 @@ class Host:
         self._enter(LinkState.LOST, self._reconnect.record_failure())
 
     def _connect_later(self) -> None:
-        if self._is_needless:
-            self._end(Cause(Code.AGENT_NOT_NEEDED))
+        if self._is_unneeded:
+            self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
             return
         self._close_connection()
-        # Hosts that were turned away together must not come back together.
+        # Hosts that were refused together must not try again at the same time.
         delay = _FIRST_RETRY_SECONDS * 2 ** (self._attempts - 1)
         delay = random.uniform(delay / 2, delay * 3 / 2)  # noqa: S311 - no secret
         self._enter(LinkState.WAITING, delay)
 
     def _fail_to_connect(self, status: int | None) -> None:
-        if self._is_needless:
-            self._end(Cause(Code.AGENT_NOT_NEEDED))
+        if self._is_unneeded:
+            self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
         elif self._connection is not None:
-            self._fail(self.reach.diagnose(self._connection, status))
+            self._mark_unreachable(self.reach.diagnose(self._connection, status))
 
-    def _fail(self, cause: Cause) -> None:
+    def _mark_unreachable(self, cause: Cause) -> None:
         self._close_connection()
         self._enter(LinkState.GONE)
         self._observer.on_unreachable(self, cause)
 
-    def _end_without_agent(self) -> None:
-        self._end(self._death or Cause(Code.AGENT_GONE, within=self._known_loss))
+    def _mark_agent_gone(self) -> None:
+        self._mark_gone(self._death or Cause(Code.AGENT_GONE, within=self._known_loss))
 
-    def _end(self, cause: Cause) -> None:
+    def _mark_gone(self, cause: Cause) -> None:
         self._close_connection()
         self._enter(LinkState.GONE)
         self._observer.on_gone(self, cause)

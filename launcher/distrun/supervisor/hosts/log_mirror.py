@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import INDEX_SUFFIX, Cause, Code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ class LogMirror:
         """Copy this log and its index from now on; parts of other files are ignored."""
         self.sizes.setdefault(log, 0)
         self.final_sizes[log] = None
-        self.sizes.setdefault(f"{os.path.splitext(log)[0]}.idx", 0)
+        self.sizes.setdefault(os.path.splitext(log)[0] + INDEX_SUFFIX, 0)
 
     @property
     def is_complete(self) -> bool:

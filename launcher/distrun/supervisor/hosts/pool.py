@@ -35,7 +35,7 @@ def make_reach(host: HostSpec, spec: Spec) -> Reach:
 
 
 class PoolObserver(Protocol):
-    """Whoever is told what happens to the hosts, each with its name in the spec."""
+    """Receives the events of the hosts. Each host has its name in the spec."""
 
     def on_report(self, host: str, report: Report) -> None:
         """The host's agent has sent a message."""
@@ -46,12 +46,12 @@ class PoolObserver(Protocol):
     def on_event(self, event: events.Event) -> None:
         """A link was lost or restored, logs are incomplete, or a host is lost.
 
-        A host is lost once its agent has ended and nothing of what that had started is left.
+        A host is lost once its agent has ended and no process of its tasks is left.
         """
 
 
 class _Excluded:
-    """The processes below this one that cleaning up must not end."""
+    """The processes below this one that must not be ended with the job."""
 
     def __init__(self, pids: set[int], reaches: Mapping[str, Reach]) -> None:
         self._pids = pids
@@ -60,7 +60,7 @@ class _Excluded:
     def __contains__(self, pid: object) -> bool:
         if not isinstance(pid, int):
             return False
-        return pid in self._pids or any(reach.spares(pid) for reach in self._reaches.values())
+        return pid in self._pids or any(reach.outlives_job(pid) for reach in self._reaches.values())
 
 
 class HostPool:
@@ -132,7 +132,7 @@ class HostPool:
             host.abandon()
 
     def resume_suspended(self) -> None:
-        """Let agents below this process go on: a suspended one could not end its tasks."""
+        """Resume agents below this process: a suspended agent could not end its tasks."""
         for host in self._hosts.values():
             if host.reach.is_below_supervisor and host.pid is not None:
                 processes.resume(host.pid)
@@ -165,15 +165,15 @@ class HostPool:
         self._fill_slots()
 
     def _fill_slots(self) -> None:
-        """Connect the hosts whose turn it is."""
+        """Connect waiting hosts while there are free slots."""
         free = _MAX_CONNECTING - sum(host.is_connecting for host in self._hosts.values())
         fresh = []
         for host in list(self._hosts.values()):
             if free <= 0:
                 break
-            if host.wants_to_reconnect:
+            if host.should_reconnect:
                 host.reconnect()
-            elif host.wants_to_connect:
+            elif host.should_connect:
                 host.connect()
                 fresh.append(host)
             else:
@@ -182,7 +182,7 @@ class HostPool:
         for host in fresh:
             host.send_agent()
 
-    # What a host tells ---------------------------------------------------------------------
+    # Events of a host ----------------------------------------------------------------------
 
     def on_report(self, host: Host, report: Report) -> None:
         self._observer.on_report(host.name, report)
@@ -200,7 +200,7 @@ class HostPool:
     def on_gone(self, host: Host, cause: Cause) -> None:
         self._release(host)
         failure = host.mirror.failure
-        is_known = host.has_said_farewell or host.mirror.is_complete
+        is_known = host.has_announced_exit or host.mirror.is_complete
         if host.mirror.sizes and (host.preserved_folder or not is_known):
             failure = failure or cause
         if failure is not None:
@@ -217,9 +217,9 @@ class HostPool:
             self._observer.on_unreachable(causes)
 
     def _release(self, host: Host) -> None:
-        """Forget a host, and end what it has left below this process.
+        """Forget a host, and end the processes that it has left below this one.
 
-        That is done with the last host in any case: what ssh had started, such as a proxy's
+        With the last host, all are ended: a process that ssh had started, such as a proxy's
         command, may hang.
         """
         del self._hosts[host.name]

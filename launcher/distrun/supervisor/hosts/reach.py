@@ -2,10 +2,10 @@
 
 A new way is one module of this package, with a class derived from :class:`Reach` and a function
 `make_reach`, and one section of the spec that selects it (:attr:`HostSpec.reach` has the module's
-name). The rest of the launcher never asks how a host is reached: it reads the facts of its reach.
+name). No other code asks how a host is reached: it reads the attributes of its reach.
 """
 
-# ruff: noqa: ARG002, D417 - what each method is given is the same everywhere
+# ruff: noqa: ARG002, D417 - all reaches have the same parameters
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Reach(Protocol):
     def reconnect(self, job_id: str, token: str, attempt: Attempt) -> Connection:
         """Start a new connection to the running agent with that token.
 
-        It is only called where :attr:`can_reattach`. The bytes that lead to the agent are sent.
+        It is only called if :attr:`can_reattach`. It also sends the bytes that lead to the agent.
 
         Raises:
             OSError: the process cannot be started.
@@ -139,8 +139,8 @@ class Reach(Protocol):
         """Return the address by which other hosts reach this one; None: its name in the spec.
 
         Args:
-            hello: what the host said of itself.
-            hellos: what all hosts of the job said.
+            hello: the host's own facts.
+            hellos: those of all hosts of the job.
         """
         ...
 
@@ -172,17 +172,17 @@ class Reach(Protocol):
         """
         return False
 
-    def spares(self, pid: int) -> bool:
+    def outlives_job(self, pid: int) -> bool:
         """Return whether a process below this one outlives the job because others use it too."""
         return False
 
 
 def agent_exited(status: int, text: str = "") -> Cause:
-    """How an agent ended, from the exit status of a process that stands for it.
+    """Return how an agent ended, from the exit status of the connection's process.
 
     Args:
         status: negative or above 128 for a signal.
-        text: the last words on standard error.
+        text: the last line on standard error.
     """
     number = -status if status < 0 else status - 128
     if number > 0:

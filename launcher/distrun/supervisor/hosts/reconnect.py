@@ -1,14 +1,14 @@
 """When and how a lost link is reconnected.
 
 The user's ssh may share one connection among logins (ControlMaster). If that connection is dead,
-ssh waits on it for ever; yet it may be the only way in where a new login asks for a second factor.
+ssh waits for it without end. But it may be the only way in, if a new login needs a second factor.
 So attempts alternate between the shared connection and one of their own. An attempt that may use
 the shared one has less time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from distrun.frozen import dataclass
 
 LOGIN_SECONDS = 30.0
 """How long a login may take once it is connected."""

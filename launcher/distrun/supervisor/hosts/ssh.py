@@ -35,7 +35,7 @@ _PIPE_FILLING = 0.5
 empty, because a write that does not fit behind the last one starts a new page. See pipe(7)."""
 _MARK_BYTES = 16
 _ALIVE_SECONDS = 10
-"""The interval of ssh's own probes where `timeouts.link` is off."""
+"""The interval of ssh's own probes if `timeouts.link` is off."""
 
 
 class SshReach(Reach):
@@ -87,15 +87,15 @@ class SshReach(Reach):
         return Cause(Code.SSH_ENDED, status=status, text=text)
 
     def agent_is_gone(self, connection: Connection, status: int | None) -> bool:
-        # The end of ssh may be long in coming: a login profile's background jobs can delay it.
+        # A login profile's background jobs can delay the exit of ssh.
         said_so = bootstrap.NO_AGENT in connection.stderr_text
         return said_so or status == bootstrap.EXIT_NO_AGENT
 
-    def spares(self, pid: int) -> bool:
+    def outlives_job(self, pid: int) -> bool:
         """Return whether a process is a connection that ssh shares among logins (ControlPersist).
 
-        The job's own clients never are. The connection to a jump host becomes one if ~/.ssh/config
-        says so. Other logins may use it by then. ssh marks such a process with its title.
+        The job's own clients are never shared. The connection to a jump host is, if ~/.ssh/config
+        says so; other logins may use it, too. ssh sets the title of such a process.
         """
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -46,7 +46,7 @@ def link_command(
         is_separate: do not use a connection that the user shares among logins (ControlPath).
     """
     words = ["ssh", "-T", "-x", *_settings_words(settings, host)]
-    # Of an option that is given twice ssh takes the first.
+    # If an option is given twice, ssh uses the first.
     options = [*_OPTIONS, *(_OPTIONS_SINCE_8_7 if _version() >= (8, 7) else ())]
     options += ["ControlPath=none"] if is_separate else []
     options += [f"{name}={value}" for name, value in settings.options.items()]

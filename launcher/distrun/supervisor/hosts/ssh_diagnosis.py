@@ -1,4 +1,4 @@
-"""Why a host cannot be reached over ssh: known complaints of ssh, and how it ended."""
+"""Finds out why a host cannot be reached over ssh, from what ssh printed and its exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 
 
-_KNOWN = {
+_PHRASES = {
     Code.SSH_OPTION_REFUSED: ("command-line line 0", "command-line: line 0"),
     Code.SSH_CONFIGURATION_REFUSED: ("Bad configuration option", "bad configuration options"),
     Code.HOST_KEY_CHANGED: (
@@ -43,9 +43,9 @@ _KNOWN = {
 """The phrases by which ssh reports each kind of failure; the first that occurs counts."""
 _FULL = "No space left on device"
 _UNANSWERED = "exchange_identification:"
-"""ssh prints this before the reason if a connection ended before anybody had answered."""
+"""ssh prints this before the reason if a connection ended without any answer."""
 _PROXIED = "exchange_identification: Connection closed"
-"""ssh prints this after a complaint of its proxy, which ended without a word to it."""
+"""ssh prints this after the messages of its proxy, which ended without an answer."""
 _FORWARDED = "stdio forwarding failed"
 """The jump host works, but cannot reach the host itself."""
 _BLAMED = re.compile(
@@ -65,7 +65,7 @@ _INPUT_TAKEN = (
     'File "<string>", line 1', "syntax error", "Syntax error", "quotes are not balanced",
     "Badly placed ()",
 )  # fmt: skip
-"""Printed where something other than Python read the start of the input, or all of it."""
+"""Printed if something other than Python read the input or its beginning."""
 _NO_COMMANDS = (
     "account is currently not available", "account is not available", "sftp connections only",
     "shell access", "I am? A shell?", "exec: restricted",
@@ -74,7 +74,7 @@ _NO_COMMANDS = (
 
 
 def diagnose(
-    name: str, settings: SshSpec, status: int | None, said: str, noise: bytes, seconds: float
+    name: str, settings: SshSpec, status: int | None, stderr: str, noise: bytes, seconds: float
 ) -> Cause:
     """Return why the first connection to a host failed.
 
@@ -82,80 +82,80 @@ def diagnose(
         name: the host's.
         settings: the spec's `ssh`.
         status: how ssh exited; None: it still ran after `seconds`.
-        said: its standard error.
+        stderr: its standard error.
         noise: its standard output.
         seconds: the time that it had.
     """
-    printed = noise.decode("utf-8", "replace")
+    stdout = noise.decode("utf-8", "replace")
     login = (login_command(name, settings),)
-    last = _last_lines(said) or _last_lines(printed)
-    if "python3" in said and "not found" in said.lower():
+    last = _last_lines(stderr) or _last_lines(stdout)
+    if "python3" in stderr and "not found" in stderr.lower():
         return Cause(Code.PYTHON_MISSING, text=last)
     if status is None:
         return Cause(Code.LOGIN_TIMED_OUT, seconds=seconds, text=last, commands=login)
     if status == SSH_FAILED:
-        return _of_ssh(name, settings, said)._replace(**_evidence(status, last))
-    code = _of_login(status, said, printed)
+        return _diagnose_ssh(name, settings, stderr)._replace(**_exit_fields(status, last))
+    code = _diagnose_login(status, stderr, stdout)
     if code is Code.INPUT_TAKEN_BY_LOGIN:
-        lines = (line.strip() for line in said.splitlines())
+        lines = (line.strip() for line in stderr.splitlines())
         last = next((line for line in lines if "rror" in line), "")
-    found = re.search(rf"{TOO_OLD} (\S+)", said) if code is Code.PYTHON_TOO_OLD else None
-    return Cause(code, name=found[1] if found else "", commands=login, **_evidence(status, last))
+    found = re.search(rf"{TOO_OLD} (\S+)", stderr) if code is Code.PYTHON_TOO_OLD else None
+    return Cause(code, name=found[1] if found else "", commands=login, **_exit_fields(status, last))
 
 
-def _evidence(status: int, last: str) -> dict[str, Any]:
-    """What ssh printed last, and how it ended, as fields of a cause."""
+def _exit_fields(status: int, last: str) -> dict[str, Any]:
+    """The last words of ssh and its exit, as fields of a cause."""
     if len(last) > _LONGEST_TEXT:
         last = f"{last[:_LONGEST_TEXT]} ..."
     how = {"signal": -status} if status < 0 else {"status": status}
     return {"text": last, **how}
 
 
-def _of_login(status: int, said: str, printed: str) -> Code:
-    """What is wrong with the commands that a login runs."""
+def _diagnose_login(status: int, stderr: str, stdout: str) -> Code:
+    """Return what is wrong with the commands that a login runs."""
     if status == EXIT_TOO_OLD:
         return Code.PYTHON_TOO_OLD
-    if any(sign in text for sign in _NO_COMMANDS for text in (said, printed)):
+    if any(sign in text for sign in _NO_COMMANDS for text in (stderr, stdout)):
         return Code.ACCOUNT_RUNS_NO_COMMANDS
-    if status == 0 or any(sign in said for sign in _INPUT_TAKEN):
+    if status == 0 or any(sign in stderr for sign in _INPUT_TAKEN):
         return Code.INPUT_TAKEN_BY_LOGIN
     if status == _NOT_FOUND:
         return Code.PYTHON_MISSING
     if status == _NOT_EXECUTABLE:
         return Code.PYTHON_NOT_EXECUTABLE
-    return Code.REMOTE_DISK_FULL if _FULL in said else Code.AGENT_NOT_STARTED
+    return Code.REMOTE_DISK_FULL if _FULL in stderr else Code.AGENT_NOT_STARTED
 
 
-def _of_ssh(name: str, settings: SshSpec, said: str) -> Cause:
-    """The failure that ssh reports, of the host or of another one on the way to it."""
-    known = _known(said)
+def _diagnose_ssh(name: str, settings: SshSpec, stderr: str) -> Cause:
+    """Return the failure that ssh reports, of the host or of another one on the way to it."""
+    known = _reported_failure(stderr)
     login = (login_command(name, settings),)
     if known is None:
         return Cause(Code.SSH_FAILED, commands=login)
-    before = _printed_on_the_way(said)
+    before = _printed_on_the_way(stderr)
     blamed = _BLAMED.search(before)
     if blamed or (before and known is not Code.CLOSED_BY_SSHD):
         other = next(filter(None, blamed.groups()), "") if blamed else ""
         other = "" if other == _NAMELESS else other
         at = other or name
         login = (login_command(at, SshSpec(config_file=settings.config_file)),)
-        inner = Cause(known, commands=_commands(known, login, at, said))
+        inner = Cause(known, commands=_commands(known, login, at, stderr))
         return Cause(Code.JUMP_HOST_FAILED, name=other, within=(inner,))
     code = Code.CLOSED_BY_PROXY if before else known
-    return Cause(code, commands=_commands(code, login, name, said))
+    return Cause(code, commands=_commands(code, login, name, stderr))
 
 
-def _commands(code: Code, login: tuple[str, ...], at: str, said: str) -> tuple[str, ...]:
-    return (*login, _forget_command(at, said)) if code is Code.HOST_KEY_CHANGED else login
+def _commands(code: Code, login: tuple[str, ...], at: str, stderr: str) -> tuple[str, ...]:
+    return (*login, _forget_command(at, stderr)) if code is Code.HOST_KEY_CHANGED else login
 
 
-def _printed_on_the_way(said: str) -> str:
-    """The complaints of a proxy or jump host that did not get through to the host itself.
+def _printed_on_the_way(stderr: str) -> str:
+    """Return the messages of a proxy or jump host that could not connect to the host itself.
 
-    They stand before what ssh says of the host. There are more if a jump host is reached through
-    another one.
+    ssh prints them before its own message about the host. There are several if a jump host is
+    reached through another one.
     """
-    before, proxied, after = said.rpartition(_PROXIED)
+    before, proxied, after = stderr.rpartition(_PROXIED)
     before = before.rpartition("\n")[0]
     closed_by = _BLAMED.search(after)
     is_direct = closed_by is not None and _NAMELESS not in closed_by.groups()
@@ -164,24 +164,28 @@ def _printed_on_the_way(said: str) -> str:
     return before if _meaningful_lines(before) or _PROXIED in before else ""
 
 
-def _forget_command(name: str, said: str) -> str:
-    """The command that removes a changed key from known_hosts: ssh's own, if it names one."""
-    advised = re.search(r"^\s*(ssh-keygen -f .+? -R .+?)\s*$", said, re.MULTILINE)
+def _forget_command(name: str, stderr: str) -> str:
+    """Return the command that removes a changed key from known_hosts; ssh may suggest one."""
+    advised = re.search(r"^\s*(ssh-keygen -f .+? -R .+?)\s*$", stderr, re.MULTILINE)
     if advised:
         return advised[1]
-    file = re.search(r"^Offending .*? in (\S.*):\d+\s*$", said, re.MULTILINE)
-    host = re.search(r"^Host key for (\S+) has changed", said, re.MULTILINE)
+    file = re.search(r"^Offending .*? in (\S.*):\d+\s*$", stderr, re.MULTILINE)
+    host = re.search(r"^Host key for (\S+) has changed", stderr, re.MULTILINE)
     words = ["-f", file[1]] if file else []
     return shlex.join(["ssh-keygen", *words, "-R", host[1] if host else name.rpartition("@")[2]])
 
 
-def is_transient(status: int, said: str) -> bool:
+def is_transient(status: int, stderr: str) -> bool:
     """Return whether sshd may have refused because many connections came at once (MaxStartups)."""
-    return status == SSH_FAILED and _UNANSWERED in said and _known(said) is Code.CLOSED_BY_SSHD
+    return (
+        status == SSH_FAILED
+        and _UNANSWERED in stderr
+        and _reported_failure(stderr) is Code.CLOSED_BY_SSHD
+    )
 
 
-def _known(said: str) -> Code | None:
-    found = (code for code, signs in _KNOWN.items() if any(sign in said for sign in signs))
+def _reported_failure(stderr: str) -> Code | None:
+    found = (code for code, signs in _PHRASES.items() if any(sign in stderr for sign in signs))
     return next(found, None)
 
 
@@ -196,6 +200,6 @@ def _meaningful_lines(text: str) -> list[str]:
     return [line for line in lines if not _MEANINGLESS.fullmatch(line)]
 
 
-def last_line(said: str) -> str:
+def last_line(stderr: str) -> str:
     """Return the last line that ssh printed, without its own name."""
-    return said.splitlines()[-1].strip().removeprefix("ssh: ") if said else ""
+    return stderr.splitlines()[-1].strip().removeprefix("ssh: ") if stderr else ""
