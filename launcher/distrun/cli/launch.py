@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from distrun.cli import console
 from distrun.cli.options import name_option, overrides_option, spec_argument
-
-if TYPE_CHECKING:
-    from distrun.spec.model import Spec
 
 
 @click.command("launch")
@@ -41,7 +35,7 @@ def command(
       distrun launch job.yaml --set cluster.worker=4 -- --epochs 10
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
-    from distrun.cli.launched_job import LaunchedJob
+    from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
     from distrun.cli.transfer_bar import read_files
     from distrun.spec.loader import load
 
@@ -51,20 +45,6 @@ def command(
 
         return show_plan(spec, as_json=False)
     manifest = read_files(spec)
-    spec = _without_missing_tensorboard(spec)
+    spec = without_missing_tensorboard(spec)
     job = LaunchedJob(spec, preflight=not no_preflight, manifest=manifest, detach=detach)
     return job.run()
-
-
-def _without_missing_tensorboard(spec: Spec) -> Spec:
-    if spec.tensorboard is None:
-        return spec
-    from distrun.frozen import replace
-    from distrun.supervisor import tensorboard
-
-    if tensorboard.is_installed():
-        return spec
-    console.print_message(
-        "TensorBoard is not installed (pip install tensorboard); the job runs without it"
-    )
-    return replace(spec, tensorboard=None)

@@ -9,18 +9,29 @@ from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.logs import task_logs
-from distrun.cli.report import failure_report
 from distrun.cli.terminal import SIGPIPE_EXIT, Output
 from distrun.events import Event, JobPlanned, Result
+from distrun.frozen import replace
 from distrun.jobstore import JobStore
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, View
 from distrun.session import Session
 from distrun.spec.model import Spec
+from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
 
 _REDRAW_SECONDS = 1.0
 """How often the status line is redrawn on a terminal."""
+
+
+def without_missing_tensorboard(spec: Spec) -> Spec:
+    """Return the spec without TensorBoard if that is not installed, and say so."""
+    if spec.tensorboard is None or tensorboard.is_installed():
+        return spec
+    console.print_message(
+        "TensorBoard is not installed (pip install tensorboard); the job runs without it"
+    )
+    return replace(spec, tensorboard=None)
 
 
 class LaunchedJob:
@@ -134,6 +145,8 @@ class LaunchedJob:
                 f"the job's record, {self._folder.path}, was removed while the job ran"
             )
         if outcome.result is not Result.SUCCEEDED:
+            from distrun.cli.report import failure_report
+
             console.print_lines(failure_report(self._folder, state), bold=1)
         return outcome.exit_code
 
