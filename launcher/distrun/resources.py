@@ -1,4 +1,4 @@
-"""Finds the bundled jobs and templates: in the package if it comes from a wheel, else above it."""
+"""Finds bundled jobs, examples and templates: in the package of a wheel, else above it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
 def bundled_jobs(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:
     """Each bundled job's name and its `main.py`."""
     return {main.parent.name: main for main in sorted(_folder("jobs", roots).glob("*/main.py"))}
+
+
+def examples(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:
+    """Each example's name and its script. The template of that name launches it."""
+    return {file.stem: file for file in sorted(_folder("jobs", roots).glob("examples/*.py"))}
 
 
 def templates(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:

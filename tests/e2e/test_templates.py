@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distrun.resources import templates
+from distrun.resources import examples, templates
 from distrun.strategies import STRATEGIES
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
@@ -38,7 +38,7 @@ TRAINERS = {
         "chief:0": "multi_worker_mirrored: 2 replicas on 2 workers",
         "worker:0": "multi_worker_mirrored: 2 replicas on 2 workers",
     },
-    "parameter_server": {
+    "parameter_server_mnist": {
         "chief:0": "parameter_server: steps by 2 workers, variables on 1 ps",
     },
 }
@@ -46,7 +46,8 @@ TRAINERS = {
 
 
 def test_every_template_is_tested_here_and_every_strategy_has_one() -> None:
-    assert set(templates()) == {*TRAINERS, "tpu", "script"}
+    # test_examples.py tests the templates of the examples.
+    assert set(templates()) == {*TRAINERS, "tpu", "script", *examples()}
     assert set(STRATEGIES) <= set(templates())
 
 
@@ -89,7 +90,7 @@ def test_trains(name: str, distrun: Distrun, small_mnist: Path, preloaded: Prelo
     for task in TRAINERS[name]:
         assert tasks[task]["state"] == "succeeded"
         assert tasks[task]["progress"]["STEP"] == "8"
-    told = {"chief_and_workers": follows_to_the_end, "parameter_server": loses_no_update}
+    told = {"chief_and_workers": follows_to_the_end, "parameter_server_mnist": loses_no_update}
     if name in told:
         told[name](lines, tasks)
 

@@ -6,6 +6,7 @@ The HTML comment on the line before a fenced block says what is done with it:
   validated, by the command and against the schema.
 - `run: NAME`: run by bash in that folder; a command that fails fails the test.
 - `output: NAME`: each line is shown by the block `run: NAME`, in any order.
+- `copy of: PATH`: the text of that file; of a YAML file, without its comments.
 - `run by: make`: each line is a target of the Makefile; CI runs those.
 - `run by: PATH`: that file of the tests runs it.
 - `not run: REASON`.
@@ -139,7 +140,7 @@ def run(block: Block, folder: Path, tasks: str) -> str:
 
 
 def test_every_block_says_what_becomes_of_it() -> None:
-    kinds = {"file", "run", "output", "run by", "not run"}
+    kinds = {"file", "run", "output", "copy of", "run by", "not run"}
     unknown = [str(b) for b in BLOCKS if b.kind not in kinds or not b.name]
     assert not unknown, f"blocks without a known mark: {', '.join(unknown)}"
     assert {"sh", "yaml"} <= {block.language for block in BLOCKS}
@@ -159,6 +160,15 @@ def test_what_others_run_is_run_by_them(block: Block) -> None:
     for line in block.text.splitlines():
         assert re.fullmatch(r"make [a-z]+", line), line
         assert line.split()[1] in targets, line
+
+
+@pytest.mark.parametrize("block", named("copy of"))
+def test_a_copy_is_that_of_its_file(block: Block) -> None:
+    text = ROOT.joinpath(block.name).read_text()
+    if block.language == "yaml":
+        assert yaml.safe_load(block.text) == yaml.safe_load(text)
+    else:
+        assert block.text == text
 
 
 @pytest.mark.parametrize("block", named("file", ".yaml"))

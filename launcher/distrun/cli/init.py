@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from distrun.cli import console
 from distrun.errors import UsageError
-from distrun.spec.problems import printable
+from distrun.spec.problems import printable, suggestion
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def complete_template(
 
     return [
         CompletionItem(name, help=describe(path))
-        for name, path in sorted(templates().items())
+        for name, path in templates().items()
         if name.startswith(incomplete)
     ]
 
@@ -38,56 +38,51 @@ def complete_template(
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="The file to write; - is stdout. Default: TEMPLATE.yaml.",
+    help="The spec to write; - is stdout. Default: TEMPLATE.yaml.",
 )
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def command(template: str | None, output: str | None, force: bool) -> int:
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--list", "only_list", is_flag=True, help="List the templates, as without TEMPLATE.")
+def command(template: str | None, output: str | None, force: bool, only_list: bool) -> int:
     """List the templates, or write TEMPLATE to a file, as a spec to start from.
+
+    For custom_loop, multi_worker, parameter_server and keras_fit, init also writes the training
+    script that the spec names, in the same folder: a short example for you to edit.
 
     \b
       distrun init
+      distrun init multi_worker
       distrun init multi_worker_mirrored -o job.yaml
     """
-    from distrun.resources import templates
+    from distrun.resources import examples, templates
 
-    known = dict(sorted(templates().items()))
-    if template is None:
-        width = max(map(len, known))
+    known = templates()
+    if template is None or only_list:
         for name, path in known.items():
-            console.print_text(f"{name:<{width}}  {describe(path)}")
+            console.print_text(f"{name:<{max(map(len, known))}}  {describe(path)}")
         return 0
     if template not in known:
-        raise UsageError(f"there is no template {template!r}", hint=_nearest(template, known))
-    _write(known[template], output or f"{template}.yaml", force=force)
+        raise UsageError(f"there is no template {template!r}", hint=suggestion(template, known))
+    if output == "-":
+        sys.stdout.buffer.write(known[template].read_bytes())
+        return 0
+    spec = output or f"{template}.yaml"
+    files = {spec: known[template]}
+    if template in examples():
+        files[os.path.join(os.path.dirname(spec), f"{template}.py")] = examples()[template]
+    for name in () if force else files:  # before the first is written
+        if os.path.lexists(name):
+            raise UsageError(f"{name} exists already", hint="choose another file, or use --force")
+    for name, source in files.items():
+        try:
+            with open(name, "wb" if force else "xb") as file:
+                file.write(source.read_bytes())
+        except OSError as error:
+            raise UsageError(f"{name} cannot be written: {error.strerror}") from error
+    written = " and ".join(map(printable, files))
+    console.print_message(f"wrote {written}; check it with: distrun validate {printable(spec)}")
     return 0
 
 
 def describe(path: Path) -> str:
     """A template's first comment line."""
     return path.read_text("utf-8").partition("\n")[0].lstrip("# ")
-
-
-def _nearest(name: str, known: dict[str, Any]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-
-
-def _write(template: Path, output: str, *, force: bool) -> None:
-    text = template.read_bytes()
-    if output == "-":
-        sys.stdout.buffer.write(text)
-        return
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
-    try:
-        with open(os.open(output, flags, 0o666), "wb") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(
-            f"{output} exists already", hint="choose another file with -o, or use --force"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}") from error
-    shown = printable(output)
-    console.print_message(f"wrote {shown}; check it with: distrun validate {shown}")

@@ -1,0 +1,162 @@
+"""The example scripts, started by hand with TF_CONFIG, and by `distrun init` and `launch`."""
+
+import json
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from distrun.resources import examples
+from harness.command import Distrun
+from harness.preloaded import PreloadedPython
+from harness.training import Process, environment, held_port
+from harness.waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+SHORT = ("--epochs", "1", "--steps-per-epoch", "4")
+LOSS_AND_ACCURACY = r"(?i)(?=.*\baccuracy: \d\.\d)(?=.*loss: \d+\.\d)"
+TWO_REPLICAS = """
+import runpy, sys
+import tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(8)  # for two replicas on two cores
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+ByHand = Callable[..., AbstractContextManager[list[Process]]]
+
+
+@pytest.fixture
+def by_hand(preloaded: PreloadedPython, small_mnist: Path, tmp_path: Path) -> ByHand:
+    """Start a script once for each task, as a user does who writes each TF_CONFIG."""
+
+    @contextmanager
+    def start(argv: Sequence[str], tasks: Sequence[str], *more: str) -> Iterator[list[Process]]:
+        with ExitStack() as stack:
+            cluster: dict[str, list[str]] = {}
+            for task in tasks:
+                address = f"localhost:{stack.enter_context(held_port())}"
+                cluster.setdefault(task.partition(":")[0], []).append(address)
+            processes = []
+            for task in tasks:
+                role, _, index = task.partition(":")
+                config = {"cluster": cluster, "task": {"type": role, "index": int(index)}}
+                env = environment(TF_GRPC_REUSE_PORT="true", TF_CONFIG=json.dumps(config))
+                words = [*argv, "--data-dir", str(small_mnist), *more]
+                processes.append(Process(preloaded, words, env, tmp_path))
+                stack.callback(processes[-1].close)
+            yield processes
+
+    return start
+
+
+@pytest.fixture
+def launch(distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path) -> Callable[..., str]:
+    """Write an example with `distrun init`, launch it, and return the output of its tasks."""
+
+    def run(name: str, *arguments: str) -> str:
+        assert distrun("init", name).returncode == 0
+        python = ("--set", f"program.python={preloaded.interpreter}")
+        arguments = ("--data-dir", str(small_mnist), *arguments)
+        done = distrun("launch", f"{name}.yaml", *python, "--", *arguments, timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return str(done.stdout)
+
+    return run
+
+
+def path_of(name: str) -> str:
+    return str(examples()[name])
+
+
+def epochs(output: str, first_word: str = "Epoch") -> list[str]:
+    """Return the lines of the epochs, without the tasks' names."""
+    lines = [line.partition("| ")[2] if "| " in line else line for line in output.splitlines()]
+    return [line for line in lines if line.startswith(first_word)]
+
+
+def test_custom_loop_by_hand_on_two_replicas(by_hand: ByHand, tmp_path: Path) -> None:
+    argv = ["-c", TWO_REPLICAS, path_of("custom_loop")]
+    with by_hand(argv, ["worker:0"], *SHORT) as (process,):
+        assert process.finish() == 0, process.output
+    assert "Number of devices: 2" in process.lines
+    (line,) = epochs(process.output)
+    assert re.search(LOSS_AND_ACCURACY, line)
+    assert (tmp_path / "training_checkpoints" / "ckpt-1.index").exists()
+
+
+def test_custom_loop_launched(launch: Callable[..., str]) -> None:
+    output = launch("custom_loop", *SHORT, "--epochs", "2")
+    assert len(epochs(output)) == 2
+
+
+def test_multi_worker_alone(by_hand: ByHand, tmp_path: Path) -> None:
+    with by_hand([path_of("multi_worker")], ["worker:0"], *SHORT) as (process,):
+        assert process.finish() == 0, process.output
+    (line,) = epochs(process.output)
+    assert re.search(LOSS_AND_ACCURACY, line)
+
+
+def test_multi_worker_resumes_in_mid_epoch(
+    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
+) -> None:
+    saved = tmp_path / "checkpoints"
+    endless = ("--steps-per-epoch", "1000000", "--checkpoint-every", "3")
+    with by_hand([path_of("multi_worker")], ["worker:0", "worker:1"], *endless) as pair:
+        wait_until((saved / "checkpoint").exists, 200)
+        for process in pair:
+            process.send(signal.SIGKILL)
+        for process in pair:
+            assert process.finish() == -signal.SIGKILL, process.output
+    match = re.search(r'model_checkpoint_path: "ckpt-(\d+)"', (saved / "checkpoint").read_text())
+    assert match
+    steps = 3 * int(match[1])
+
+    output = launch("multi_worker", "--epochs", "1", "--steps-per-epoch", str(steps + 2))
+    resumed = f"Resumed from checkpoints/ckpt-{match[1]}: 0 epochs, {steps} steps"
+    assert [f"worker:{index} | {resumed}" in output for index in range(2)] == [True, True]
+    first, second = epochs(output)
+    assert first == second
+    assert re.search(LOSS_AND_ACCURACY, first)
+    assert {path.name.partition(".")[0] for path in saved.iterdir()} == {
+        "checkpoint",
+        f"ckpt-{int(match[1]) + 1}",
+    }, "the other worker has not removed its files"
+
+
+def test_keras_fit_by_hand_and_launched(
+    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
+) -> None:
+    saved = tmp_path / "checkpoints"
+    with by_hand([path_of("keras_fit")], ["worker:0", "worker:1"], *SHORT) as pair:
+        assert [process.finish() for process in pair] == [0, 0], pair[0].output
+    for process in pair:
+        assert re.search(r"4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", process.output)
+    names = {path.name for path in saved.iterdir()}
+    assert {"checkpoint", "weights-1.index"} <= names
+    assert not [name for name in names if "temp" in name]
+    shutil.rmtree(saved)
+
+    output = launch("keras_fit", *SHORT)
+    for worker in ("worker:0", "worker:1"):
+        assert re.search(rf"{worker} \| 4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", output)
+
+
+def test_parameter_server_by_hand(by_hand: ByHand) -> None:
+    tasks = ["chief:0", "worker:0", "worker:1", "ps:0"]
+    with by_hand([path_of("parameter_server")], tasks, *SHORT) as (chief, *_):
+        assert chief.finish() == 0, chief.output
+    (line,) = epochs(chief.output, "Finished epoch")
+    assert re.search(LOSS_AND_ACCURACY, line)
+    assert re.search(r"Evaluation accuracy: \d", chief.lines[-1])
+
+
+def test_parameter_server_launched(launch: Callable[..., str]) -> None:
+    assert len(epochs(launch("parameter_server", *SHORT), "Finished epoch")) == 1
