@@ -6,7 +6,7 @@ from enum import Enum
 
 # At run time too: distrun.codec reads the hints.
 from distrun.agent.protocol import Cause, Subject
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 
 class Grade(str, Enum):
@@ -18,8 +18,7 @@ class Grade(str, Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(Frozen, kw_only=True):
     """One result about one host. `cause` is what was found, whether it is good or not."""
 
     host: str
