@@ -8,7 +8,7 @@ from typing import Any
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
 from distrun.frozen import Frozen, dataclass_transform, field
-from distrun.preflight.checks import Grade
+from distrun.preflight import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Role, Success
 from distrun.verdict.model import Verdict

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.frozen import Frozen
 from distrun.plan import proxy_use
-from distrun.preflight.checks import Check, Grade
+from distrun.preflight import Check, Grade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
