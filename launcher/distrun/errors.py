@@ -1,4 +1,4 @@
-"""One exception class for each of distrun's own exit codes (sysexits.h where it has one).
+"""One exception class for each of distrun's own exit codes (from sysexits.h, if it has one).
 
 Only :mod:`distrun.cli` turns these into a process's exit; everything else raises them.
 """
@@ -68,6 +68,6 @@ class StartTimeoutError(DistrunError):
 
 
 class WaitTimeoutError(DistrunError):
-    """`distrun wait` ran out of time; the job goes on."""
+    """`distrun wait` ran out of time; the job continues."""
 
     exit_code = EXIT_TIMED_OUT

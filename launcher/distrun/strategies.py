@@ -46,7 +46,7 @@ class Scope(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RoleRule:
-    """How many tasks a role may have, and what the failure of one of them means."""
+    """The number of tasks that a role may have, and the effect of a failure of one of them."""
 
     least: int
     most: int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -74,3 +75,9 @@ class Distrun:
                 if stream is not None:
                     stream.close()
             process.wait(SOON)
+
+
+def recorded_events(distrun: Distrun, *job: str) -> list[dict[str, Any]]:
+    """The events of a job, as `distrun events --json` prints them."""
+    lines = distrun("events", *job, "--json").stdout.splitlines()
+    return [json.loads(line) for line in lines]

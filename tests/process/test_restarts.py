@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, FindVictim, Status, WriteSpec
+from harness.command import Distrun, FindVictim, Status, WriteSpec, recorded_events
 from harness.processes import alive
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -34,11 +34,6 @@ def given(distrun: Distrun) -> Callable[[], dict[str, str]]:
         return {path.name.removeprefix("given-"): path.read_text() for path in paths}
 
     return read
-
-
-def told(distrun: Distrun, *job: str) -> list[dict[str, Any]]:
-    lines = distrun("events", *job, "--json").stdout.splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def attempts(status: dict[str, Any]) -> dict[str, int]:
@@ -75,7 +70,7 @@ def test_a_group_starts_again_together_at_the_same_addresses(
     job = status()
     assert attempts(job) == {"worker:0": 2, "worker:1": 2}
     assert (job["restarts"], job["restarts_left"]) == (2, 1)
-    kinds = [event["event"] for event in told(distrun)]
+    kinds = [event["event"] for event in recorded_events(distrun)]
     assert kinds.count("RestartPlanned") == 2
     for log in ("worker:0", "worker:1"):
         markers = MARKER.findall(distrun("logs", "-t", log).stdout)
@@ -98,7 +93,7 @@ def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(
     assert done.returncode == 0, done.stderr
     assert len((distrun.cwd / "pids").read_text().split()) == 2
     assert not (distrun.cwd / "alive").exists()
-    record = told(distrun)
+    record = recorded_events(distrun)
     second = [e["at"] for e in record if e["event"] == "TaskStarted" and e["attempt"] == 1]
     first = [e["at"] for e in record if e["event"] == "TaskEnded" and e["attempt"] == 0]
     assert len(first) == len(second) == 2

@@ -159,5 +159,5 @@ def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(
     (distrun.cwd / "go").touch()
     _, said = launched.communicate(timeout=30)
     assert launched.returncode == 0
-    assert "evaluator:0 has failed and stays down; the job goes on without it" in said
+    assert "evaluator:0 has failed and stays down; the job continues without it" in said
     assert "first cause: evaluator:0 exited 7" in said

@@ -75,7 +75,7 @@ def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(
     supervisor = status()["supervisor_pid"]
     (process,) = wait_until(lambda: tensorboards(supervisor))
     os.kill(process.pid, signal.SIGKILL)
-    wait_until(lambda: b"the job goes on" in (tmp_path / "said").read_bytes())
+    wait_until(lambda: b"the job continues" in (tmp_path / "said").read_bytes())
     wait_until(lambda: status()["state"] == "running")
     assert status()["tensorboard"] is None
     (tmp_path / "go").touch()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 import pytest
 
 from distrun.agent.protocol.causes import Kind
-from harness.command import Distrun, Json, Status, WriteSpec
+from harness.command import Distrun, Status, WriteSpec, recorded_events
 
 TRACEBACK = (
     "cat <<'E'\n"
@@ -20,10 +19,6 @@ TRACEBACK = (
     "E\n"
 )
 ECHO = "echo 'UnavailableError: /job:worker/replica:0/task:1 stopped sending heartbeats'"
-
-
-def told(distrun: Distrun) -> list[Json]:
-    return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
 
 
 def test_report_status_json_and_events_tell_the_same(
@@ -40,8 +35,10 @@ def test_report_status_json_and_events_tell_the_same(
         "text": "ModuleNotFoundError: No module named 'tensorflow_adons'",
     }
     assert status()["verdict"] == verdict
-    (reached,) = [event["verdict"] for event in told(distrun) if event["event"] == "VerdictReached"]
-    assert reached == verdict == told(distrun)[-1]["outcome"]["verdict"]
+    (reached,) = [
+        event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
+    ]
+    assert reached == verdict == recorded_events(distrun)[-1]["outcome"]["verdict"]
     for shown in (done.stderr, distrun("status").stdout):
         assert f"  cause  {verdict['cause']} (import_error)\n" in shown
         assert "  seen   worker:1, its log, line 4: ModuleNotFoundError: No module named" in shown
@@ -80,7 +77,9 @@ def test_each_restart_has_its_verdict(
     restart = {"max": 3, "backoff": "10ms", "backoff_max": "10ms"}
     done = distrun("launch", write_spec(script, restart=restart))
     assert done.returncode == 0, done.stderr
-    reached = [event["verdict"] for event in told(distrun) if event["event"] == "VerdictReached"]
+    reached = [
+        event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
+    ]
     assert [(each["task"], each["attempt"], each["kind"]) for each in reached] == [
         ("worker:1", 0, "killed"),
         ("worker:1", 1, "arguments"),

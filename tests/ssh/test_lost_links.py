@@ -165,7 +165,7 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
     assert process.returncode == 0, said
     assert "worker:0    | trained" in printed
     for host in ("h2", "h3"):
-        assert re.search(f"{host} is lost: .*; the job goes on without it", said)
+        assert re.search(f"{host} is lost: .*; the job continues without it", said)
     assert "evaluator:0 has failed and stays down" in said
     assert "the logs of h3's tasks are not all here" in said
     assert "the logs of h2's" not in said

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
-from harness.command import Distrun, Status
+from harness.command import Distrun, Status, recorded_events
 from harness.network import CutOff, HasEnded, Hosts, RemoteSpec
 from harness.waiting import wait_until
 
@@ -23,10 +21,6 @@ while [ $DISTRUN_ATTEMPT = 0 ] || [ $i -lt 30 ]; do
     sleep 0.02
 done
 """
-
-
-def told(distrun: Distrun) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
 
 
 def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
@@ -53,7 +47,7 @@ def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
     h2.mend()
     waited = distrun("wait")
     assert waited.returncode == 0, waited.stderr
-    record = told(distrun)
+    record = recorded_events(distrun)
     ended = [e["at"] for e in record if e["event"] == "TaskEnded" and e["attempt"] == 0]
     again = [e["at"] for e in record if e["event"] == "TaskStarted" and e["attempt"] == 1]
     assert len(ended) == len(again) == 2

@@ -160,7 +160,7 @@ def test_a_host_without_room_is_told_and_left_as_it_was(
     done = distrun("launch", remote_spec("", [h1, h2], program={"script": "job/train.py"}))
     assert done.returncode == 69
     assert "never" not in done.stdout
-    assert "h2 cannot have the program's files: " in done.stderr
+    assert "h2 cannot receive the program's files: " in done.stderr
     assert "No space left on device" in done.stderr
     assert "make room there" in done.stderr
     wait_until(lambda: not any(map(processes_of, (h1, h2))))

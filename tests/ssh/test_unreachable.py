@@ -225,7 +225,7 @@ def test_a_profile_that_takes_what_is_sent_is_asked_for(
     for profile in ("read line", "exec bash", "exec </dev/null"):
         h1.home.joinpath(".bashrc").write_text(f"{profile}\n")
         said = refused(distrun, remote_spec("true", [h1]))
-        assert "h1 cannot be used: what is sent to it does not reach Python there" in said
+        assert "h1 cannot be used: its Python does not receive what distrun sends" in said
         assert "does a shell profile there read standard input" in said
 
 

@@ -171,7 +171,7 @@ class Job:
         return (outcome.result, outcome.exit_code, outcome.origin) if outcome else None
 
     def finish(self) -> None:
-        """What the supervisor does once it has been told to finish."""
+        """What the supervisor does once it has been stop_actions to finish."""
         (outcome,) = [action.outcome for action in self.actions if isinstance(action, Finish)]
         assert outcome == self.outcome
         self(events.JobEnded, outcome=outcome)
@@ -193,7 +193,7 @@ def running(
     return job
 
 
-def told(*names: str, signal: int = SIGTERM, grace: float = KILL_GRACE) -> list[Action]:
+def stop_actions(*names: str, signal: int = SIGTERM, grace: float = KILL_GRACE) -> list[Action]:
     return [StopTask(name, signal, grace) for name in names]
 
 

@@ -54,6 +54,9 @@ IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpo
 NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo", "annotationlib", "compression"}
 JOBS_FILES = {"events.jsonl", "plan.json", "spec.yaml"}
 KINDS_OF_HOSTS = {"is_local", "is_remote", "LocalReach", "SshReach"}
+KIND_ATTRIBUTES = {"local", "reach"}
+"""Attributes of a host in the spec that say how it is reached."""
+KIND_LABELS = {"local", "ssh", "srun", *KINDS_OF_HOSTS}
 STRATEGY_NAMES = set(STRATEGIES) - {"default"}  # an everyday word
 
 
@@ -234,10 +237,27 @@ def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Violati
             named = node.name
         if named in KINDS_OF_HOSTS:
             yield getattr(node, "lineno", 0), f"names {named}"
-        if isinstance(node, ast.Compare):
-            sides = [ast.unparse(each) for each in (node.left, *node.comparators)]
-            kinds = [each for each in sides if re.search(r"(host|reach)\S*\.kind$", each)]
-            yield from ((node.lineno, f"compares {each}") for each in kinds)
+        if isinstance(node, ast.Attribute) and node.attr in KIND_ATTRIBUTES:
+            yield node.lineno, f"reads {ast.unparse(node)}"
+        for each in examined(node):
+            text = ast.unparse(each)
+            is_label = isinstance(each, ast.Constant) and each.value in KIND_LABELS
+            if is_label or re.search(r"(host|reach)\S*\.kind$", text):
+                yield each.lineno, f"examines {text}"
+
+
+def examined(node: ast.AST) -> list[ast.expr]:
+    """Return the values on which a node decides: by comparison, `match`, or lookup."""
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        return [*sides, *(e for each in sides for e in getattr(each, "elts", []))]
+    if isinstance(node, ast.Match):
+        return [node.subject]
+    if isinstance(node, ast.MatchValue):
+        return [node.value]
+    if isinstance(node, ast.Subscript):
+        return [node.slice]
+    return node.args if isinstance(node, ast.Call) and called(node).endswith(".get") else []
 
 
 RULES: tuple[Rule, ...] = (
@@ -311,6 +331,8 @@ def impure_imports(packages: set[str], found: dict[str, Module]) -> list[str]:
     left, impure = list(ways), []
     while left:
         name = left.pop()
+        calls = (each for each in ast.walk(found[name].tree) if isinstance(each, ast.Call))
+        impure += [f"{ways[name]}: {called(e)}()" for e in calls if called(e) in IMPURE_CALLS]
         for imported in imported_at_run_time(name, found):
             if imported in found and imported not in ways:
                 ways[imported] = f"{ways[name]} -> {imported}"
@@ -333,12 +355,13 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
         "distrun.spec.model": "if TYPE_CHECKING:\n    import os",
         "distrun.codec": "import json\nfrom distrun.agent import linux",
         "distrun.agent": "",
-        "distrun.agent.linux": "import time",
+        "distrun.agent.linux": "import time\ndef f(path):\n    return open(path)",
     }
     siblings = frozenset(codes)
     found = {name: Module(name, ast.parse(code), False, siblings) for name, code in codes.items()}
     way = "distrun.plan -> distrun.codec -> distrun.agent.linux -> time"
-    assert impure_imports({"distrun.plan"}, found) == [way]
+    opened = "distrun.plan -> distrun.codec -> distrun.agent.linux: open()"
+    assert impure_imports({"distrun.plan"}, found) == [way, opened]
 
 
 LAYERS = (
@@ -397,14 +420,33 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return groups
 
 
+def import_graph(found: dict[str, Module]) -> dict[str, set[str]]:
+    """The modules that each module imports, with the packages around those, which run first."""
+    graph: dict[str, set[str]] = {}
+    for name, module in found.items():
+        own = {name, *packages_around(name)}
+        direct = {imported for _, imported in module.imports if imported in found}
+        around = {each for imported in direct for each in packages_around(imported)}
+        graph[name] = (direct - {name}) | ((around & found.keys()) - own)
+    return graph
+
+
+def packages_around(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
 def test_modules_import_each_other_in_no_circle_also_not_for_types() -> None:
     found = all_modules()
-    graph = {
-        name: {imported for _, imported in module.imports if imported in found} - {name}
-        for name, module in found.items()
-    }
-    assert circles(graph) == []
+    assert circles(import_graph(found)) == []
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [{"b", "c"}]
+
+
+def test_a_circle_through_a_package_is_seen() -> None:
+    codes = {"a": "from b.inner import x", "b": "import a", "b.inner": ""}
+    siblings = frozenset(codes)
+    found = {name: Module(name, ast.parse(code), False, siblings) for name, code in codes.items()}
+    assert {"a", "b"} in circles(import_graph(found))
 
 
 def snippet(name: str, code: str) -> Module:
@@ -453,6 +495,25 @@ BAD = [
     (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "here = host.is_local"),
     (only_the_hosts_package_asks_for_the_kind, "distrun.events", "HostReady(is_local=True)"),
     (only_the_hosts_package_asks_for_the_kind, "distrun.cli.ps", "if hosts['a'].kind == 'ssh': x"),
+    (
+        only_the_hosts_package_asks_for_the_kind,
+        "distrun.cli.ps",
+        "if kind in ('ssh', 'x'): x",
+    ),
+    (only_the_hosts_package_asks_for_the_kind, "distrun.cli.ps", "here = spec.hosts[0].local"),
+    (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "remote = placed.host.reach"),
+    (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "x = TABLE[host.kind]"),
+    (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "x = TABLE.get(reach.kind)"),
+    (
+        only_the_hosts_package_asks_for_the_kind,
+        "distrun.cli.ps",
+        "match state.kind:\n    case 'ssh':\n        x",
+    ),
+    (
+        only_the_hosts_package_asks_for_the_kind,
+        "distrun.session",
+        "here = type(reach).__name__ == 'LocalReach'",
+    ),
     (
         only_the_hosts_package_asks_for_the_kind,
         "distrun.supervisor.supervisor",

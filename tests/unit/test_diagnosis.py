@@ -148,7 +148,7 @@ def test_behind_a_jump_host_that_lets_through_the_host_itself_is_at_fault(
 )
 def test_a_profile_that_takes_what_is_sent_is_asked_for(said: str, status: int) -> None:
     found = of(said, status, FULL)
-    assert found.reason.startswith("what is sent to it does not reach Python there")
+    assert found.reason.startswith("its Python does not receive what distrun sends")
     assert "does a shell profile there read standard input or start another shell" in found.hint
     assert f"`echo fine | {LOGIN} cat`" in found.hint
 

@@ -28,7 +28,7 @@ from distrun.strategies import Success
 from harness.examples import examples
 from harness.values import not_none
 
-from .histories import GRACE, MWM, PS, Job, because, running, timer, told
+from .histories import GRACE, MWM, PS, Job, because, running, stop_actions, timer
 
 W = ("worker:0", "worker:1", "worker:2")
 SIGABRT = 6
@@ -43,7 +43,7 @@ def test_it_succeeds_once_all_workers_have_exited_0() -> None:
     for name in W[:2]:
         assert job.gone(name) == []
     assert job.phase() is JobPhase.RUNNING, "a member that exits 0 leaves the group pending"
-    assert job.exited("worker:2") == told("worker:2"), "what it left behind is ended"
+    assert job.exited("worker:2") == stop_actions("worker:2"), "what it left behind is ended"
     assert job.verdict == ("succeeded", 0, "task")
     assert job.ended("worker:2") == [Finish(job.outcome)]
     job.finish()
@@ -61,7 +61,7 @@ def test_a_chief_is_waited_for_as_well() -> None:
 
 def test_the_first_failure_decides_and_the_rest_is_stopped_promptly() -> None:
     job = running(MWM, *W)
-    assert job.exited("worker:1", 3) == told(*W)
+    assert job.exited("worker:1", 3) == stop_actions(*W)
     assert job.verdict == ("failed", 3, "task")
     assert job.outcome.task == "worker:1"
     assert job.words == "worker:1 exited 3"
@@ -95,7 +95,7 @@ def test_a_failure_that_only_follows_after_others_have_succeeded_still_counts() 
 
 def test_the_chiefs_exit_0_is_success_and_servers_are_stopped() -> None:
     job = running(PS, *CLUSTER)
-    assert job.exited("chief:0") == told(*CLUSTER)
+    assert job.exited("chief:0") == stop_actions(*CLUSTER)
     job.gone("worker:0", signal=SIGTERM)
     job.gone("worker:1", 1)
     job.gone("ps:0", signal=SIGKILL)
@@ -123,7 +123,7 @@ def test_a_server_that_exits_0_before_the_chief_has_failed(server: str) -> None:
 @pytest.mark.parametrize("name", CLUSTER)
 def test_any_failure_in_the_cluster_fails_the_job(name: str) -> None:
     job = running(PS, *CLUSTER)
-    assert job.exited(name, 7) == told(*CLUSTER)
+    assert job.exited(name, 7) == stop_actions(*CLUSTER)
     assert job.verdict == ("failed", 7, "task")
 
 
@@ -142,7 +142,10 @@ def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]) -> None:
 
 def test_after_success_an_evaluator_has_the_grace_to_end() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
-    assert job.exited("worker:0") == [*told("worker:0"), SetTimer(timer("evaluator"), GRACE)]
+    assert job.exited("worker:0") == [
+        *stop_actions("worker:0"),
+        SetTimer(timer("evaluator"), GRACE),
+    ]
     assert job.ended("worker:0") == []
     assert job.gone("evaluator:0") == [Finish(job.outcome)]
     assert job.phases()["evaluator:0"] == "succeeded"
@@ -151,7 +154,7 @@ def test_after_success_an_evaluator_has_the_grace_to_end() -> None:
 def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again() -> None:
     job = running(PS, *CLUSTER, "evaluator:0")
     job.exited("chief:0")
-    assert job.timed_out("evaluator") == told("evaluator:0")
+    assert job.timed_out("evaluator") == stop_actions("evaluator:0")
     job.gone("evaluator:0", signal=SIGTERM)
     job.ended("chief:0")
     for name in CLUSTER[1:]:
@@ -164,13 +167,13 @@ def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again() -> No
 def test_an_evaluator_killed_meanwhile_is_not_told_again() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
     job.exited("worker:0")
-    assert job.stop() == told("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
+    assert job.stop() == stop_actions("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
     assert job.timed_out("evaluator") == []
 
 
 def test_after_a_failure_an_evaluator_is_stopped_with_the_rest() -> None:
     job = running(MWM, "worker:0", "evaluator:0")
-    assert job.exited("worker:0", 1) == told("worker:0", "evaluator:0")
+    assert job.exited("worker:0", 1) == stop_actions("worker:0", "evaluator:0")
 
 
 def test_an_evaluator_still_starting_at_success_is_not_taken_for_stopped() -> None:
@@ -191,7 +194,7 @@ def test_an_evaluator_still_starting_at_success_is_not_taken_for_stopped() -> No
 
 def test_success_chief_needs_nobody_else() -> None:
     job = running(MWM, "chief:0", "worker:0", success=Success.CHIEF)
-    assert job.exited("chief:0") == told("chief:0", "worker:0")
+    assert job.exited("chief:0") == stop_actions("chief:0", "worker:0")
     assert job.verdict == ("succeeded", 0, "task")
 
 
@@ -243,7 +246,7 @@ def test_stopped_while_starting() -> None:
     job.created(MWM)
     job.planned(*W)
     job.started("worker:0")
-    assert job.stop() == told(*W, grace=GRACE)
+    assert job.stop() == stop_actions(*W, grace=GRACE)
     job.started("worker:1")
     assert job.phases()["worker:1"] == "stopping", "started after it was stopped"
     job(
@@ -261,7 +264,7 @@ def test_stopped_while_starting() -> None:
 
 def test_stopped_while_running_its_tasks_may_exit_as_they_like() -> None:
     job = running(MWM, *W)
-    assert job.stop() == told(*W, grace=GRACE)
+    assert job.stop() == stop_actions(*W, grace=GRACE)
     job.gone("worker:0", 0)
     job.gone("worker:1", 9)
     job.gone("worker:2", signal=SIGTERM)
@@ -274,20 +277,20 @@ def test_asked_twice_it_stops_at_once_and_a_third_time_does_nothing() -> None:
     job = running(MWM, *W)
     job.stop()
     job.gone("worker:0")
-    assert job.stop() == told("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
+    assert job.stop() == stop_actions("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
     assert job.stop() == []
 
 
 def test_asked_while_it_fails_it_stops_at_once_and_has_failed() -> None:
     job = running(MWM, *W)
     job.gone("worker:0", 3)
-    assert job.stop() == told("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
+    assert job.stop() == stop_actions("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
     assert job.verdict == ("failed", 3, "task")
 
 
 def test_it_is_stopped_by_the_signal_that_was_asked_for() -> None:
     job = running(MWM, *W)
-    assert job.stop(signal=2, grace=0.5) == told(*W, signal=2, grace=0.5)
+    assert job.stop(signal=2, grace=0.5) == stop_actions(*W, signal=2, grace=0.5)
 
 
 # Timers, hosts, faults ----------------------------------------------------------------------
@@ -313,7 +316,7 @@ def test_tasks_that_do_not_start_in_time() -> None:
     job.created(MWM, start_timeout=5.0)
     job.planned(*W)
     job.started("worker:0")
-    assert job.timed_out("start") == told(*W)
+    assert job.timed_out("start") == stop_actions(*W)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
     assert "worker:1, worker:2" in job.words
 
@@ -326,7 +329,7 @@ def test_the_start_timer_means_nothing_once_all_run() -> None:
 
 def test_a_job_that_runs_too_long_has_the_grace() -> None:
     job = running(MWM, *W, run_timeout=60.0)
-    assert job.timed_out("run") == told(*W, grace=GRACE)
+    assert job.timed_out("run") == stop_actions(*W, grace=GRACE)
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
@@ -336,7 +339,10 @@ def test_a_job_that_stalls_is_shown_where_and_ended() -> None:
     job.planned(*W)
     assert SetTimer(timer("stall"), 60.0) not in job.started("worker:0", "worker:1")
     assert SetTimer(timer("stall"), 60.0) in job.started("worker:2")
-    assert job.timed_out("stall") == [CancelTimer(timer("stall")), *told(*W, signal=SIGABRT)]
+    assert job.timed_out("stall") == [
+        CancelTimer(timer("stall")),
+        *stop_actions(*W, signal=SIGABRT),
+    ]
     assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
 
 
@@ -357,7 +363,7 @@ def test_a_task_that_could_not_be_executed() -> None:
         attempt=0,
         cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
     )
-    assert actions == told("worker:0", "worker:2")
+    assert actions == stop_actions("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert job.words == "worker:1 could not be started: there is no program 'x' in PATH"
     assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
@@ -367,7 +373,7 @@ def test_an_agents_fault_stops_all() -> None:
     job = running(MWM, *W)
     assert job(
         events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x")
-    ) == told(*W)
+    ) == stop_actions(*W)
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
 
 

@@ -165,7 +165,7 @@ class World:
         self.report(task, events.TaskEnded)
         del self.alive[task]
 
-    def lose(self, host: str) -> None:
+    def lose_host(self, host: str) -> None:
         decided = self.state.outcome
         self.lost.add(host)
         self.orders[host].clear()
@@ -222,12 +222,12 @@ class World:
                 events.HostFault(at=self.at, host="a", cause=Cause(Code.LOG_DISK_FULL, path="/x"))
             )
         elif what == "lost" and "b" not in self.lost:
-            self.lose("b")
+            self.lose_host("b")
         elif what == "run" and self.timers.pop("run", None) is not None:
             self.happen(events.TimedOut(at=self.at, timer=timer("run")))
 
-    def settle(self) -> None:
-        """From here on nothing goes wrong: what has been told to stop does, the rest exits 0."""
+    def run_to_end(self) -> None:
+        """Let all tasks end: those that were asked to stop exit, the others exit 0."""
         for _ in range(2000):
             found = self.choices()
             if not found:
@@ -324,7 +324,7 @@ def test_whatever_happens_the_guarantees_hold(data: st.DataObject) -> None:
             world.do(*data.draw(st.sampled_from(found)), data)
         if world.finished:
             break
-    world.settle()
+    world.run_to_end()
     assert replay(world.history) == world.state
 
     assert world.finished == [world.state.outcome], "it does not end, or twice"

@@ -1,4 +1,4 @@
-"""What comes of a job that loses a host, for good, or whose agent there cannot go on."""
+"""What comes of a job that loses a host, for good, or whose agent there cannot continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from distrun.spec.model import RestartSpec
 from distrun.strategies import Success
 from harness.values import not_none
 
-from .histories import MWM, PS, Job, because, restartable, running, timer, told
+from .histories import MWM, PS, Job, because, restartable, running, stop_actions, timer
 
 W = ("worker:0", "worker:1", "worker:2")
 CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
@@ -100,7 +100,7 @@ def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot() -> None:
     assert job.verdict is None
     assert job(
         events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x")
-    ) == told("worker:0", "evaluator:0")
+    ) == stop_actions("worker:0", "evaluator:0")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_nothing_is_lost_that_can_go_on_though_an_agent_cannot() -> None:
         (
             events.HostFault,
             {"cause": Cause(Code.LOG_DISK_FULL, path="/x")},
-            "cannot go on: the disk of its tasks' logs, '/x', is full",
+            "cannot continue: the disk of its tasks' logs, '/x', is full",
         ),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_restart_that_needs_a_lost_host_ends_the_job(
     job = running(MWM, *W, places=OFF, restart=RestartSpec(max=2))
     job.gone("worker:1")
     job(kind, host="h2", **about)
-    assert job.exited("worker:0", 3) == told("worker:0", "worker:2")
+    assert job.exited("worker:0", 3) == stop_actions("worker:0", "worker:2")
     assert job.verdict == ("failed", HostError.exit_code, "distrun")
     assert job.words == (
         f"h2 {words}; worker:1 cannot restart there, as it must after worker:0 exited 3"

@@ -36,8 +36,8 @@ from .histories import (
     restarts_planned,
     running,
     starts,
+    stop_actions,
     timer,
-    told,
 )
 
 W = ("worker:0", "worker:1", "worker:2")
@@ -75,7 +75,7 @@ def test_a_mirrored_group_starts_again_together(victim: str) -> None:
     group = names[:3]
     job = restartable(MWM, *names)
     actions = job.exited(victim, signal=SIGKILL)
-    assert actions[:3] == told(*group), "the evaluator is not told to stop"
+    assert actions[:3] == stop_actions(*group), "the evaluator is not stop_actions to stop"
     assert isinstance(actions[3], SetTimer)
     assert job.phase() is JobPhase.RESTARTING
     assert job.undecided()
@@ -108,7 +108,7 @@ def test_who_has_exited_0_already_starts_again_with_the_group() -> None:
 @pytest.mark.parametrize("how", [{"code": 1}, {"signal": SIGKILL}, {"code": 0}])
 def test_a_parameter_servers_worker_starts_again_alone(how: dict[str, int]) -> None:
     job = restartable(PS, *CLUSTER)
-    assert job.exited("worker:1", **how)[:1] == told("worker:1")
+    assert job.exited("worker:1", **how)[:1] == stop_actions("worker:1")
     assert job.phase() is JobPhase.RUNNING
     job.ended("worker:1")
     assert job.phases()["worker:1"] == "restarting"
@@ -156,7 +156,7 @@ def test_an_evaluator_starts_again_alone_and_disturbs_nobody() -> None:
     assert starts(backoff_over(job)) == [("evaluator:0", 1)]
     job.started("evaluator:0")
     assert job.state.budgets[Account.JOB].counted == 0, "it has restarts of its own"
-    assert job.gone("evaluator:0", 1) == [], "it has none left, and the job goes on"
+    assert job.gone("evaluator:0", 1) == [], "it has none left, and the job continues"
     assert job.phases() == {"worker:0": "running", "evaluator:0": "failed"}
     job.gone("worker:0")
     assert job.verdict == ("succeeded", 0, "task")
@@ -218,7 +218,7 @@ def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restar
 
 def test_without_a_restart_in_the_spec_nothing_starts_again() -> None:
     job = running(MWM, *W)
-    assert job.exited("worker:0", 42, lived=3600.0) == told(*W, grace=GRACE)
+    assert job.exited("worker:0", 42, lived=3600.0) == stop_actions(*W, grace=GRACE)
     assert job.verdict == ("failed", 42, "task")
 
 
@@ -278,7 +278,7 @@ def test_a_program_that_cannot_be_executed_is_never_tried_again() -> None:
         attempt=1,
         cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
     )
-    assert actions == told("worker:1", "worker:2")
+    assert actions == stop_actions("worker:1", "worker:2")
     assert job.verdict == ("failed", 69, "distrun")
 
 
@@ -323,7 +323,7 @@ def test_without_reset_after_they_are_never_forgotten() -> None:
 def test_after_a_preemption_the_others_have_the_grace_and_it_is_free(how: dict[str, int]) -> None:
     job = restartable(MWM, *W, max=1)
     actions = job.exited("worker:1", **how, lived=60.0)
-    assert actions[:3] == told(*W, grace=GRACE)
+    assert actions[:3] == stop_actions(*W, grace=GRACE)
     assert job.state.budgets[Account.JOB].counted == 0
     assert (restarts_planned(job)[0].is_free, restarts_planned(job)[0].left) == (True, 1)
     for name in ("worker:0", "worker:2"):
@@ -341,7 +341,7 @@ def test_an_attempt_that_came_to_a_step_was_worth_it_however_short() -> None:
     assert restarts_planned(job)[0].is_free
     restart_all(job, *W)
     job.exited("worker:1", 42, lived=4.0)
-    assert not restarts_planned(job)[1].is_free, "the new attempt has told of no step"
+    assert not restarts_planned(job)[1].is_free, "the new attempt has stop_actions of no step"
 
 
 def test_free_restarts_are_at_most_20_in_a_row() -> None:
@@ -413,7 +413,10 @@ def test_stopped_while_it_stops_to_start_again() -> None:
     job = restartable(MWM, *W)
     job.gone("worker:1", 1)
     actions = job.stop()
-    assert actions == [CancelTimer(timer("restart:1")), *told("worker:0", "worker:2", grace=GRACE)]
+    assert actions == [
+        CancelTimer(timer("restart:1")),
+        *stop_actions("worker:0", "worker:2", grace=GRACE),
+    ]
     assert job.timed_out("restart:1") == []
     job.gone("worker:0", signal=SIGTERM)
     assert isinstance(job.gone("worker:2", signal=SIGTERM)[-1], Finish)

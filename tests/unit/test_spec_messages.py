@@ -1,6 +1,6 @@
 """What people read when a spec is wrong: every message in spec_messages/, with its place.
 
-A case there is `=== what is wrong`, the spec, `>>>`, and what is told; `{folder}` is the spec's.
+A case is `=== its title`, the spec, `>>>` and the expected messages; `{folder}` is the spec's.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _told(folder: Path, text: str, *, lenient: bool = True) -> SpecProblemsError:
+def _problems_of(folder: Path, text: str, *, lenient: bool = True) -> SpecProblemsError:
     (folder / "job.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(SpecProblemsError) as raised:
         load("job.yaml", cwd=str(folder), environ={"PATH": "x"}, allow_unsupported=lenient)
     return raised.value
 
 
-@pytest.mark.parametrize(("kind", "spec", "told"), CASES)
+@pytest.mark.parametrize(("kind", "spec", "expected"), CASES)
 def test_every_problem_is_told_with_its_place(
-    folder: Path, kind: str, spec: str, told: str
+    folder: Path, kind: str, spec: str, expected: str
 ) -> None:
     text = spec.partition("\n")[2] + "\n"
 
-    error = _told(folder, text, lenient=kind != "unsupported")
+    error = _problems_of(folder, text, lenient=kind != "unsupported")
 
-    assert str(error).replace(str(folder), "{folder}").splitlines() == told.strip().splitlines()
+    assert str(error).replace(str(folder), "{folder}").splitlines() == expected.strip().splitlines()
     assert str(error).splitlines() == [str(problem) for problem in error.problems]
 
 
@@ -52,7 +52,7 @@ def test_the_cases_are_all_found() -> None:
 
 
 def test_a_control_character_is_shown_as_an_escape(folder: Path) -> None:
-    error = _told(folder, "name: a\x1b[31mb\n")
+    error = _problems_of(folder, "name: a\x1b[31mb\n")
 
     assert error.problems == (
         Problem(
@@ -63,24 +63,24 @@ def test_a_control_character_is_shown_as_an_escape(folder: Path) -> None:
 
 
 def test_a_hundred_problems_are_enough(folder: Path) -> None:
-    error = _told(folder, "".join(f"k{number}: 1\n" for number in range(130)))
+    error = _problems_of(folder, "".join(f"k{number}: 1\n" for number in range(130)))
 
     assert len(error.problems) == 100
     assert str(error).splitlines()[-1] == "and 32 more"  # strategy and program are missing too
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"a: 1\nb: caf\xe9\n", "job.yaml:2:7: the byte 0xe9 is not UTF-8; save the file as UTF-8"),
         (b"\xff\xfea\0", "job.yaml:1:1: the byte 0xff is not UTF-8; save the file as UTF-8"),
         (b"#" * (1 << 21), "job.yaml:1:1: is larger than 1024 KiB; no such file needs to be"),
     ],
 )
-def test_a_file_that_is_no_text(folder: Path, content: bytes, told: str) -> None:
+def test_a_file_that_is_no_text(folder: Path, content: bytes, expected: str) -> None:
     (folder / "job.yaml").write_bytes(content)
 
     with pytest.raises(SpecProblemsError) as raised:
         load("job.yaml", cwd=str(folder))
 
-    assert str(raised.value) == told
+    assert str(raised.value) == expected

@@ -88,8 +88,8 @@ class Host:
         link: Any = AgentLink(self, has_supervisor=has_supervisor)
         return FileReceiver(self.dir, link, self.most_cached)
 
-    def go_on(self, *, at_most: int = 1 << 60, losing: bool = False) -> None:
-        """Until it is over, or until so many bytes have come; `losing`, what is sent is lost."""
+    def continue_transfer(self, *, at_most: int = 1 << 60, losing: bool = False) -> None:
+        """Transfer everything, or at most so many bytes. `losing`: the link loses them."""
         deadline = time.monotonic() + DEADLINE
         until = self.came + at_most
         while not self.is_over and self.came < until:
@@ -180,9 +180,9 @@ def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
 def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, job: Path) -> None:
     manifest = manifest_of(job)
     host.expect(manifest)
-    host.go_on(at_most=1_000_000)
+    host.continue_transfer(at_most=1_000_000)
     assert not host.copy.exists()  # nobody sees half of it
-    host.go_on()
+    host.continue_transfer()
     assert tree(host.copy) == tree(job)
     once = len({file.digest for file in manifest.files})
     assert host.sender.files == once - 1  # the same contents come once, nothing not at all
@@ -190,25 +190,25 @@ def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, j
     host.dir.remove()
 
     host.expect(manifest)
-    host.go_on()
+    host.continue_transfer()
     assert tree(host.copy) == tree(job)
     assert (host.sender.files, host.sender.size) == (0, 0)
     host.receiver.close()
 
     (job / "train.py").write_text("import pkg.deep")
     host.expect(manifest_of(job))
-    host.go_on()
+    host.continue_transfer()
     assert tree(host.copy) == tree(job)
     assert (host.sender.files, host.sender.size) == (1, len("import pkg.deep"))
 
 
 def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path) -> None:
     host.expect(manifest_of(job))
-    host.go_on(at_most=600_000)
-    host.go_on(losing=True)
+    host.continue_transfer(at_most=600_000)
+    host.continue_transfer(losing=True)
     host.cut()
     came = host.came
-    host.go_on()
+    host.continue_transfer()
     assert tree(host.copy) == tree(job)
     assert came >= 600_000
     assert host.came == host.sender.size  # nothing came twice
@@ -227,7 +227,7 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
     sender.send(Wires(sent.append))  # type: ignore[arg-type]
     assert 0 < len(sent) < 200
     host.expect(manifest)
-    host.go_on()
+    host.continue_transfer()
     assert tree(host.copy) == tree(tmp_path / "job")
     assert (host.sender.received, host.sender.size) == (manifest.size, manifest.size)
     assert host.beats >= 600
@@ -237,7 +237,7 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
     for path in (tmp_path / "job").iterdir():
         path.write_text("x" + path.name)
     host.expect(manifest_of(tmp_path / "job"))
-    host.go_on(at_most=manifest.size)
+    host.continue_transfer(at_most=manifest.size)
     host.beats = 0
     host.receiver.close()
     assert host.beats >= 300 + 900
@@ -245,7 +245,7 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
 
 def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None:
     host.expect(manifest_of(job))
-    host.go_on()
+    host.continue_transfer()
     host.receiver.close()
     stored = [path for path in (host.state / "files").rglob("*") if path.is_file()]
     largest = max(stored, key=lambda path: path.stat().st_size)
@@ -253,11 +253,11 @@ def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None
     stored.remove(largest)
     stored[0].unlink()
     host.expect(manifest_of(job))
-    host.go_on()
+    host.continue_transfer()
     assert tree(host.copy) == tree(job)
     assert host.sender.files == 2
     host.expect(manifest_of(job))
-    host.go_on()
+    host.continue_transfer()
     assert host.sender.files == 0
 
 
@@ -274,7 +274,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
 ) -> None:
     host.expect(manifest_of(job))
     change(job / "big")
-    host.go_on()
+    host.continue_transfer()
     said = host.refused or cause_text(not_none(host.sender.failure))
     assert told in said
     assert "big" in said
@@ -285,7 +285,7 @@ def test_a_file_that_changes_on_the_way_spoils_no_job(
     host.expect(manifest_of(job))
     with open(job / "big", "ab") as file:
         file.write(b"more")
-    host.go_on()
+    host.continue_transfer()
     assert (host.copy / "big").read_bytes() == b"2" * 3_000_000
 
 
@@ -304,14 +304,14 @@ def test_nothing_is_written_outside_of_the_copy(host: Host, part: file_messages.
     host.expect(Manifest(base="/", files=()))
     host.receiver = host.new_receiver(has_supervisor=False)
     host.receiver.execute(part)
-    host.go_on()
+    host.continue_transfer()
     assert host.refused
     assert list(host.folder.iterdir()) == []
 
 
 def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Path) -> None:
     host.expect(manifest_of(job))
-    host.go_on()
+    host.continue_transfer()
     (host.copy / "pkg" / "__pycache__").mkdir()
     (host.copy / "pkg" / "__pycache__" / "x.pyc").write_text("compiled")
     (host.copy / "models").mkdir()
@@ -333,7 +333,7 @@ def test_the_cache_keeps_the_newest_blobs_up_to_its_limit(host: Host, job: Path)
     for number in range(4):
         (job / "train.py").write_text(f"{number}" * 20)
         host.expect(manifest_of(job))
-        host.go_on()
+        host.continue_transfer()
         host.receiver.close()
         for path in (host.state / "files").rglob("*"):
             if path.is_file() and path.read_bytes() == (job / "train.py").read_bytes():
@@ -345,7 +345,7 @@ def test_the_cache_keeps_the_newest_blobs_up_to_its_limit(host: Host, job: Path)
     (host.state / "files" / ".part-old").write_text("of an agent that was killed")
     os.utime(host.state / "files" / ".part-old", (1, 1))
     host.expect(manifest_of(job))
-    host.go_on()
+    host.continue_transfer()
     host.receiver.close()
     assert not list((host.state / "files").glob(".part-*"))
 
@@ -373,7 +373,7 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
     # What other tests have let go of may be closed only now.
     assert set(os.listdir("/proc/self/fd")) <= before
     host.expect(Manifest(base="/", files=(), links=(LinkEntry(path="a", target="b"),) * 2))
-    host.go_on()
+    host.continue_transfer()
     assert host.refused == f"{host.copy}/a: File exists"
 
 
@@ -393,6 +393,6 @@ def test_what_to_do_about_files_that_a_host_cannot_have(cause: Cause, hint: str 
     delivery: Any = FileDelivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
     delivery.receive("h1", file_messages.FilesRefused(cause, 0.0))
     error = files_refused(delivery.refusals, {"h1": LocalReach()}).as_cause()
-    assert cause_text(error) == f"h1 cannot have the program's files: {cause_text(cause)}"
+    assert cause_text(error) == f"h1 cannot receive the program's files: {cause_text(cause)}"
     assert (cause_advice(error) or "").startswith(hint or "")
     assert bool(cause_advice(error)) == bool(hint)

@@ -374,7 +374,7 @@ def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
 
 
 def test_the_advice_on_a_preemption_tells_when_it_is_free() -> None:
-    assert "after 60 s of life or a step" in not_none(cause_advice(alone("", 143).cause))
+    assert "lived for 60 s or reported a step" in not_none(cause_advice(alone("", 143).cause))
 
 
 UNABLE = {

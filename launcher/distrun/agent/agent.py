@@ -54,7 +54,7 @@ class Agent:
         self._keeps_logs = False
         """Whether the launching side cannot receive all logs, so that they must stay here."""
         self.is_abandoned = False
-        """Whether nobody will receive the logs any more."""
+        """Whether no supervisor will receive the logs any more."""
         self._wakeup = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

@@ -266,7 +266,7 @@ class Link:
 
 
 def _is_broken(descriptor: int) -> bool:
-    """Whether nobody reads what is written there any more."""
+    """Whether the reading end has been closed."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return bool(poll.poll(0))

@@ -5,8 +5,8 @@ socket's name is random, and only processes of the same user are accepted. A cli
 :func:`main` on the host) passes its standard input and output to the agent, and then waits until
 the agent closes them.
 
-A second abstract name is bound by agent and guard together, and nobody listens on it. It is free
-again when both are gone, and then nothing of their tasks is left.
+Agent and guard also share a second abstract socket, which does not listen. When its name is free
+again, both are gone, and nothing of their tasks is left.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _TEMPLATES: dict[type[events.Event], str] = {
     events.JobCreated: (
         "job {event.job_id} created: {event.strategy} (supervisor {event.supervisor_pid})"
     ),
-    events.HostFault: "{event.host} cannot go on: {cause}",
+    events.HostFault: "{event.host} cannot continue: {cause}",
     events.HostLost: "{event.host} is lost: {cause}",
     events.LinkLost: "the link to {event.host} is lost: {cause}",
     events.LinkRestored: "the link to {event.host} is restored",
@@ -144,7 +144,7 @@ def _(event: events.JobPlanned) -> str:
 
 @event_text.register
 def _(event: events.Aborted) -> str:
-    return f"the job cannot go on: {cause_with_advice(event.cause)}"
+    return f"the job cannot continue: {cause_with_advice(event.cause)}"
 
 
 @event_text.register

@@ -112,7 +112,7 @@ class LaunchView:
 
 
 _WHILE_RUNNING = (events.HostFault, events.HostLost, events.VerdictReached)
-"""After these, either the job goes on, or the final report says the same."""
+"""After these, either the job continues, or the final report says the same."""
 _SHOWN = (
     events.FilesPreserved,
     events.LinkRestored,
@@ -132,13 +132,13 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
         gives_up = state.killing and state.timeouts.link is None
         return [text if gives_up else f"{text}; reconnecting"]
     if isinstance(event, events.TensorBoardEnded):
-        return [f"{text}; the job goes on"]
+        return [f"{text}; the job continues"]
     if isinstance(event, _WHILE_RUNNING) and state.outcome is None:
         if not isinstance(event, events.VerdictReached):
-            return [f"{text}; the job goes on without it"]
+            return [f"{text}; the job continues without it"]
         failed = state.tasks.get(event.verdict.task or "")
         if failed is not None and failed.phase is TaskPhase.FAILED:  # only an evaluator can
-            return [f"{failed.name} has failed and stays down; the job goes on without it", text]
+            return [f"{failed.name} has failed and stays down; the job continues without it", text]
         return [text]
     return [] if isinstance(event, _WHILE_RUNNING) else [text]
 

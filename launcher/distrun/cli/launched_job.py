@@ -9,7 +9,6 @@ from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.logs import task_logs
-from distrun.cli.report import failure_report
 from distrun.cli.terminal import SIGPIPE_EXIT, Output
 from distrun.events import Event, JobPlanned, Result
 from distrun.frozen import replace
@@ -77,10 +76,10 @@ class LaunchedJob:
         return self._result(session.state)
 
     def _detach_from_job(self) -> int:
-        """Print the job's id, and let the job go on without this command.
+        """Print the job's id, and leave the job running without this command.
 
-        A job that is already over is treated alike: all its tasks were executed. So the result of
-        a detached launch does not depend on how fast the job ends.
+        A job that has ended already is treated the same way: all its tasks were executed. So the
+        result of a detached launch does not depend on how fast the job ends.
         """
         self._view.clear_status()
         if self._session.state.phase.is_final:
@@ -146,6 +145,8 @@ class LaunchedJob:
                 f"the job's record, {self._folder.path}, was removed while the job ran"
             )
         if outcome.result is not Result.SUCCEEDED:
+            from distrun.cli.report import failure_report
+
             console.print_lines(failure_report(self._folder, state), bold=1)
         return outcome.exit_code
 

@@ -159,7 +159,7 @@ def _charged(state: JobState, budget: Budget, failed: TaskState) -> Budget | Non
 
 
 def _made_progress(task: TaskState) -> bool:
-    """Whether an attempt lived long or reported a step; others could be restarted for ever."""
+    """Whether an attempt lived long or reported a step; others could restart without end."""
     return (task.lived or 0.0) >= LIVED_LONG or "STEP" in task.reported
 
 

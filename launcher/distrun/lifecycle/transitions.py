@@ -117,7 +117,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
         reason=event.cause,
     )
     state = state.with_tasks([failed])
-    # An evaluator that cannot restart has failed like any other; the job goes on without it.
+    # An evaluator that cannot restart has failed like any other; the job continues without it.
     if event.attempt > 0 and not state.needs(task):
         return (
             outcomes.enter_running(state)

@@ -68,7 +68,7 @@ def merged(
 
 
 class _Section:
-    """The part of one log that is to be shown. `since` and `last` are those of :func:`merged`."""
+    """The part of one log to show. `since` and `last` are those of :func:`merged`."""
 
     def __init__(
         self, log: TaskLog, view: View, order: int, end: int, since: float | None, last: int | None

@@ -10,7 +10,7 @@ from distrun.frozen import dataclass
 
 
 class Grade(str, Enum):
-    """The result of a check. Only FAILED keeps a job from starting."""
+    """The result of a check. Only FAILED prevents the start of a job."""
 
     OK = "ok"
     NOTE = "note"

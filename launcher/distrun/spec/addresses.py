@@ -34,7 +34,7 @@ def parse_address(text: str) -> Address:
 
 
 def address_problem(text: str) -> str | None:
-    """What is wrong with an address, or None."""
+    """Return what is wrong with an address, or None."""
     shown = ascii(text[:60])
     if not re.fullmatch(ADDRESS_PATTERN, text):
         return f"must be host:port, such as localhost:12345 or [::1]:12345, not {shown}"

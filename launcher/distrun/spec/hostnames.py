@@ -96,7 +96,7 @@ def host_set(text: str) -> HostSet:
 
 
 def host_set_problem(text: str) -> str | None:
-    """What is wrong with a set of hosts, or None."""
+    """Return what is wrong with a set of hosts, or None."""
     try:
         host_set(text)
     except HostSetError as error:
@@ -105,7 +105,7 @@ def host_set_problem(text: str) -> str | None:
 
 
 def host_address_problem(text: str) -> str | None:
-    """What is wrong with the address of a host, or None."""
+    """Return what is wrong with the address of a host, or None."""
     if not re.fullmatch(HOST_ADDRESS_PATTERN, text):
         return f"must be a host's name or IP address, not {quoted(text)}"
     if not _is_name_or_ipv6(text):

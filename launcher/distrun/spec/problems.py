@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_PROBLEMS = 100
-"""More problems would help nobody, and suggesting a name for each one takes time."""
+"""A longer list would not help, and suggesting a name for each problem takes time."""
 
 _LONGEST_QUOTE = 60
 

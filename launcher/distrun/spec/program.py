@@ -171,7 +171,7 @@ def _script_folders(script: str) -> tuple[str, ...]:
 
 
 def _sync_base(sync: Sync, paths: tuple[str, ...], scripts_folder: str, folder: str) -> str:
-    """The folder of which other hosts get a copy."""
+    """Return the folder that is copied to other hosts."""
     if sync is not Sync.PATHS:
         below = os.path.commonpath(paths) if paths else scripts_folder
         return below if sync is Sync.SCRIPT else ""

@@ -228,7 +228,7 @@ class MappingSchema:
     expected: str
     noun: str = "key"
     one_of: tuple[str, ...] = ()
-    """Keys of which exactly one must be written."""
+    """Exactly one of these keys must be written."""
     unknown_hint: Callable[[str], str] | None = None
     """Returns a hint for an unknown key that belongs elsewhere, or ''."""
 

@@ -37,7 +37,7 @@ class FailureAnalyzer:
         self._deadline = 0.0
 
     def on_event(self, before: JobState, event: Event, after: JobState) -> Verdict | None:
-        """Note an event. Returns the verdict on a failure after which the job goes on."""
+        """Note an event. Returns the verdict on a failure after which the job continues."""
         try:
             failure = self._tracker.on_event(before, event, after)
             return None if failure is None else self._analyze(failure)

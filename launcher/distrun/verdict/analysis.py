@@ -300,7 +300,7 @@ def _suspended(ended: list[TaskState]) -> TaskFailure | None:
 
 
 def _behind_proxy(ended: list[TaskState]) -> TaskFailure | None:
-    """Blame a proxy in the way. TensorFlow says nothing of it: such a task just waits."""
+    """Blame a proxy. TensorFlow reports no error then: such a task just waits."""
     for task in ended:
         if task.proxied is not None:
             seen = Evidence(task=task.name, source=Source.VARIABLES, cause=task.proxied)

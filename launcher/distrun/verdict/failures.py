@@ -101,7 +101,7 @@ class FailureTracker:
     def _evaluator_failure(
         self, before: JobState, event: events.Event, after: JobState
     ) -> Failure | None:
-        """Return the failure of an evaluator that will not restart; the job goes on."""
+        """Return the failure of an evaluator that will not restart; the job continues."""
         if after.outcome is not None:
             return None
         if isinstance(event, events.HostLost):

@@ -69,7 +69,7 @@ def signal_of(task: TaskState) -> int | None:
 
 
 def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
-    """Return why a task failed by its log alone; None if the log does not say it."""
+    """Return why a task failed, by its log alone; None if the log does not show it."""
     known = _by_rules(task, log, log.excerpts)
     if known is not None:
         return known

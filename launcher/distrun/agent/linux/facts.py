@@ -66,7 +66,7 @@ def usable_cores() -> float:
 
 
 def _cgroup_quota() -> float:
-    """The tightest quota of this process's cgroups, in cores; 0 where there is none."""
+    """The tightest quota of this process's cgroups, in cores; 0 if there is none."""
     quotas = []
     for folder in _cgroup_folders():
         limit, period = _read_quota(folder)

@@ -35,7 +35,7 @@ class _Mount(Struct):
 
 
 class OomWatch:
-    """Watches both sources. Call :meth:`update` when :attr:`next_due` has come."""
+    """Watches both sources. Call :meth:`update` at :attr:`next_due`."""
 
     def __init__(
         self,

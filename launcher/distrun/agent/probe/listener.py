@@ -27,7 +27,7 @@ class Listener:
         self._greeting = b""
 
     def open(self, ports: PortHolder, greeting: str) -> List[Cause]:
-        """Listen on all held ports. Returns an error for each port where that fails."""
+        """Listen on all held ports. Returns an error for each port on which that fails."""
         self._greeting = greeting.encode("ascii")
         errors = []
         for port in ports.held:

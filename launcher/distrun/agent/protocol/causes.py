@@ -29,7 +29,7 @@ class Code(StrEnum):
     AGENT_DEFECT = "agent_defect"  # text: Python's own words
     LOG_NOT_WRITTEN = "log_not_written"  # path, errno
 
-    # An agent cannot go on.
+    # An agent cannot continue.
     AGENT_TERMINATED = "agent_terminated"
     AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: PATH_NOT_WRITABLE for each place
     PATH_NOT_WRITABLE = "path_not_writable"  # path, errno
@@ -47,7 +47,7 @@ class Code(StrEnum):
     MESSAGE_UNEXPECTED = "message_unexpected"  # name: its type, text: the kind that was expected
 
     # Ports cannot be held. All have the host, unless said otherwise.
-    PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, where that can be seen
+    PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
     PORT_PRIVILEGED = "port_privileged"  # port
     PORT_NOT_HELD = "port_not_held"  # port, errno
@@ -168,7 +168,7 @@ class Code(StrEnum):
     # Hosts cannot receive the program's files.
     FILES_REFUSED = "files_refused"  # host, name: the variable that moves its copy; within: why
 
-    # Hosts cannot be prepared for a job, or the job cannot go on.
+    # Hosts cannot be prepared for a job, or the job cannot continue.
     FILES_REFUSED_BY_HOSTS = "files_refused_by_hosts"  # within: a FILES_REFUSED each
     ONE_MACHINE_TWICE = "one_machine_twice"  # host, name: the same machine's other name, port
     PORTS_REFUSED = "ports_refused"  # host; within: a cause for each port

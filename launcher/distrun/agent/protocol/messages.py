@@ -21,7 +21,7 @@ from distrun.agent.structs import Struct
 
 PROTOCOL = 1
 KILL_GRACE = 1.0
-"""Seconds from SIGTERM to SIGKILL where nobody set a grace: after a failure in a group, after
+"""Seconds from SIGTERM to SIGKILL if no grace was set: after a failure in a group, after
 success, after the death of launch, supervisor or agent, and for what an ended task has left."""
 UNSENT_REPORTS = "unsent-reports.jsonl"
 """A file beside the logs: the reports of an agent whose supervisor was gone."""
@@ -321,7 +321,7 @@ class Progress(Report, Notice):
 
 
 class Fault(Report):
-    """The agent itself cannot go on: a full disk, a broken host."""
+    """The agent itself cannot continue, for example because a disk is full."""
 
     parts: ClassVar = (("cause", Cause.from_json),)
     cause: Cause

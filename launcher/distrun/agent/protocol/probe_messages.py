@@ -105,7 +105,7 @@ class StoppedListening(Report):
 class ProgramFacts(Struct):
     """The facts about a program on its host. Each `..._problem` is None if there is none.
 
-    `tensorflow` is a version, `unknown`, or empty where it is not installed.
+    `tensorflow` is a version, `unknown`, or empty if it is not installed.
     """
 
     program: str

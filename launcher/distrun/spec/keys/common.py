@@ -16,7 +16,7 @@ MAX_TASKS = 10_000
 
 
 def env_name_problem(name: str) -> str | None:
-    """What is wrong with a variable's name, or None."""
+    """Return what is wrong with a variable's name, or None."""
     if not name:
         return "is empty; write a variable's name"
     if "=" in name:

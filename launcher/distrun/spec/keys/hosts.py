@@ -23,7 +23,7 @@ _OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
 
 
 def _interpreter_problem(python: str) -> str | None:
-    """What is wrong with a host's Python interpreter, or None."""
+    """Return what is wrong with a host's Python interpreter, or None."""
     if re.fullmatch(_INTERPRETER_PATTERN, python):
         return None
     wanted = "must be a name that is in PATH there, or an absolute path"
@@ -33,7 +33,7 @@ def _interpreter_problem(python: str) -> str | None:
 
 
 def _option_name_problem(name: str) -> str | None:
-    """What is wrong with the name of an ssh option, or None."""
+    """Return what is wrong with the name of an ssh option, or None."""
     if re.fullmatch(_OPTION_PATTERN, name):
         return None
     return "is no option of ssh_config(5); write one such as ServerAliveInterval"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _ANY_PORT = 9  # nothing is ever sent to it
 _FAR_AWAY = ("192.0.2.1", "2001:db8::1")
-"""Addresses that belong to nobody (RFC 5737, RFC 3849): the default route leads to them."""
+"""Reserved addresses (RFC 5737, RFC 3849), which have no host: the default route leads to them."""
 
 
 def login_address(hello: Hello, hellos: Collection[Hello]) -> str | None:

@@ -92,8 +92,8 @@ class Reach(Protocol):
     can_reattach: bool = False
     """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
     has_own_logs: bool = True
-    """Whether tasks write their logs on the host, from where they are mirrored into the job's
-    folder. If not, they write straight into that folder."""
+    """Whether tasks write their logs on the host; they are then mirrored into the job's folder. If
+    not, tasks write directly into that folder."""
     lacks_files: bool = True
     """Whether the program's files must be sent to the host."""
     inherits_environment: bool = False

@@ -52,11 +52,11 @@ class ReconnectPolicy:
         return Attempt(connect_timeout=self._connect_timeout, is_separate=self._is_separate)
 
     def reset(self, *, was_silent: bool) -> None:
-        """Start anew with a freshly lost link.
+        """Start again with a link that has just been lost.
 
         Args:
-            was_silent: whether the link fell silent instead of ending; the connection that it
-                used is not tried first then.
+            was_silent: whether heartbeats were missing. Then a shared connection, which the link
+                may have used, is not tried first.
         """
         self._is_separate = was_silent
         self._backoff = _FIRST_BACKOFF

@@ -82,7 +82,7 @@ def _settings_words(settings: SshSpec, host: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _version() -> tuple[int, int]:
-    """The client's version; (0, 0) if it does not say."""
+    """The client's version; (0, 0) if it is unknown."""
     with contextlib.suppress(OSError):
         command = ["ssh", "-V"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
