@@ -15,7 +15,7 @@ from distrun.frozen import Frozen
 
 
 class Grade(str, Enum):
-    """The result of a check. Only FAILED keeps a job from starting."""
+    """The result of a check. Only FAILED prevents the start of a job."""
 
     OK = "ok"
     NOTE = "note"
