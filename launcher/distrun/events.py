@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
-from distrun.frozen import dataclass, field
-from distrun.preflight.checks import Grade
+from distrun.frozen import Frozen, dataclass_transform, field
+from distrun.preflight import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import Role, Success
 from distrun.verdict.model import Verdict
-
-if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
-else:
-
-    def dataclass_transform(**_: Any) -> Any:
-        return lambda kind: kind
-
 
 KINDS: dict[str, type[Event]] = {}
 """All kinds of events by their names."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-@dataclass(frozen=True, kw_only=True)
-class Event:
-    """Something that happened; `at` is Unix time in seconds. Each subclass becomes a dataclass."""
+class Event(Frozen, kw_only=True):
+    """Something that happened; `at` is Unix time in seconds."""
 
     at: float
 
     def __init_subclass__(cls) -> None:
-        KINDS[cls.__name__] = dataclass(frozen=True, kw_only=True)(cls)
+        super().__init_subclass__(kw_only=True)
+        KINDS[cls.__name__] = cls
 
 
 class JobCreated(Event):
@@ -132,8 +124,7 @@ class HostFault(Event):
     cause: Cause
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskRecord:
+class TaskRecord(Frozen, kw_only=True):
     """A planned task, as far as the job's state needs it.
 
     `proxied` is set if its environment sends gRPC to a proxy instead of its peers.
@@ -286,8 +277,7 @@ class TimerKind(str, Enum):
     HEALTH = "health"  # the budget whose restarts are counted from 0 again
 
 
-@dataclass(frozen=True, order=True)
-class Timer:
+class Timer(Frozen, order=True):
     """One of a job's timers, written as `stall` or `restart:1`."""
 
     kind: TimerKind
@@ -332,8 +322,7 @@ class Origin(str, Enum):
     DISTRUN = "distrun"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Frozen, kw_only=True):
     """How a job ended.
 
     `task` is the task that determined the exit code, or that failed; `verdict` is what is known

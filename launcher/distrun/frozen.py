@@ -1,8 +1,8 @@
-"""Frozen dataclasses whose classes are created fast.
+"""A base class of frozen dataclasses that are created fast.
 
 The standard library generates and compiles the methods of each class, which would take a third of
 the time that a command needs to start. Here they are written once for all classes. The functions of
-:mod:`dataclasses` work with these classes, and type checkers see the standard library's decorator.
+:mod:`dataclasses` work with these classes.
 """
 
 # ruff: noqa: SLF001 - the private attributes are this module's
@@ -12,35 +12,43 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import field, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
-
-__all__ = ["dataclass", "field", "replace"]
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from typing_extensions import dataclass_transform
 else:
 
-    def dataclass(*, frozen: bool, kw_only: bool = False, order: bool = False) -> Any:  # noqa: ARG001
-        """Return a decorator that makes a class a frozen dataclass."""
+    def dataclass_transform(**_: Any) -> Any:
+        return lambda kind: kind
 
-        def decorate(kind: type) -> type:
-            dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(kind)
-            fields, missing = dataclasses.fields(kind), dataclasses.MISSING
-            kind._names = {each.name for each in fields}
-            kind._positional = [each.name for each in fields if not each.kw_only]
-            kind._defaults = {f.name: f.default for f in fields if f.default is not missing}
+
+__all__ = ["Frozen", "dataclass_transform", "field", "replace"]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Frozen:
+    """The annotations of a subclass are its fields. `kw_only` and `order` as for a dataclass."""
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+        def __init_subclass__(cls, *, kw_only: bool = False, order: bool = False) -> None: ...
+
+    else:
+
+        def __init_subclass__(cls, *, kw_only: bool = False, order: bool = False) -> None:
+            dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+            fields, missing = dataclasses.fields(cls), dataclasses.MISSING
+            cls._names = {each.name for each in fields}
+            cls._positional = [each.name for each in fields if not each.kw_only]
+            cls._defaults = {f.name: f.default for f in fields if f.default is not missing}
             factories = {f.name: f.default_factory for f in fields}
-            kind._factories = [(n, make) for n, make in factories.items() if make is not missing]
+            cls._factories = [(n, make) for n, make in factories.items() if make is not missing]
             compared = [each.name for each in fields if each.compare]
-            kind._key = property(attrgetter(*compared) if compared else lambda _: ())
-            for name, method in _METHODS.items():
-                if name not in vars(kind) and (order or name != "__lt__"):
-                    setattr(kind, name, method)
-            return kind
+            cls._key = property(attrgetter(*compared) if compared else lambda _: ())
+            if order:
+                cls.__lt__ = lambda self, other: self._key < other._key
 
-        return decorate
-
-    class _Methods:
         def __init__(self, *args: Any, **values: Any) -> None:
             kind, state = type(self), self.__dict__
             state.update(kind._defaults)
@@ -59,14 +67,9 @@ else:
         def __eq__(self, other: object) -> bool:
             return type(self) is type(other) and self._key == other._key
 
-        def __lt__(self, other: Any) -> bool:
-            return self._key < other._key
-
         def __hash__(self) -> int:
             return hash(self._key)
 
         def __repr__(self) -> str:
             values = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))
             return f"{type(self).__name__}({', '.join(values)})"
-
-    _METHODS = {name: each for name, each in vars(_Methods).items() if callable(each)}

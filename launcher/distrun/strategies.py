@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 
 class Role(str, Enum):
@@ -44,8 +44,7 @@ class Scope(str, Enum):
     TASK = "task"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoleRule:
+class RoleRule(Frozen, kw_only=True):
     """The number of tasks that a role may have, and the effect of a failure of one of them."""
 
     least: int
@@ -67,8 +66,7 @@ class RoleRule:
         return f"{self.least} {'or' if self.most - self.least == 1 else 'to'} {self.most}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Strategy:
+class Strategy(Frozen, kw_only=True):
     """A row of the table."""
 
     name: str

@@ -66,7 +66,7 @@ def test_it_starts_where_python_is_new_enough_and_says_so_where_not(
     assert done.returncode == 0, done.stderr
     said = done.stdout.partition(MARK)[2]
     assert b'"type":"Hello"' in said
-    assert b'"kept":"","type":"AgentExiting"' in said
+    assert b'"preserved":"","type":"AgentExiting"' in said
     assert not [name for _, _, names in os.walk(tmp_path / "state") for name in names]
 
 

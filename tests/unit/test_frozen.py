@@ -10,19 +10,17 @@ from typing import Any
 
 import pytest
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 
-@dataclass(frozen=True, order=True)
-class Point:
+class Point(Frozen, order=True):
     x: int
     y: int = 0
     tags: list[str] = field(default_factory=list)
     note: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Named:
+class Named(Frozen, kw_only=True):
     label: str = "none"
     name: str
 
@@ -30,8 +28,7 @@ class Named:
         return self.name
 
 
-@dataclass(frozen=True)
-class Empty:
+class Empty(Frozen):
     """A class without fields."""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Callable
+from typing import Any
 
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
@@ -78,16 +79,16 @@ class EventFormatter:
         return f"{event.task}'s last processes ended {format_duration(took)} after it"
 
 
-@singledispatch
 def event_text(event: events.Event) -> str | None:
     """Return what happened, in one clause; None if it need not be mentioned."""
+    if type(event) in _TEXTS:
+        return _TEXTS[type(event)](event)
     template = _TEMPLATES.get(type(event), type(event).__name__)
     cause = getattr(event, "cause", None)
     return template.format(event=event, cause="" if cause is None else cause_text(cause))
 
 
-@event_text.register
-def _(event: events.HostReady) -> str:
+def _host_ready(event: events.HostReady) -> str:
     gpus = f", {len(event.gpus)} GPUs" if event.gpus else ""
     return (
         f"{event.host} is ready: {event.cores:g} cores{gpus}, Python {event.python} "
@@ -95,8 +96,7 @@ def _(event: events.HostReady) -> str:
     )
 
 
-@event_text.register
-def _(event: events.SyncStarted) -> str | None:
+def _sync_started(event: events.SyncStarted) -> str | None:
     if not event.files:
         return None
     return (
@@ -105,88 +105,34 @@ def _(event: events.SyncStarted) -> str | None:
     )
 
 
-@event_text.register
-def _(event: events.Synced) -> str:
-    if not event.files:
-        return f"{event.host} has the program's files; none had to be sent"
-    return f"{event.host} has the program's files"
-
-
-@event_text.register
-def _(event: events.FilesPreserved) -> str:
-    what = f"{format_count(event.files, 'file')} ({format_bytes(event.size)})"
-    return f"the tasks on {event.host} left {what}, now in {event.folder}"
-
-
-@event_text.register
-def _(event: events.PreflightStarted) -> str:
-    return f"checking {format_count(event.hosts, 'host')}"
-
-
-@event_text.register
-def _(event: events.PreflightFound) -> str:
+def _preflight_found(event: events.PreflightFound) -> str:
     advice = cause_advice(event.cause)
     more = f" ({advice})" if advice else ""
     return f"preflight {event.grade.value}: {check_text(event)}{more}"
 
 
-@event_text.register
-def _(event: events.PreflightEnded) -> str:
+def _preflight_ended(event: events.PreflightEnded) -> str:
     found = [f"{event.failed} failed"] if event.failed else []
     found += [format_count(event.warnings, "warning")] if event.warnings else []
     return f"preflight: {format_count(event.checks, 'check')}, {', '.join(found) or 'all passed'}"
 
 
-@event_text.register
-def _(event: events.JobPlanned) -> str:
-    return f"planned: {', '.join(task.name for task in event.tasks)}"
-
-
-@event_text.register
-def _(event: events.Aborted) -> str:
-    return f"the job cannot continue: {cause_with_advice(event.cause)}"
-
-
-@event_text.register
-def _(event: events.TaskStarted) -> str:
-    again = f", attempt {event.attempt}" if event.attempt else ""
-    return f"{event.task} started (pid {event.pid}{again})"
-
-
-@event_text.register
-def _(event: events.TaskExited) -> str:
-    return f"{event.task} {exit_text(event.code, event.signal)}"
-
-
-@event_text.register
-def _(event: events.TaskReported) -> str | None:
+def _task_reported(event: events.TaskReported) -> str | None:
     words = progress_words(event.values, rate_of=" examples")
     return f"{event.task} last reported {', '.join(words)}" if words else None
 
 
-@event_text.register
-def _(event: events.RestartPlanned) -> str:
-    who = format_task_names(event.tasks)
+def _restart_planned(event: events.RestartPlanned) -> str:
     verb = "starts" if len(event.tasks) == 1 else "start"
-    left = (
-        "not counted, a preemption"
-        if event.is_free
-        else f"{format_count(event.left, 'restart')} left"
-    )
-    when = format_duration(event.delay)
-    return f"after {cause_text(event.cause)}: {who} {verb} again in {when} ({left})"
-
-
-@event_text.register
-def _(event: events.StopRequested) -> str:
+    left = f"{format_count(event.left, 'restart')} left"
+    counted = "not counted, a preemption" if event.is_free else left
     return (
-        f"asked to stop by {cause_text(event.cause)}: {signal_name(event.signal)}, "
-        f"SIGKILL after {event.grace:g} s"
+        f"after {cause_text(event.cause)}: {format_task_names(event.tasks)} {verb} again in "
+        f"{format_duration(event.delay)} ({counted})"
     )
 
 
-@event_text.register
-def _(event: events.TimedOut) -> str | None:
+def _timed_out(event: events.TimedOut) -> str | None:
     timer = event.timer
     if timer.kind is TimerKind.RESTART:  # the starts that follow say the same
         return None
@@ -200,14 +146,7 @@ def _(event: events.TimedOut) -> str | None:
     return f"timeouts.{timer} expired"
 
 
-@event_text.register
-def _(event: events.VerdictReached) -> str:
-    verdict = event.verdict
-    return f"first cause: {_first_line(cause_text(verdict.cause))} ({verdict.kind.value})"
-
-
-@event_text.register
-def _(event: events.JobEnded) -> str:
+def _job_ended(event: events.JobEnded) -> str:
     outcome = event.outcome
     if outcome.result is Result.SUCCEEDED:
         return "the job succeeded"
@@ -219,3 +158,37 @@ def _(event: events.JobEnded) -> str:
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
+
+
+_TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
+    events.HostReady: _host_ready,
+    events.SyncStarted: _sync_started,
+    events.Synced: lambda event: (
+        f"{event.host} has the program's files{'' if event.files else '; none had to be sent'}"
+    ),
+    events.FilesPreserved: lambda event: (
+        f"the tasks on {event.host} left {format_count(event.files, 'file')} "
+        f"({format_bytes(event.size)}), now in {event.folder}"
+    ),
+    events.PreflightStarted: lambda event: f"checking {format_count(event.hosts, 'host')}",
+    events.PreflightFound: _preflight_found,
+    events.PreflightEnded: _preflight_ended,
+    events.JobPlanned: lambda event: f"planned: {', '.join(task.name for task in event.tasks)}",
+    events.Aborted: lambda event: f"the job cannot continue: {cause_with_advice(event.cause)}",
+    events.TaskStarted: lambda event: (
+        f"{event.task} started (pid {event.pid}"
+        f"{f', attempt {event.attempt}' if event.attempt else ''})"
+    ),
+    events.TaskExited: lambda event: f"{event.task} {exit_text(event.code, event.signal)}",
+    events.TaskReported: _task_reported,
+    events.RestartPlanned: _restart_planned,
+    events.StopRequested: lambda event: (
+        f"asked to stop by {cause_text(event.cause)}: {signal_name(event.signal)}, "
+        f"SIGKILL after {event.grace:g} s"
+    ),
+    events.TimedOut: _timed_out,
+    events.VerdictReached: lambda event: (
+        f"first cause: {_first_line(cause_text(event.verdict.cause))} ({event.verdict.kind.value})"
+    ),
+    events.JobEnded: _job_ended,
+}

@@ -15,7 +15,7 @@ from distrun.cli.usage import Usage, measure
 from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.events import Outcome
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.jobstore import JobFolder
 from distrun.lifecycle import Account, JobState, TaskPhase, TaskState
 from distrun.preflight import Check
@@ -36,8 +36,7 @@ LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskView:
+class TaskView(Frozen, kw_only=True):
     """A task with what only its processes and the supervisor know.
 
     Attributes:
@@ -80,8 +79,7 @@ class TaskView:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobView:
+class JobView(Frozen, kw_only=True):
     """A job by its record, and whether its supervisor lives."""
 
     folder: JobFolder

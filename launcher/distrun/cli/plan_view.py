@@ -16,7 +16,7 @@ from distrun.cli import console
 from distrun.cli.table import Column, make_table
 from distrun.cli.text_format import format_count, format_duration, format_task_names
 from distrun.codec import to_json
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan
 from distrun.spec.model import RestartSpec, Spec
@@ -180,8 +180,7 @@ def _gpus(visible: str | None) -> str:
     return "none" if visible in ("", "-1") else visible
 
 
-@dataclass(frozen=True)
-class _Settings:
+class _Settings(Frozen):
     """The settings of a task, or of several equal tasks. None: shown in another section."""
 
     argv: tuple[str, ...] | None

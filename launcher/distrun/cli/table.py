@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.spec.problems import printable
 
 _GAP = 2
@@ -25,8 +25,7 @@ _STYLES = {
 }
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Frozen):
     """A column of a table.
 
     Attributes:

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 import psutil
 
 from distrun.agent.linux import processes
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 _SAMPLE_SECONDS = 0.1
 _NVIDIA_SMI_SECONDS = 10
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Frozen):
     """The sum over a task's process tree. Memory is resident memory, in bytes."""
 
     cpu_percent: float

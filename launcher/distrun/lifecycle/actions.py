@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from distrun.agent.protocol.causes import Cause
 from distrun.events import Event, Outcome, Timer
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 
-@dataclass(frozen=True)
-class StartTask:
+class StartTask(Frozen):
     """Start an attempt. `cause`: why the task restarts; None for its first attempt."""
 
     task: str
@@ -16,8 +15,7 @@ class StartTask:
     cause: Cause | None = None
 
 
-@dataclass(frozen=True)
-class StopTask:
+class StopTask(Frozen):
     """Send a signal to a task, and SIGKILL after `grace` seconds."""
 
     task: str
@@ -25,30 +23,26 @@ class StopTask:
     grace: float
 
 
-@dataclass(frozen=True)
-class SetTimer:
+class SetTimer(Frozen):
     """Emit TimedOut(timer) after so many seconds, unless the job has ended by then."""
 
     timer: Timer
     seconds: float
 
 
-@dataclass(frozen=True)
-class CancelTimer:
+class CancelTimer(Frozen):
     """Forget a timer."""
 
     timer: Timer
 
 
-@dataclass(frozen=True)
-class Announce:
+class Announce(Frozen):
     """Add an event to the record for its readers. It changes no state."""
 
     event: Event
 
 
-@dataclass(frozen=True)
-class Finish:
+class Finish(Frozen):
     """Release the hosts; once nothing of the job is left on them, emit JobEnded."""
 
     outcome: Outcome

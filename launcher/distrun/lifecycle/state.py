@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.frozen import dataclass, field, replace
+from distrun.frozen import Frozen, field, replace
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, Scope, Success
 
@@ -55,8 +55,7 @@ class JobPhase(str, Enum):
         return self in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskState:
+class TaskState(Frozen, kw_only=True):
     """A task in its present attempt, or its last one. Times are Unix seconds."""
 
     name: str
@@ -117,8 +116,7 @@ class TaskState:
         return TaskState(**kept, attempt=self.attempt + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostState:
+class HostState(Frozen, kw_only=True):
     """A host whose agent has started."""
 
     name: str
@@ -154,8 +152,7 @@ class Account(str, Enum):
     EVALUATOR = "evaluator"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Restart:
+class Restart(Frozen, kw_only=True):
     """A restart that was planned and has not begun."""
 
     number: int
@@ -170,8 +167,7 @@ class Restart:
     is_due: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(Frozen, kw_only=True):
     """The restarts so far: all of them, and those since `restart.reset_after` last passed."""
 
     total: int = 0
@@ -185,8 +181,7 @@ class Budget:
         return not self.counted and not self.free_in_a_row
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobState:
+class JobState(Frozen, kw_only=True):
     """The state of a job.
 
     The counts `unended`, `unstarted` and `undone` follow from `tasks`. :meth:`with_tasks` updates

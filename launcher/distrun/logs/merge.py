@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass, field
+from distrun.frozen import Frozen, field
 from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.tail import last_lines, line_count, line_start
 from distrun.logs.view import Formatter
@@ -20,8 +20,7 @@ _CHUNK = 1 << 16
 _TICKS = 10  # a second: the resolution of the index
 
 
-@dataclass(frozen=True, order=True)
-class _Span:
+class _Span(Frozen, order=True):
     """The bytes of a log up to `end`, which were written before `written` (Unix time)."""
 
     tick: int

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_RECORD
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,7 @@ class Extent(NamedTuple):
     written: float
 
 
-@dataclass(frozen=True)
-class TaskLog:
+class TaskLog(Frozen):
     """The files of a task's output. They need not exist yet: a missing log is empty.
 
     No file stays open between reads: a job of a thousand tasks needs no thousand descriptors, and

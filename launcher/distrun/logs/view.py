@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +35,7 @@ _MOVING = (b"\x08", b"\x0b", b"\x0c", b"\x0e", b"\x0f")
 _ALL_MOVING = b"".join(_MOVING)
 
 
-@dataclass(frozen=True)
-class View:
+class View(Frozen):
     """How to show logs.
 
     Attributes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostFacts:
+class HostFacts(Frozen, kw_only=True):
     """A host's resources, and the environment that its tasks inherit."""
 
     cores: float

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
-from distrun.frozen import dataclass, replace
+from distrun.frozen import Frozen, replace
 from distrun.spec.addresses import parse_address
 from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placed:
+class Placed(Frozen, kw_only=True):
     """A task and its host. `address` is set if the spec has one."""
 
     role: RoleSpec
@@ -29,8 +28,7 @@ class Placed:
         return f"{self.role.role.value}:{self.index}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PortNeed:
+class PortNeed(Frozen, kw_only=True):
     """The ports to hold on a host: a number of free ones, and explicit ones."""
 
     free: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,7 @@ PROXY_VARIABLES = (*_PROXIES, *_EXCEPTIONS)
 """The variables that gRPC reads."""
 
 
-@dataclass(frozen=True)
-class ProxyUse:
+class ProxyUse(Frozen):
     """The variable that names the proxy, and the machines that gRPC would call through it.
 
     The variable's value may hold a password, so it is not kept.

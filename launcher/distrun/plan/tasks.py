@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.errors import InvalidSpecError
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_use
@@ -27,8 +27,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 _ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskPlan:
+class TaskPlan(Frozen, kw_only=True):
     """One task, ready to run. `env` is set in addition to the host's environment."""
 
     name: str
@@ -52,8 +51,7 @@ class TaskPlan:
         return self.env.get("TF_CONFIG")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Frozen, kw_only=True):
     """A job, ready to run."""
 
     name: str

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, Subject
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.plan import proxy_use
-from distrun.preflight.checks import Check, Grade
+from distrun.preflight import Check, Grade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,8 +28,7 @@ _HostFacts = tuple[str, "ProgramFacts"]
 """A host and the facts of a program there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostAnswers:
+class HostAnswers(Frozen, kw_only=True):
     """One host's answers.
 
     Attributes:
@@ -51,8 +50,7 @@ class HostAnswers:
     inspected: Inspected
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(Frozen, kw_only=True):
     """The answers of all hosts, and what this machine knows itself.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from ipaddress import IPv6Address
@@ -16,8 +16,7 @@ LAST_PORT = 65535
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "::1"})
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(Frozen):
     """A task's address. `host` has no brackets and is in its shortest spelling."""
 
     host: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from distrun.spec import model
 from distrun.spec.addresses import LAST_PORT, parse_address
 from distrun.spec.hosts import (
     check_host_addresses,
@@ -15,17 +16,6 @@ from distrun.spec.hosts import (
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys.document import LONGEST_NAME
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import (
-    NO_RESTARTS,
-    HostSpec,
-    Placement,
-    RestartSpec,
-    RoleSpec,
-    Spec,
-    SshSpec,
-    TensorBoardSpec,
-    Timeouts,
-)
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.program import build_program, check_readable, quoted_path
 from distrun.spec.roles import EMPTY, WrittenRole, check_addresses, check_roles, read_roles
@@ -40,7 +30,7 @@ _SUCCESS = {"chief": Success.CHIEF, "worker0": Success.WORKER_0, "all": Success.
 
 def build(
     document: Section, context: LoadContext, problems: Problems, *, allow_unsupported: bool
-) -> Spec:
+) -> model.Spec:
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
     strategy = STRATEGIES.get(document.get("strategy", ""))
     roles = read_roles(document.get("cluster", EMPTY))
@@ -62,7 +52,7 @@ def build(
         and not document.is_wrong("hosts")
     ):
         check_host_addresses(document.get("hosts", ()), problems)
-    runs_here = any(host.is_local for host in hosts or (HostSpec(),))
+    runs_here = any(host.is_local for host in hosts or (model.HostSpec(),))
     program = build_program(document.get("program", EMPTY), context, problems, runs_here=runs_here)
     ports = _port_range(document, roles, hosts, strategy, problems)
     success = _success(document, roles, strategy, problems)
@@ -73,17 +63,17 @@ def build(
         problems.add(logs.keys["max_size"], message, "remove it")
     problems.raise_if_any()
     assert strategy is not None  # noqa: S101 - otherwise there was a problem
-    return Spec(
+    return model.Spec(
         name=name,
         strategy=strategy.name,
-        roles=tuple(one.spec for one in roles) or (RoleSpec(role=Role.WORKER, count=1),),
+        roles=tuple(one.spec for one in roles) or (model.RoleSpec(role=Role.WORKER, count=1),),
         program=program,
-        hosts=hosts or (HostSpec(),),
-        placement=Placement(document.get("placement", "spread")),
+        hosts=hosts or (model.HostSpec(),),
+        placement=model.Placement(document.get("placement", "spread")),
         ssh=ssh,
         success=success,
         restart=restart,
-        timeouts=Timeouts(**document.get("timeouts", EMPTY).values),
+        timeouts=model.Timeouts(**document.get("timeouts", EMPTY).values),
         port_range=ports,
         log_max_size=logs.get("max_size"),
         tensorboard=_tensorboard(document, program.workdir),
@@ -119,7 +109,7 @@ def _check_extra_args(context: LoadContext, problems: Problems) -> None:
 
 def _hosts(
     document: Section, context: LoadContext, problems: Problems
-) -> tuple[HostSpec, ...] | None:
+) -> tuple[model.HostSpec, ...] | None:
     """The hosts; None if they could not be read."""
     if document.has("hosts") and document.has("hostfile"):
         problems.add(
@@ -128,11 +118,13 @@ def _hosts(
     if document.has("hosts"):
         return None if document.is_wrong("hosts") else listed_hosts(document.get("hosts"), problems)
     if not document.has("hostfile"):
-        return (HostSpec(),)
+        return (model.HostSpec(),)
     return _hostfile(document, context, problems) or None
 
 
-def _hostfile(document: Section, context: LoadContext, problems: Problems) -> tuple[HostSpec, ...]:
+def _hostfile(
+    document: Section, context: LoadContext, problems: Problems
+) -> tuple[model.HostSpec, ...]:
     written = document.get("hostfile")
     if written is None:
         return ()
@@ -156,7 +148,7 @@ def _hostfile(document: Section, context: LoadContext, problems: Problems) -> tu
 def _port_range(
     document: Section,
     roles: tuple[WrittenRole, ...],
-    hosts: tuple[HostSpec, ...] | None,
+    hosts: tuple[model.HostSpec, ...] | None,
     strategy: Strategy | None,
     problems: Problems,
 ) -> tuple[int, int] | None:
@@ -203,14 +195,14 @@ def _success(
     return _SUCCESS.get(written, strategy.success if strategy else Success.ALL)
 
 
-def _restart(document: Section, problems: Problems) -> RestartSpec:
+def _restart(document: Section, problems: Problems) -> model.RestartSpec:
     """Without the section, nothing is restarted: a faulty script should fail at once."""
     section = document.get("restart")
     if not isinstance(section, Section):
-        return NO_RESTARTS
+        return model.NO_RESTARTS
     values = dict(section.values)
     values["never_on"] = tuple(at.value for at in values.get("never_on", ()))
-    restart = RestartSpec(**values)
+    restart = model.RestartSpec(**values)
     if restart.backoff > restart.backoff_max:
         where = "backoff_max" if section.has("backoff_max") else "backoff"
         problems.add(
@@ -218,11 +210,11 @@ def _restart(document: Section, problems: Problems) -> RestartSpec:
             f"restart.backoff is longer than restart.backoff_max ({restart.backoff_max:g}s)",
             "raise backoff_max, or lower backoff",
         )
-        return NO_RESTARTS
+        return model.NO_RESTARTS
     return restart
 
 
-def _ssh(section: Section, context: LoadContext, problems: Problems) -> SshSpec:
+def _ssh(section: Section, context: LoadContext, problems: Problems) -> model.SshSpec:
     values = dict(section.values)
     for key in ("identity_file", "config_file"):
         if key in values:
@@ -231,15 +223,15 @@ def _ssh(section: Section, context: LoadContext, problems: Problems) -> SshSpec:
             check_readable(values[key], section.marks[key], f"ssh.{key}", problems)
     if "options" in values:
         values["options"] = {name: at.value for name, at in values["options"].items()}
-    return SshSpec(**values)
+    return model.SshSpec(**values)
 
 
-def _tensorboard(document: Section, workdir: str) -> TensorBoardSpec | None:
+def _tensorboard(document: Section, workdir: str) -> model.TensorBoardSpec | None:
     section = document.get("tensorboard")
     if section is None:
         return None
     port = section.get("port", "auto")
-    return TensorBoardSpec(
+    return model.TensorBoardSpec(
         logdir=os.path.normpath(os.path.join(workdir, section.get("logdir"))),
         port=port if isinstance(port, int) else 0,
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadContext:
+class LoadContext(Frozen, kw_only=True):
     """File, folders, environment and options. Folders are absolute; `folder` is the spec's."""
 
     file: str

@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.spec.addresses import ipv6
 from distrun.spec.problems import quoted
 
@@ -30,8 +30,7 @@ class HostSetError(ValueError):
     """A set of hosts is invalid. The message completes "hosts ..."."""
 
 
-@dataclass(frozen=True)
-class _Range:
+class _Range(Frozen):
     """Numbers from `first` to `last`, written with at least `width` digits."""
 
     first: int
@@ -42,8 +41,7 @@ class _Range:
         return (str(number).zfill(self.width) for number in range(self.first, self.last + 1))
 
 
-@dataclass(frozen=True)
-class HostSet:
+class HostSet(Frozen):
     """A set of hosts, not expanded: a file may name millions of them."""
 
     literals: tuple[str, ...]

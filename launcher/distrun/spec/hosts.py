@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from distrun.frozen import dataclass, field, replace
+from distrun.frozen import Frozen, field, replace
 from distrun.spec.addresses import is_loopback
 from distrun.spec.hostnames import MAX_HOSTS, HostSetError, host_set, machine_name
 from distrun.spec.machine import is_this_machine, resolve_ssh_alias
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _SLOTS = re.compile(r"(?:slots|max[-_]slots)=([0-9]{1,6})")
 
 
-@dataclass(frozen=True)
-class _Hosts:
+class _Hosts(Frozen):
     """The hosts found so far, by machine."""
 
     problems: Problems

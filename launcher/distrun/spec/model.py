@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from distrun.frozen import dataclass, field
+from distrun.frozen import Frozen, field
 from distrun.strategies import Role, Success  # at run time too: distrun.codec reads the hints
 
 
@@ -35,8 +35,7 @@ class Sync(str, Enum):
     OFF = "off"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoleSpec:
+class RoleSpec(Frozen, kw_only=True):
     """The tasks of one role. `addresses` is empty if distrun chooses the ports."""
 
     role: Role
@@ -48,8 +47,7 @@ class RoleSpec:
     env: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostSpec:
+class HostSpec(Frozen, kw_only=True):
     """A machine that runs tasks. `name` is its name for ssh; this machine is `localhost`."""
 
     name: str = "localhost"
@@ -78,8 +76,7 @@ class HostSpec:
         return "local" if self.is_local else "ssh"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshSpec:
+class SshSpec(Frozen, kw_only=True):
     """Settings of the OpenSSH client, in addition to the user's own configuration."""
 
     user: str | None = None
@@ -90,8 +87,7 @@ class SshSpec:
     connect_timeout: float = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProgramSpec:
+class ProgramSpec(Frozen, kw_only=True):
     """What each task runs.
 
     `target` is an absolute path (script), a module's name, or empty (command: see `argv`).
@@ -115,8 +111,7 @@ class ProgramSpec:
     """Whether the spec names `workdir`. Otherwise it is where launch was called."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestartSpec:
+class RestartSpec(Frozen, kw_only=True):
     """How often and how soon failed tasks are restarted. Times are in seconds."""
 
     max: int = 3
@@ -130,8 +125,7 @@ NO_RESTARTS = RestartSpec(max=0)
 """The meaning of a spec without the section `restart`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
+class Timeouts(Frozen, kw_only=True):
     """Limits in seconds; None means off."""
 
     start: float | None = 300.0
@@ -141,16 +135,14 @@ class Timeouts:
     link: float | None = 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorBoardSpec:
+class TensorBoardSpec(Frozen, kw_only=True):
     """TensorBoard for the job. If `port` is 0, a free port is chosen."""
 
     logdir: str
     port: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spec:
+class Spec(Frozen, kw_only=True):
     """A whole job. `roles` are in the order of :class:`~distrun.strategies.Role`."""
 
     name: str

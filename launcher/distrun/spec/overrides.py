@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
-from distrun.frozen import dataclass, replace
+from distrun.frozen import Frozen, replace
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.yamlnodes import (
     MAX_DEPTH,
@@ -66,8 +66,7 @@ def _steps(path: str) -> list[Step] | None:
     return steps if steps and isinstance(steps[0], str) else None
 
 
-@dataclass(frozen=True)
-class _Assignment:
+class _Assignment(Frozen):
     """A value to set at the end of a path. Missing keys on the path are created."""
 
     mark: Mark

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.errors import InvalidSpecError
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,8 +16,7 @@ MOST_PROBLEMS = 100
 _LONGEST_QUOTE = 60
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(Frozen):
     """A place in a file. Lines and columns count from 1; without a line, it is the whole text."""
 
     file: str
@@ -29,8 +28,7 @@ class Mark:
         return file if self.line is None else f"{file}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Frozen):
     """One thing that is wrong, and what to do about it (`hint`; may be empty)."""
 
     file: str

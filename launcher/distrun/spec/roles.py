@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.spec.addresses import is_loopback, parse_address
 from distrun.spec.hostnames import machine_name
 from distrun.spec.machine import is_this_machine
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 EMPTY = Section(Mark(""))
 
 
-@dataclass(frozen=True)
-class WrittenRole:
+class WrittenRole(Frozen):
     """A role of the spec: its meaning, and the places of the role and its addresses."""
 
     spec: RoleSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.spec import units
 from distrun.spec.problems import quoted
 from distrun.spec.schema import FAILED, JsonSchema, alternatives, bad_character, mismatch
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from distrun.spec.problems import Problems
 
 
-@dataclass(frozen=True, kw_only=True)
-class Text:
+class Text(Frozen, kw_only=True):
     """Text. Numbers must be quoted. With `verbatim`, any scalar is taken as it is written."""
 
     expected: str = "text"
@@ -72,8 +71,7 @@ class Text:
         return schema
 
 
-@dataclass(frozen=True, kw_only=True)
-class Integer:
+class Integer(Frozen, kw_only=True):
     """A whole number between two bounds, both included."""
 
     least: int
@@ -97,8 +95,7 @@ class Integer:
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Frozen, kw_only=True):
     """One of a few words."""
 
     values: tuple[str, ...]
@@ -125,8 +122,7 @@ class Choice:
         return {"enum": list(self.values)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Duration:
+class Duration(Frozen, kw_only=True):
     """A duration with a unit; reads as seconds, or None for `off`."""
 
     off: bool = False
@@ -164,8 +160,7 @@ class Duration:
         return {"type": "string", "pattern": f"^(?:{pattern})$"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
+class Size(Frozen, kw_only=True):
     """A size with a unit; reads as bytes, or None for `off`."""
 
     expected: str = "a size such as 100MB or 1GiB, or off"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from distrun.frozen import dataclass, field
+from distrun.frozen import Frozen, field
 from distrun.spec.problems import Mark, quoted
 from distrun.spec.yamlnodes import Mapping, Node, Scalar, Sequence, describe, flow_style
 
@@ -24,8 +24,7 @@ FAILED: Any = object()
 """What `read` returns after it has added a problem."""
 
 
-@dataclass(frozen=True)
-class Located(Generic[T]):
+class Located(Frozen, Generic[T]):
     """A value and its place in the file."""
 
     mark: Mark
@@ -68,8 +67,7 @@ def alternatives(values: tuple[str, ...]) -> str:
     return " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListOf:
+class ListOf(Frozen, kw_only=True):
     """A list; reads as a tuple of :class:`Located`. A key without a value is an empty list."""
 
     item: Schema
@@ -111,8 +109,7 @@ class ListOf:
         return schema
 
 
-@dataclass(frozen=True, kw_only=True)
-class MapOf:
+class MapOf(Frozen, kw_only=True):
     """Names that the user chooses, each with a value; reads as a dict of :class:`Located`."""
 
     value: Schema
@@ -144,8 +141,7 @@ class MapOf:
         }
 
 
-@dataclass(frozen=True)
-class OneOf:
+class OneOf(Frozen):
     """A value that can be written in several forms, distinguished by the kind of its node."""
 
     number: Schema | None = None
@@ -184,8 +180,7 @@ class OneOf:
         return {"anyOf": [form.json_schema() for form in self._all]}
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Frozen):
     """One key of a :class:`MappingSchema`: the schema of its value, and its documentation."""
 
     name: str
@@ -197,8 +192,7 @@ class Key:
     required: bool = field(default=False, kw_only=True)
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Frozen):
     """A mapping as read: its valid values, and where every value and key stands."""
 
     mark: Mark
@@ -220,8 +214,7 @@ class Section:
         return name in self.marks and name not in self.values
 
 
-@dataclass(frozen=True, kw_only=True)
-class MappingSchema:
+class MappingSchema(Frozen, kw_only=True):
     """A mapping with known keys; reads as a :class:`Section`."""
 
     keys: tuple[Key, ...]

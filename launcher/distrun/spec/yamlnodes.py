@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import yaml
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.spec.problems import Mark, Problems, quoted
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ _FLOW_INDICATORS = frozenset("[]{},:#&*!|>'\"%@`")
 _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Scalar:
+class Scalar(Frozen):
     """A text as in the file; `plain` if it is written without quotes."""
 
     mark: Mark
@@ -73,24 +72,21 @@ class Scalar:
         return self.plain and not self.text
 
 
-@dataclass(frozen=True)
-class Sequence:
+class Sequence(Frozen):
     """A list."""
 
     mark: Mark
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Frozen):
     """One key of a mapping and its value."""
 
     key: Scalar
     value: Node
 
 
-@dataclass(frozen=True)
-class Mapping:
+class Mapping(Frozen):
     """Keys and values in the file's order. No key occurs twice."""
 
     mark: Mark

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 _NAME = b".gitignore"
 _NEVER = (b".git", b"__pycache__")
@@ -23,8 +23,7 @@ _CLASSES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(Frozen):
     """One line of a file."""
 
     expression: re.Pattern[bytes]
@@ -41,8 +40,7 @@ class Pattern:
         return self.expression.fullmatch(subject) is not None
 
 
-@dataclass(frozen=True)
-class IgnoreRules:
+class IgnoreRules(Frozen):
     """The rules for the entries of one folder: its own patterns, then those of the folders above.
 
     `levels` are (folder, patterns), the deepest folder first. The folders are absolute.

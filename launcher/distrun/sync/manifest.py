@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileEntry:
+class FileEntry(Frozen, kw_only=True):
     """One file: the first `size` bytes at `path`, and their SHA-256."""
 
     path: str
@@ -15,16 +14,14 @@ class FileEntry:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinkEntry:
+class LinkEntry(Frozen, kw_only=True):
     """A symbolic link to something else that is sent."""
 
     path: str
     target: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(Frozen, kw_only=True):
     """Everything that is sent. Paths are relative to `base`, in UTF-8 with `surrogateescape`."""
 
     base: str

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
 from distrun.events import Result
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import Timeouts
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
+class Failure(Frozen, kw_only=True):
     """One failure of a job, with everything that may show its cause.
 
     Attributes:

@@ -7,7 +7,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, type_of, without_group
 
@@ -62,8 +62,7 @@ def _may_follow_end(line: str) -> bool:
     return known or line.startswith(_NOISE) or _is_abort(line)
 
 
-@dataclass(frozen=True)
-class LogTail:
+class LogTail(Frozen):
     """The last bytes of a log. `is_whole`: they are the whole log."""
 
     raw: bytes
@@ -75,8 +74,7 @@ class LogTail:
         return self.is_whole or -1 < self.raw.find(b"\n") < len(self.raw) // 2
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(Frozen):
     """A frame of a traceback: a place in a program."""
 
     path: str

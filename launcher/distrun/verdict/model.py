@@ -6,7 +6,7 @@ from enum import Enum
 
 # At run time too: distrun.codec reads the hints.
 from distrun.agent.protocol.causes import Cause, Kind
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 
 class Source(str, Enum):
@@ -24,8 +24,7 @@ class Source(str, Enum):
     DISTRUN = "distrun"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Evidence(Frozen, kw_only=True):
     """One piece of evidence: a quoted line, or a cause.
 
     Attributes:
@@ -45,8 +44,7 @@ class Evidence:
     cause: Cause | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Frozen, kw_only=True):
     """The first cause of a failure.
 
     Attributes:

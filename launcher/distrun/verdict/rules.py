@@ -12,14 +12,13 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Code, Kind
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, kw_only=True)
-class Excerpt:
+class Excerpt(Frozen, kw_only=True):
     """Lines of a log that belong together, with their indices: an exception's message, or others.
 
     Attributes:
@@ -43,8 +42,7 @@ class Excerpt:
         return self.type == name or self.type.endswith(f".{name}")
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Frozen):
     """Several texts with the same meaning; one of them is enough.
 
     Plain texts are preferred to patterns: they are searched for in many logs, in little time.

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code, Kind
-from distrun.frozen import dataclass, replace
+from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import RULES
@@ -27,8 +27,7 @@ _TENSORFLOW_ERROR = "errors_impl."
 _LONGEST_QUOTE = 200
 
 
-@dataclass(frozen=True)
-class TaskFailure:
+class TaskFailure(Frozen):
     """Why one task failed. Its cause names the task.
 
     Attributes:

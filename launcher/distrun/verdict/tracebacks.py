@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +29,7 @@ _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 _TYPE = re.compile(r"[A-Za-z_][\w.<>]*(?=:|$)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traceback:
+class Traceback(Frozen, kw_only=True):
     """A traceback as indices of lines.
 
     Attributes:

@@ -33,6 +33,8 @@ EXIT_NO_AGENT = 66
 NO_AGENT = "distrun: its agent is gone"
 """Printed by a new connection if the agent and everything that it had started are gone."""
 _OLDEST = (3, 8)
+_LEVEL = 9
+"""The best compression of zlib: the payload is sent to every host."""
 _WITHOUT_DOCSTRINGS = 2
 _SOURCES = Path(__file__).parents[3]
 _REATTACH = ("distrun", "distrun.agent", "distrun.agent.reattach")
@@ -136,7 +138,8 @@ def _modules(names: tuple[str, ...]) -> bytes:
         codes[name] = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
     # Every Python reads version 2 of the format. The code is bytes in it, marshalled as one
     # object so that names that many modules use are stored once.
-    return zlib.compress(marshal.dumps((MAGIC_NUMBER, packages, sources, _compress(codes)), 2))
+    parts = (MAGIC_NUMBER, packages, sources, _compress(codes))
+    return zlib.compress(marshal.dumps(parts, 2), _LEVEL)
 
 
 def _compress(codes: dict[str, CodeType]) -> bytes:

@@ -8,7 +8,7 @@ the shared one has less time.
 
 from __future__ import annotations
 
-from distrun.frozen import dataclass
+from distrun.frozen import Frozen
 
 LOGIN_SECONDS = 30.0
 """How long a login may take once it is connected."""
@@ -17,8 +17,7 @@ _LONGEST_BACKOFF = 5.0
 _SHORTEST_TIMEOUT = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Frozen, kw_only=True):
     """One attempt to reconnect."""
 
     connect_timeout: float
