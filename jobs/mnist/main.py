@@ -1,9 +1,14 @@
-"""Trains a small CNN on MNIST, alone or as one task of a cluster: `python main.py --help`."""
+"""Trains a small CNN on MNIST, alone or as one task of a cluster: `python main.py --help`.
+
+Slow modules are imported only when they are needed: --help and wrong usage answer at once, and a
+wrong folder is reported before the seconds of TensorFlow's import.
+"""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -15,13 +20,17 @@ from mnist_job.cluster import Task, read_task
 from mnist_job.errors import JobError, UsageError
 from mnist_job.options import ROLES, Options, parse
 from mnist_job.preemption import EXIT_CODE, Preempted, SigtermWatch
-from mnist_job.progress import can_write_summaries
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the job; returns its exit code."""
     try:
-        return _main(argv)
+        task = read_task(os.environ)
+        options = parse(argv, os.environ, task)
+        if options.strategy not in ROLES:
+            task = Task()  # the strategy runs in one process and ignores the cluster
+        _check_role(options, task)
+        return _start(options, task, SigtermWatch())
     except JobError as error:
         return _fail(error.code, error)
 
@@ -31,19 +40,27 @@ def _fail(code: int, problem: object) -> int:
     return code
 
 
-def _main(argv: Sequence[str]) -> int:
-    """Runs the job.
+def _check_role(options: Options, task: Task) -> None:
+    roles = ROLES.get(options.strategy, (task.role,))
+    missing = [role for role in ("chief", "worker", "ps") if not task.count(role)]
+    if task.role not in roles:
+        raise UsageError(
+            f"{task.name} has no part in {options.strategy}: its roles are {', '.join(roles)}"
+        )
+    if options.strategy == "parameter_server" and missing:
+        raise UsageError(
+            "parameter_server needs a cluster in TF_CONFIG with a chief, workers and ps: "
+            f"there is no {' and no '.join(missing)}"
+        )
+    if task.role == "evaluator" and options.checkpoint_dir is None:
+        raise UsageError(
+            f"{task.name} evaluates checkpoints: give all tasks the same --checkpoint-dir"
+        )
 
-    Slow modules are imported only when they are needed: --help and wrong usage answer at once, and
-    a wrong folder is reported before the seconds of TensorFlow's import.
-    """
-    task = read_task(os.environ)
-    options = parse(argv, os.environ, task)
-    if options.strategy not in ROLES:
-        task = Task()  # the strategy runs in one process and ignores the cluster
-    _check_role(options, task)
-    watch = SigtermWatch()
-    if options.summary_dir and not can_write_summaries():
+
+def _start(options: Options, task: Task, watch: SigtermWatch) -> int:
+    # tf.summary needs a package that TensorFlow no longer installs.
+    if options.summary_dir and importlib.util.find_spec("tensorboard") is None:
         options.summary_dir = None
         if task.is_chief:
             print(
@@ -69,24 +86,6 @@ def _main(argv: Sequence[str]) -> int:
     data = data or load(options.dataset, None)
     options.dataset = data.name
     return _run(options, data, task, watch)
-
-
-def _check_role(options: Options, task: Task) -> None:
-    roles = ROLES.get(options.strategy, (task.role,))
-    if task.role not in roles:
-        raise UsageError(
-            f"{task.name} has no part in {options.strategy}: its roles are {', '.join(roles)}"
-        )
-    missing = [role for role in ("chief", "worker", "ps") if not task.count(role)]
-    if options.strategy == "parameter_server" and missing:
-        raise UsageError(
-            "parameter_server needs a cluster in TF_CONFIG with a chief, workers and ps: "
-            f"there is no {' and no '.join(missing)}"
-        )
-    if task.role == "evaluator" and options.checkpoint_dir is None:
-        raise UsageError(
-            f"{task.name} evaluates checkpoints: give all tasks the same --checkpoint-dir"
-        )
 
 
 def _import_slow(*modules: str) -> None:
@@ -116,9 +115,8 @@ def _run(options: Options, data: Any, task: Task, watch: SigtermWatch) -> int:
     if not options.strategy_is_chosen:
         options.strategy = strategies.of_this_machine()
     tf_keras.utils.set_random_seed(options.seed)
-    loop: type[custom_loop.CustomLoop] = custom_loop.CustomLoop
-    if options.strategy == "parameter_server":
-        loop = parameter_server.ParameterServerLoop
+    loops = {"parameter_server": parameter_server.ParameterServerLoop}
+    loop = loops.get(options.strategy, custom_loop.CustomLoop)
     try:
         training = loop(strategies.create(options, task), data, options, task, watch)
         training.run()
@@ -143,12 +141,14 @@ def _exit(code: int) -> None:
     """
     for name, module in list(sys.modules.items()):
         if name.startswith("__autograph_generated_file") and module.__file__:
-            with suppress(OSError):
-                os.remove(module.__file__)
-            if module.__cached__:
+            compiled = module.__cached__ or module.__file__
+            for remove, path in (
+                (os.remove, module.__file__),
+                (os.remove, compiled),
+                (os.rmdir, os.path.dirname(compiled)),
+            ):
                 with suppress(OSError):  # not compiled, or the folder has other files too
-                    os.remove(module.__cached__)
-                    os.rmdir(os.path.dirname(module.__cached__))
+                    remove(path)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -19,22 +19,14 @@ from mnist_job.options import Options
 TRAINING = ("dataset", "model", "optimizer")
 """Options that a resumed run must share with the checkpoint."""
 EVALUATION = ("dataset", "model")
-MAX_TO_KEEP = 3
-
+_MAX_TO_KEEP = 3
 UNUSABLE = (tf.errors.OpError, IndexError, RuntimeError, AssertionError, ValueError)
 """Raised for a checkpoint that is damaged or missing, or (the last two) of another model."""
 _FILE_ERRORS = (
-    tf.errors.NotFoundError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.ResourceExhaustedError,  # the disk or the quota is full
-    tf.errors.OutOfRangeError,  # the file would be larger than allowed
+    *(tf.errors.NotFoundError, tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError),
+    *(tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError),  # full disk; file too large
 )
 """The loss of a peer raises others: Unavailable, Aborted, Cancelled, Internal."""
-_NODE = re.compile(r"\{\{.*?\}\}| \[Op:\w+\]")
-"""TensorFlow's own names in a message about a file."""
-
-
 _NUMBERS = ("epoch", "step", "epoch_images", "total_steps", "images_seen")
 
 
@@ -47,10 +39,8 @@ class Counters(tf.train.experimental.PythonState):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.epoch = 0
-        """Finished epochs."""
-        self.step = self.epoch_images = 0
-        """Finished steps of the current epoch, and the images in them."""
+        self.epoch = self.step = self.epoch_images = 0
+        """Finished epochs; finished steps of the current epoch, and the images in them."""
         self.total_steps = self.images_seen = 0
 
     def __str__(self) -> str:
@@ -82,13 +72,14 @@ def explained_io_errors(what: str, folder: Path | None) -> Iterator[None]:
     try:
         yield
     except _FILE_ERRORS as error:
-        problem = _NODE.sub("", error.message).strip().partition("\n")[0][:300]
+        # Without TensorFlow's own names of operations.
+        problem = problem_of(re.sub(r"\{\{.*?\}\}| \[Op:\w+\]", "", error.message))
         raise WriteError(f"no {what} can be written to {folder}: {problem}") from error
 
 
-def problem_of(error: Exception) -> str:
+def problem_of(error: object) -> str:
     """The first line of an error, short enough for a message."""
-    return str(error).strip().partition("\n")[0][:200]
+    return str(error).strip().partition("\n")[0][:300]
 
 
 def listed(folder: Path) -> list[str]:
@@ -140,42 +131,37 @@ class Checkpoints:
     def __init__(
         self, checkpoint: tf.train.Checkpoint, folder: Path, task: Task, options: Options
     ) -> None:
-        self.folder = folder
-        self._checkpoint, self._options, self._task = checkpoint, options, task
-        self._own = write_filepath(folder, task)
+        self.folder, self._own = folder, write_filepath(folder, task)
+        self._checkpoint, self._options, self._is_chief = (checkpoint, options, task.is_chief)
         if task.is_chief and not listed(folder):
             # Saving continues TensorFlow's list: write it again if it is lost or damaged.
-            if paths := saved(folder):
-                newest_last = list(reversed(paths))
-                tf.compat.v1.train.update_checkpoint_state(str(folder), paths[0], newest_last)
-            else:
-                (folder / "checkpoint").unlink(missing_ok=True)
-        self._manager = tf.train.CheckpointManager(
-            checkpoint, str(self._own), max_to_keep=MAX_TO_KEEP if task.is_chief else 1
-        )
+            paths = saved(folder)
+            (folder / "checkpoint").unlink(missing_ok=True)
+            if paths:
+                tf.compat.v1.train.update_checkpoint_state(str(folder), paths[0], paths[::-1])
+        keep = _MAX_TO_KEEP if task.is_chief else 1
+        self._manager = tf.train.CheckpointManager(checkpoint, str(self._own), max_to_keep=keep)
 
-    def restore(self) -> str | None:
-        """Restores the newest usable checkpoint; returns its name, or None without checkpoints."""
+    def restore(self) -> str:
+        """Restores the newest usable checkpoint; returns its name."""
         paths = saved(self.folder)
         for path in paths:
             try:
                 check_same(path, self._options, TRAINING)
                 self._checkpoint.restore(path).assert_existing_objects_matched()
             except MismatchError as error:
+                advice = "use the same options, or name another --checkpoint-dir"
                 raise CheckpointError(
-                    f"{path} cannot be resumed from: {error}; use the same options, or name "
-                    "another --checkpoint-dir"
+                    f"{path} cannot be resumed from: {error}; {advice}"
                 ) from error
             except UNUSABLE as error:
                 print(f"{path} cannot be restored: {problem_of(error)}", flush=True)
             else:
                 return Path(path).name
-        if paths:
-            raise CheckpointError(
-                f"none of the {len(paths)} checkpoints in {self.folder} can be restored; move them "
-                "away to start anew, or name another --checkpoint-dir"
-            )
-        return None
+        raise CheckpointError(
+            f"none of the {len(paths)} checkpoints in {self.folder} can be restored; move them "
+            "away to start anew, or name another --checkpoint-dir"
+        )
 
     def save(self) -> None:
         """Saves. All workers must call it at the same step. Earlier ones stay if it fails."""
@@ -188,5 +174,5 @@ class Checkpoints:
 
     def remove_temp_dir(self) -> None:
         """Removes the temporary folder of a worker that is not the chief."""
-        if not self._task.is_chief:
+        if not self._is_chief:
             shutil.rmtree(self._own, ignore_errors=True)

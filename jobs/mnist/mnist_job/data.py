@@ -5,11 +5,10 @@ from __future__ import annotations
 import fcntl
 import gzip
 import math
-import threading
-import urllib.request
+import os
+import socket
 import zipfile
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +38,8 @@ _BROKEN = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.er
 """Numpy raises these for a file that is no archive of arrays (TypeError: a single array)."""
 _SHIFTS = range(-2, 3)
 """Pixels by which each drawn digit is moved to the right and down, which makes 25 images of it."""
-_ADDRESS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-_CONNECT_SECONDS, _DOWNLOAD_SECONDS = 10.0, 120.0
+DOWNLOAD_TIMEOUT = 10.0
+"""Seconds that a download may wait for an answer."""
 
 
 class DataError(JobError):
@@ -107,50 +106,26 @@ def _shifted(images: Array) -> Array:
     return np.concatenate([padded[:, y : y + SIDE, x : x + SIDE] for y, x in corners])
 
 
-def within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Calls a function that has no time limit in a thread; raises TimeoutError after one."""
-    outcome: list[tuple[Any, Exception | None]] = []
-
-    def run() -> None:
-        try:
-            outcome.append((call(), None))
-        except Exception as error:  # noqa: BLE001 - raised again in the caller's thread
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
-        raise TimeoutError(f"no answer within {seconds:g} s")
-    result, error = outcome[0]
-    if error:
-        raise error
-    return result
-
-
 def _from_keras(dataset: str) -> DataSet:
     """Returns a data set of tf_keras.datasets: from its cache, or downloaded into it."""
     import tf_keras
 
     cache = Path.home() / ".keras" / "datasets"
+    socket.setdefaulttimeout(DOWNLOAD_TIMEOUT)  # Keras waits without end
     try:
-        if not (cache / ("mnist.npz" if dataset == "mnist" else "fashion-mnist")).exists():
-            within(
-                _CONNECT_SECONDS,
-                lambda: urllib.request.urlopen(_ADDRESS, timeout=_CONNECT_SECONDS).close(),
-            )
         with suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True)
         # The workers of a machine share the cache: only one of them downloads at a time.
-        with open(cache / ".lock" if cache.is_dir() else "/dev/null", "w") as lock:
+        with open(cache / ".lock" if cache.is_dir() else os.devnull, "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            load_data = getattr(tf_keras.datasets, dataset).load_data
-            train, test = within(_DOWNLOAD_SECONDS, load_data)
+            train, test = getattr(tf_keras.datasets, dataset).load_data()
     except Exception as error:  # Keras raises a bare Exception for a failed download
         reason = getattr(error, "reason", None) or error
         raise DataError(
             f"no {_TITLES[dataset]} in {cache}, and it cannot be downloaded ({reason})"
         ) from error
+    finally:
+        socket.setdefaulttimeout(None)
     return _checked(cache, dataset, [*train, *test])
 
 
@@ -197,10 +172,10 @@ def _find_idx(folder: Path, stem: str, kind: str) -> Path | None:
 
 
 def _read_idx(path: Path) -> Array:
-    """Reads one idx file of bytes, plain or gzip.
+    """Reads one idx file of bytes, plain or gzip (http://yann.lecun.com/exdb/mnist/).
 
-    The format: two zero bytes, the type (8: uint8), the number of dimensions, each dimension as
-    a big-endian uint32, the values (http://yann.lecun.com/exdb/mnist/).
+    Two zero bytes, the type (8: uint8), the number of dimensions, each as a big-endian uint32, the
+    values.
     """
     try:
         content = path.read_bytes()

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from mnist_job.checkpoints import (
-    EVALUATION,
-    UNUSABLE,
-    check_same,
-    listed,
-    problem_of,
-    saved,
-)
+from mnist_job.checkpoints import EVALUATION, UNUSABLE, check_same, listed, problem_of, saved
 from mnist_job.cluster import Task
 from mnist_job.custom_loop import CustomLoop
 from mnist_job.data import DataSet
@@ -48,7 +41,10 @@ class Evaluation:
             raise CheckpointError(f"{path} cannot be restored: {problem_of(error)}") from error
         loss, accuracy = self._loop.test()
         at = str(self.counters) if self.counters.step else f"epoch {self.counters.epoch}"
-        return f"{Path(path).name} ({at}): test_accuracy {accuracy:.3f}  test_loss {loss:.3f}", loss
+        return (
+            f"{Path(path).name} ({at}): test_accuracy {accuracy:.3f}  test_loss {loss:.3f}",
+            loss,
+        )
 
 
 def newest(paths: list[str]) -> str | None:
@@ -56,30 +52,26 @@ def newest(paths: list[str]) -> str | None:
     return next((path for path in paths if Path(f"{path}.index").exists()), None)
 
 
-def find(asked: Path) -> str:
+def _find(asked: Path) -> str:
     """The checkpoint with this path, or the newest one in this folder."""
-    if asked.is_dir():
-        path = newest(saved(asked))
-        if path is None:
-            raise CheckpointError(f"there is no checkpoint in {asked}")
-        return path
-    path = str(asked).removesuffix(".index")
-    if not Path(f"{path}.index").exists():
-        raise CheckpointError(
-            f"there is no checkpoint {path}: name a folder, or a checkpoint such as run1/ckpt-3"
-        )
+    path = newest(saved(asked) if asked.is_dir() else [str(asked).removesuffix(".index")])
+    if path is None and asked.is_dir():
+        raise CheckpointError(f"there is no checkpoint in {asked}")
+    if path is None:
+        advice = "name a folder, or a checkpoint such as run1/ckpt-3"
+        raise CheckpointError(f"there is no checkpoint {asked}: {advice}")
     return path
 
 
 def evaluate(data: DataSet, options: Options) -> None:
     """Evaluates the checkpoint of --evaluate."""
-    line, _ = Evaluation(data, options).of(find(options.evaluate or Path()))
+    line, _ = Evaluation(data, options).of(_find(options.evaluate))
     print(f"{line}  data: {data.source}, {len(data.test_images):,} images", flush=True)
 
 
 def follow(data: DataSet, options: Options) -> None:
     """The evaluator task: evaluates each checkpoint that others save, up to the last epoch's."""
-    folder = options.checkpoint_dir or Path()
+    folder = options.checkpoint_dir
     evaluation, progress = Evaluation(data, options), Progress(os.environ)
     print(
         f"evaluator: follows the checkpoints in {folder} to epoch {options.epochs}; data: "

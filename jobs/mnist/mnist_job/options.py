@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -27,9 +28,8 @@ _STRATEGIES_OF = {
     "replicas": LOCAL,
     "cross_device_ops": ("mirrored",),
     "communication": ("multi_worker_mirrored",),
-    "variable_partitioner": ("parameter_server",),
-    "shards": ("parameter_server",),
     "tpu": ("tpu",),
+    **dict.fromkeys(("variable_partitioner", "shards"), ("parameter_server",)),
 }
 """The options that only some strategies have."""
 
@@ -67,17 +67,12 @@ class Interval(NamedTuple):
 
 Options = argparse.Namespace
 """The options, checked, and `strategy_is_chosen`: by the user, the launcher or a cluster.
-
-`learning_rate` maps sizes of the global batch to rates; 0 means any other size.
-"""
+`learning_rate` maps sizes of the global batch to rates; 0 means any other size."""
 
 
 def _integer(least: int, most: int = _INT32_MAX) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
+        number = int(text) if re.fullmatch(r"[+-]?\d{1,99}", text) else least - 1
         if not least <= number <= most:
             limit = f"of {least} or more" if number < least else f"up to {most}"
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {limit}")
@@ -87,14 +82,12 @@ def _integer(least: int, most: int = _INT32_MAX) -> Callable[[str], int]:
 
 
 def _number(text: str, *, zero: bool = False) -> float:
-    try:
+    with suppress(ValueError):
         number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        least = "of 0 or more" if zero else "above 0"
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number {least}")
-    return number
+        if math.isfinite(number) and (number > 0 or (number == 0 and zero)):
+            return number
+    least = "of 0 or more" if zero else "above 0"
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number {least}")
 
 
 def _steps_of_epoch(text: str) -> int:
@@ -112,31 +105,25 @@ def _rates(text: str) -> dict[int, float]:
 
 
 def _interval(text: str) -> Interval:
-    number = text.removesuffix("e")
-    try:
-        count = _integer(1)(number)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a number of steps, such as 50, nor of epochs, such as 2e"
-        ) from None
-    return Interval(steps=count) if number == text else Interval(epochs=count)
+    count, unit = re.fullmatch(r"0*([1-9]\d{0,8})(e?)", text, re.ASCII), text[-1:]
+    if not count:
+        problem = "is neither a number of steps, such as 50, nor of epochs, such as 2e"
+        raise argparse.ArgumentTypeError(f"{text!r} {problem}")
+    return Interval(epochs=int(count[1])) if unit == "e" else Interval(steps=int(count[1]))
 
 
 def _devices(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of different devices, such as GPU:0,GPU:1"
-        )
+        problem = "is no list of different devices, such as GPU:0,GPU:1"
+        raise argparse.ArgumentTypeError(f"{text!r} {problem}")
     return names
 
 
 def _folder(text: str) -> Path:
     if "://" in text:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is an address, and the job uses folders only: mount the bucket, and give "
-            "the folder where it is mounted"
-        )
+        problem = "is an address, and the job uses folders only: mount the bucket, and give its"
+        raise argparse.ArgumentTypeError(f"{text!r} {problem} folder")
     return Path(text)
 
 
@@ -153,85 +140,70 @@ def _parser() -> _Parser:
     )
     # fmt: off
     add = parser.add_argument_group("training").add_argument
-    add("--strategy", choices=STRATEGIES,
-        help="default: $DISTRUN_STRATEGY; else, where TF_CONFIG names a cluster, parameter_server "
-        "if it has a ps and multi_worker_mirrored if not; else mirrored if there are several GPUs, "
-        "and otherwise `default` (no distribution)")
+    add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY; else that of the "
+        "cluster in TF_CONFIG, if there is one; else mirrored if there are several GPUs; else "
+        "`default` (no distribution)")
     add("--epochs", type=_integer(1), default=3, metavar="N", help="default: 3")
-    add("--steps-per-epoch", type=_steps_of_epoch, default=70, metavar="N",
-        help="a number, or `all`: one pass over all training images, in which the last batch may "
-        "be smaller (default: 70)")
-    add("--batch-size", type=_integer(1), default=64, metavar="N",
-        help="images a step takes on each replica; the global batch is this times the replicas of "
-        "all workers (default: 64)")
-    add("--model", choices=("small_cnn", "cnn"), default="small_cnn",
-        help="small_cnn: of the tutorial on multi-worker training (one convolution; default); "
-        "cnn: of that on custom training (two convolutions with pooling)")
+    add("--steps-per-epoch", type=_steps_of_epoch, default=70, metavar="N", help="a number, or "
+        "`all`: one pass over the training images; its last batch may be smaller (default: 70)")
+    add("--batch-size", type=_integer(1), default=64, metavar="N", help="images a step takes on "
+        "each replica; the global batch is this times the replicas of all workers (default: 64)")
+    add("--model", choices=("small_cnn", "cnn"), default="small_cnn", help="small_cnn: of the "
+        "tutorial on multi-worker training (default); cnn: of that on custom training")
     add("--optimizer", choices=("rmsprop", "adam"), default="rmsprop", help="default: rmsprop")
-    add("--learning-rate", type=_rates, default={0: 1e-3}, metavar="X|N:X,...",
-        help="a number, or a table by the size of the global batch, such as 64:0.001,128:0.0015 "
-        "(default: 0.001)")
-    add("--l2", type=partial(_number, zero=True), default=0.0, metavar="X",
-        help="adds X times the squared kernels to the loss, once per step for any number of "
-        "replicas (default: 0)")
-    add("--seed", type=_integer(0, _SEED_MAX), default=0, metavar="N",
-        help="seed of the initial weights and of the order of the images; must be the same on all "
-        "workers (default: 0)")
+    add("--learning-rate", type=_rates, default={0: 1e-3}, metavar="X|N:X,...", help="a number, or "
+        "a table by the size of the global batch: 64:0.001,128:0.0015 (default: 0.001)")
+    add("--l2", type=partial(_number, zero=True), default=0.0, metavar="X", help="adds X times the "
+        "squared kernels to the loss, once per step for any number of replicas (default: 0)")
+    add("--seed", type=_integer(0, _SEED_MAX), default=0, metavar="N", help="seed of the initial "
+        "weights and of the order of the images, the same on all workers (default: 0)")
     add = parser.add_argument_group(
         "techniques: they change how the job trains, not the result").add_argument
-    add("--loop", choices=("for", "iterator", "epoch"),
-        help="for: a Python loop over the distributed dataset; iterator: at each step, a "
-        "tf.function takes the next batch from the iterator (default); epoch: up to 100 steps "
-        "inside one tf.function, and progress, SIGTERM and --checkpoint-every wait for their end")
+    add("--loop", choices=("for", "iterator", "epoch"), help="for: a Python loop over the "
+        "distributed dataset; iterator: at each step, a tf.function takes the next batch "
+        "(default); epoch: up to 100 steps inside one tf.function; progress, SIGTERM and "
+        "--checkpoint-every wait for their end")
     add("--input", choices=("from_function", "distribute"), default="from_function",
-        help="from_function: distribute_datasets_from_function, each worker's pipeline makes its "
-        "own part of a batch (default); distribute: experimental_distribute_dataset divides a "
-        "dataset of global batches")
+        help="from_function: distribute_datasets_from_function, each worker makes its own part of "
+        "a batch (default); distribute: experimental_distribute_dataset divides global batches")
     add("--fit", action="store_true", help="train with Model.fit instead of the custom loop")
     add = parser.add_argument_group("data").add_argument
     add("--dataset", choices=("auto", "mnist", "fashion_mnist", "synthetic"), default="auto",
-        help="mnist, fashion_mnist: from --data-dir, Keras's cache or a download; synthetic: the "
-        "drawn digits that come with the job; auto (default): mnist if it is available; otherwise "
-        "synthetic, but only to train")
-    add("--data-dir", type=_folder, metavar="DIR",
-        help="a folder with mnist.npz (fashion_mnist.npz), or with the four idx files of the data "
-        "set, plain or .gz")
+        help="mnist, fashion_mnist: from --data-dir, Keras's cache or a download; synthetic: drawn "
+        "digits that come with the job; auto (default): mnist if available, else, but only to "
+        "train, synthetic")
+    add("--data-dir", type=_folder, metavar="DIR", help="a folder with mnist.npz "
+        "(fashion_mnist.npz), or with the four idx files of the data set, plain or .gz")
     add = parser.add_argument_group("checkpoints and the trained model").add_argument
-    add("--checkpoint-dir", type=_folder, metavar="DIR",
-        help="save here, also on SIGTERM, and resume from here (on several machines: a folder that "
-        "they all share); default: save nothing")
-    add("--checkpoint-every", type=_interval, metavar="N|Ne",
-        help="N: save after every N steps of an epoch too; Ne: save only at the end of every N "
-        "epochs, and of the last one (default: 1e). The newest 3 checkpoints are kept.")
-    add("--evaluate", type=_folder, metavar="CHECKPOINT",
-        help="do not train: restore this checkpoint (run1/ckpt-3, or a folder for its newest) "
-        "without a strategy, and print its accuracy and loss on the test images")
-    add("--export-dir", type=_folder, metavar="DIR",
-        help="write the trained model here as a SavedModel; replaces one that is there")
-    add("--summary-dir", type=_folder, metavar="DIR",
-        help="the chief writes loss, accuracy and images per second here, for TensorBoard")
+    add("--checkpoint-dir", type=_folder, metavar="DIR", help="save here, also on SIGTERM, and "
+        "resume from here; a folder that all workers share (default: save nothing)")
+    add("--checkpoint-every", type=_interval, metavar="N|Ne", help="N: save after every N steps of "
+        "an epoch too; Ne: save only at the end of every N epochs, and of the last one (default: "
+        "1e); the newest 3 checkpoints are kept")
+    add("--evaluate", type=_folder, metavar="CHECKPOINT", help="do not train: print the test "
+        "accuracy and loss of this checkpoint (run1/ckpt-3, or a folder for its newest)")
+    add("--export-dir", type=_folder, metavar="DIR", help="write the trained model here as a "
+        "SavedModel; replaces one that is there")
+    add("--summary-dir", type=_folder, metavar="DIR", help="the chief writes loss, accuracy and "
+        "images per second here, for TensorBoard")
     add = parser.add_argument_group(
         "distribution, for the strategies named in brackets").add_argument
-    add("--devices", type=_devices, metavar="DEVICE,...",
-        help="[one_device, mirrored, central_storage] such as GPU:0,GPU:1, or CPU:0,CPU:1, which "
-        "divides the CPU into logical devices (default: all GPUs, or the CPU; one_device: CPU:0)")
-    add("--replicas", type=_integer(1), metavar="N",
-        help="[mirrored, central_storage] instead of --devices: the first N GPUs, or, on a machine "
-        "without GPUs, N logical CPU devices")
+    add("--devices", type=_devices, metavar="DEVICE,...", help="[one_device, mirrored, "
+        "central_storage] such as GPU:0,GPU:1, or CPU:0,CPU:1, which divides the CPU (default: all "
+        "GPUs, or the CPU; one_device: CPU:0)")
+    add("--replicas", type=_integer(1), metavar="N", help="[mirrored, central_storage] instead of "
+        "--devices: the first N GPUs or, without GPUs, N logical CPU devices")
     add("--cross-device-ops", choices=("nccl", "hierarchical_copy", "reduction_to_one_device"),
-        help="[mirrored] how gradients are summed over the devices; nccl needs GPUs (default: "
-        "TensorFlow chooses by the devices)")
-    add("--communication", choices=("auto", "ring", "nccl"),
-        help="[multi_worker_mirrored] how gradients are summed over the workers; nccl needs GPUs "
-        "(default: auto)")
-    add("--variable-partitioner", choices=("none", "min_size", "fixed_shards"),
-        help="[parameter_server] divides each variable among the ps: into parts of 256 KiB or "
-        "more, or into --shards parts (default: none)")
-    add("--shards", type=_integer(1), metavar="N",
-        help="[parameter_server] the most parts of a variable (default: the number of ps)")
-    add("--tpu", metavar="NAME",
-        help="[tpu] its name, its address (grpc://HOST:PORT) or `local` (default: $TPU_NAME, or "
-        "local)")
+        help="[mirrored] how gradients are summed over the devices; nccl needs GPUs")
+    add("--communication", choices=("auto", "ring", "nccl"), help="[multi_worker_mirrored] how "
+        "gradients are summed over the workers; nccl needs GPUs (default: auto)")
+    add("--variable-partitioner", choices=("none", "min_size", "fixed_shards"), help="[parameter_"
+        "server] divides variables among the ps: into parts of 256 KiB or more, or into --shards "
+        "parts (default: none)")
+    add("--shards", type=_integer(1), metavar="N", help="[parameter_server] the most parts of a "
+        "variable (default: the number of ps)")
+    add("--tpu", metavar="NAME", help="[tpu] its name, its address (grpc://HOST:PORT) or `local` "
+        "(default: $TPU_NAME, or local)")
     # fmt: on
     return parser
 

@@ -232,7 +232,7 @@ class ParameterServerLoop(CustomLoop):
         self.test_next = tf.function(lambda batches: self.test_step(next(batches)))
 
     def finish(self) -> None:
-        iterations, scheduled = int(self.optimizer.iterations), self.counters.total_steps
+        iterations, scheduled = (int(self.optimizer.iterations), self.counters.total_steps)
         again = iterations - scheduled
         say(
             f"{scheduled} steps scheduled, optimizer.iterations {iterations}: no update lost"

@@ -20,7 +20,7 @@ _FOREVER = np.iinfo(np.int64).max
 _TEST_BATCH = 500
 
 
-def endless(count: int, batch: int, *, seed: int, start: Any = 0) -> tf.data.Dataset:
+def endless(count: int, batch: int, seed: int, *, start: Any = 0) -> tf.data.Dataset:
     """Full batches, without end: permutations of `count` images, one after the other.
 
     The run has seen `start` images before.
@@ -33,7 +33,7 @@ def endless(count: int, batch: int, *, seed: int, start: Any = 0) -> tf.data.Dat
     return tf.data.Dataset.range(start, _FOREVER, batch).map(indices)
 
 
-def passes(count: int, batch: int, *, seed: int, epoch: int = 0, start: int = 0) -> tf.data.Dataset:
+def passes(count: int, batch: int, seed: int, *, epoch: int = 0, start: int = 0) -> tf.data.Dataset:
     """One permutation of all images per epoch. The last batch of an epoch may be smaller.
 
     The run has seen `start` images of the first epoch before.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
 import os
 import socket
@@ -14,7 +13,7 @@ from typing import Any
 
 INTERVAL = 0.5
 """Seconds between two datagrams, at least."""
-SUMMARY_EVERY = 10
+_SUMMARY_EVERY = 10
 """Steps between two losses in the summaries, at least: reading a loss waits for its step."""
 
 
@@ -24,11 +23,6 @@ def seconds_since_start() -> float:
         # The name in brackets can contain anything. The start is the 20th field after it.
         started = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         return float(uptime.read().split()[0]) - started
-
-
-def can_write_summaries() -> bool:
-    """Whether tf.summary works: since TensorFlow 2.21 it needs a package that is not installed."""
-    return importlib.util.find_spec("tensorboard") is not None
 
 
 class Progress:
@@ -44,8 +38,7 @@ class Progress:
         address = environ.get("DISTRUN_NOTIFY", "")
         # A leading @ means the abstract namespace, as in sd_notify(3).
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._clock = clock
-        self._next = clock()
+        self._clock, self._next = clock, clock()
         self._socket: socket.socket | None = None
         if address:
             with contextlib.suppress(OSError):
@@ -57,7 +50,7 @@ class Progress:
         """Whether a datagram is due. Ask before computing its content."""
         return self._socket is not None and self._clock() >= self._next
 
-    def send(self, *, step: int, epoch: int, loss: float, examples_per_sec: float) -> None:
+    def send(self, step: int, epoch: int, loss: float, examples_per_sec: float) -> None:
         """Sends one datagram.
 
         `step` counts over all epochs, `epoch` from 1. The loss is the mean over the images of that
@@ -66,14 +59,12 @@ class Progress:
         if self._socket is None:
             return
         self._next = self._clock() + INTERVAL
-        fields = [f"STEP={step}", f"EPOCH={epoch}"]
-        if math.isfinite(loss):
-            fields.append(f"LOSS={loss:.6g}")
-        if math.isfinite(examples_per_sec):
-            fields.append(f"EXAMPLES_PER_SEC={examples_per_sec:.6g}")
+        numbers = {"LOSS": loss, "EXAMPLES_PER_SEC": examples_per_sec}
+        fields = [f"{name}={value:.6g}" for name, value in numbers.items() if math.isfinite(value)]
         # ValueError: the address has a zero byte. Both errors are the launcher's.
         with contextlib.suppress(OSError, ValueError):
-            self._socket.sendto(" ".join(fields).encode(), self._address)
+            message = " ".join([f"STEP={step}", f"EPOCH={epoch}", *fields])
+            self._socket.sendto(message.encode(), self._address)
 
     def close(self) -> None:
         if self._socket is not None:
@@ -88,13 +79,16 @@ class Summaries:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._writers: tuple[Any, ...] = ()
+        self._writers: list[Any] = []
         self._due = 0
         if folder is not None:
             import tensorflow as tf
 
-            create = tf.summary.create_file_writer
-            self._writers = create(str(folder / "train")), create(str(folder / "test"))
+            paths = [str(folder / part) for part in ("train", "test")]
+            self._writers, self._scalar = (
+                [*map(tf.summary.create_file_writer, paths)],
+                tf.summary.scalar,
+            )
 
     def is_due(self, step: int) -> bool:
         """Whether to write the loss of this step, counted over all epochs."""
@@ -102,21 +96,14 @@ class Summaries:
 
     def write_step(self, step: int, loss: float) -> None:
         """Writes the mean loss over the global batch of one step, counted over all epochs."""
-        self._due = step + SUMMARY_EVERY
-        self._write(0, step, {"batch_loss": loss})
+        self._due = step + _SUMMARY_EVERY
+        with self._writers[0].as_default():
+            self._scalar("batch_loss", loss, step=step)
 
     def write_epoch(self, epoch: int, *parts: dict[str, float]) -> None:
-        """Writes the numbers of an epoch, from 1, and flushes them: they can be read at once.
-
-        The first part is of the training, the second of the test.
-        """
-        for at, writer in enumerate(self._writers):
-            self._write(at, epoch, parts[at])
+        """Writes the numbers of training and test after an epoch, from 1; flushes them."""
+        for writer, numbers in zip(self._writers, parts, strict=False):
+            with writer.as_default():
+                for name, number in numbers.items():
+                    self._scalar(name, number, step=epoch)
             writer.flush()
-
-    def _write(self, at: int, step: int, numbers: dict[str, float]) -> None:
-        import tensorflow as tf
-
-        with self._writers[at].as_default():
-            for name, number in numbers.items():
-                tf.summary.scalar(name, number, step=step)

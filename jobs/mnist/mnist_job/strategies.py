@@ -11,17 +11,14 @@ from urllib.parse import urlsplit
 import tensorflow as tf
 
 from mnist_job.cluster import Task
-from mnist_job.data import within
 from mnist_job.errors import NoTpuError, UsageError
 from mnist_job.options import Options
 
 _SMALLEST_SHARD = 256 << 10
 """Bytes; TensorFlow's own default for MinSizePartitioner."""
-_DEVICE = re.compile(r"/?(?:device:)?(?P<type>[a-z]+):(?P<index>\d+)", re.IGNORECASE)
 _TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 """The variables that TensorFlow's resolver reads."""
-_TPU_LOOKUP_SECONDS, _TPU_INITIALIZE_SECONDS = 20.0, 300.0
-"""Time limits to find and connect to the TPU, and for its system to start: large ones take long."""
+_TPU_CONNECT_SECONDS = 20.0
 
 
 def of_this_machine() -> str:
@@ -60,12 +57,12 @@ def _devices(options: Options) -> list[str] | None:
     """The devices of a strategy with several replicas in one process; None: let it choose."""
     names, replicas = options.devices, options.replicas
     gpus = len(tf.config.list_physical_devices("GPU"))
+    if replicas and gpus and replicas > gpus:
+        raise UsageError(
+            f"--replicas {replicas}: there are {gpus} GPUs (to train on logical CPU devices, hide "
+            "them with CUDA_VISIBLE_DEVICES=-1)"
+        )
     if replicas:
-        if gpus and replicas > gpus:
-            raise UsageError(
-                f"--replicas {replicas}: there are {gpus} GPUs (to train on logical CPU devices, "
-                "hide them with CUDA_VISIBLE_DEVICES=-1)"
-            )
         names = tuple(f"{'GPU' if gpus else 'CPU'}:{index}" for index in range(replicas))
     if names is None:
         return None
@@ -83,18 +80,18 @@ def _devices(options: Options) -> list[str] | None:
 def _existing(name: str) -> str:
     """The device's name as TensorFlow writes it, which would silently replace one not there."""
     kind, index = _parsed(name)
-    if index >= len(tf.config.list_logical_devices(kind)):
-        counts = {each: len(tf.config.list_logical_devices(each)) for each in ("CPU", "GPU")}
+    counts = {each: len(tf.config.list_logical_devices(each)) for each in ("CPU", "GPU")}
+    if index >= counts.get(kind, 0):
         there = ", ".join(f"{each}:{at}" for each in counts for at in range(counts[each]))
         raise UsageError(f"there is no device {name}; this process has {there}")
     return f"/{kind}:{index}"
 
 
 def _parsed(name: str) -> tuple[str, int]:
-    match = _DEVICE.fullmatch(name)
+    match = re.fullmatch(r"/?(?:device:)?([a-z]+):(\d+)", name, re.IGNORECASE)
     if match is None:
         raise UsageError(f"{name!r} names no device: write it as CPU:0 or GPU:1")
-    return match["type"].upper(), int(match["index"])
+    return match[1].upper(), int(match[2])
 
 
 def _cross_device_ops(options: Options) -> tf.distribute.CrossDeviceOps | None:
@@ -113,7 +110,7 @@ def _require_gpus(wanted: bool, option: str) -> None:
 
 
 def _partitioner(options: Options, servers: int) -> Any:
-    partitioners, shards = tf.distribute.experimental.partitioners, options.shards or servers
+    partitioners, shards = (tf.distribute.experimental.partitioners, options.shards or servers)
     if options.variable_partitioner == "min_size":
         return partitioners.MinSizePartitioner(_SMALLEST_SHARD, shards)
     if options.variable_partitioner == "fixed_shards":
@@ -125,30 +122,22 @@ def _tpu(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     """Returns the resolver of a TPU that is ready; without a name, that of the environment."""
     name = name or next(filter(None, map(os.environ.get, _TPU_VARIABLES)), "local")
 
-    def find() -> tf.distribute.cluster_resolver.TPUClusterResolver:
-        found = tf.distribute.cluster_resolver.TPUClusterResolver(name)
-        spec = found.cluster_spec().as_dict()
-        for address in (each for addresses in spec.values() for each in addresses):
-            # TensorFlow itself would try for minutes.
-            split = urlsplit(address if "://" in address else f"grpc://{address}")
-            where = (split.hostname, split.port or 8470)
-            socket.create_connection(where, _TPU_LOOKUP_SECONDS).close()
-        return found
-
-    def initialize() -> bool:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        for addresses in resolver.cluster_spec().as_dict().values():
+            for address in addresses:
+                # TensorFlow itself would try for minutes.
+                split = urlsplit(address if "://" in address else f"grpc://{address}")
+                where = (split.hostname, split.port or 8470)
+                socket.create_connection(where, _TPU_CONNECT_SECONDS).close()
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-        return True
-
-    try:
-        resolver = within(_TPU_LOOKUP_SECONDS, find)
-        within(_TPU_INITIALIZE_SECONDS, initialize)
     # An unknown name can raise any of these, from urllib, Google's client or TensorFlow.
     except (OSError, ImportError, RuntimeError, TypeError, ValueError, tf.errors.OpError) as error:
         reason = getattr(error, "message", None) or str(error) or type(error).__name__
         reason = reason.strip().partition("\n")[0].partition(". ")[0][:200].rstrip(".")
-        where = "on this machine" if name == "local" else f"at {name!r}"
+        place = "on this machine" if name == "local" else f"at {name!r}"
         raise NoTpuError(
-            f"no TPU {where} ({reason}); name one with --tpu, or choose another --strategy"
+            f"no TPU {place} ({reason}); name one with --tpu, or choose another --strategy"
         ) from error
     return resolver

@@ -30,7 +30,7 @@ class Training(ABC):
     train_accuracy: Any
     last_loss: Any = math.nan
     """The mean loss over the global batch of the newest step."""
-    _has_stepped = False
+    has_stepped = False
 
     def __init__(
         self,
@@ -40,10 +40,11 @@ class Training(ABC):
         task: Task,
         watch: SigtermWatch | None,
     ) -> None:
-        self.strategy, self.data, self.options, self.task = strategy, data, options, task
+        self.strategy, self.data, self.options, self.task = (strategy, data, options, task)
         self.is_cluster = options.strategy == "multi_worker_mirrored" and task.trainers > 1
         """Whether several workers share a step."""
         self.global_batch_size: int = options.batch_size * strategy.num_replicas_in_sync
+        self.is_pass = options.steps_per_epoch == WHOLE_PASS
         self.learning_rate = self._learning_rate()
         folder = options.checkpoint_dir
         # Before the first variable: the workers share variables, so their models must be equal.
@@ -76,7 +77,7 @@ class Training(ABC):
     def train(self) -> None: ...
 
     @abstractmethod
-    def test(self) -> tuple[float, float]: ...
+    def test(self) -> tuple[float, float]: ...  # loss and accuracy
 
     @property
     def who(self) -> str:
@@ -87,14 +88,13 @@ class Training(ABC):
     def run(self) -> None:
         """Trains, from the newest checkpoint if there is one. Raises Preempted after SIGTERM."""
         data, options = self.data, self.options
-        say(
-            f"{options.strategy}: {self.who}, {self.global_batch_size} images a step; data: "
-            f"{data.source}, {len(data.train_images):,} + {len(data.test_images):,} images"
-        )
+        images = f"{len(data.train_images):,} + {len(data.test_images):,} images"
+        batch = f"{self.global_batch_size} images a step"
+        say(f"{options.strategy}: {self.who}, {batch}; data: {data.source}, {images}")
         try:
             self._resume()
+            self.began = time.monotonic()
             if self.counters.epoch < options.epochs:
-                self.began = time.monotonic()
                 self.start_clock()
                 self.prepare()
                 self.train()
@@ -129,12 +129,11 @@ class Training(ABC):
             agreement.agree(self.strategy, values)
 
     def _resume(self) -> None:
-        if not self.checkpoints or not saved(self.checkpoints.folder):
-            return
-        restored = self.checkpoints.restore()
-        self._agree({"steps_resumed_from": self.counters.total_steps})
-        say(f"resumed from {restored} in {self.checkpoints.folder}: {self.counters}")
-        self.optimizer.learning_rate.assign(self.learning_rate)
+        if self.checkpoints and saved(self.checkpoints.folder):
+            restored = self.checkpoints.restore()
+            self._agree({"steps_resumed_from": self.counters.total_steps})
+            say(f"resumed from {restored} in {self.checkpoints.folder}: {self.counters}")
+            self.optimizer.learning_rate.assign(self.learning_rate)
 
     def finish(self) -> None:
         """Called after training, and after a preempted run has been saved."""
@@ -146,18 +145,12 @@ class Training(ABC):
         if self.checkpoints:
             self.checkpoints.save()
 
-    # Steps and epochs ---------------------------------------------------------------------------
-
-    @property
-    def images_left(self) -> int:
-        """Images left in an epoch that is one pass."""
-        return len(self.data.train_images) - self.counters.epoch_images
-
     @property
     def steps_left(self) -> int:
         """Steps left in the epoch."""
-        if self.options.steps_per_epoch == WHOLE_PASS:
-            return max(-(-self.images_left // self.global_batch_size), 0)
+        if self.is_pass:
+            images = len(self.data.train_images) - self.counters.epoch_images
+            return max(-(-images // self.global_batch_size), 0)
         return max(int(self.options.steps_per_epoch) - self.counters.step, 0)
 
     @property
@@ -168,18 +161,17 @@ class Training(ABC):
 
     def batches(self) -> tf.data.Dataset:
         """The batches of indices that the run has not seen yet, without end."""
-        count, batch, seed = len(self.data.train_images), self.global_batch_size, self.options.seed
-        at = self.counters
-        if self.options.steps_per_epoch == WHOLE_PASS:
-            start = at.epoch_images
-            return pipelines.passes(count, batch, seed=seed, epoch=at.epoch, start=start)
-        return pipelines.endless(count, batch, seed=seed, start=at.images_seen)
+        count, at = len(self.data.train_images), self.counters
+        batch, seed = self.global_batch_size, self.options.seed
+        if self.is_pass:
+            return pipelines.passes(count, batch, seed, epoch=at.epoch, start=at.epoch_images)
+        return pipelines.endless(count, batch, seed, start=at.images_seen)
 
     def count_steps(self, steps: int) -> None:
-        """Counts finished steps."""
+        """Counts finished steps, and the images in them."""
         images = steps * self.global_batch_size
-        if self.options.steps_per_epoch == WHOLE_PASS:
-            images = min(images, self.images_left)
+        if self.is_pass:
+            images = min(images, len(self.data.train_images) - self.counters.epoch_images)
         self.counters.count_steps(steps, images)
 
     def start_clock(self, more: int = 0) -> None:
@@ -193,7 +185,7 @@ class Training(ABC):
 
     def report_first(self, steps: int) -> bool:
         """Reports the first step once: until then nobody can see whether the job hangs."""
-        is_first, self._has_stepped = not self._has_stepped, True
+        is_first, self.has_stepped = not self.has_stepped, True
         if is_first:
             what = "first step" if steps == 1 else f"first {steps} steps"
             say(f"{what} after {seconds_since_start():.1f} s")
@@ -202,8 +194,7 @@ class Training(ABC):
     def report_step(self, step: int, speed: float) -> None:
         """Reports the newest step if a report is due: reading its loss waits for the step."""
         if self.progress.due and speed > 0:
-            epoch, loss = self.counters.epoch + 1, float(self.last_loss)
-            self.progress.send(step=step, epoch=epoch, loss=loss, examples_per_sec=speed)
+            self.progress.send(step, self.counters.epoch + 1, float(self.last_loss), speed)
         if self.summaries.is_due(step):
             with explained_io_errors("summary", self.options.summary_dir):
                 self.summaries.write_step(step, float(self.last_loss))
@@ -211,8 +202,8 @@ class Training(ABC):
     def end_epoch(self) -> None:
         """Tests, reports and saves an epoch after its last step."""
         counters, epochs, speed = self.counters, self.options.epochs, self.speed()
-        epoch, steps = counters.epoch + 1, counters.total_steps
-        loss, accuracy = float(self.train_loss.result()), float(self.train_accuracy.result())
+        epoch = counters.epoch + 1
+        loss, accuracy = (float(self.train_loss.result()), float(self.train_accuracy.result()))
         test_loss, test_accuracy = self.test()
         self.began, took = time.monotonic(), time.monotonic() - self.began
         say(
@@ -220,8 +211,7 @@ class Training(ABC):
             f"loss {loss:.3f}  test_accuracy {test_accuracy:.3f}  images/s {speed:.0f}  "
             f"seconds {took:.1f}  test_loss {test_loss:.3f}"
         )
-        last_loss = float(self.last_loss)
-        self.progress.send(step=steps, epoch=epoch, loss=last_loss, examples_per_sec=speed)
+        self.progress.send(counters.total_steps, epoch, float(self.last_loss), speed)
         trained = {"epoch_loss": loss, "epoch_accuracy": accuracy, "images_per_second": speed}
         tested = {"epoch_loss": test_loss, "epoch_accuracy": test_accuracy}
         with explained_io_errors("summary", self.options.summary_dir):

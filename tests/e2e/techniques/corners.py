@@ -39,7 +39,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tf_keras  # noqa: E402
 
-from mnist_job import custom_loop, progress, strategies  # noqa: E402
+from mnist_job import custom_loop, strategies  # noqa: E402
 
 
 def run(*argv, data=DATA):
@@ -153,10 +153,10 @@ assert said[-1] == f"preempted at epoch 1, after step 3: saved in {RESULTS}/tpu"
 assert Path(f"{RESULTS}/tpu/ckpt-1.index").exists()
 
 # Without the package tensorboard: one line before the training, which goes on.
-has = progress.importlib.util.find_spec
-progress.importlib.util.find_spec = lambda name: None if name == "tensorboard" else has(name)
+has = main.importlib.util.find_spec
+main.importlib.util.find_spec = lambda name: None if name == "tensorboard" else has(name)
 code, said, errors = run(*short, "--summary-dir", f"{RESULTS}/logs")
-progress.importlib.util.find_spec = has
+main.importlib.util.find_spec = has
 assert code == 0, errors
 assert said[0].startswith("--summary-dir: TensorFlow needs the package tensorboard"), said
 assert said[-1].startswith("epoch 1/1  step 2"), said
