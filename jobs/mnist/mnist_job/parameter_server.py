@@ -229,7 +229,7 @@ class ParameterServerLoop(CustomLoop):
         images = (self.data.test_images, self.data.test_labels)
         strategy = tf.distribute.get_strategy()
         self.test_iterator, self.test_steps = pipelines.test_iterator(strategy, images)
-        self.test_next = tf.function(lambda batches: self.test_step(next(batches)))
+        self.test_next = tf.function(lambda batches: self.test_step(next(batches)), autograph=False)
 
     def finish(self) -> None:
         iterations, scheduled = (int(self.optimizer.iterations), self.counters.total_steps)

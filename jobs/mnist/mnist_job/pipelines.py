@@ -9,15 +9,25 @@ the padding is, and every replica always has images.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from mnist_job.data import Array
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _FOREVER = np.iinfo(np.int64).max
 _TEST_BATCH = 500
+
+
+def as_written(function: _Function) -> _Function:
+    """Decorates a function that has no loop or condition over tensors.
+
+    AutoGraph would convert it all the same, which takes a second before the first step.
+    """
+    unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
+    return unconverted
 
 
 def endless(count: int, batch: int, seed: int, *, start: Any = 0) -> tf.data.Dataset:
@@ -30,7 +40,7 @@ def endless(count: int, batch: int, seed: int, *, start: Any = 0) -> tf.data.Dat
         places = first + tf.range(batch, dtype=tf.int64)
         return _shuffled(places % count, count, seed, places // count), tf.ones([batch])
 
-    return tf.data.Dataset.range(start, _FOREVER, batch).map(indices)
+    return tf.data.Dataset.range(start, _FOREVER, batch).map(as_written(indices))
 
 
 def passes(count: int, batch: int, seed: int, *, epoch: int = 0, start: int = 0) -> tf.data.Dataset:
@@ -45,9 +55,9 @@ def passes(count: int, batch: int, seed: int, *, epoch: int = 0, start: int = 0)
             return _shuffled(places, count, seed, tf.fill([batch], number)), weights
 
         first = tf.where(number == epoch, tf.constant(start, tf.int64), 0)
-        return tf.data.Dataset.range(first, count, batch).map(indices)
+        return tf.data.Dataset.range(first, count, batch).map(as_written(indices))
 
-    return tf.data.Dataset.range(epoch, _FOREVER).flat_map(batches)
+    return tf.data.Dataset.range(epoch, _FOREVER).flat_map(as_written(batches))
 
 
 def _padded(first: tf.Tensor, count: int, batch: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -75,7 +85,7 @@ def looked_up(batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor) ->
     # If the dataset is known to be endless, the workers need not agree at each step whether anyone
     # has a batch left.
     no_end = tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
-    return batches.map(images).apply(no_end).prefetch(tf.data.AUTOTUNE)
+    return batches.map(as_written(images)).apply(no_end).prefetch(tf.data.AUTOTUNE)
 
 
 def _part(
@@ -90,7 +100,7 @@ def _part(
         own = (values[first : first + per_worker] for values in batch)
         return tuple(tf.reshape(values, [-1, per_replica]) for values in own)
 
-    return batches.map(pieces).unbatch()
+    return batches.map(as_written(pieces)).unbatch()
 
 
 def distributed(
@@ -134,6 +144,6 @@ def test_iterator(strategy: tf.distribute.Strategy, data: tuple[Array, Array]) -
 
     def batches() -> tf.data.Dataset:
         rounds = tf.data.Dataset.range(0, count, batch).repeat()
-        return rounds.map(lambda first: _padded(first, count, batch))
+        return rounds.map(as_written(lambda first: _padded(first, count, batch)))
 
     return iter(distributed(strategy, batches, data, batch)), -(-count // batch)

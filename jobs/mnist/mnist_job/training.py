@@ -146,6 +146,12 @@ class Training(ABC):
             self.checkpoints.save()
 
     @property
+    def all_steps(self) -> int:
+        """Steps of a run from its start."""
+        per_pass = -(-len(self.data.train_images) // self.global_batch_size)
+        return int(self.options.epochs * (self.options.steps_per_epoch or per_pass))
+
+    @property
     def steps_left(self) -> int:
         """Steps left in the epoch."""
         if self.is_pass:
