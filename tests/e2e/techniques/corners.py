@@ -126,7 +126,7 @@ for strategy, compiles in (("parameter_server", False), ("tpu", False), ("defaul
         strategy=strategy, fit=False, model="cnn", l2=0.0, optimizer="adam", learning_rate=0.1
     )
     of_gpu: Any = SimpleNamespace(
-        strategy=tf.distribute.get_strategy(), options=options, learning_rate=0.1
+        strategy=tf.distribute.get_strategy(), options=options, learning_rate=0.1, all_steps=1000
     )
     custom_loop.CustomLoop.create_model(of_gpu)
     assert bool(of_gpu.optimizer.jit_compile) is compiles, strategy
