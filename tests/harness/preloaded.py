@@ -264,7 +264,7 @@ def forward(server: str, argv: list[str]) -> None:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    sys.exit(code)
+    os._exit(code)  # at once: while Python shuts down, a SIGTERM would kill it
 
 
 if __name__ == "__main__":
