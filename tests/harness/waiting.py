@@ -8,7 +8,7 @@ from typing import TypeVar
 
 SOON = 60.0
 """Seconds that a short wait may take on a machine that others use too."""
-_INTERVAL = 0.01
+_INTERVAL = 0.03
 
 T = TypeVar("T")
 
