@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from resource import RLIMIT_FSIZE, setrlimit
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_init_overwrites_nothing_unless_told_to(
     assert distrun("init", "keras_fit", "--force").returncode == 0
     assert (tmp_path / "keras_fit.py").read_bytes() == examples()["keras_fit"].read_bytes()
     assert (tmp_path / "keras_fit.yaml").read_bytes() == templates()["keras_fit"].read_bytes()
+
+
+def test_init_leaves_nothing_half_written(distrun: Distrun, tmp_path: Path) -> None:
+    # A file size limit acts like a full disk: the spec is shorter than it, and the script longer.
+    done = distrun(
+        "init", "keras_fit", preexec_fn=lambda: setrlimit(RLIMIT_FSIZE, (2000, 2000))
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "keras_fit.py cannot be written: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_help_and_the_list_name_the_examples(distrun: Distrun) -> None:

@@ -1,6 +1,7 @@
 """What the job is asked, and what it says where it is asked wrongly."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,13 @@ CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "in
 
 def environ(**config: Any) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({**CLUSTER, **config})}
+
+
+def test_each_option_on_its_page_exists() -> None:
+    page = Path(__file__).parents[2] / "docs" / "job.md"
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text()))
+    assert len(named) > 10
+    assert named <= set(options._parser()._option_string_actions)
 
 
 def test_defaults() -> None:

@@ -151,13 +151,9 @@ def _job_ended(event: events.JobEnded) -> str:
     if outcome.result is Result.SUCCEEDED:
         return "the job succeeded"
     whose = outcome.task if outcome.origin is Origin.TASK else "distrun"
-    cause = _first_line(cause_text(outcome.cause))  # the event that ended it has the rest
+    cause = cause_text(outcome.cause).partition("\n")[0]  # the event that ended it has the rest
     how = f"was {cause}" if outcome.result is Result.STOPPED else f"failed: {cause}"
     return f"the job {how}; exit code {outcome.exit_code}, {whose}'s"
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
 
 
 _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
@@ -188,7 +184,8 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
     ),
     events.TimedOut: _timed_out,
     events.VerdictReached: lambda event: (
-        f"first cause: {_first_line(cause_text(event.verdict.cause))} ({event.verdict.kind.value})"
+        f"first cause: {cause_text(event.verdict.cause).splitlines()[0]} "
+        f"({event.verdict.kind.value})"
     ),
     events.JobEnded: _job_ended,
 }

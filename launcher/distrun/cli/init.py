@@ -69,18 +69,27 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
     files = {spec: known[template]}
     if template in examples():
         files[os.path.join(os.path.dirname(spec), f"{template}.py")] = examples()[template]
-    for name in () if force else files:  # before the first is written
-        if os.path.lexists(name):
-            raise UsageError(f"{name} exists already", hint="choose another file, or use --force")
-    for name, source in files.items():
-        try:
-            with open(name, "wb" if force else "xb") as file:
-                file.write(source.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{name} cannot be written: {error.strerror}") from error
+    _write(files, force=force)
     written = " and ".join(map(printable, files))
     console.print_message(f"wrote {written}; check it with: distrun validate {printable(spec)}")
     return 0
+
+
+def _write(files: dict[str, Path], *, force: bool) -> None:
+    """Write all of the files, or none of them."""
+    created: list[str] = []
+    for name, source in files.items():
+        try:
+            with open(name, "wb" if force else "xb") as file:
+                created.append(name)
+                file.write(source.read_bytes())
+        except OSError as error:
+            for each in () if force else created:
+                os.unlink(each)
+            if isinstance(error, FileExistsError):
+                hint = "choose another file, or use --force"
+                raise UsageError(f"{name} exists already", hint=hint) from None
+            raise UsageError(f"{name} cannot be written: {error.strerror}") from error
 
 
 def describe(path: Path) -> str:

@@ -61,7 +61,9 @@ class LaunchedJob:
         """Return the exit code: the job's, or 0 if it was left running."""
         session, view = self._session, self._view
         try:
-            for _ in session.run(_all_executed if self._detach else _never, self._sleep_time):
+            for _ in session.run(
+                _all_executed if self._detach else lambda _: False, self._sleep_time
+            ):
                 self._refresh()
             if self._detach and _all_executed(session.state) and not self._stop_requested:
                 return self._detach_from_job()
@@ -149,10 +151,6 @@ class LaunchedJob:
 
             console.print_lines(failure_report(self._folder, state), bold=1)
         return outcome.exit_code
-
-
-def _never(_: JobState) -> bool:
-    return False
 
 
 def _all_executed(state: JobState) -> bool:
