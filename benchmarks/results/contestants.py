@@ -72,8 +72,8 @@ class Strategy:
 STRATEGIES = (
     Strategy("default"),
     Strategy("one_device"),
-    Strategy("mirrored", args=("--replicas", "2", "--batch-size", str(BATCH // 2))),
-    Strategy("central_storage", args=("--replicas", "2", "--batch-size", str(BATCH // 2))),
+    Strategy("mirrored", args=("--devices", "2", "--batch-size", str(BATCH // 2))),
+    Strategy("central_storage", args=("--devices", "2", "--batch-size", str(BATCH // 2))),
     Strategy("multi_worker_mirrored", {"worker": 2}),
     Strategy("parameter_server", {"chief": 1, "worker": 2, "ps": 1}),
 )

@@ -37,7 +37,7 @@ def test_sigterm_saves_and_the_next_launch_resumes_there(
 ) -> None:
     arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "it's here")]
     # Saved by two replicas, restored without a strategy.
-    two = ["--strategy", "mirrored", "--replicas", "2"]
+    two = ["--strategy", "mirrored", "--devices", "2"]
     with alone(*arguments, *two, "--steps-per-epoch", "100000") as job:
         job.wait_for("images a step")
         job.send(signal.SIGTERM)
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
     [
         (["--strategy", "one_device", "--devices", "GPU:77"], "there is no device GPU:77"),
         (
-            ["--strategy=mirrored", "--replicas=3", "--learning-rate=64:0.001,128:0.002"],
+            ["--strategy=mirrored", "--devices=3", "--learning-rate=64:0.001,128:0.002"],
             "rates for global batches of 64, 128 images, and none for 192",
         ),
     ],

@@ -23,7 +23,7 @@ program:
   script: mnist
   python: {python}
   args: [--epochs, 1, --model, cnn, --batch-size, 8, --checkpoint-dir, saved,
-    --variable-partitioner, fixed_shards, --shards, 2]
+    --variable-partitioner, fixed_shards]
 """
 SAVED = re.compile(r"preempted at epoch 1, after step (\d+): saved in saved")
 
@@ -139,7 +139,7 @@ def test_a_workers_data_are_packed_and_begin_anew_nowhere(run_python: RunPython)
 SAVED_AGAIN = """
 import tensorflow as tf
 
-from mnist_job.errors import WriteError
+from mnist_job.checkpoints import WriteError
 from mnist_job.parameter_server import save_with_retries
 
 

@@ -53,6 +53,6 @@ def test_workers_of_different_runs_do_not_train_together(
 ) -> None:
     different = [["--seed", "1"], ["--seed", "2", "--model", "cnn"]]
     with workers(2, "--data-dir", str(small_mnist), each=different) as pair:
-        for process, model in zip(pair, ("small_cnn", "cnn"), strict=True):
-            process.wait_for(rf"the workers differ in seed \(1, 2\), model \(here {model}\):")
+        for process in pair:
+            process.wait_for(r"the workers differ in seed \(1, 2\), model \(small_cnn, cnn\):")
             assert process.finish() == 65

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from mnist_job import folders, options
-from mnist_job.cluster import Task, read_task
-from mnist_job.errors import UsageError
+from mnist_job import UsageError, options
+from mnist_job.cluster import Task, prepare_directories, read_task
 from mnist_job.options import WHOLE_PASS, Interval
 
 CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
@@ -53,7 +52,8 @@ def test_what_is_said_of_the_distribution() -> None:
     chosen = options.parse(argv, {}, Task())
     assert chosen.devices == ("GPU:0", "GPU:1")
     assert chosen.cross_device_ops == "nccl"
-    assert chosen.replicas is None
+    two = options.parse(["--strategy", "mirrored", "--devices", "2"], {}, Task())
+    assert list(two.devices) == [0, 1]
 
 
 def test_how_often_it_saves_and_how_long_an_epoch_is() -> None:
@@ -67,9 +67,9 @@ def test_how_often_it_saves_and_how_long_an_epoch_is() -> None:
 
 
 def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with() -> None:
-    argv = ["--replicas", "2", "--evaluate", "x"]
+    argv = ["--devices", "2", "--evaluate", "x"]
     chosen = options.parse(argv, {"DISTRUN_STRATEGY": "mirrored"}, Task())
-    assert (chosen.strategy, chosen.replicas) == ("default", None)
+    assert (chosen.strategy, chosen.devices) == ("default", None)
     with pytest.raises(SystemExit):
         options.parse(["--evaluate", "x"], {}, read_task(environ()))
 
@@ -82,7 +82,7 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
 
     def made_by(**task: Any) -> list[str]:
         chosen.strategy = task.pop("strategy")
-        folders.prepare(chosen, Task(**task))
+        prepare_directories(chosen, Task(**task))
         made = sorted(path.name for path in tmp_path.iterdir())
         for name in made:
             (tmp_path / name).rmdir()
@@ -108,7 +108,7 @@ def test_only_who_saves_in_a_folder_sweeps_it(tmp_path: Path) -> None:
             (tmp_path / name).mkdir(exist_ok=True)
             (tmp_path / name / "part.tempstate").touch()
         chosen.strategy = strategy
-        folders.prepare(chosen, Task(role=role, index=index, cluster=cluster))
+        prepare_directories(chosen, Task(role=role, index=index, cluster=cluster))
         return names - {path.name for path in tmp_path.iterdir()}
 
     assert swept_by("multi_worker_mirrored", "evaluator") == set()
@@ -122,10 +122,10 @@ def test_only_who_saves_in_a_folder_sweeps_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--epochs", "0"], "--epochs: '0' is not a whole number of 1 or more"),
+        (["--epochs", "0"], "--epochs: '0' is not a whole number from 1 to 2147483647"),
         (["--epochs", "x"], "--epochs: 'x' is not a whole number"),
         (["--batch-size", "-1"], "--batch-size: '-1' is not"),
-        (["--learning-rate", "nan"], "--learning-rate: 'nan' is not a number above 0"),
+        (["--learning-rate", "nan"], "--learning-rate: 'nan' is not a number from 1e-30"),
         (["--learning-rate", "0"], "--learning-rate: '0' is not"),
         (["--strategy", "mirorred"], "--strategy: invalid choice: 'mirorred'"),
         (["--dataset", "cifar"], "--dataset: invalid choice"),
@@ -134,22 +134,15 @@ def test_only_who_saves_in_a_folder_sweeps_it(tmp_path: Path) -> None:
         (["--strategy=one_device", "--devices=GPU:0,GPU:1"], "and one_device uses one"),
         (["--checkpoint-dir", "gs://bucket/run"], "'gs://bucket/run' is an address, and the job"),
         (["--learning-rate", "64:0.1,x:0.2"], "--learning-rate: 'x' is not a whole number"),
-        (["--strategy", "one_device", "--replicas", "2"], "is for mirrored and central_storage"),
-        (["--strategy", "mirrored", "--replicas", "0"], "--replicas: '0' is not a whole number"),
-        (["--strategy", "mirrored", "--devices", "GPU:0,"], "is no list of different devices"),
-        (
-            ["--strategy", "mirrored", "--devices", "GPU:0", "--replicas", "1"],
-            "--devices and --replicas say the same",
-        ),
+        (["--strategy", "one_device", "--devices", "2"], "and one_device uses one"),
+        (["--strategy", "mirrored", "--devices", "0"], "--devices: '0' is neither a number of"),
+        (["--strategy", "mirrored", "--devices", "GPU:0,"], "nor a list of different ones"),
+        (["--strategy", "mirrored", "--devices", "GPU:0,gpu:0"], "nor a list of different ones"),
         (["--strategy", "mirrored", "--cross-device-ops", "x"], "invalid choice: 'x'"),
         (["--communication", "ring"], "is for multi_worker_mirrored"),
-        (
-            ["--strategy", "parameter_server", "--shards", "2"],
-            "--shards needs --variable-partitioner",
-        ),
         (["--step", "3"], "unrecognized arguments: --step"),
-        (["--steps-per-epoch", "0"], "'0' is not a whole number of 1 or more, and not 'all'"),
-        (["--l2", "-1"], "--l2: '-1' is not a number of 0 or more"),
+        (["--steps-per-epoch", "0"], "--steps-per-epoch: '0' is not a whole number from 1 to"),
+        (["--l2", "-1"], "--l2: '-1' is not a number from 0.0"),
         (["--loop", "while"], "--loop: invalid choice: 'while'"),
         (["--loop", "for", "--fit"], "--fit has a loop of its own"),
         (
@@ -162,13 +155,16 @@ def test_only_who_saves_in_a_folder_sweeps_it(tmp_path: Path) -> None:
         ),
         (["--checkpoint-every", "5"], "--checkpoint-every needs a --checkpoint-dir"),
         (["--checkpoint-every", "0e", "--checkpoint-dir", "x"], "'0e' is neither a number of"),
-        (["--checkpoint-dir", "run[1]"], "TensorFlow would take [1] for a pattern"),
-        (["--checkpoint-dir", "all/run*"], "--checkpoint-dir all/run*: TensorFlow would take *"),
+        (["--checkpoint-dir", "run[1]"], "TensorFlow would take [1] in run[1] for a pattern"),
+        (["--checkpoint-dir", "all/run*"], "--checkpoint-dir: TensorFlow would take * in all/run*"),
         (["--evaluate", "run?/ckpt-1"], "give the folder a name without"),
-        (["--export-dir", "a\\b"], "TensorFlow would take \\ for a pattern"),
-        (["--seed", "4294967296"], "--seed: '4294967296' is not a whole number up to 4294967295"),
-        (["--batch-size", "1000000000000"], "is not a whole number up to 2147483647"),
-        (["--steps-per-epoch", "9223372036854775808"], "up to 2147483647, and not 'all'"),
+        (["--export-dir", "a\\b"], "/a\\b for a pattern"),
+        (
+            ["--seed", "4294967296"],
+            "'4294967296' is not a whole number from 0 to 4294967295",
+        ),
+        (["--batch-size", "1000000000000"], "is not a whole number from 1 to 2147483647"),
+        (["--steps-per-epoch", "9223372036854775808"], "from 1 to 2147483647"),
         (["--evaluate", "x", "--fit"], "it takes no --fit"),
         (["--evaluate", "x", "--export-dir", "y"], "it takes no --export-dir"),
         (["--evaluate", "x", "--strategy", "mirrored"], "needs no strategy, and one process"),
@@ -196,7 +192,7 @@ def test_a_name_that_tensorflow_takes_for_itself(
     assert (str(chosen.checkpoint_dir), str(chosen.summary_dir)) == tuple(names.values())
     with pytest.raises(SystemExit):
         options.parse(["--export-dir", "model"], {}, Task())
-    assert f"--export-dir {folder}/model: TensorFlow would take [1]" in capsys.readouterr().err
+    assert f"--export-dir: TensorFlow would take [1] in {folder}/model" in capsys.readouterr().err
 
 
 def test_an_evaluation_falls_back_on_no_other_data() -> None:

@@ -40,7 +40,6 @@ def test_one_datagram(receiver: Receiver) -> None:
     sock, environ = receiver
     progress = Progress(environ)
     progress.send(step=120, epoch=1, loss=0.12, examples_per_sec=1800.4)
-    progress.close()
     assert sock.recv(4096) == b"STEP=120 EPOCH=1 LOSS=0.12 EXAMPLES_PER_SEC=1800.4"
 
 
@@ -55,14 +54,12 @@ def test_due_twice_a_second(receiver: Receiver) -> None:
     clock.now += INTERVAL * 0.02
     due.append(progress.due)
     assert due == [True, False, True]
-    progress.close()
 
 
 def test_what_is_no_number_is_left_out(receiver: Receiver) -> None:
     sock, environ = receiver
     progress = Progress(environ)
     progress.send(step=1, epoch=1, loss=float("nan"), examples_per_sec=float("inf"))
-    progress.close()
     assert sock.recv(4096) == b"STEP=1 EPOCH=1"
 
 
@@ -71,7 +68,6 @@ def test_a_full_socket_neither_blocks_nor_fails(receiver: Receiver) -> None:
     progress = Progress(environ)
     for step in range(5000):  # far more than a socket queues; blocking would run into the timeout
         progress.send(step=step, epoch=1, loss=1.0, examples_per_sec=1.0)
-    progress.close()
 
 
 @pytest.mark.parametrize("name", ["", "/nowhere/at/all", "@nobody-{}", "x" * 300])
@@ -79,5 +75,4 @@ def test_without_a_receiver(name: str) -> None:
     name = name.format(uuid.uuid4().hex)
     progress = Progress({"DISTRUN_NOTIFY": name} if name else {})
     progress.send(step=1, epoch=1, loss=1.0, examples_per_sec=1.0)
-    progress.close()
     assert not progress.due

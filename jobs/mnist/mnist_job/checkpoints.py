@@ -11,37 +11,49 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from mnist_job.cluster import Task
-from mnist_job.errors import CheckpointError, WriteError
-from mnist_job.folders import remove_partial_checkpoints, write_filepath
+from mnist_job import JobError
+from mnist_job.cluster import Task, remove_partial_checkpoints, write_filepath
 from mnist_job.options import Options
 
 TRAINING = ("dataset", "model", "optimizer")
 """Options that a resumed run must share with the checkpoint."""
 EVALUATION = ("dataset", "model")
 _MAX_TO_KEEP = 3
-UNUSABLE = (tf.errors.OpError, IndexError, RuntimeError, AssertionError, ValueError)
+_UNUSABLE = (tf.errors.OpError, IndexError, RuntimeError, AssertionError, ValueError)
 """Raised for a checkpoint that is damaged or missing, or (the last two) of another model."""
 _FILE_ERRORS = (
-    *(tf.errors.NotFoundError, tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError),
-    *(tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError),  # full disk; file too large
+    *(OSError, tf.errors.NotFoundError, tf.errors.FailedPreconditionError),
+    *(tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError),  # the last: full disk
+    tf.errors.OutOfRangeError,  # a file that becomes too large
 )
 """The loss of a peer raises others: Unavailable, Aborted, Cancelled, Internal."""
-_NUMBERS = ("epoch", "step", "epoch_images", "total_steps", "images_seen")
+
+
+class CheckpointError(JobError):
+    """A checkpoint is missing or damaged."""
 
 
 class MismatchError(CheckpointError):
-    """The checkpoint is from another run or program: the message says how it differs."""
+    """The checkpoint is of another run or program."""
+
+
+class WriteError(JobError):
+    """A file cannot be written, for example because the disk is full."""
 
 
 class Counters(tf.train.experimental.PythonState):  # type: ignore[misc]
     """How far a run has come. Python numbers: variables would be written and read at each step."""
 
-    def __init__(self) -> None:
+    NUMBERS = ("epoch", "step", "epoch_images", "total_steps", "images_seen")
+    KEY = "counters/.ATTRIBUTES/py_state"
+    """Their name in a checkpoint that has them as `counters`."""
+
+    def __init__(self, options: Options) -> None:
         super().__init__()
         self.epoch = self.step = self.epoch_images = 0
         """Finished epochs; finished steps of the current epoch, and the images in them."""
         self.total_steps = self.images_seen = 0
+        self._trained_with = {name: getattr(options, name) for name in TRAINING}
 
     def __str__(self) -> str:
         return f"epoch {self.epoch + 1}, after step {self.step}"
@@ -58,26 +70,27 @@ class Counters(tf.train.experimental.PythonState):  # type: ignore[misc]
 
     def serialize(self) -> str:
         """Called when a checkpoint is saved."""
-        return json.dumps({name: getattr(self, name) for name in _NUMBERS})
+        numbers = {name: getattr(self, name) for name in self.NUMBERS}
+        return json.dumps({**numbers, **self._trained_with})
 
     def deserialize(self, string_value: str | bytes) -> None:
         """Called when a checkpoint is restored."""
-        for name in _NUMBERS:
+        for name in self.NUMBERS:
             setattr(self, name, json.loads(string_value)[name])
 
 
 @contextmanager
 def explained_io_errors(what: str, folder: Path | None) -> Iterator[None]:
-    """Raises WriteError in place of TensorFlow's errors about files."""
+    """Raises WriteError in place of Python's and TensorFlow's errors about files."""
     try:
         yield
     except _FILE_ERRORS as error:
         # Without TensorFlow's own names of operations.
-        problem = problem_of(re.sub(r"\{\{.*?\}\}| \[Op:\w+\]", "", error.message))
-        raise WriteError(f"no {what} can be written to {folder}: {problem}") from error
+        problem = re.sub(r"\{\{.*?\}\}| \[Op:\w+\]", "", getattr(error, "message", str(error)))
+        raise WriteError(f"no {what} can be written to {folder}: {_first_line(problem)}") from error
 
 
-def problem_of(error: object) -> str:
+def _first_line(error: object) -> str:
     """The first line of an error, short enough for a message."""
     return str(error).strip().partition("\n")[0][:300]
 
@@ -101,24 +114,30 @@ def saved(folder: Path) -> list[str]:
     return listed(folder) or [str(path.with_suffix("")) for _, path in found]
 
 
-def trained_with(options: Options) -> tf.Variable:
-    """The options of the training, to be saved as the attribute `origin` of a Checkpoint."""
-    with tf.device("/cpu:0"):
-        words = " ".join(f"{name}={getattr(options, name)}" for name in TRAINING)
-        return tf.Variable(words, dtype=tf.string)
+def restore(
+    checkpoint: tf.train.Checkpoint, path: str, options: Options, same: tuple[str, ...]
+) -> None:
+    """Restores everything that `checkpoint` has, and ignores what else the file has.
 
-
-def check_same(path: str, options: Options, names: tuple[str, ...]) -> None:
-    """Raises MismatchError if a checkpoint was not trained with the same options as this run."""
-    reader = tf.train.load_checkpoint(path)
-    key = "origin/.ATTRIBUTES/VARIABLE_VALUE"
-    if not reader.has_tensor(key):
-        raise MismatchError("it is no checkpoint of this program")
-    trained = dict(word.split("=", 1) for word in reader.get_tensor(key).decode().split())
-    for name in names:
-        asked = getattr(options, name)
-        if trained.get(name) != asked:
-            raise MismatchError(f"it was trained with --{name} {trained.get(name)}, not {asked}")
+    Raises:
+        MismatchError: it was trained with other options, of those named in `same`.
+        CheckpointError: it is damaged.
+    """
+    try:
+        reader = tf.train.load_checkpoint(path)
+        if not reader.has_tensor(Counters.KEY):
+            raise MismatchError(f"{path} cannot be restored: it is no checkpoint of this program")
+        trained_with = json.loads(reader.get_tensor(Counters.KEY))
+        for name in same:
+            trained, asked = trained_with[name], getattr(options, name)
+            if trained != asked:
+                raise MismatchError(
+                    f"{path} cannot be restored: it was trained with --{name} {trained}, not "
+                    f"{asked}; use the same options, or another checkpoint folder"
+                )
+        checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+    except _UNUSABLE as error:
+        raise CheckpointError(f"{path} cannot be restored: {_first_line(error)}") from error
 
 
 class Checkpoints:
@@ -132,7 +151,7 @@ class Checkpoints:
         self, checkpoint: tf.train.Checkpoint, folder: Path, task: Task, options: Options
     ) -> None:
         self.folder, self._own = folder, write_filepath(folder, task)
-        self._checkpoint, self._options, self._is_chief = (checkpoint, options, task.is_chief)
+        self._checkpoint, self._options, self._is_chief = checkpoint, options, task.is_chief
         if task.is_chief and not listed(folder):
             # Saving continues TensorFlow's list: write it again if it is lost or damaged.
             paths = saved(folder)
@@ -147,15 +166,11 @@ class Checkpoints:
         paths = saved(self.folder)
         for path in paths:
             try:
-                check_same(path, self._options, TRAINING)
-                self._checkpoint.restore(path).assert_existing_objects_matched()
-            except MismatchError as error:
-                advice = "use the same options, or name another --checkpoint-dir"
-                raise CheckpointError(
-                    f"{path} cannot be resumed from: {error}; {advice}"
-                ) from error
-            except UNUSABLE as error:
-                print(f"{path} cannot be restored: {problem_of(error)}", flush=True)
+                restore(self._checkpoint, path, self._options, TRAINING)
+            except MismatchError:
+                raise
+            except CheckpointError as error:
+                print(error, flush=True)
             else:
                 return Path(path).name
         raise CheckpointError(

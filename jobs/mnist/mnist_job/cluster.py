@@ -1,12 +1,20 @@
-"""Reads TF_CONFIG: this task and its cluster. Needs no TensorFlow."""
+"""This task, as TF_CONFIG describes it, and the directories it writes to. Needs no TensorFlow."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from mnist_job.errors import UsageError
+from mnist_job import UsageError
+
+_FORM = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
+_TEMP_PREFIX = "workertemp_"
+"""As in TensorFlow's tutorial on multi-worker training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,25 +51,83 @@ class Task:
 
 def read_task(environ: Mapping[str, str]) -> Task:
     """Reads TF_CONFIG; raises UsageError if it does not describe a cluster and a task."""
-    text = environ.get("TF_CONFIG", "").strip()
+    text = environ.get("TF_CONFIG", "").strip() or "{}"
     try:
-        config = json.loads(text or "{}")
-    except ValueError as error:
-        raise UsageError(f"TF_CONFIG is not JSON ({error}): {text[:60]!r}") from error
-    cluster = config.get("cluster") if isinstance(config, dict) else None
-    if not cluster:
-        return Task()
-    try:
-        roles = tuple((str(role), tuple(map(str, each))) for role, each in cluster.items())
-        task = config["task"]
-        read = Task(role=str(task["type"]), index=int(task["index"]), cluster=roles)
+        config = json.loads(text)
+        if not config.get("cluster"):
+            return Task()
+        cluster = tuple((str(role), tuple(map(str, at))) for role, at in config["cluster"].items())
+        role, index = str(config["task"]["type"]), int(config["task"]["index"])
+        task = Task(role=role, index=index, cluster=cluster)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            'TF_CONFIG must look like {"cluster": {"worker": ["host:port", ...]}, '
-            '"task": {"type": "worker", "index": 0}}'
-        ) from error
+        raise UsageError(f"TF_CONFIG must look like {_FORM}; it is {text[:200]!r}") from error
     # An evaluator need not be in the cluster.
-    if read.role != "evaluator" and not 0 <= read.index < read.count(read.role):
-        counts = ", ".join(f"{len(addresses)} {role}" for role, addresses in roles)
-        raise UsageError(f"TF_CONFIG's task {read.name} is not in its cluster ({counts})")
-    return read
+    if role != "evaluator" and not 0 <= index < task.count(role):
+        counts = ", ".join(f"{len(addresses)} {each}" for each, addresses in cluster)
+        raise UsageError(f"TF_CONFIG's task {task.name} is not in its cluster ({counts})")
+    return task
+
+
+def write_filepath(checkpoint_dir: Path, task: Task) -> Path:
+    """Where a task saves: the chief in the folder itself, others in temporary folders in it."""
+    if task.is_chief:
+        return checkpoint_dir
+    return checkpoint_dir / f"{_TEMP_PREFIX}{task.role}_{task.index}"
+
+
+def prepare_directories(options: Namespace, task: Task) -> None:
+    """Creates and tries the folders that this task writes to, and removes its own leftovers.
+
+    A task that does not save in a folder removes nothing there: another one may be saving.
+    """
+    # Saving has collectives, so every worker that shares a step saves. On parameter servers, only
+    # the chief does.
+    saves = task.is_chief or (task.role == "worker" and options.strategy != "parameter_server")
+    if options.checkpoint_dir and saves:
+        _try_to_write("--checkpoint-dir", options.checkpoint_dir)
+        _remove_leftovers(options.checkpoint_dir, task)
+    if options.summary_dir and task.is_chief:
+        _try_to_write("--summary-dir", options.summary_dir)
+    if options.export_dir and task.is_chief:
+        _check_export(options.export_dir)
+        _try_to_write("--export-dir", options.export_dir.parent)
+
+
+def remove_partial_checkpoints(folder: Path) -> None:
+    """Removes the files that TensorFlow leaves if it is killed while it saves."""
+    for partial in folder.glob("ckpt-*_temp"):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove_leftovers(folder: Path, task: Task) -> None:
+    if not task.is_chief:
+        shutil.rmtree(write_filepath(folder, task), ignore_errors=True)
+        return
+    remove_partial_checkpoints(folder)
+    names = {f"{role}_{at}" for role, tasks in task.cluster for at in range(len(tasks))}
+    for left in folder.glob(f"{_TEMP_PREFIX}*_*"):
+        if left.name.removeprefix(_TEMP_PREFIX) not in names:  # of an earlier, larger cluster
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _check_export(folder: Path) -> None:
+    """Checks that a new folder can take this one's place: it is absent, empty or a SavedModel."""
+    replaceable = not folder.exists()
+    if folder.is_dir():
+        replaceable = (folder / "saved_model.pb").exists() or not any(folder.iterdir())
+    if not replaceable or folder.is_symlink() or folder.is_mount():
+        raise UsageError(
+            f"--export-dir {folder} cannot be replaced by a new folder: name one that is absent, "
+            "empty or a SavedModel"
+        )
+
+
+def _try_to_write(option: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        raise UsageError(
+            f"{option}: nothing can be written to {folder} ({error.strerror}); name another folder"
+        ) from error

@@ -7,6 +7,9 @@ epoch, two workers stall for 5 to 15 seconds while the old one is deleted.
 
 from __future__ import annotations
 
+import math
+import os
+import time
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -14,10 +17,15 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from mnist_job import keras_fit, pipelines
-from mnist_job.model import build_model
+from mnist_job import UsageError, keras_fit, pipelines, strategies
+from mnist_job.checkpoints import Checkpoints, Counters, explained_io_errors, saved
+from mnist_job.cluster import Task
+from mnist_job.data import DataSet
+from mnist_job.model import build_model, export
+from mnist_job.options import WHOLE_PASS, Options
 from mnist_job.pipelines import as_written
-from mnist_job.training import Training
+from mnist_job.preemption import ClusterPreemption, Preempted, Preemption, SigtermWatch
+from mnist_job.progress import Progress, Summaries, seconds_since_start
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels, and each image's weight in the mean loss: see `pipelines`."""
@@ -27,12 +35,68 @@ STEPS_PER_CALL = 100
 SIGTERM. An epoch usually has fewer steps."""
 _STEPS_WORTH_COMPILING = 150
 _OPTIMIZERS = {"rmsprop": tf_keras.optimizers.RMSprop, "adam": tf_keras.optimizers.Adam}
+_SHARED = (
+    *("epochs", "steps_per_epoch", "batch_size", "seed", "model", "optimizer", "l2", "fit", "loop"),
+    *("communication", "checkpoint_every"),
+)
+"""Options that the workers of multi_worker_mirrored must share."""
 
 
-class CustomLoop(Training):
-    """Trains on any strategy but ParameterServerStrategy, with its own loop or Model.fit."""
+class CustomLoop:
+    """One run of the job, on any strategy but ParameterServerStrategy."""
 
     test_iterator: Any = None
+    last_loss: Any = math.nan
+    """The mean loss over the global batch of the newest step."""
+    has_stepped = False
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        data: DataSet,
+        options: Options,
+        task: Task,
+        watch: SigtermWatch | None,
+    ) -> None:
+        self.strategy, self.data, self.options, self.task = strategy, data, options, task
+        self.is_cluster = options.strategy == "multi_worker_mirrored" and task.trainers > 1
+        """Whether several workers share a step."""
+        self.global_batch_size: int = options.batch_size * strategy.num_replicas_in_sync
+        self.is_pass = options.steps_per_epoch == WHOLE_PASS
+        self.learning_rate = self._learning_rate()
+        folder = options.checkpoint_dir
+        # Before the first variable: the workers share variables, so their models must be equal.
+        self._agree(
+            **{name: getattr(options, name) for name in _SHARED},
+            data=data.fingerprint,
+            learning_rate=self.learning_rate,
+            # Saving sums variables over the workers.
+            checkpoints=f"{len(saved(folder))} found" if folder else "none",
+        )
+        self.create_model()
+        self.counters = Counters(options)
+        state = {"model": self.model, "optimizer": self.optimizer, "counters": self.counters}
+        metrics = {"loss": self.train_loss, "accuracy": self.train_accuracy}
+        checkpoint = tf.train.Checkpoint(**state, **metrics)
+        self.checkpoints = Checkpoints(checkpoint, folder, task, options) if folder else None
+        self.preemption: Any = Preemption(watch, self.save)
+        if self.is_cluster and watch:
+            self.preemption = ClusterPreemption(watch, self.save, strategy)
+        self.progress = Progress(os.environ)
+        self.summaries = Summaries(options.summary_dir if task.is_chief else None)
+
+    def _learning_rate(self) -> float:
+        rates, batch = self.options.learning_rate, self.global_batch_size
+        if batch not in rates and 0 not in rates:
+            raise UsageError(
+                f"--learning-rate has rates for global batches of {', '.join(map(str, rates))} "
+                f"images, and none for {batch} (--batch-size times the replicas)"
+            )
+        return float(rates[batch if batch in rates else 0])
+
+    def _agree(self, **settings: object) -> None:
+        if self.is_cluster:
+            strategies.agree(self.strategy, settings)
 
     def create_model(self) -> None:
         """Creates model, optimizer and metrics: one copy of each variable per replica."""
@@ -94,18 +158,82 @@ class CustomLoop(Training):
         self.test_loss.update_state(losses, sample_weight=once)
         self.test_accuracy.update_state(labels, logits, sample_weight=once)
 
-    @as_written
     def distributed_train_step(self, batch: Any) -> tf.Tensor:
         """Trains all replicas on a global batch; returns the mean loss over its images."""
         per_replica_losses = self.strategy.run(self.train_step, args=(batch,))
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica_losses, axis=None)
 
-    @as_written
     def distributed_test_step(self, batch: Any) -> None:
         """Tests all replicas on a global batch."""
         self.strategy.run(self.test_step, args=(batch,))
 
+    # The data -----------------------------------------------------------------------------------
+
+    def batches(self) -> tf.data.Dataset:
+        """The batches of indices that the run has not seen yet, without end."""
+        count, seen = len(self.data.train_images), self.counters.images_seen
+        if self.is_pass:
+            seen = self.counters.epoch * count + min(self.counters.epoch_images, count)
+        batch, seed = self.global_batch_size, self.options.seed
+        return pipelines.batches(count, batch, seed, start=seen, passes=self.is_pass)
+
+    def make_dataset(self) -> Any:
+        """The distributed dataset of the batches that the run has not seen yet."""
+        data = (self.data.train_images, self.data.train_labels)
+        how = self.options.input
+        return pipelines.distributed(self.strategy, self.batches, data, self.global_batch_size, how)
+
+    def make_test(self, strategy: tf.distribute.Strategy) -> None:
+        """Builds the test pipeline, kept for the run: deleting its iterator can take 40 s."""
+        data = (self.data.test_images, self.data.test_labels)
+        self.test_iterator, self.test_steps = pipelines.test_iterator(strategy, data)
+        self.test_next = tf.function(
+            lambda batches: self.distributed_test_step(next(batches)), autograph=False
+        )
+
     # The loops ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Trains, from the newest checkpoint if there is one. Raises Preempted after SIGTERM."""
+        data, options = self.data, self.options
+        images = f"{len(data.train_images):,} + {len(data.test_images):,} images"
+        batch = f"{self.global_batch_size} images a step"
+        say(f"{options.strategy}: {self.who}, {batch}; data: {data.source}, {images}")
+        try:
+            self._resume()
+            if self.counters.epoch < options.epochs:
+                self.began = time.monotonic()
+                self.start_clock()
+                self.prepare()
+                self.train()
+            else:
+                say(
+                    f"{options.checkpoint_dir} already holds {self.counters.epoch} epochs: nothing "
+                    "left to train (ask for more --epochs, or another --checkpoint-dir)"
+                )
+            if options.export_dir and self.task.is_chief:
+                export(self.model, options.model, options.export_dir)
+                say(f"exported to {options.export_dir}")
+            self.finish()
+        except Preempted:
+            self.finish()
+            raise
+        finally:
+            if self.checkpoints:
+                self.checkpoints.remove_temp_dir()
+
+    @property
+    def who(self) -> str:
+        """The workers and replicas, in words."""
+        replicas, workers = self.strategy.num_replicas_in_sync, self.task.trainers
+        return f"{counted(replicas, 'replica')} on {counted(workers, 'worker')}"
+
+    def _resume(self) -> None:
+        if self.checkpoints and saved(self.checkpoints.folder):
+            restored = self.checkpoints.restore()
+            self._agree(steps_resumed_from=self.counters.total_steps)
+            say(f"resumed from {restored} in {self.checkpoints.folder}: {self.counters}")
+            self.optimizer.learning_rate.assign(self.learning_rate)
 
     def prepare(self) -> None:
         """Builds the training pipeline and the functions that take steps."""
@@ -114,12 +242,6 @@ class CustomLoop(Training):
         self.train_batch = tf.function(step, autograph=False)
         self.train_next = tf.function(lambda iterator: step(next(iterator)), autograph=False)
         self.train_several = tf.function(self._several)
-
-    def make_dataset(self) -> Any:
-        """The distributed dataset of the batches that the run has not seen yet."""
-        data = (self.data.train_images, self.data.train_labels)
-        how = self.options.input
-        return pipelines.distributed(self.strategy, self.batches, data, self.global_batch_size, how)
 
     def train(self) -> None:
         """Trains the remaining epochs."""
@@ -146,9 +268,9 @@ class CustomLoop(Training):
 
     def _several(self, iterator: Any, steps: tf.Tensor) -> tf.Tensor:
         """The steps of an epoch inside one tf.function."""
-        loss = tf.constant(0.0)
+        step, loss = as_written(self.distributed_train_step), tf.constant(0.0)
         for _ in tf.range(steps):
-            loss = self.distributed_train_step(next(iterator))
+            loss = step(next(iterator))
         return loss
 
     def take_steps(self, function: Callable[..., Any], *args: Any, steps: int = 1) -> Any:
@@ -160,12 +282,6 @@ class CustomLoop(Training):
         result = self.preemption.run(function, *args)
         self.last_loss = result["loss"] if self.options.fit else result
         self.count_steps(steps)
-        # TensorFlow traces the functions in the first call of a launch. So the speed does not
-        # count that call, unless the epoch has no other.
-        speed = self.speed()
-        if self.report_first(steps) and steps == 1 and self.steps_left:
-            self.start_clock()
-        self.report_step(self.counters.total_steps, speed)
         every = self.options.checkpoint_every.steps
         if every and self.counters.step % every == 0 and self.steps_left:
             self.save()
@@ -174,18 +290,107 @@ class CustomLoop(Training):
     def test(self) -> tuple[float, float]:
         """Tests on the whole test set; returns (loss, accuracy)."""
         if self.test_iterator is None:
-            self.make_test()
+            self.make_test(self.strategy)
         self.test_loss.reset_state()
         self.test_accuracy.reset_state()
         for _ in range(self.test_steps):
             self.test_next(self.test_iterator)
         return float(self.test_loss.result()), float(self.test_accuracy.result())
 
-    def make_test(self) -> None:
-        """Builds the test pipeline, kept for the run: deleting its iterator can take 40 s."""
-        data = (self.data.test_images, self.data.test_labels)
-        strategy = self.strategy
-        self.test_iterator, self.test_steps = pipelines.test_iterator(strategy, data)
-        self.test_next = tf.function(
-            lambda batches: self.distributed_test_step(next(batches)), autograph=False
+    def save(self) -> None:
+        """Saves a checkpoint; all workers at the same step."""
+        if self.checkpoints:
+            self.checkpoints.save()
+
+    def finish(self) -> None:
+        """Called after training, and after a preempted run has been saved."""
+        if self.is_cluster:
+            strategies.barrier(self.strategy)
+
+    # Counting and reporting ---------------------------------------------------------------------
+
+    @property
+    def all_steps(self) -> int:
+        """Steps of a run from its start."""
+        per_pass = -(-len(self.data.train_images) // self.global_batch_size)
+        return int(self.options.epochs * (self.options.steps_per_epoch or per_pass))
+
+    @property
+    def steps_left(self) -> int:
+        """Steps left in the epoch."""
+        if self.is_pass:
+            images = len(self.data.train_images) - self.counters.epoch_images
+            return max(-(-images // self.global_batch_size), 0)
+        return max(int(self.options.steps_per_epoch) - self.counters.step, 0)
+
+    @property
+    def steps_to_next_save(self) -> int:
+        """Steps to train until the next checkpoint, or until the end of the epoch."""
+        left, every = self.steps_left, int(self.options.checkpoint_every.steps)
+        return min(left, every - self.counters.step % every) if every else left
+
+    def start_clock(self) -> None:
+        """Starts to measure the images per second."""
+        self._clock = (self.counters.images_seen, time.monotonic())
+
+    def speed(self) -> float:
+        """Images per second since start_clock, over all workers."""
+        images, since = self._clock
+        return (self.counters.images_seen - images) / max(time.monotonic() - since, 1e-9)
+
+    def count_steps(self, steps: int) -> None:
+        """Counts finished steps and the images in them, and reports what is due."""
+        images = steps * self.global_batch_size
+        if self.is_pass:
+            images = min(images, len(self.data.train_images) - self.counters.epoch_images)
+        self.counters.count_steps(steps, images)
+        step, speed = self.counters.total_steps, self.speed()
+        if not self.has_stepped:  # until now, nobody could see whether the job hangs
+            self.has_stepped = True
+            what = "first step" if steps == 1 else f"first {steps} steps"
+            say(f"{what} after {seconds_since_start():.1f} s")
+            if self.steps_left:
+                # TensorFlow traces the functions in the first call of a launch. So the speed does
+                # not count that call, unless the epoch has no other.
+                self.start_clock()
+        # Reading the loss waits for the step.
+        if self.progress.due and speed > 0:
+            self.progress.send(step, self.counters.epoch + 1, float(self.last_loss), speed)
+        if self.summaries.is_due(step):
+            with explained_io_errors("summary", self.options.summary_dir):
+                self.summaries.write_step(step, float(self.last_loss))
+
+    def end_epoch(self) -> None:
+        """Tests, reports and saves an epoch after its last step."""
+        counters, epochs, speed = self.counters, self.options.epochs, self.speed()
+        epoch = counters.epoch + 1
+        loss, accuracy = float(self.train_loss.result()), float(self.train_accuracy.result())
+        test_loss, test_accuracy = self.test()
+        self.began, took = time.monotonic(), time.monotonic() - self.began
+        say(
+            f"epoch {epoch}/{epochs}  step {counters.step}  accuracy {accuracy:.3f}  "
+            f"loss {loss:.3f}  test_accuracy {test_accuracy:.3f}  images/s {speed:.0f}  "
+            f"seconds {took:.1f}  test_loss {test_loss:.3f}"
         )
+        self.progress.send(counters.total_steps, epoch, float(self.last_loss), speed)
+        trained = {"epoch_loss": loss, "epoch_accuracy": accuracy, "images_per_second": speed}
+        with explained_io_errors("summary", self.options.summary_dir):
+            self.summaries.write("train", epoch, trained)
+            self.summaries.write(
+                "test", epoch, {"epoch_loss": test_loss, "epoch_accuracy": test_accuracy}
+            )
+        counters.begin_epoch()
+        self.train_accuracy.reset_state()
+        self.train_loss.reset_state()
+        if epoch % self.options.checkpoint_every.epochs == 0 or epoch == epochs:
+            self.save()
+        self.start_clock()
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 worker`, `2 workers`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import gzip
-import math
 import os
 import socket
 import zipfile
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from mnist_job.errors import JobError
+from mnist_job import JobError
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -25,25 +25,21 @@ SIDE = 28
 CLASSES = 10
 _TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 _FIRST_LABELS = {
-    "mnist": bytes((5, 0, 4, 1, 9, 2, 1, 3, 1, 4)),
-    "fashion_mnist": bytes((9, 0, 0, 3, 0, 2, 7, 2, 5, 5)),
+    "mnist": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4],
+    "fashion_mnist": [9, 0, 0, 3, 0, 2, 7, 2, 5, 5],
 }
 """The first training labels as published. The files of both sets have the same names and shapes."""
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 _IDX_FILES = (
-    *(("train-images", "idx3-ubyte"), ("train-labels", "idx1-ubyte")),
-    *(("t10k-images", "idx3-ubyte"), ("t10k-labels", "idx1-ubyte")),
+    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
-_BROKEN = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
-"""Numpy raises these for a file that is no archive of arrays (TypeError: a single array)."""
+_BROKEN = (OSError, ValueError, EOFError, IndexError, TypeError, zipfile.BadZipFile, zlib.error)
+"""Raised for a file that is damaged or of another kind (TypeError: a single array of numpy)."""
 _SHIFTS = range(-2, 3)
 """Pixels by which each drawn digit is moved to the right and down, which makes 25 images of it."""
 DOWNLOAD_TIMEOUT = 10.0
 """Seconds that a download may wait for an answer."""
-
-
-class DataError(JobError):
-    """The data is not available."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +74,11 @@ def load(dataset: str, folder: Path | None) -> DataSet:
         return read_folder(folder, dataset)
     try:
         return _from_keras("mnist" if dataset == "auto" else dataset)
-    except DataError as error:
+    except JobError as error:
         if dataset == "auto":
             print(f"{error}: training on synthetic digits instead", flush=True)
             return synthetic()
-        raise DataError(
+        raise JobError(
             f"{error}; name a folder that has it with --data-dir, or use --dataset synthetic"
         ) from error
 
@@ -90,13 +86,14 @@ def load(dataset: str, folder: Path | None) -> DataSet:
 def synthetic() -> DataSet:
     """Returns the drawn digits of this package: 30,000 training and 5,000 test images."""
     with np.load(Path(__file__).with_name("digits.npz")) as drawn:  # with pixels from 0 to 7
-        x_train, x_test = (_shifted(drawn[name] * np.uint8(36)) for name in ("x_train", "x_test"))
-        y_train, y_test = (
-            np.tile(drawn[name], len(_SHIFTS) ** 2) for name in ("y_train", "y_test")
+        return DataSet(
+            name="synthetic",
+            source="synthetic digits",
+            train_images=_shifted(drawn["x_train"] * np.uint8(36)),
+            train_labels=np.tile(drawn["y_train"], len(_SHIFTS) ** 2),
+            test_images=_shifted(drawn["x_test"] * np.uint8(36)),
+            test_labels=np.tile(drawn["y_test"], len(_SHIFTS) ** 2),
         )
-    arrays = {"train_images": x_train, "train_labels": y_train}
-    arrays |= {"test_images": x_test, "test_labels": y_test}
-    return DataSet(name="synthetic", source="synthetic digits", **arrays)
 
 
 def _shifted(images: Array) -> Array:
@@ -121,7 +118,7 @@ def _from_keras(dataset: str) -> DataSet:
             train, test = getattr(tf_keras.datasets, dataset).load_data()
     except Exception as error:  # Keras raises a bare Exception for a failed download
         reason = getattr(error, "reason", None) or error
-        raise DataError(
+        raise JobError(
             f"no {_TITLES[dataset]} in {cache}, and it cannot be downloaded ({reason})"
         ) from error
     finally:
@@ -135,40 +132,44 @@ def read_folder(folder: Path, dataset: str = "mnist") -> DataSet:
     Checks shapes, types and ranges, but no hashes, because MNIST is repacked in many ways.
     """
     if not folder.is_dir():
-        raise DataError(f"--data-dir {folder} is not a folder")
+        raise JobError(f"--data-dir {folder} is not a folder")
     npz = folder / f"{dataset}.npz"
     if npz.exists():
         return _checked(npz, dataset, _read_npz(npz))
-    paths = {f"{stem}-{kind}": _find_idx(folder, stem, kind) for stem, kind in _IDX_FILES}
-    if not any(paths.values()):
-        raise DataError(
-            f"no {_TITLES[dataset]} in {folder}: put {dataset}.npz there, or the four files "
-            f"{', '.join(list(paths)[:-1])} and {list(paths)[-1]} (plain or .gz)"
-        )
+    paths = {name: _find_idx(folder, name) for name in _IDX_FILES}
     if absent := [name for name, path in paths.items() if path is None]:
-        raise DataError(f"{folder} lacks {' and '.join(absent)} (plain or .gz)")
+        raise JobError(
+            f"no {_TITLES[dataset]} in {folder}: put {dataset}.npz there, or complete its idx "
+            f"files (plain or .gz): it lacks {' and '.join(absent)}"
+        )
     return _checked(folder, dataset, [_read_idx(path) for path in paths.values() if path])
 
 
-def _read_npz(path: Path) -> list[Array]:
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        # Opened here, because numpy does not close a file that is no archive.
-        # allow_pickle=False: a data file must not be able to run code.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            if absent := [key for key in _KEYS if key not in archive]:
-                raise DataError(
-                    f"{path} is not as Keras's mnist.npz: it has no {', '.join(absent)} "
-                    f"(it has {', '.join(archive.files)})"
-                )
-            return [archive[key] for key in _KEYS]
+        yield
     except _BROKEN as error:
-        raise DataError(f"{path} cannot be read ({error}): copy or download it again") from error
+        raise JobError(f"{path} cannot be read ({error}): copy or download it again") from error
 
 
-def _find_idx(folder: Path, stem: str, kind: str) -> Path | None:
+def _read_npz(path: Path) -> list[Array]:
+    # Opened here, because numpy does not close a file that is no archive.
+    # allow_pickle=False: a data file must not be able to run code.
+    with _explained(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        if absent := [key for key in _KEYS if key not in archive]:
+            raise JobError(
+                f"{path} is not as Keras's mnist.npz: it has no {', '.join(absent)} "
+                f"(it has {', '.join(archive.files)})"
+            )
+        return [archive[key] for key in _KEYS]
+
+
+def _find_idx(folder: Path, name: str) -> Path | None:
     # Two spellings are common: the publication's own, and that of some unpackers.
-    names = (f"{stem}{mark}{kind}{end}" for mark in "-." for end in ("", ".gz"))
-    return next((path for path in map(folder.joinpath, names) if path.exists()), None)
+    spelled = (name, name.replace("-idx", ".idx"))
+    paths = (folder / f"{each}{end}" for each in spelled for end in ("", ".gz"))
+    return next((path for path in paths if path.exists()), None)
 
 
 def _read_idx(path: Path) -> Array:
@@ -177,38 +178,35 @@ def _read_idx(path: Path) -> Array:
     Two zero bytes, the type (8: uint8), the number of dimensions, each as a big-endian uint32, the
     values.
     """
-    try:
+    with _explained(path):
         content = path.read_bytes()
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except _BROKEN as error:
-        raise DataError(f"{path} cannot be read ({error}): copy or download it again") from error
-    if len(content) < 4 or content[:3] != bytes((0, 0, 8)) or not 1 <= content[3] <= 4:
-        raise DataError(f"{path} is no idx file of bytes: it begins with {content[:4].hex(' ')}")
-    values_at = 4 + 4 * content[3]
-    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, values_at, 4))
-    if len(content) != values_at + math.prod(shape):
-        raise DataError(
-            f"{path} is damaged: {len(content):,} bytes where its header {shape} asks for "
-            f"{values_at + math.prod(shape):,}; copy or download it again"
-        )
-    return np.frombuffer(content, np.uint8, offset=values_at).reshape(shape)
+        if content[:3] != bytes((0, 0, 8)):
+            raise ValueError(f"it begins with {content[:4].hex(' ')!r}, as no idx file of bytes")
+        shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
 
 def _checked(place: Path, dataset: str, arrays: list[Array]) -> DataSet:
     x_train, y_train, x_test, y_test = arrays
     problem = _problem("training", x_train, y_train) or _problem("test", x_test, y_test)
     for name, first in _FIRST_LABELS.items():
-        if not problem and name != dataset and y_train[:10].astype(np.uint8).tobytes() == first:
+        if not problem and name != dataset and y_train[:10].tolist() == first:
             problem = f"it is {_TITLES[name]}: ask for it with --dataset {name}"
     if problem:
-        raise DataError(f"{place} is no {_TITLES[dataset]}: {problem}")
-    halves = {"train_images": x_train, "train_labels": y_train.astype(np.uint8)}
-    halves |= {"test_images": x_test, "test_labels": y_test.astype(np.uint8)}
-    return DataSet(name=dataset, source=f"{dataset} from {place}", **halves)
+        raise JobError(f"{place} is no {_TITLES[dataset]}: {problem}")
+    return DataSet(
+        name=dataset,
+        source=f"{dataset} from {place}",
+        train_images=x_train,
+        train_labels=y_train.astype(np.uint8),
+        test_images=x_test,
+        test_labels=y_test.astype(np.uint8),
+    )
 
 
 def _problem(half: str, images: Array, labels: Array) -> str | None:
-    """What is wrong with the shapes, types and ranges of one half of the data."""
+    """The reason why one half of the data cannot be used: its shapes, types or ranges."""
     if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (SIDE, SIDE):
         return f"the {half} images are {images.dtype} {images.shape}, not uint8 (n, {SIDE}, {SIDE})"
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):

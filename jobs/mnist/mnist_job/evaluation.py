@@ -8,11 +8,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from mnist_job.checkpoints import EVALUATION, UNUSABLE, check_same, listed, problem_of, saved
+from mnist_job.checkpoints import EVALUATION, CheckpointError, listed, restore, saved
 from mnist_job.cluster import Task
 from mnist_job.custom_loop import CustomLoop
 from mnist_job.data import DataSet
-from mnist_job.errors import CheckpointError
 from mnist_job.options import Options
 from mnist_job.progress import Progress
 
@@ -23,28 +22,21 @@ class Evaluation:
     """Evaluates checkpoints of any strategy, by the test of the custom loop."""
 
     def __init__(self, data: DataSet, options: Options) -> None:
-        evaluated = Options(**{**vars(options), "strategy": "default", "checkpoint_dir": None})
-        evaluated.summary_dir = None
+        unused = {"checkpoint_dir": None, "summary_dir": None}
+        evaluated = Options(**{**vars(options), **unused, "strategy": "default"})
         loop = CustomLoop(tf.distribute.get_strategy(), data, evaluated, Task(), None)
         self._loop, self._options = loop, options
         self.counters = loop.counters
         """Of the newest checkpoint evaluated."""
-        self._checkpoint = tf.train.Checkpoint(model=loop.model, position=loop.counters)
+        self._checkpoint = tf.train.Checkpoint(model=loop.model, counters=loop.counters)
 
     def of(self, path: str) -> tuple[str, float]:
         """Restores a checkpoint and evaluates it; returns (its line, its loss)."""
-        try:
-            check_same(path, self._options, EVALUATION)
-            # The whole model must be restored; the optimizer and training metrics are ignored.
-            self._checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
-        except (*UNUSABLE, CheckpointError) as error:
-            raise CheckpointError(f"{path} cannot be restored: {problem_of(error)}") from error
+        restore(self._checkpoint, path, self._options, EVALUATION)
         loss, accuracy = self._loop.test()
         at = str(self.counters) if self.counters.step else f"epoch {self.counters.epoch}"
-        return (
-            f"{Path(path).name} ({at}): test_accuracy {accuracy:.3f}  test_loss {loss:.3f}",
-            loss,
-        )
+        tested = f"test_accuracy {accuracy:.3f}  test_loss {loss:.3f}"
+        return f"{Path(path).name} ({at}): {tested}", loss
 
 
 def newest(paths: list[str]) -> str | None:
@@ -52,20 +44,15 @@ def newest(paths: list[str]) -> str | None:
     return next((path for path in paths if Path(f"{path}.index").exists()), None)
 
 
-def _find(asked: Path) -> str:
-    """The checkpoint with this path, or the newest one in this folder."""
-    path = newest(saved(asked) if asked.is_dir() else [str(asked).removesuffix(".index")])
-    if path is None and asked.is_dir():
-        raise CheckpointError(f"there is no checkpoint in {asked}")
-    if path is None:
-        advice = "name a folder, or a checkpoint such as run1/ckpt-3"
-        raise CheckpointError(f"there is no checkpoint {asked}: {advice}")
-    return path
-
-
 def evaluate(data: DataSet, options: Options) -> None:
-    """Evaluates the checkpoint of --evaluate."""
-    line, _ = Evaluation(data, options).of(_find(options.evaluate))
+    """Evaluates the checkpoint of --evaluate: the newest one, if it is a folder."""
+    asked = options.evaluate
+    path = newest(saved(asked) if asked.is_dir() else [str(asked).removesuffix(".index")])
+    if path is None:
+        where = f"in {asked}" if asked.is_dir() else f"at {asked}"
+        advice = "name a folder that has one, or a checkpoint such as run1/ckpt-3"
+        raise CheckpointError(f"there is no checkpoint {where}: {advice}")
+    line, _ = Evaluation(data, options).of(path)
     print(f"{line}  data: {data.source}, {len(data.test_images):,} images", flush=True)
 
 

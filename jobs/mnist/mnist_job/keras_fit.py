@@ -31,15 +31,6 @@ class FittedModel(tf_keras.Sequential):  # type: ignore[misc]
         return self.train_function
 
 
-class _EndOfEpoch(tf_keras.callbacks.Callback):  # type: ignore[misc]
-    def __init__(self, training: Any) -> None:
-        super().__init__()
-        self._training = training
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        self._training.end_epoch()
-
-
 def fit(training: Any) -> None:
     """Trains the remaining epochs of a CustomLoop whose model is a FittedModel.
 
@@ -50,6 +41,7 @@ def fit(training: Any) -> None:
     model.distribute_reduction_method = "sum"
     with training.strategy.scope():
         model.compile(optimizer=training.optimizer)
+    ends = tf_keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: training.end_epoch())
     datasets = [training.dataset]  # kept, because deleting one stalls
     while counters.epoch < epochs:
         if not training.steps_left:  # this launch asks for fewer steps than are trained already
@@ -61,7 +53,7 @@ def fit(training: Any) -> None:
             steps_per_epoch=training.steps_left,
             initial_epoch=counters.epoch,
             epochs=until,
-            callbacks=[_EndOfEpoch(training)],
+            callbacks=[ends],
             verbose=0,
         )
         if counters.epoch < epochs:

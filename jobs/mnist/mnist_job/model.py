@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from mnist_job.checkpoints import explained_io_errors
 from mnist_job.data import CLASSES, SIDE
-from mnist_job.errors import WriteError
 
 
 def build_model(name: str, l2: float = 0.0, kind: type[Any] = tf_keras.Sequential) -> Any:
@@ -25,18 +23,13 @@ def build_model(name: str, l2: float = 0.0, kind: type[Any] = tf_keras.Sequentia
     layers = tf_keras.layers
     penalty = tf_keras.regularizers.L2(l2) if l2 else None
 
-    def convolution(filters: int) -> Any:
-        return layers.Conv2D(filters, 3, activation="relu", kernel_regularizer=penalty)
-
-    def dense(units: int, activation: str | None = "relu") -> Any:
-        return layers.Dense(units, activation=activation, kernel_regularizer=penalty)
-
-    inner = [convolution(32)]
+    relu = {"activation": "relu", "kernel_regularizer": penalty}
+    inner = [layers.Conv2D(32, 3, **relu)]
     if name == "cnn":
-        inner += [layers.MaxPooling2D(), convolution(64), layers.MaxPooling2D()]
-    inner += [layers.Flatten(), dense(64 if name == "cnn" else 128)]
+        inner += [layers.MaxPooling2D(), layers.Conv2D(64, 3, **relu), layers.MaxPooling2D()]
+    inner += [layers.Flatten(), layers.Dense(64 if name == "cnn" else 128, **relu)]
     images = layers.InputLayer(input_shape=(SIDE, SIDE, 1), name="images")
-    return kind([images, *inner, dense(CLASSES, activation=None)])
+    return kind([images, *inner, layers.Dense(CLASSES, kernel_regularizer=penalty)])
 
 
 def export(model: Any, name: str, folder: Path) -> None:
@@ -53,17 +46,14 @@ def export(model: Any, name: str, folder: Path) -> None:
         lambda images: {"logits": plain(images, training=False)},
         input_signature=[tf.TensorSpec((None, *plain.input_shape[1:]), tf.float32, "images")],
     )
-    try:
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-            new, old = Path(temporary, "new"), Path(temporary, "old")
-            copied = tf.train.Checkpoint(layers=model.layers).write(str(Path(temporary, "layers")))
-            tf.train.Checkpoint(layers=plain.layers).read(copied).assert_consumed()
-            tf.saved_model.save(served, str(new), signatures={"serving_default": served.__call__})
-            umask = os.umask(0)
-            os.umask(umask)
-            new.chmod(0o777 & ~umask)
-            with suppress(FileNotFoundError):
-                folder.rename(old)
-            new.rename(folder)
-    except (OSError, tf.errors.OpError, shutil.Error) as error:
-        raise WriteError(f"the model cannot be written to {folder}: {error}") from error
+    with (
+        explained_io_errors("model", folder),
+        tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary,
+    ):
+        new, old = Path(temporary, "new"), Path(temporary, "old")
+        copied = tf.train.Checkpoint(layers=model.layers).write(str(Path(temporary, "layers")))
+        tf.train.Checkpoint(layers=plain.layers).read(copied).assert_consumed()
+        tf.saved_model.save(served, str(new), signatures={"serving_default": served.__call__})
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        new.rename(folder)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from mnist_job.cluster import Task
 
@@ -25,21 +23,17 @@ STRATEGIES = ("default", "one_device", *LOCAL, *ROLES, "tpu")
 
 _STRATEGIES_OF = {
     "devices": ("one_device", *LOCAL),
-    "replicas": LOCAL,
     "cross_device_ops": ("mirrored",),
     "communication": ("multi_worker_mirrored",),
+    "variable_partitioner": ("parameter_server",),
     "tpu": ("tpu",),
-    **dict.fromkeys(("variable_partitioner", "shards"), ("parameter_server",)),
 }
 """The options that only some strategies have."""
 
 WHOLE_PASS = 0
 """A number of steps per epoch that means one pass over the training images."""
-_INT32_MAX, _SEED_MAX = 2**31 - 1, 2**32 - 1
-"""The largest numbers of TensorFlow (for steps, epochs and images) and of NumPy's seed."""
-_GLOB = re.compile(r"[*?\\]|\[[^/]*\]")
-"""Characters that TensorFlow reads as a pattern when it lists the files of a checkpoint: for
-`run[1]/ckpt-3`, it finds and removes files in `run1`. Braces and a single bracket do no harm."""
+_DEVICE = re.compile(r"(?:/?device:|/)?([a-z]+):(\d+)", re.IGNORECASE)
+_N = TypeVar("_N", int, float)
 
 _DESCRIPTION = """\
 Trains the CNNs of TensorFlow's tutorials on MNIST or Fashion-MNIST with a custom training loop (or
@@ -49,7 +43,7 @@ tells each task its role.
 _EPILOG = """\
 examples:
   python main.py --data-dir ~/mnist --epochs 5          data from a folder
-  python main.py --strategy mirrored --replicas 2       two replicas, a batch of 64 on each
+  python main.py --strategy mirrored --devices 2        two replicas, a batch of 64 on each
   python main.py --checkpoint-dir run1                  run it again to resume from run1
   python main.py --evaluate run1                        the test accuracy of its newest checkpoint
 
@@ -70,52 +64,48 @@ Options = argparse.Namespace
 `learning_rate` maps sizes of the global batch to rates; 0 means any other size."""
 
 
-def _integer(least: int, most: int = _INT32_MAX) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = int(text) if re.fullmatch(r"[+-]?\d{1,99}", text) else least - 1
-        if not least <= number <= most:
-            limit = f"of {least} or more" if number < least else f"up to {most}"
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {limit}")
-        return number
+def _number(least: _N, most: _N) -> Callable[[str], _N]:
+    """Returns a parser of numbers in this range: of whole numbers, if the limits are."""
+    kind = type(least)
+
+    def parse(text: str) -> _N:
+        with suppress(ValueError):
+            if least <= (number := kind(text)) <= most:
+                return number
+        what = "whole number" if kind is int else "number"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {what} from {least} to {most}")
 
     return parse
 
 
-def _number(text: str, *, zero: bool = False) -> float:
-    with suppress(ValueError):
-        number = float(text)
-        if math.isfinite(number) and (number > 0 or (number == 0 and zero)):
-            return number
-    least = "of 0 or more" if zero else "above 0"
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number {least}")
-
-
-def _steps_of_epoch(text: str) -> int:
-    try:
-        return WHOLE_PASS if text == "all" else _integer(1)(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, and not 'all'") from None
+_count = _number(1, 2**31 - 1)
+"""Parses a number of steps, epochs or images, up to TensorFlow's limit."""
 
 
 def _rates(text: str) -> dict[int, float]:
+    rate = _number(1e-30, 1e30)
     if ":" not in text:
-        return {0: _number(text)}
+        return {0: rate(text)}
     pairs = (pair.strip().partition(":") for pair in text.split(","))
-    return {_integer(1)(size): _number(rate) for size, _, rate in pairs}
+    return {_count(size): rate(number) for size, _, number in pairs}
 
 
 def _interval(text: str) -> Interval:
-    count, unit = re.fullmatch(r"0*([1-9]\d{0,8})(e?)", text, re.ASCII), text[-1:]
+    count = re.fullmatch(r"0*([1-9]\d{0,8})(e?)", text, re.ASCII)
     if not count:
         problem = "is neither a number of steps, such as 50, nor of epochs, such as 2e"
         raise argparse.ArgumentTypeError(f"{text!r} {problem}")
-    return Interval(epochs=int(count[1])) if unit == "e" else Interval(steps=int(count[1]))
+    return Interval(epochs=int(count[1])) if count[2] else Interval(steps=int(count[1]))
 
 
-def _devices(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names) or len(set(names)) < len(names):
-        problem = "is no list of different devices, such as GPU:0,GPU:1"
+def _devices(text: str) -> Sequence[str | int]:
+    """The names of devices, as CPU:0; or the numbers of the first devices of the best kind."""
+    if re.fullmatch(r"[1-9]\d{0,3}", text, re.ASCII):
+        return range(int(text))
+    found = [_DEVICE.fullmatch(name.strip()) for name in text.split(",")]
+    names = tuple(f"{name[1].upper()}:{int(name[2])}" for name in found if name)
+    if len(set(names)) < len(found):
+        problem = "is neither a number of devices nor a list of different ones, such as GPU:0,GPU:1"
         raise argparse.ArgumentTypeError(f"{text!r} {problem}")
     return names
 
@@ -125,6 +115,24 @@ def _folder(text: str) -> Path:
         problem = "is an address, and the job uses folders only: mount the bucket, and give its"
         raise argparse.ArgumentTypeError(f"{text!r} {problem} folder")
     return Path(text)
+
+
+def _checkpoint(text: str) -> Path:
+    """The path of a checkpoint or a model.
+
+    TensorFlow reads some characters as a pattern when it lists the files of a checkpoint: for
+    `run[1]/ckpt-3`, it finds and removes files in `run1`. Braces and a single bracket do no harm.
+    """
+    if found := re.search(r"[*?\\]|\[[^/]*\]", text):
+        raise argparse.ArgumentTypeError(
+            f"TensorFlow would take {found[0]} in {text} for a pattern of other names; give the "
+            "folder a name without * ? \\ [ ]"
+        )
+    return _folder(text)
+
+
+def _model(text: str) -> Path:
+    return _folder(text) and _checkpoint(os.path.abspath(text))  # by which it is loaded
 
 
 class _Parser(argparse.ArgumentParser):
@@ -143,19 +151,20 @@ def _parser() -> _Parser:
     add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY; else that of the "
         "cluster in TF_CONFIG, if there is one; else mirrored if there are several GPUs; else "
         "`default` (no distribution)")
-    add("--epochs", type=_integer(1), default=3, metavar="N", help="default: 3")
-    add("--steps-per-epoch", type=_steps_of_epoch, default=70, metavar="N", help="a number, or "
-        "`all`: one pass over the training images; its last batch may be smaller (default: 70)")
-    add("--batch-size", type=_integer(1), default=64, metavar="N", help="images a step takes on "
+    add("--epochs", type=_count, default=3, metavar="N", help="default: 3")
+    add("--steps-per-epoch", type=lambda text: WHOLE_PASS if text == "all" else _count(text),
+        default=70, metavar="N|all", help="all: one pass over the training images; its last batch "
+        "may be smaller (default: 70)")
+    add("--batch-size", type=_count, default=64, metavar="N", help="images a step takes on "
         "each replica; the global batch is this times the replicas of all workers (default: 64)")
     add("--model", choices=("small_cnn", "cnn"), default="small_cnn", help="small_cnn: of the "
         "tutorial on multi-worker training (default); cnn: of that on custom training")
     add("--optimizer", choices=("rmsprop", "adam"), default="rmsprop", help="default: rmsprop")
     add("--learning-rate", type=_rates, default={0: 1e-3}, metavar="X|N:X,...", help="a number, or "
         "a table by the size of the global batch: 64:0.001,128:0.0015 (default: 0.001)")
-    add("--l2", type=partial(_number, zero=True), default=0.0, metavar="X", help="adds X times the "
-        "squared kernels to the loss, once per step for any number of replicas (default: 0)")
-    add("--seed", type=_integer(0, _SEED_MAX), default=0, metavar="N", help="seed of the initial "
+    add("--l2", type=_number(0.0, 1e30), default=0.0, metavar="X", help="adds X times the squared "
+        "kernels to the loss, once per step (default: 0)")
+    add("--seed", type=_number(0, 2**32 - 1), default=0, metavar="N", help="seed of the initial "
         "weights and of the order of the images, the same on all workers (default: 0)")
     add = parser.add_argument_group(
         "techniques: they change how the job trains, not the result").add_argument
@@ -175,33 +184,29 @@ def _parser() -> _Parser:
     add("--data-dir", type=_folder, metavar="DIR", help="a folder with mnist.npz "
         "(fashion_mnist.npz), or with the four idx files of the data set, plain or .gz")
     add = parser.add_argument_group("checkpoints and the trained model").add_argument
-    add("--checkpoint-dir", type=_folder, metavar="DIR", help="save here, also on SIGTERM, and "
+    add("--checkpoint-dir", type=_checkpoint, metavar="DIR", help="save here, also on SIGTERM, and "
         "resume from here; a folder that all workers share (default: save nothing)")
     add("--checkpoint-every", type=_interval, metavar="N|Ne", help="N: save after every N steps of "
         "an epoch too; Ne: save only at the end of every N epochs, and of the last one (default: "
         "1e); the newest 3 checkpoints are kept")
-    add("--evaluate", type=_folder, metavar="CHECKPOINT", help="do not train: print the test "
+    add("--evaluate", type=_checkpoint, metavar="CHECKPOINT", help="do not train: print the test "
         "accuracy and loss of this checkpoint (run1/ckpt-3, or a folder for its newest)")
-    add("--export-dir", type=_folder, metavar="DIR", help="write the trained model here as a "
+    add("--export-dir", type=_model, metavar="DIR", help="write the trained model here as a "
         "SavedModel; replaces one that is there")
     add("--summary-dir", type=_folder, metavar="DIR", help="the chief writes loss, accuracy and "
         "images per second here, for TensorBoard")
     add = parser.add_argument_group(
         "distribution, for the strategies named in brackets").add_argument
-    add("--devices", type=_devices, metavar="DEVICE,...", help="[one_device, mirrored, "
-        "central_storage] such as GPU:0,GPU:1, or CPU:0,CPU:1, which divides the CPU (default: all "
-        "GPUs, or the CPU; one_device: CPU:0)")
-    add("--replicas", type=_integer(1), metavar="N", help="[mirrored, central_storage] instead of "
-        "--devices: the first N GPUs or, without GPUs, N logical CPU devices")
+    add("--devices", type=_devices, metavar="N|DEVICE,...", help="[one_device, mirrored, "
+        "central_storage] N: the first N GPUs or, without GPUs, N logical CPU devices; or names "
+        "such as GPU:0,GPU:1 (default: all GPUs, or the CPU; one_device: CPU:0)")
     add("--cross-device-ops", choices=("nccl", "hierarchical_copy", "reduction_to_one_device"),
         help="[mirrored] how gradients are summed over the devices; nccl needs GPUs")
     add("--communication", choices=("auto", "ring", "nccl"), help="[multi_worker_mirrored] how "
         "gradients are summed over the workers; nccl needs GPUs (default: auto)")
     add("--variable-partitioner", choices=("none", "min_size", "fixed_shards"), help="[parameter_"
-        "server] divides variables among the ps: into parts of 256 KiB or more, or into --shards "
-        "parts (default: none)")
-    add("--shards", type=_integer(1), metavar="N", help="[parameter_server] the most parts of a "
-        "variable (default: the number of ps)")
+        "server] divides variables among the ps: into parts of 256 KiB or more, or into one part "
+        "for each ps (default: none)")
     add("--tpu", metavar="NAME", help="[tpu] its name, its address (grpc://HOST:PORT) or `local` "
         "(default: $TPU_NAME, or local)")
     # fmt: on
@@ -220,7 +225,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Option
     options.strategy, options.strategy_is_chosen = str(asked or "default"), bool(asked)
     if options.strategy not in STRATEGIES:
         parser.error(f"DISTRUN_STRATEGY={options.strategy!r} is none of {', '.join(STRATEGIES)}")
-    for problem in _problems(options):
+    for problem in _problems(options, task):
         parser.error(problem)
     if options.dataset == "auto" and (options.evaluate or options.data_dir):
         options.dataset = "mnist"  # an evaluation must not use other digits instead
@@ -229,21 +234,19 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Option
     return options
 
 
-def _problems(options: Options) -> list[str]:
-    """How the options contradict each other."""
+def _problems(options: Options, task: Task) -> list[str]:
+    """How the options contradict each other, or the cluster."""
     asked, strategy, evaluated = vars(options), options.strategy, options.evaluate
-    servers, loop, shards = strategy == "parameter_server", options.loop, options.shards
+    servers, loop = strategy == "parameter_server", options.loop
+    roles = ROLES.get(strategy, (task.role,))  # strategies of one process ignore TF_CONFIG
+    missing = [role for role in ("chief", "worker", "ps") if not task.count(role)]
     # fmt: off
     problems = {
         **{f"{_flag(name)} is for {' and '.join(strategies)}, not for {strategy}":
            asked[name] is not None and strategy not in strategies
            for name, strategies in _STRATEGIES_OF.items()},
-        "--devices and --replicas say the same: give one of them":
-            options.devices and options.replicas,
         "--devices names several devices, and one_device uses one":
             strategy == "one_device" and len(options.devices or ()) > 1,
-        "--shards needs --variable-partitioner fixed_shards or min_size":
-            shards and options.variable_partitioner in {None, "none"},
         "--fit has a loop of its own: it takes no --loop": options.fit and loop,
         f"--loop {loop} is not for parameter_server: its chief gives the workers single steps, for "
         "which each has an iterator": servers and loop in {"for", "epoch"},
@@ -258,17 +261,14 @@ def _problems(options: Options) -> list[str]:
            for name in ("fit", "loop", "checkpoint_dir", "export_dir", "summary_dir")},
         f"--evaluate needs no strategy, and one process: not {strategy}":
             evaluated and strategy != "default",
+        f"{task.name} has no part in {strategy}: its roles are {', '.join(roles)}":
+            task.role not in roles,
+        "parameter_server needs a cluster in TF_CONFIG with a chief, workers and ps: there is no "
+        f"{' and no '.join(missing)}": servers and missing,
+        f"{task.name} evaluates checkpoints: give all tasks the same --checkpoint-dir":
+            strategy in ROLES and task.role == "evaluator" and not options.checkpoint_dir,
     }
     # fmt: on
-    for name in ("checkpoint_dir", "evaluate", "export_dir"):
-        path = str(asked[name] or "")
-        if path and name == "export_dir":
-            path = os.path.abspath(path)  # a model is loaded by its absolute path
-        if found := _GLOB.search(path):
-            problem = f"TensorFlow would take {found[0]} for a pattern of other names"
-            problems[
-                f"{_flag(name)} {path}: {problem}; give the folder a name without * ? \\ [ ]"
-            ] = 1
     return [problem for problem, holds in problems.items() if holds]
 
 

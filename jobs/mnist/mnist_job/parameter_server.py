@@ -15,13 +15,12 @@ from typing import Any, NoReturn
 import tensorflow as tf
 import tf_keras
 
-from mnist_job import pipelines
+from mnist_job import JobError, pipelines
+from mnist_job.checkpoints import WriteError
 from mnist_job.cluster import Task
-from mnist_job.custom_loop import Batch, CustomLoop
+from mnist_job.custom_loop import Batch, CustomLoop, counted, say
 from mnist_job.data import SIDE
-from mnist_job.errors import ClusterError, WriteError
 from mnist_job.preemption import EXIT_CODE, Preempted, SigtermWatch
-from mnist_job.training import counted, say
 
 _AHEAD = 8
 """Steps scheduled ahead for each worker: enough to keep it busy between two polls of the chief, few
@@ -43,7 +42,7 @@ _ORDERS = 1 << 40
 
 def serve(task: Task, watch: SigtermWatch) -> None:
     """Runs a worker or ps. Never returns: the chief exits without telling its servers."""
-    watch.on_signal(lambda: _leave(task.addresses("chief")))
+    watch.on_signal(lambda: _leave(task.addresses("chief")[0]))
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     config = tf.compat.v1.ConfigProto()
     if (os.cpu_count() or 1) < task.count("worker") + 1:
@@ -56,38 +55,32 @@ def serve(task: Task, watch: SigtermWatch) -> None:
             resolver.cluster_spec(), **where, config=config, protocol=protocol
         )
     except tf.errors.OpError as error:
-        raise ClusterError(f"{task.name} cannot serve: {error.message}") from error
+        raise JobError(f"{task.name} cannot serve: {error.message}", code=1) from error
     say(f"{task.name} serves at {task.addresses(task.role)[task.index]}")
     server.join()
 
 
-def _leave(chief: tuple[str, ...]) -> None:
+def _leave(chief: str) -> None:
     """Ends this process after SIGTERM, when the chief no longer needs it.
 
     The variables of a ps are lost with it. So the chief is told, saves and exits. The chief can
     continue without a worker.
     """
     announce_preemption()
+    host, _, port = chief.rpartition(":")
     deadline = time.monotonic() + SHUTDOWN_SECONDS
-    while any(map(_answers, chief)):
-        if time.monotonic() > deadline:
-            os._exit(128 + signal.SIGTERM)
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
+        except OSError:
+            os._exit(EXIT_CODE)
         time.sleep(0.1)
-    os._exit(EXIT_CODE)
+    os._exit(128 + signal.SIGTERM)
 
 
 def announce_preemption() -> None:
     """Tells the chief that this process has received SIGTERM."""
     Path(_COMM).write_bytes(_PREEMPTED)
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), 1.0):
-            return True
-    except OSError:
-        return False
 
 
 def save_with_retries(save: Callable[[], None], pauses: Sequence[float] = (0.2, 1.0)) -> None:
@@ -108,7 +101,7 @@ class ParameterServerLoop(CustomLoop):
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         with self.strategy.scope():
-            self.batch_loss = tf.Variable(math.nan, trainable=False, aggregation=once)
+            self.last_loss = tf.Variable(math.nan, trainable=False, aggregation=once)
 
     @property
     def who(self) -> str:
@@ -117,7 +110,7 @@ class ParameterServerLoop(CustomLoop):
 
     def train_step(self, batch: Batch) -> tf.Tensor:
         loss = super().train_step(batch)
-        self.batch_loss.assign(loss)  # the chief reads it without waiting for a step
+        self.last_loss.assign(loss)  # the chief reads it without waiting for a step
         return loss
 
     # The data: the chief's graph carries it to the workers --------------------------------------
@@ -146,18 +139,23 @@ class ParameterServerLoop(CustomLoop):
         pixels = tf.reshape(values[:at], [count, SIDE, SIDE])
         start = tf.raw_ops.NonDeterministicInts(shape=[1], dtype=tf.int64)[0] % _ORDERS
         batch, seed = self.global_batch_size, self.options.seed
-        batches = pipelines.endless(count, batch, seed=seed, start=start)
+        batches = pipelines.batches(count, batch, seed=seed, start=start)
         return pipelines.looked_up(batches, pixels, values[at:])
 
     # The steps ----------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         super().prepare()
-        self.make_test()  # here, because Model.fit ends its epochs in the strategy's scope
-        self._before = int(self.optimizer.iterations)
-        self._scheduled = self._done = self._counted = 0
-        """Steps of this launch: scheduled, seen in the variables, counted in the run's counters."""
+        # The chief tests. Here, because Model.fit ends its epochs in the strategy's scope.
+        self.make_test(tf.distribute.get_strategy())
+        self._updates_before = int(self.optimizer.iterations)
+        self._scheduled = self._done = 0
+        """Steps of this launch: scheduled, and seen in the variables."""
         self._next_ps_poll = 0.0
+
+    def distributed_test_step(self, batch: Batch) -> None:
+        """Tests on the chief, which reads the variables from the ps. The workers wait."""
+        self.test_step(batch)
 
     def train_epoch(self) -> None:
         def schedule(iterator: Any) -> Any:
@@ -170,38 +168,35 @@ class ParameterServerLoop(CustomLoop):
         """Schedules a step. After the last one before a save, waits until all are done."""
         if self.preemption.requested.is_set():
             self._end_early()
-        until = self._counted + self.steps_to_next_save
+        until = self._done + self.steps_to_next_save
         while self._scheduled - self._done >= _AHEAD * self.task.count("worker"):
-            self._poll(until)
+            self._poll()
         scheduled = function(*args)
         self._scheduled += steps
         if self._scheduled < until:
             return scheduled
         while not self.coordinator.done():
-            self._poll(until)
-        self._poll(until)
-        if (lost := self._scheduled - self._done) > 0:
-            raise ClusterError(
-                f"of {self._scheduled} steps scheduled {lost} never reached optimizer.iterations"
+            self._poll()
+        self._count_updates()
+        if lost := self._scheduled - self._done:
+            raise JobError(
+                f"of {self._scheduled} steps scheduled {lost} never reached optimizer.iterations",
+                code=1,
             )
-        self._count_until(self._scheduled)
         if self.steps_left:
             self.save()
         return scheduled
 
-    def _count_until(self, done: int) -> None:
-        self.count_steps(done - self._counted)
-        self._counted = done
+    def _count_updates(self) -> None:
+        """Counts the steps that have updated the variables. One can be done twice."""
+        updates = int(self.optimizer.iterations) - self._updates_before
+        if (new := min(updates, self._scheduled) - self._done) > 0:
+            self._done += new
+            self.count_steps(new)
 
-    def _poll(self, until: int) -> None:
-        """Reports the progress, and handles SIGTERM to the chief or a ps."""
-        self._done = int(self.optimizer.iterations) - self._before
-        self.last_loss = self.batch_loss
-        if (new := min(self._done, self._scheduled) - self._counted) > 0:
-            more = new * self.global_batch_size
-            if self.report_first(self._done) and self._counted + new < until:
-                self.start_clock(more)
-            self.report_step(self.counters.total_steps + new, self.speed(more))
+    def _poll(self) -> None:
+        """Counts the steps that are done, and handles SIGTERM to the chief or a ps."""
+        self._count_updates()
         if time.monotonic() > self._next_ps_poll:
             self._next_ps_poll = time.monotonic() + _PS_POLL_SECONDS
             for index in range(self.task.count("ps")):
@@ -216,20 +211,12 @@ class ParameterServerLoop(CustomLoop):
         while not self.coordinator.done() and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         # A step whose worker is lost waits for another worker: it is not finished.
-        self._done = int(self.optimizer.iterations) - self._before
-        self._count_until(min(self._done, self._scheduled))
+        self._count_updates()
         self.save()
         raise Preempted
 
     def save(self) -> None:
         save_with_retries(super().save)
-
-    def make_test(self) -> None:
-        """The chief tests, and reads the variables from the ps. The workers wait."""
-        images = (self.data.test_images, self.data.test_labels)
-        strategy = tf.distribute.get_strategy()
-        self.test_iterator, self.test_steps = pipelines.test_iterator(strategy, images)
-        self.test_next = tf.function(lambda batches: self.test_step(next(batches)), autograph=False)
 
     def finish(self) -> None:
         iterations, scheduled = (int(self.optimizer.iterations), self.counters.total_steps)

@@ -9,70 +9,54 @@ the padding is, and every replica always has images.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from mnist_job.data import Array
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _FOREVER = np.iinfo(np.int64).max
 _TEST_BATCH = 500
 
 
-def as_written(function: _Function) -> _Function:
-    """Decorates a function that has no loop or condition over tensors.
-
-    AutoGraph would convert it all the same, which takes a second before the first step.
-    """
-    unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
-    return unconverted
+as_written = tf.autograph.experimental.do_not_convert
+"""For functions that have no loop or condition over tensors: AutoGraph would convert them all the
+same, which takes a second before the first step."""
 
 
-def endless(count: int, batch: int, seed: int, *, start: Any = 0) -> tf.data.Dataset:
-    """Full batches, without end: permutations of `count` images, one after the other.
+def batches(
+    count: int, batch: int, seed: int, *, start: Any = 0, passes: bool = False
+) -> tf.data.Dataset:
+    """Batches without end, from permutations of `count` images: one after the other.
 
-    The run has seen `start` images before.
+    The run has seen `start` images before. Without `passes`, all batches are full: one can have
+    images of two permutations. With `passes`, the last batch of each permutation may be smaller.
     """
 
     def indices(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         places = first + tf.range(batch, dtype=tf.int64)
-        return _shuffled(places % count, count, seed, places // count), tf.ones([batch])
+        rounds = places // count
+        own = tf.cast((rounds == rounds[0]) | (not passes), tf.float32)
+        # tf.random.experimental.index_shuffle takes one round.
+        words = [tf.zeros_like(rounds), tf.fill([batch], tf.constant(seed, tf.int64)), rounds]
+        shuffled = tf.raw_ops.RandomIndexShuffle(
+            index=places % count,
+            seed=tf.stack(words, 1),
+            max_index=tf.constant(count - 1, tf.int64),
+        )
+        return shuffled, own * batch / tf.reduce_sum(own)
 
-    return tf.data.Dataset.range(start, _FOREVER, batch).map(as_written(indices))
+    def firsts_of(number: tf.Tensor) -> tf.data.Dataset:
+        first = number * count
+        return tf.data.Dataset.range(tf.maximum(first, start), first + count, batch)
 
-
-def passes(count: int, batch: int, seed: int, *, epoch: int = 0, start: int = 0) -> tf.data.Dataset:
-    """One permutation of all images per epoch. The last batch of an epoch may be smaller.
-
-    The run has seen `start` images of the first epoch before.
-    """
-
-    def batches(number: tf.Tensor) -> tf.data.Dataset:
-        def indices(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            places, weights = _padded(first, count, batch)
-            return _shuffled(places, count, seed, tf.fill([batch], number)), weights
-
-        first = tf.where(number == epoch, tf.constant(start, tf.int64), 0)
-        return tf.data.Dataset.range(first, count, batch).map(as_written(indices))
-
-    return tf.data.Dataset.range(epoch, _FOREVER).flat_map(as_written(batches))
-
-
-def _padded(first: tf.Tensor, count: int, batch: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The places of a batch from `first` on, up to `count`, and their weights."""
-    places = first + tf.range(batch, dtype=tf.int64)
-    found = tf.cast(tf.minimum(count - first, batch), tf.float32)
-    return tf.where(places < count, places, 0), tf.where(places < count, batch / found, 0.0)
-
-
-def _shuffled(places: tf.Tensor, count: int, seed: int, rounds: tf.Tensor) -> tf.Tensor:
-    """The images at these places of the permutations of these rounds."""
-    words = [tf.zeros_like(rounds), tf.fill(tf.shape(rounds), tf.constant(seed, tf.int64)), rounds]
-    return tf.raw_ops.RandomIndexShuffle(  # tf.random.experimental.index_shuffle takes one round
-        index=places, seed=tf.stack(words, 1), max_index=tf.constant(count - 1, tf.int64)
-    )
+    if passes:
+        firsts = tf.data.Dataset.range(start // count, _FOREVER // count)
+        firsts = firsts.flat_map(as_written(firsts_of))
+    else:
+        firsts = tf.data.Dataset.range(start, _FOREVER, batch)
+    return firsts.map(as_written(indices))
 
 
 def looked_up(batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
@@ -141,9 +125,5 @@ def test_iterator(strategy: tf.distribute.Strategy, data: tuple[Array, Array]) -
     """Returns (an iterator over the test set without end, the number of steps for one pass)."""
     count, replicas = len(data[0]), strategy.num_replicas_in_sync
     batch = min(_TEST_BATCH, -(-count // replicas)) * replicas
-
-    def batches() -> tf.data.Dataset:
-        rounds = tf.data.Dataset.range(0, count, batch).repeat()
-        return rounds.map(as_written(lambda first: _padded(first, count, batch)))
-
-    return iter(distributed(strategy, batches, data, batch)), -(-count // batch)
+    tests = distributed(strategy, lambda: batches(count, batch, 0, passes=True), data, batch)
+    return iter(tests), -(-count // batch)

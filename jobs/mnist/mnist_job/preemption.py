@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 EXIT_CODE = 42
@@ -88,25 +87,12 @@ class ClusterPreemption:
 
         actions = tf.distribute.experimental.TerminationConfig(exit_fn=leave, save_fn=save)
         unused = tf.train.CheckpointManager(tf.train.Checkpoint(), os.devnull, max_to_keep=1)
-        with _no_metadata_service():
-            handler = tf.distribute.experimental.PreemptionCheckpointHandler(
-                strategy.cluster_resolver, unused, termination_config=actions
-            )
+        # The handler looks for a cloud's metadata service, and ignores SIGTERM if there is one. The
+        # search takes 5 s and more if the network drops packets. An address that refuses at once
+        # ends it, on every machine. The job makes no other request after this.
+        os.environ.update(GCE_METADATA_IP="127.0.0.1:1", NO_PROXY="*", no_proxy="*")
+        handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+            strategy.cluster_resolver, unused, termination_config=actions
+        )
         self.run = handler.run
         watch.end()
-
-
-@contextmanager
-def _no_metadata_service() -> Iterator[None]:
-    """Makes TensorFlow's handler watch only SIGTERM, on every machine.
-
-    The handler looks for a cloud's metadata service, and ignores SIGTERM if there is one. The
-    search takes 5 s and more if the network drops packets. An address that refuses at once ends it.
-    """
-    before = dict(os.environ)
-    os.environ.update(GCE_METADATA_IP="127.0.0.1:1", NO_PROXY="*", no_proxy="*")
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

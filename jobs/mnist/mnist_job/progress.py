@@ -39,16 +39,11 @@ class Progress:
         # A leading @ means the abstract namespace, as in sd_notify(3).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._clock, self._next = clock, clock()
-        self._socket: socket.socket | None = None
-        if address:
-            with contextlib.suppress(OSError):
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                self._socket.setblocking(False)
 
     @property
     def due(self) -> bool:
         """Whether a datagram is due. Ask before computing its content."""
-        return self._socket is not None and self._clock() >= self._next
+        return bool(self._address) and self._clock() >= self._next
 
     def send(self, step: int, epoch: int, loss: float, examples_per_sec: float) -> None:
         """Sends one datagram.
@@ -56,20 +51,19 @@ class Progress:
         `step` counts over all epochs, `epoch` from 1. The loss is the mean over the images of that
         step's global batch, and the speed that of all workers together.
         """
-        if self._socket is None:
+        if not self._address:
             return
         self._next = self._clock() + INTERVAL
         numbers = {"LOSS": loss, "EXAMPLES_PER_SEC": examples_per_sec}
         fields = [f"{name}={value:.6g}" for name, value in numbers.items() if math.isfinite(value)]
+        message = " ".join([f"STEP={step}", f"EPOCH={epoch}", *fields])
         # ValueError: the address has a zero byte. Both errors are the launcher's.
-        with contextlib.suppress(OSError, ValueError):
-            message = " ".join([f"STEP={step}", f"EPOCH={epoch}", *fields])
-            self._socket.sendto(message.encode(), self._address)
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        with (
+            contextlib.suppress(OSError, ValueError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+        ):
+            sender.setblocking(False)
+            sender.sendto(message.encode(), self._address)
 
 
 class Summaries:
@@ -79,31 +73,27 @@ class Summaries:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._writers: list[Any] = []
-        self._due = 0
-        if folder is not None:
-            import tensorflow as tf
-
-            paths = [str(folder / part) for part in ("train", "test")]
-            self._writers, self._scalar = (
-                [*map(tf.summary.create_file_writer, paths)],
-                tf.summary.scalar,
-            )
+        self._folder, self._next_step = folder, 0
+        self._writers: dict[str, Any] = {}
 
     def is_due(self, step: int) -> bool:
         """Whether to write the loss of this step, counted over all epochs."""
-        return bool(self._writers) and step >= self._due
+        return self._folder is not None and step >= self._next_step
 
     def write_step(self, step: int, loss: float) -> None:
         """Writes the mean loss over the global batch of one step, counted over all epochs."""
-        self._due = step + _SUMMARY_EVERY
-        with self._writers[0].as_default():
-            self._scalar("batch_loss", loss, step=step)
+        self._next_step = step + _SUMMARY_EVERY
+        self.write("train", step, {"batch_loss": loss})
 
-    def write_epoch(self, epoch: int, *parts: dict[str, float]) -> None:
-        """Writes the numbers of training and test after an epoch, from 1; flushes them."""
-        for writer, numbers in zip(self._writers, parts, strict=False):
-            with writer.as_default():
-                for name, number in numbers.items():
-                    self._scalar(name, number, step=epoch)
-            writer.flush()
+    def write(self, part: str, step: int, numbers: Mapping[str, float]) -> None:
+        """Writes numbers of `train` or `test`, at a step over all epochs or at an epoch from 1."""
+        if self._folder is None:
+            return
+        import tensorflow as tf
+
+        if part not in self._writers:
+            self._writers[part] = tf.summary.create_file_writer(str(self._folder / part))
+        with self._writers[part].as_default(step):
+            for name, number in numbers.items():
+                tf.summary.scalar(name, number)
+        self._writers[part].flush()

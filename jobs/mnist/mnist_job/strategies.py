@@ -1,17 +1,19 @@
-"""Creates the `tf.distribute` strategy, with its devices, partitioner or TPU."""
+"""Creates the `tf.distribute` strategy; the workers of a cluster agree on what they run."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-import re
 import socket
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import tensorflow as tf
 
+from mnist_job import JobError, UsageError
 from mnist_job.cluster import Task
-from mnist_job.errors import NoTpuError, UsageError
 from mnist_job.options import Options
 
 _SMALLEST_SHARD = 256 << 10
@@ -19,6 +21,8 @@ _SMALLEST_SHARD = 256 << 10
 _TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 """The variables that TensorFlow's resolver reads."""
 _TPU_CONNECT_SECONDS = 20.0
+_SETTINGS_BYTES = 2048
+"""More than the settings of a run take: the workers gather equal numbers of bytes."""
 
 
 def of_this_machine() -> str:
@@ -28,8 +32,11 @@ def of_this_machine() -> str:
 
 def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR0911
     """Creates the strategy; that of a cluster returns when all its tasks are there."""
+    nccl = "nccl" in (options.communication, options.cross_device_ops)
+    if nccl and not tf.config.list_physical_devices("GPU"):
+        raise UsageError("nccl needs GPUs, and this process has none")
     if options.strategy == "one_device":
-        return tf.distribute.OneDeviceStrategy(_existing((options.devices or ["CPU:0"])[0]))
+        return tf.distribute.OneDeviceStrategy((_devices(options) or ["/CPU:0"])[0])
     if options.strategy == "mirrored":
         # A copy of the variables on each device; gradients are summed over them.
         return tf.distribute.MirroredStrategy(_devices(options), _cross_device_ops(options))
@@ -38,7 +45,6 @@ def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR
         return tf.distribute.experimental.CentralStorageStrategy(_devices(options))
     if options.strategy == "multi_worker_mirrored":
         communication = (options.communication or "auto").upper()
-        _require_gpus(communication == "NCCL", "--communication nccl")
         experimental = tf.distribute.experimental
         implementation = experimental.CommunicationImplementation[communication]
         how = experimental.CommunicationOptions(implementation=implementation)
@@ -54,48 +60,26 @@ def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR
 
 
 def _devices(options: Options) -> list[str] | None:
-    """The devices of a strategy with several replicas in one process; None: let it choose."""
-    names, replicas = options.devices, options.replicas
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    if replicas and gpus and replicas > gpus:
-        raise UsageError(
-            f"--replicas {replicas}: there are {gpus} GPUs (to train on logical CPU devices, hide "
-            "them with CUDA_VISIBLE_DEVICES=-1)"
-        )
-    if replicas:
-        names = tuple(f"{'GPU' if gpus else 'CPU'}:{index}" for index in range(replicas))
-    if names is None:
+    """The devices as TensorFlow writes them; None: let the strategy choose."""
+    if options.devices is None:
         return None
-    parsed = [_parsed(name) for name in names]
-    if len(set(parsed)) < len(parsed):
-        raise UsageError(f"--devices {','.join(names)} names a device twice")
-    parts = max((index + 1 for kind, index in parsed if kind == "CPU"), default=1)
-    if parts > 1:  # before anything uses the CPU
+    best = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    names = [f"{best}:{name}" if isinstance(name, int) else name for name in options.devices]
+    cpus = [int(name.removeprefix("CPU:")) for name in names if name.startswith("CPU:")]
+    if cpus and max(cpus) > 0:  # before anything uses the CPU
         (cpu,) = tf.config.list_physical_devices("CPU")
-        divided = [tf.config.LogicalDeviceConfiguration()] * parts
+        divided = [tf.config.LogicalDeviceConfiguration()] * (max(cpus) + 1)
         tf.config.set_logical_device_configuration(cpu, divided)
-    return [_existing(name) for name in names]
-
-
-def _existing(name: str) -> str:
-    """The device's name as TensorFlow writes it, which would silently replace one not there."""
-    kind, index = _parsed(name)
-    counts = {each: len(tf.config.list_logical_devices(each)) for each in ("CPU", "GPU")}
-    if index >= counts.get(kind, 0):
-        there = ", ".join(f"{each}:{at}" for each in counts for at in range(counts[each]))
-        raise UsageError(f"there is no device {name}; this process has {there}")
-    return f"/{kind}:{index}"
-
-
-def _parsed(name: str) -> tuple[str, int]:
-    match = re.fullmatch(r"/?(?:device:)?([a-z]+):(\d+)", name, re.IGNORECASE)
-    if match is None:
-        raise UsageError(f"{name!r} names no device: write it as CPU:0 or GPU:1")
-    return match[1].upper(), int(match[2])
+    # TensorFlow silently replaces a device that does not exist.
+    counts = {kind: len(tf.config.list_logical_devices(kind)) for kind in ("CPU", "GPU")}
+    there = [f"{kind}:{index}" for kind, count in counts.items() for index in range(count)]
+    for name in names:
+        if name not in there:
+            raise UsageError(f"there is no device {name}; this process has {', '.join(there)}")
+    return [f"/{name}" for name in names]
 
 
 def _cross_device_ops(options: Options) -> tf.distribute.CrossDeviceOps | None:
-    _require_gpus(options.cross_device_ops == "nccl", "--cross-device-ops nccl")
     return {
         None: lambda: None,
         "nccl": tf.distribute.NcclAllReduce,
@@ -104,24 +88,18 @@ def _cross_device_ops(options: Options) -> tf.distribute.CrossDeviceOps | None:
     }[options.cross_device_ops]()
 
 
-def _require_gpus(wanted: bool, option: str) -> None:
-    if wanted and not tf.config.list_physical_devices("GPU"):
-        raise UsageError(f"{option} needs GPUs, and this process has none")
-
-
 def _partitioner(options: Options, servers: int) -> Any:
-    partitioners, shards = (tf.distribute.experimental.partitioners, options.shards or servers)
+    partitioners = tf.distribute.experimental.partitioners
     if options.variable_partitioner == "min_size":
-        return partitioners.MinSizePartitioner(_SMALLEST_SHARD, shards)
+        return partitioners.MinSizePartitioner(_SMALLEST_SHARD, max_shards=servers)
     if options.variable_partitioner == "fixed_shards":
-        return partitioners.FixedShardsPartitioner(shards)
+        return partitioners.FixedShardsPartitioner(servers)
     return None
 
 
 def _tpu(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     """Returns the resolver of a TPU that is ready; without a name, that of the environment."""
     name = name or next(filter(None, map(os.environ.get, _TPU_VARIABLES)), "local")
-
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         for addresses in resolver.cluster_spec().as_dict().values():
@@ -137,7 +115,54 @@ def _tpu(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
         reason = getattr(error, "message", None) or str(error) or type(error).__name__
         reason = reason.strip().partition("\n")[0].partition(". ")[0][:200].rstrip(".")
         place = "on this machine" if name == "local" else f"at {name!r}"
-        raise NoTpuError(
-            f"no TPU {place} ({reason}); name one with --tpu, or choose another --strategy"
-        ) from error
+        advice = "name one with --tpu, or choose another --strategy"
+        raise JobError(f"no TPU {place} ({reason}); {advice}", code=69) from error
     return resolver
+
+
+def agree(strategy: tf.distribute.Strategy, settings: Mapping[str, object]) -> None:
+    """Checks that all workers have the same settings.
+
+    All workers must call it, and all raise JobError if any setting differs.
+    """
+    mine = {name: str(value) for name, value in settings.items()}
+    padded = json.dumps(mine).encode().ljust(_SETTINGS_BYTES)
+    all_settings = [json.loads(bytes(row)) for row in _gather(strategy, list(padded))]
+    different = []
+    for name in mine:
+        found = dict.fromkeys(worker[name] for worker in all_settings)
+        if len(found) > 1:
+            different.append(f"{name.replace('_', ' ')} ({', '.join(found)})")
+    if different:
+        _confirm_gather(strategy)
+        raise JobError(
+            f"the workers differ in {', '.join(different)}: "
+            "give all of them the same arguments and data, and a --checkpoint-dir they share"
+        )
+
+
+def barrier(strategy: tf.distribute.Strategy) -> None:
+    """Waits for all workers. None may exit while another still communicates with it."""
+    _gather(strategy, [0])
+    _confirm_gather(strategy)
+
+
+def _confirm_gather(strategy: tf.distribute.Strategy) -> None:
+    """Waits until all workers have received the last gather; call it before this worker exits.
+
+    A worker that has received the others' numbers could exit before they receive its own. So all
+    gather once more: when that returns, all have finished the gather before. The second gather
+    itself may fail, because a peer has already exited. That does no harm.
+    """
+    with contextlib.suppress(tf.errors.OpError):
+        _gather(strategy, [0])
+
+
+def _gather(strategy: tf.distribute.Strategy, mine: list[int]) -> list[list[int]]:
+    """Returns the numbers of every replica, in the order of the replicas."""
+
+    def gather() -> tf.Tensor:
+        return strategy.gather(strategy.run(lambda: tf.constant([mine], tf.int64)), axis=0)
+
+    rows: list[list[int]] = tf.function(gather)().numpy().tolist()
+    return rows

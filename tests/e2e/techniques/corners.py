@@ -93,7 +93,7 @@ for more in ([], ["--fit"]):
         last = told()[-1]
     assert code == 0, errors
     images, labels = kept[-1].data.train_images, kept[-1].data.train_labels
-    batches = custom_loop.pipelines.passes(2000, 1600, seed=0)
+    batches = custom_loop.pipelines.batches(2000, 1600, seed=0, passes=True)
     indices, weights = (each.numpy() for each in list(batches.take(2))[1])
     chosen = indices[weights > 0]
     assert len(chosen) == 400

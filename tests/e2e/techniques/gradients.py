@@ -40,7 +40,7 @@ watch = SigtermWatch()
 
 
 def batches():
-    return pipelines.passes(IMAGES, GLOBAL_BATCH, seed=3)
+    return pipelines.batches(IMAGES, GLOBAL_BATCH, seed=3, passes=True)
 
 
 def images_of(indices):

@@ -29,7 +29,7 @@ from harness.training import notified  # noqa: E402
 
 COMMON = ["--data-dir", DATA, "--steps-per-epoch", "8", "--model", "cnn"]
 COMMON += ["--l2", "0.001", "--learning-rate", "1e-4"]
-TWO = ["--strategy", "mirrored", "--replicas", "2", "--batch-size", "32"]
+TWO = ["--strategy", "mirrored", "--devices", "2", "--batch-size", "32"]
 EPOCHS = ["--epochs", "2"]
 
 
@@ -212,8 +212,8 @@ code, _, errors = run(
 assert code == 65
 assert "it was trained with --dataset mnist, not synthetic" in errors[-1], errors
 for more, says in (
-    (["--model", "small_cnn"], "cannot be resumed from: it was trained with --model cnn"),
-    (["--optimizer", "adam"], "cannot be resumed from: it was trained with --optimizer rmsprop"),
+    (["--model", "small_cnn"], "cannot be restored: it was trained with --model cnn"),
+    (["--optimizer", "adam"], "cannot be restored: it was trained with --optimizer rmsprop"),
 ):
     code, _, errors = run(*COMMON, *more, "--checkpoint-dir", f"{RESULTS}/two-for")
     assert code == 65
