@@ -83,8 +83,8 @@ def _run(options: Options, task: Task, watch: SigtermWatch) -> int:
     loops = {"parameter_server": parameter_server.ParameterServerLoop}
     loop = loops.get(options.strategy, custom_loop.CustomLoop)
     try:
-        training = loop(strategies.create(options, task), data, options, task, watch)
-        training.run()
+        training = loop(strategies.create(options, task), data, options, task)
+        training.run(watch)
     except Preempted:
         folder = options.checkpoint_dir
         kept = f"saved in {folder}" if folder else "nothing is saved"

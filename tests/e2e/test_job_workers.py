@@ -54,5 +54,5 @@ def test_workers_of_different_runs_do_not_train_together(
     different = [["--seed", "1"], ["--seed", "2", "--model", "cnn"]]
     with workers(2, "--data-dir", str(small_mnist), each=different) as pair:
         for process in pair:
-            process.wait_for(r"the workers differ in seed \(1, 2\), model \(small_cnn, cnn\):")
+            process.wait_for(r"the workers differ in model \(small_cnn, cnn\), seed \(1, 2\):")
             assert process.finish() == 65

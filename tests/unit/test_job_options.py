@@ -88,7 +88,7 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
             (tmp_path / name).rmdir()
         return made
 
-    of_both = (("chief", ("a:1",)), ("worker", ("b:1",)))
+    of_both = {"chief": ["a:1"], "worker": ["b:1"]}
     assert made_by(strategy="default") == ["logs", "saved"]
     together = {"strategy": "multi_worker_mirrored", "cluster": of_both}
     assert made_by(role="chief", **together) == ["logs", "saved"]
@@ -101,7 +101,7 @@ def test_only_who_writes_to_a_folder_tries_it(tmp_path: Path) -> None:
 def test_only_who_saves_in_a_folder_sweeps_it(tmp_path: Path) -> None:
     names = {"ckpt-7_temp", "workertemp_worker_0", "workertemp_worker_1", "workertemp_worker_5"}
     chosen = options.parse(["--checkpoint-dir", str(tmp_path)], {}, Task())
-    cluster = (("chief", ("a:1",)), ("worker", ("b:1", "c:1")), ("ps", ("d:1",)))
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 
     def swept_by(strategy: str, role: str, index: int = 0) -> set[str]:
         for name in names:

@@ -1,13 +1,15 @@
-"""Checkpoints: the state of a run, saved by all workers together, kept by the chief."""
+"""Checkpoints, saved by all workers together and kept by the chief; the export of the model."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -153,11 +155,7 @@ class Checkpoints:
         self.folder, self._own = folder, write_filepath(folder, task)
         self._checkpoint, self._options, self._is_chief = checkpoint, options, task.is_chief
         if task.is_chief and not listed(folder):
-            # Saving continues TensorFlow's list: write it again if it is lost or damaged.
-            paths = saved(folder)
-            (folder / "checkpoint").unlink(missing_ok=True)
-            if paths:
-                tf.compat.v1.train.update_checkpoint_state(str(folder), paths[0], paths[::-1])
+            (folder / "checkpoint").unlink(missing_ok=True)  # damaged: TensorFlow would fail
         keep = _MAX_TO_KEEP if task.is_chief else 1
         self._manager = tf.train.CheckpointManager(checkpoint, str(self._own), max_to_keep=keep)
 
@@ -191,3 +189,29 @@ class Checkpoints:
         """Removes the temporary folder of a worker that is not the chief."""
         if not self._is_chief:
             shutil.rmtree(self._own, ignore_errors=True)
+
+
+def export(model: Any, plain: Any, folder: Path) -> None:
+    """Writes a trained model completely, or not at all; replaces a SavedModel that is there.
+
+    Only the chief calls this: unlike metrics, the variables of layers can be read without other
+    workers. They are copied to `plain`, which has no strategy. Otherwise, the SavedModel would
+    contain the training's devices, and the parts into which parameter servers divide a variable.
+    """
+    served = tf.Module()
+    served.model = plain
+    served.__call__ = tf.function(
+        lambda images: {"logits": plain(images, training=False)},
+        input_signature=[tf.TensorSpec((None, *plain.input_shape[1:]), tf.float32, "images")],
+    )
+    with (
+        explained_io_errors("model", folder),
+        tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary,
+    ):
+        new, old = Path(temporary, "new"), Path(temporary, "old")
+        copied = tf.train.Checkpoint(layers=model.layers).write(str(Path(temporary, "layers")))
+        tf.train.Checkpoint(layers=plain.layers).read(copied).assert_consumed()
+        tf.saved_model.save(served, str(new), signatures={"serving_default": served.__call__})
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        new.rename(folder)

@@ -6,8 +6,8 @@ import json
 import shutil
 import tempfile
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mnist_job import UsageError
@@ -23,18 +23,15 @@ class Task:
 
     role: str = "worker"
     index: int = 0
-    cluster: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(role, addresses of its tasks) for each role; empty without a cluster."""
+    cluster: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The addresses of each role's tasks; empty without a cluster."""
 
     @property
     def name(self) -> str:
         return f"{self.role}:{self.index}"
 
-    def addresses(self, role: str) -> tuple[str, ...]:
-        return dict(self.cluster).get(role, ())
-
     def count(self, role: str) -> int:
-        return len(self.addresses(role))
+        return len(self.cluster.get(role, ()))
 
     @property
     def trainers(self) -> int:
@@ -56,14 +53,14 @@ def read_task(environ: Mapping[str, str]) -> Task:
         config = json.loads(text)
         if not config.get("cluster"):
             return Task()
-        cluster = tuple((str(role), tuple(map(str, at))) for role, at in config["cluster"].items())
+        cluster = {str(role): [*map(str, at)] for role, at in config["cluster"].items()}
         role, index = str(config["task"]["type"]), int(config["task"]["index"])
         task = Task(role=role, index=index, cluster=cluster)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"TF_CONFIG must look like {_FORM}; it is {text[:200]!r}") from error
     # An evaluator need not be in the cluster.
     if role != "evaluator" and not 0 <= index < task.count(role):
-        counts = ", ".join(f"{len(addresses)} {each}" for each, addresses in cluster)
+        counts = ", ".join(f"{len(addresses)} {each}" for each, addresses in cluster.items())
         raise UsageError(f"TF_CONFIG's task {task.name} is not in its cluster ({counts})")
     return task
 
@@ -104,7 +101,7 @@ def _remove_leftovers(folder: Path, task: Task) -> None:
         shutil.rmtree(write_filepath(folder, task), ignore_errors=True)
         return
     remove_partial_checkpoints(folder)
-    names = {f"{role}_{at}" for role, tasks in task.cluster for at in range(len(tasks))}
+    names = {f"{role}_{at}" for role in task.cluster for at in range(task.count(role))}
     for left in folder.glob(f"{_TEMP_PREFIX}*_*"):
         if left.name.removeprefix(_TEMP_PREFIX) not in names:  # of an earlier, larger cluster
             shutil.rmtree(left, ignore_errors=True)

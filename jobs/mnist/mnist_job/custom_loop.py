@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,28 +19,42 @@ import tensorflow as tf
 import tf_keras
 
 from mnist_job import UsageError, keras_fit, pipelines, strategies
-from mnist_job.checkpoints import Checkpoints, Counters, explained_io_errors, saved
+from mnist_job.checkpoints import Checkpoints, Counters, explained_io_errors, export, saved
 from mnist_job.cluster import Task
-from mnist_job.data import DataSet
-from mnist_job.model import build_model, export
+from mnist_job.data import CLASSES, SIDE, DataSet
 from mnist_job.options import WHOLE_PASS, Options
 from mnist_job.pipelines import as_written
 from mnist_job.preemption import ClusterPreemption, Preempted, Preemption, SigtermWatch
-from mnist_job.progress import Progress, Summaries, seconds_since_start
+from mnist_job.progress import Progress, seconds_since_start
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels, and each image's weight in the mean loss: see `pipelines`."""
 
+say = partial(print, flush=True)
 STEPS_PER_CALL = 100
 """Of --loop epoch: so few that a call ends within the 10 s that launchers usually give after
 SIGTERM. An epoch usually has fewer steps."""
 _STEPS_WORTH_COMPILING = 150
+_SUMMARY_EVERY = 10
+"""Steps between two losses in the summaries, at least: reading a loss waits for its step."""
 _OPTIMIZERS = {"rmsprop": tf_keras.optimizers.RMSprop, "adam": tf_keras.optimizers.Adam}
-_SHARED = (
-    *("epochs", "steps_per_epoch", "batch_size", "seed", "model", "optimizer", "l2", "fit", "loop"),
-    *("communication", "checkpoint_every"),
-)
-"""Options that the workers of multi_worker_mirrored must share."""
+
+
+def build_model(name: str, l2: float = 0.0, kind: type[Any] = tf_keras.Sequential) -> Any:
+    """Returns an untrained model. It maps images (n, 28, 28, 1) from 0 to 1 to logits (n, 10).
+
+    `small_cnn` is of the tutorial on multi-worker training, `cnn` of that on custom training. Each
+    layer adds l2 times its squared kernel to `model.losses`.
+    """
+    layers = tf_keras.layers
+    penalty = tf_keras.regularizers.L2(l2) if l2 else None
+    relu = {"activation": "relu", "kernel_regularizer": penalty}
+    inner = [layers.Conv2D(32, 3, **relu)]
+    if name == "cnn":
+        inner += [layers.MaxPooling2D(), layers.Conv2D(64, 3, **relu), layers.MaxPooling2D()]
+    inner += [layers.Flatten(), layers.Dense(64 if name == "cnn" else 128, **relu)]
+    images = layers.InputLayer(input_shape=(SIDE, SIDE, 1), name="images")
+    return kind([images, *inner, layers.Dense(CLASSES, kernel_regularizer=penalty)])
 
 
 class CustomLoop:
@@ -49,15 +64,9 @@ class CustomLoop:
     last_loss: Any = math.nan
     """The mean loss over the global batch of the newest step."""
     has_stepped = False
+    next_summary = 0
 
-    def __init__(
-        self,
-        strategy: tf.distribute.Strategy,
-        data: DataSet,
-        options: Options,
-        task: Task,
-        watch: SigtermWatch | None,
-    ) -> None:
+    def __init__(self, strategy: Any, data: DataSet, options: Options, task: Task) -> None:
         self.strategy, self.data, self.options, self.task = strategy, data, options, task
         self.is_cluster = options.strategy == "multi_worker_mirrored" and task.trainers > 1
         """Whether several workers share a step."""
@@ -66,24 +75,24 @@ class CustomLoop:
         self.learning_rate = self._learning_rate()
         folder = options.checkpoint_dir
         # Before the first variable: the workers share variables, so their models must be equal.
-        self._agree(
-            **{name: getattr(options, name) for name in _SHARED},
-            data=data.fingerprint,
-            learning_rate=self.learning_rate,
+        if self.is_cluster:
+            asked = {key: value for key, value in vars(options).items() if "_dir" not in key}
             # Saving sums variables over the workers.
-            checkpoints=f"{len(saved(folder))} found" if folder else "none",
-        )
+            found = f"{len(saved(folder))} found" if folder else "none"
+            run = {"learning_rate": self.learning_rate, "checkpoints": found}
+            strategies.agree(strategy, {**asked, **run, "data": data.fingerprint})
         self.create_model()
         self.counters = Counters(options)
         state = {"model": self.model, "optimizer": self.optimizer, "counters": self.counters}
         metrics = {"loss": self.train_loss, "accuracy": self.train_accuracy}
         checkpoint = tf.train.Checkpoint(**state, **metrics)
         self.checkpoints = Checkpoints(checkpoint, folder, task, options) if folder else None
-        self.preemption: Any = Preemption(watch, self.save)
-        if self.is_cluster and watch:
-            self.preemption = ClusterPreemption(watch, self.save, strategy)
         self.progress = Progress(os.environ)
-        self.summaries = Summaries(options.summary_dir if task.is_chief else None)
+        # TensorBoard draws both parts as lines of one chart.
+        parts = ("train", "test") if task.is_chief and options.summary_dir else ()
+        with explained_io_errors("summary", options.summary_dir):
+            files = {part: str(options.summary_dir / part) for part in parts}
+            self.writers = {part: tf.summary.create_file_writer(files[part]) for part in parts}
 
     def _learning_rate(self) -> float:
         rates, batch = self.options.learning_rate, self.global_batch_size
@@ -93,10 +102,6 @@ class CustomLoop:
                 f"images, and none for {batch} (--batch-size times the replicas)"
             )
         return float(rates[batch if batch in rates else 0])
-
-    def _agree(self, **settings: object) -> None:
-        if self.is_cluster:
-            strategies.agree(self.strategy, settings)
 
     def create_model(self) -> None:
         """Creates model, optimizer and metrics: one copy of each variable per replica."""
@@ -116,8 +121,6 @@ class CustomLoop:
             self.train_accuracy = tf_keras.metrics.SparseCategoricalAccuracy(name="train_accuracy")
             self.test_loss = tf_keras.metrics.Mean(name="test_loss")
             self.test_accuracy = tf_keras.metrics.SparseCategoricalAccuracy(name="test_accuracy")
-
-    # One step -----------------------------------------------------------------------------------
 
     def compute_loss(self, losses: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns a replica's part of the mean loss: the parts of all replicas add up to it.
@@ -167,21 +170,14 @@ class CustomLoop:
         """Tests all replicas on a global batch."""
         self.strategy.run(self.test_step, args=(batch,))
 
-    # The data -----------------------------------------------------------------------------------
-
-    def batches(self) -> tf.data.Dataset:
-        """The batches of indices that the run has not seen yet, without end."""
-        count, seen = len(self.data.train_images), self.counters.images_seen
+    def make_dataset(self) -> Any:
+        """The distributed dataset of the batches that the run has not seen yet, without end."""
+        data, options = (self.data.train_images, self.data.train_labels), self.options
+        count, batch, seen = len(data[0]), self.global_batch_size, self.counters.images_seen
         if self.is_pass:
             seen = self.counters.epoch * count + min(self.counters.epoch_images, count)
-        batch, seed = self.global_batch_size, self.options.seed
-        return pipelines.batches(count, batch, seed, start=seen, passes=self.is_pass)
-
-    def make_dataset(self) -> Any:
-        """The distributed dataset of the batches that the run has not seen yet."""
-        data = (self.data.train_images, self.data.train_labels)
-        how = self.options.input
-        return pipelines.distributed(self.strategy, self.batches, data, self.global_batch_size, how)
+        batches = pipelines.batches(count, batch, options.seed, start=seen, passes=self.is_pass)
+        return pipelines.distributed(self.strategy, batches, data, batch, options.input)
 
     def make_test(self, strategy: tf.distribute.Strategy) -> None:
         """Builds the test pipeline, kept for the run: deleting its iterator can take 40 s."""
@@ -191,11 +187,12 @@ class CustomLoop:
             lambda batches: self.distributed_test_step(next(batches)), autograph=False
         )
 
-    # The loops ----------------------------------------------------------------------------------
-
-    def run(self) -> None:
+    def run(self, watch: SigtermWatch) -> None:
         """Trains, from the newest checkpoint if there is one. Raises Preempted after SIGTERM."""
         data, options = self.data, self.options
+        self.preemption: Any = Preemption(watch, self.save)
+        if self.is_cluster:
+            self.preemption = ClusterPreemption(watch, self.save, self.strategy)
         images = f"{len(data.train_images):,} + {len(data.test_images):,} images"
         batch = f"{self.global_batch_size} images a step"
         say(f"{options.strategy}: {self.who}, {batch}; data: {data.source}, {images}")
@@ -212,7 +209,7 @@ class CustomLoop:
                     "left to train (ask for more --epochs, or another --checkpoint-dir)"
                 )
             if options.export_dir and self.task.is_chief:
-                export(self.model, options.model, options.export_dir)
+                export(self.model, build_model(options.model), options.export_dir)
                 say(f"exported to {options.export_dir}")
             self.finish()
         except Preempted:
@@ -231,7 +228,8 @@ class CustomLoop:
     def _resume(self) -> None:
         if self.checkpoints and saved(self.checkpoints.folder):
             restored = self.checkpoints.restore()
-            self._agree(steps_resumed_from=self.counters.total_steps)
+            if self.is_cluster:
+                strategies.agree(self.strategy, {"steps resumed from": self.counters.total_steps})
             say(f"resumed from {restored} in {self.checkpoints.folder}: {self.counters}")
             self.optimizer.learning_rate.assign(self.learning_rate)
 
@@ -279,11 +277,11 @@ class CustomLoop:
         Raises:
             Preempted: instead of the call.
         """
+        until_save = self.steps_to_next_save
         result = self.preemption.run(function, *args)
         self.last_loss = result["loss"] if self.options.fit else result
         self.count_steps(steps)
-        every = self.options.checkpoint_every.steps
-        if every and self.counters.step % every == 0 and self.steps_left:
+        if steps == until_save and self.steps_left:
             self.save()
         return result
 
@@ -306,8 +304,6 @@ class CustomLoop:
         """Called after training, and after a preempted run has been saved."""
         if self.is_cluster:
             strategies.barrier(self.strategy)
-
-    # Counting and reporting ---------------------------------------------------------------------
 
     @property
     def all_steps(self) -> int:
@@ -353,12 +349,20 @@ class CustomLoop:
                 # TensorFlow traces the functions in the first call of a launch. So the speed does
                 # not count that call, unless the epoch has no other.
                 self.start_clock()
-        # Reading the loss waits for the step.
-        if self.progress.due and speed > 0:
+        if self.progress.due and speed > 0:  # reading the loss waits for the step
             self.progress.send(step, self.counters.epoch + 1, float(self.last_loss), speed)
-        if self.summaries.is_due(step):
+        if self.writers and step >= self.next_summary:
+            self.next_summary = step + _SUMMARY_EVERY
+            self.write_summary("train", step, batch_loss=float(self.last_loss))
+
+    def write_summary(self, part: str, step: int, **numbers: float) -> None:
+        """Writes numbers of `train` or `test`, at a step over all epochs or at an epoch from 1."""
+        if part in self.writers:
             with explained_io_errors("summary", self.options.summary_dir):
-                self.summaries.write_step(step, float(self.last_loss))
+                with self.writers[part].as_default(step):
+                    for name, number in numbers.items():
+                        tf.summary.scalar(name, number)
+                self.writers[part].flush()
 
     def end_epoch(self) -> None:
         """Tests, reports and saves an epoch after its last step."""
@@ -374,21 +378,14 @@ class CustomLoop:
         )
         self.progress.send(counters.total_steps, epoch, float(self.last_loss), speed)
         trained = {"epoch_loss": loss, "epoch_accuracy": accuracy, "images_per_second": speed}
-        with explained_io_errors("summary", self.options.summary_dir):
-            self.summaries.write("train", epoch, trained)
-            self.summaries.write(
-                "test", epoch, {"epoch_loss": test_loss, "epoch_accuracy": test_accuracy}
-            )
+        self.write_summary("train", epoch, **trained)
+        self.write_summary("test", epoch, epoch_loss=test_loss, epoch_accuracy=test_accuracy)
         counters.begin_epoch()
         self.train_accuracy.reset_state()
         self.train_loss.reset_state()
         if epoch % self.options.checkpoint_every.epochs == 0 or epoch == epochs:
             self.save()
         self.start_clock()
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
 
 
 def counted(number: int, noun: str) -> str:

@@ -42,7 +42,7 @@ DOWNLOAD_TIMEOUT = 10.0
 """Seconds that a download may wait for an answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DataSet:
     """Grey images (n, 28, 28) of digits or clothes, from 0 (background) to 255, and their classes.
 
@@ -86,14 +86,9 @@ def load(dataset: str, folder: Path | None) -> DataSet:
 def synthetic() -> DataSet:
     """Returns the drawn digits of this package: 30,000 training and 5,000 test images."""
     with np.load(Path(__file__).with_name("digits.npz")) as drawn:  # with pixels from 0 to 7
-        return DataSet(
-            name="synthetic",
-            source="synthetic digits",
-            train_images=_shifted(drawn["x_train"] * np.uint8(36)),
-            train_labels=np.tile(drawn["y_train"], len(_SHIFTS) ** 2),
-            test_images=_shifted(drawn["x_test"] * np.uint8(36)),
-            test_labels=np.tile(drawn["y_test"], len(_SHIFTS) ** 2),
-        )
+        images = [_shifted(drawn[name] * np.uint8(36)) for name in ("x_train", "x_test")]
+        labels = [np.tile(drawn[name], len(_SHIFTS) ** 2) for name in ("y_train", "y_test")]
+    return DataSet("synthetic", "synthetic digits", images[0], labels[0], images[1], labels[1])
 
 
 def _shifted(images: Array) -> Array:
@@ -195,14 +190,8 @@ def _checked(place: Path, dataset: str, arrays: list[Array]) -> DataSet:
             problem = f"it is {_TITLES[name]}: ask for it with --dataset {name}"
     if problem:
         raise JobError(f"{place} is no {_TITLES[dataset]}: {problem}")
-    return DataSet(
-        name=dataset,
-        source=f"{dataset} from {place}",
-        train_images=x_train,
-        train_labels=y_train.astype(np.uint8),
-        test_images=x_test,
-        test_labels=y_test.astype(np.uint8),
-    )
+    y_train, y_test = y_train.astype(np.uint8), y_test.astype(np.uint8)
+    return DataSet(dataset, f"{dataset} from {place}", x_train, y_train, x_test, y_test)
 
 
 def _problem(half: str, images: Array, labels: Array) -> str | None:

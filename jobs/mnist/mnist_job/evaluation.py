@@ -18,22 +18,19 @@ from mnist_job.progress import Progress
 POLL_SECONDS = 0.2
 
 
-class Evaluation:
+class Evaluation(CustomLoop):
     """Evaluates checkpoints of any strategy, by the test of the custom loop."""
 
     def __init__(self, data: DataSet, options: Options) -> None:
         unused = {"checkpoint_dir": None, "summary_dir": None}
         evaluated = Options(**{**vars(options), **unused, "strategy": "default"})
-        loop = CustomLoop(tf.distribute.get_strategy(), data, evaluated, Task(), None)
-        self._loop, self._options = loop, options
-        self.counters = loop.counters
-        """Of the newest checkpoint evaluated."""
-        self._checkpoint = tf.train.Checkpoint(model=loop.model, counters=loop.counters)
+        super().__init__(tf.distribute.get_strategy(), data, evaluated, Task())
+        self._checkpoint = tf.train.Checkpoint(model=self.model, counters=self.counters)
 
     def of(self, path: str) -> tuple[str, float]:
         """Restores a checkpoint and evaluates it; returns (its line, its loss)."""
-        restore(self._checkpoint, path, self._options, EVALUATION)
-        loss, accuracy = self._loop.test()
+        restore(self._checkpoint, path, self.options, EVALUATION)
+        loss, accuracy = self.test()
         at = str(self.counters) if self.counters.step else f"epoch {self.counters.epoch}"
         tested = f"test_accuracy {accuracy:.3f}  test_loss {loss:.3f}"
         return f"{Path(path).name} ({at}): {tested}", loss

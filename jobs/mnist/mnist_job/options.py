@@ -36,9 +36,8 @@ _DEVICE = re.compile(r"(?:/?device:|/)?([a-z]+):(\d+)", re.IGNORECASE)
 _N = TypeVar("_N", int, float)
 
 _DESCRIPTION = """\
-Trains the CNNs of TensorFlow's tutorials on MNIST or Fashion-MNIST with a custom training loop (or
-Model.fit), in one process or on a cluster. Every task of the cluster runs this program. TF_CONFIG
-tells each task its role.
+Trains the CNNs of TensorFlow's tutorials on MNIST or Fashion-MNIST, in one process or as a task of
+the cluster in TF_CONFIG.
 """
 _EPILOG = """\
 examples:
@@ -149,14 +148,13 @@ def _parser() -> _Parser:
     # fmt: off
     add = parser.add_argument_group("training").add_argument
     add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY; else that of the "
-        "cluster in TF_CONFIG, if there is one; else mirrored if there are several GPUs; else "
-        "`default` (no distribution)")
+        "cluster in TF_CONFIG; else mirrored if there are several GPUs; else `default` (no "
+        "distribution)")
     add("--epochs", type=_count, default=3, metavar="N", help="default: 3")
     add("--steps-per-epoch", type=lambda text: WHOLE_PASS if text == "all" else _count(text),
-        default=70, metavar="N|all", help="all: one pass over the training images; its last batch "
-        "may be smaller (default: 70)")
-    add("--batch-size", type=_count, default=64, metavar="N", help="images a step takes on "
-        "each replica; the global batch is this times the replicas of all workers (default: 64)")
+        default=70, metavar="N|all", help="all: one pass over the images (default: 70)")
+    add("--batch-size", type=_count, default=64, metavar="N", help="images a step takes on each "
+        "replica; the global batch is this times the replicas of all workers (default: 64)")
     add("--model", choices=("small_cnn", "cnn"), default="small_cnn", help="small_cnn: of the "
         "tutorial on multi-worker training (default); cnn: of that on custom training")
     add("--optimizer", choices=("rmsprop", "adam"), default="rmsprop", help="default: rmsprop")
@@ -169,46 +167,41 @@ def _parser() -> _Parser:
     add = parser.add_argument_group(
         "techniques: they change how the job trains, not the result").add_argument
     add("--loop", choices=("for", "iterator", "epoch"), help="for: a Python loop over the "
-        "distributed dataset; iterator: at each step, a tf.function takes the next batch "
-        "(default); epoch: up to 100 steps inside one tf.function; progress, SIGTERM and "
-        "--checkpoint-every wait for their end")
-    add("--input", choices=("from_function", "distribute"), default="from_function",
-        help="from_function: distribute_datasets_from_function, each worker makes its own part of "
-        "a batch (default); distribute: experimental_distribute_dataset divides global batches")
+        "dataset; iterator: each step takes the next batch in a tf.function (default); epoch: up "
+        "to 100 steps in one tf.function; progress, SIGTERM and saving wait for its end")
+    add("--input", choices=("from_function", "distribute"), default="from_function", help="from_"
+        "function: each worker makes its own part of a batch (default); distribute: TensorFlow "
+        "divides global batches")
     add("--fit", action="store_true", help="train with Model.fit instead of the custom loop")
     add = parser.add_argument_group("data").add_argument
     add("--dataset", choices=("auto", "mnist", "fashion_mnist", "synthetic"), default="auto",
-        help="mnist, fashion_mnist: from --data-dir, Keras's cache or a download; synthetic: drawn "
-        "digits that come with the job; auto (default): mnist if available, else, but only to "
-        "train, synthetic")
-    add("--data-dir", type=_folder, metavar="DIR", help="a folder with mnist.npz "
-        "(fashion_mnist.npz), or with the four idx files of the data set, plain or .gz")
+        help="synthetic: drawn digits that come with the job; auto (default): mnist if available, "
+        "else, but only to train, synthetic")
+    add("--data-dir", type=_folder, metavar="DIR", help="a folder with mnist.npz, fashion_mnist."
+        "npz or the four idx files (default: Keras's cache, or a download)")
     add = parser.add_argument_group("checkpoints and the trained model").add_argument
     add("--checkpoint-dir", type=_checkpoint, metavar="DIR", help="save here, also on SIGTERM, and "
         "resume from here; a folder that all workers share (default: save nothing)")
     add("--checkpoint-every", type=_interval, metavar="N|Ne", help="N: save after every N steps of "
-        "an epoch too; Ne: save only at the end of every N epochs, and of the last one (default: "
-        "1e); the newest 3 checkpoints are kept")
+        "an epoch too; Ne: save only after every N epochs and the last one (default: 1e)")
     add("--evaluate", type=_checkpoint, metavar="CHECKPOINT", help="do not train: print the test "
         "accuracy and loss of this checkpoint (run1/ckpt-3, or a folder for its newest)")
     add("--export-dir", type=_model, metavar="DIR", help="write the trained model here as a "
         "SavedModel; replaces one that is there")
-    add("--summary-dir", type=_folder, metavar="DIR", help="the chief writes loss, accuracy and "
-        "images per second here, for TensorBoard")
+    add("--summary-dir", type=_folder, metavar="DIR", help="write loss, accuracy and images per "
+        "second here, for TensorBoard")
     add = parser.add_argument_group(
         "distribution, for the strategies named in brackets").add_argument
-    add("--devices", type=_devices, metavar="N|DEVICE,...", help="[one_device, mirrored, "
-        "central_storage] N: the first N GPUs or, without GPUs, N logical CPU devices; or names "
-        "such as GPU:0,GPU:1 (default: all GPUs, or the CPU; one_device: CPU:0)")
+    add("--devices", type=_devices, metavar="N|DEVICE,...", help="[one_device, mirrored, central_"
+        "storage] the first N GPUs or, without GPUs, N logical CPU devices; or names, such as "
+        "GPU:0,GPU:1 (default: all GPUs, or the CPU; one_device: CPU:0)")
     add("--cross-device-ops", choices=("nccl", "hierarchical_copy", "reduction_to_one_device"),
         help="[mirrored] how gradients are summed over the devices; nccl needs GPUs")
     add("--communication", choices=("auto", "ring", "nccl"), help="[multi_worker_mirrored] how "
         "gradients are summed over the workers; nccl needs GPUs (default: auto)")
     add("--variable-partitioner", choices=("none", "min_size", "fixed_shards"), help="[parameter_"
-        "server] divides variables among the ps: into parts of 256 KiB or more, or into one part "
-        "for each ps (default: none)")
-    add("--tpu", metavar="NAME", help="[tpu] its name, its address (grpc://HOST:PORT) or `local` "
-        "(default: $TPU_NAME, or local)")
+        "server] divides variables among the ps: into parts of 256 KiB or more, or one for each ps")
+    add("--tpu", metavar="NAME", help="[tpu] its name or address (default: $TPU_NAME, or local)")
     # fmt: on
     return parser
 

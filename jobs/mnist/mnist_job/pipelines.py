@@ -8,7 +8,6 @@ the padding is, and every replica always has images.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,24 +71,9 @@ def looked_up(batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor) ->
     return batches.map(as_written(images)).apply(no_end).prefetch(tf.data.AUTOTUNE)
 
 
-def _part(
-    batches: tf.data.Dataset, context: tf.distribute.InputContext, global_batch: int
-) -> tf.data.Dataset:
-    """The worker's own part of each global batch, in one piece per replica."""
-    per_worker = global_batch // context.num_input_pipelines
-    first = context.input_pipeline_id * per_worker
-    per_replica = context.get_per_replica_batch_size(global_batch)
-
-    def pieces(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        own = (values[first : first + per_worker] for values in batch)
-        return tuple(tf.reshape(values, [-1, per_replica]) for values in own)
-
-    return batches.map(as_written(pieces)).unbatch()
-
-
 def distributed(
     strategy: tf.distribute.Strategy,
-    batches: Callable[[], tf.data.Dataset],
+    batches: tf.data.Dataset,
     data: tuple[Array, Array],
     global_batch: int,
     how: str = "from_function",
@@ -102,10 +86,19 @@ def distributed(
     with tf.device("/cpu:0"):  # even where there is a GPU, and as bytes: only batches are floats
         pixels, labels = map(tf.constant, data)
     if how == "distribute":
-        return divided(strategy, looked_up(batches(), pixels, labels))
-    return strategy.distribute_datasets_from_function(
-        lambda context: looked_up(_part(batches(), context, global_batch), pixels, labels)
-    )
+        return divided(strategy, looked_up(batches, pixels, labels))
+
+    def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        """The worker's own part of each global batch, in one piece per replica."""
+        workers, own = context.num_input_pipelines, context.input_pipeline_id
+        per_replica = context.get_per_replica_batch_size(global_batch)
+
+        def pieces(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return tuple(tf.reshape(values, [workers, -1, per_replica])[own] for values in batch)
+
+        return looked_up(batches.map(as_written(pieces)).unbatch(), pixels, labels)
+
+    return strategy.distribute_datasets_from_function(dataset_fn)
 
 
 def divided(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> Any:
@@ -125,5 +118,5 @@ def test_iterator(strategy: tf.distribute.Strategy, data: tuple[Array, Array]) -
     """Returns (an iterator over the test set without end, the number of steps for one pass)."""
     count, replicas = len(data[0]), strategy.num_replicas_in_sync
     batch = min(_TEST_BATCH, -(-count // replicas)) * replicas
-    tests = distributed(strategy, lambda: batches(count, batch, 0, passes=True), data, batch)
+    tests = distributed(strategy, batches(count, batch, 0, passes=True), data, batch)
     return iter(tests), -(-count // batch)

@@ -17,10 +17,6 @@ class Preempted(Exception):  # noqa: N818 - not an error: the run ends early, an
     """The run has saved and must exit with EXIT_CODE."""
 
 
-def _exit() -> None:
-    os._exit(128 + signal.SIGTERM)  # nothing is trained yet, so there is nothing to save
-
-
 class SigtermWatch:
     """Waits for SIGTERM in a thread of its own. Until `on_signal`, SIGTERM ends the process.
 
@@ -31,7 +27,8 @@ class SigtermWatch:
     """
 
     def __init__(self) -> None:
-        self._act: Callable[[], None] = _exit
+        # Until there is something to save.
+        self._act: Callable[[], None] = lambda: os._exit(128 + signal.SIGTERM)
         self._over = threading.Event()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._thread = threading.Thread(target=self._watch, name="SIGTERM", daemon=True)

@@ -1,4 +1,4 @@
-"""Reports of a run: datagrams to a launcher, and TensorBoard summaries."""
+"""Reports of progress to a launcher: datagrams, as in systemd's notify protocol."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 INTERVAL = 0.5
 """Seconds between two datagrams, at least."""
-_SUMMARY_EVERY = 10
-"""Steps between two losses in the summaries, at least: reading a loss waits for its step."""
 
 
 def seconds_since_start() -> float:
@@ -64,36 +60,3 @@ class Progress:
         ):
             sender.setblocking(False)
             sender.sendto(message.encode(), self._address)
-
-
-class Summaries:
-    """Writes to DIR/train and DIR/test, which TensorBoard draws as two lines of one chart.
-
-    The names are those of Keras's own callback. Without a folder, nothing is written.
-    """
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder, self._next_step = folder, 0
-        self._writers: dict[str, Any] = {}
-
-    def is_due(self, step: int) -> bool:
-        """Whether to write the loss of this step, counted over all epochs."""
-        return self._folder is not None and step >= self._next_step
-
-    def write_step(self, step: int, loss: float) -> None:
-        """Writes the mean loss over the global batch of one step, counted over all epochs."""
-        self._next_step = step + _SUMMARY_EVERY
-        self.write("train", step, {"batch_loss": loss})
-
-    def write(self, part: str, step: int, numbers: Mapping[str, float]) -> None:
-        """Writes numbers of `train` or `test`, at a step over all epochs or at an epoch from 1."""
-        if self._folder is None:
-            return
-        import tensorflow as tf
-
-        if part not in self._writers:
-            self._writers[part] = tf.summary.create_file_writer(str(self._folder / part))
-        with self._writers[part].as_default(step):
-            for name, number in numbers.items():
-                tf.summary.scalar(name, number)
-        self._writers[part].flush()

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 import tensorflow as tf
@@ -16,11 +15,16 @@ from mnist_job import JobError, UsageError
 from mnist_job.cluster import Task
 from mnist_job.options import Options
 
-_SMALLEST_SHARD = 256 << 10
-"""Bytes; TensorFlow's own default for MinSizePartitioner."""
-_TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
-"""The variables that TensorFlow's resolver reads."""
-_TPU_CONNECT_SECONDS = 20.0
+experimental = tf.distribute.experimental
+_CROSS_DEVICE_OPS = {
+    "nccl": tf.distribute.NcclAllReduce,
+    "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+    "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
+}
+_PARTITIONERS = {  # the first makes parts of 256 KiB or more
+    "min_size": lambda ps: experimental.partitioners.MinSizePartitioner(max_shards=ps),
+    "fixed_shards": experimental.partitioners.FixedShardsPartitioner,
+}
 _SETTINGS_BYTES = 2048
 """More than the settings of a run take: the workers gather equal numbers of bytes."""
 
@@ -39,20 +43,20 @@ def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR
         return tf.distribute.OneDeviceStrategy((_devices(options) or ["/CPU:0"])[0])
     if options.strategy == "mirrored":
         # A copy of the variables on each device; gradients are summed over them.
-        return tf.distribute.MirroredStrategy(_devices(options), _cross_device_ops(options))
+        sums = _CROSS_DEVICE_OPS.get(options.cross_device_ops, lambda: None)()
+        return tf.distribute.MirroredStrategy(_devices(options), cross_device_ops=sums)
     if options.strategy == "central_storage":
         # Variables on the CPU (or on the only GPU), computation on each device.
-        return tf.distribute.experimental.CentralStorageStrategy(_devices(options))
+        return experimental.CentralStorageStrategy(_devices(options))
     if options.strategy == "multi_worker_mirrored":
-        communication = (options.communication or "auto").upper()
-        experimental = tf.distribute.experimental
-        implementation = experimental.CommunicationImplementation[communication]
-        how = experimental.CommunicationOptions(implementation=implementation)
+        communication = options.communication or "auto"
+        how = experimental.CommunicationOptions(implementation=communication)
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=how)
     if options.strategy == "parameter_server":
+        partitioner = _PARTITIONERS.get(options.variable_partitioner, lambda _: None)
         return tf.distribute.ParameterServerStrategy(
             tf.distribute.cluster_resolver.TFConfigClusterResolver(),
-            variable_partitioner=_partitioner(options, task.count("ps")),
+            variable_partitioner=partitioner(task.count("ps")),
         )
     if options.strategy == "tpu":
         return tf.distribute.TPUStrategy(_tpu(options.tpu))
@@ -79,44 +83,26 @@ def _devices(options: Options) -> list[str] | None:
     return [f"/{name}" for name in names]
 
 
-def _cross_device_ops(options: Options) -> tf.distribute.CrossDeviceOps | None:
-    return {
-        None: lambda: None,
-        "nccl": tf.distribute.NcclAllReduce,
-        "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
-        "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
-    }[options.cross_device_ops]()
-
-
-def _partitioner(options: Options, servers: int) -> Any:
-    partitioners = tf.distribute.experimental.partitioners
-    if options.variable_partitioner == "min_size":
-        return partitioners.MinSizePartitioner(_SMALLEST_SHARD, max_shards=servers)
-    if options.variable_partitioner == "fixed_shards":
-        return partitioners.FixedShardsPartitioner(servers)
-    return None
-
-
 def _tpu(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     """Returns the resolver of a TPU that is ready; without a name, that of the environment."""
-    name = name or next(filter(None, map(os.environ.get, _TPU_VARIABLES)), "local")
+    # TensorFlow's resolver reads the same variables.
+    kubernetes = os.environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+    name = name or os.environ.get("TPU_NAME") or kubernetes or "local"
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         for addresses in resolver.cluster_spec().as_dict().values():
             for address in addresses:
                 # TensorFlow itself would try for minutes.
-                split = urlsplit(address if "://" in address else f"grpc://{address}")
-                where = (split.hostname, split.port or 8470)
-                socket.create_connection(where, _TPU_CONNECT_SECONDS).close()
+                where = urlsplit(address if "://" in address else f"grpc://{address}")
+                socket.create_connection((where.hostname, where.port or 8470), 20.0).close()
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     # An unknown name can raise any of these, from urllib, Google's client or TensorFlow.
     except (OSError, ImportError, RuntimeError, TypeError, ValueError, tf.errors.OpError) as error:
-        reason = getattr(error, "message", None) or str(error) or type(error).__name__
-        reason = reason.strip().partition("\n")[0].partition(". ")[0][:200].rstrip(".")
+        reason = (str(error) or type(error).__name__).strip().partition("\n")[0].partition(". ")[0]
         place = "on this machine" if name == "local" else f"at {name!r}"
         advice = "name one with --tpu, or choose another --strategy"
-        raise JobError(f"no TPU {place} ({reason}); {advice}", code=69) from error
+        raise JobError(f"no TPU {place} ({reason[:200]}); {advice}", code=69) from error
     return resolver
 
 

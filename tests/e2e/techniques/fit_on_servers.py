@@ -57,7 +57,7 @@ strategy = tf.distribute.ParameterServerStrategy(
     )
 )
 roles = {"chief": ["localhost:1"], **cluster}
-task = Task(role="chief", cluster=tuple((role, tuple(each)) for role, each in roles.items()))
+task = Task(role="chief", cluster=roles)
 
 
 def fit(*argv, begun=0):
@@ -66,14 +66,14 @@ def fit(*argv, begun=0):
     chosen = parse(
         [*common, "--steps-per-epoch", str(STEPS), "--epochs", str(EPOCHS), *argv], {}, task
     )
-    training = parameter_server.ParameterServerLoop(strategy, digits, chosen, task, watch)
+    training = parameter_server.ParameterServerLoop(strategy, digits, chosen, task)
     training.optimizer.iterations.assign(begun)
     training.counters.count_steps(begun, begun * 20)
     said = StringIO()
     was_preempted = False
     with redirect_stdout(said):
         try:
-            training.run()
+            training.run(watch)
         except Preempted:
             was_preempted = True
     return said.getvalue().splitlines(), was_preempted, training.counters

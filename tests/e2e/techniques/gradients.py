@@ -19,7 +19,6 @@ from mnist_job import data, pipelines
 from mnist_job.cluster import Task
 from mnist_job.custom_loop import CustomLoop
 from mnist_job.options import parse
-from mnist_job.preemption import SigtermWatch
 
 IMAGES, GLOBAL_BATCH = 70, 32
 LAST = 6
@@ -36,7 +35,6 @@ digits = data.DataSet(
     test_images=drawn.test_images[:10],
     test_labels=drawn.test_labels[:10],
 )
-watch = SigtermWatch()
 
 
 def batches():
@@ -75,7 +73,7 @@ def check(replicas: int, l2: float, how: str) -> None:
     batch = ["--batch-size", str(GLOBAL_BATCH // replicas), "--input", how, "--seed", "3"]
     asked = ["--steps-per-epoch", "all", "--model", "cnn", "--l2", str(l2), *batch]
     tf_keras.utils.set_random_seed(1)
-    training = CustomLoop(strategy, digits, parse(asked, {}, Task()), Task(), watch)
+    training = CustomLoop(strategy, digits, parse(asked, {}, Task()), Task())
     training.prepare()
     training.optimizer = recorder = GradientRecorder()
     KEPT.append(training)
@@ -136,7 +134,6 @@ example = CustomLoop(
     digits,
     parse(["--batch-size", "2"], {}, Task()),
     Task(),
-    watch,
 )
 losses_of_replicas = iter([tf.constant([1.0, 3.0]), tf.constant([4.0, 6.0])])
 parts = [example.compute_loss(losses, tf.ones([2])) for losses in losses_of_replicas]
