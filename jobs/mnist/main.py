@@ -4,8 +4,6 @@ Slow modules are imported only when they are needed: --help and wrong usage answ
 wrong folder is reported before the seconds of TensorFlow's import.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import os
@@ -36,12 +34,9 @@ def _start(options: Options, task: Task, watch: SigtermWatch) -> int:
     # tf.summary needs a package that TensorFlow no longer installs.
     if options.summary_dir and importlib.util.find_spec("tensorboard") is None:
         options.summary_dir = None
+        needed = "TensorFlow needs the package tensorboard to write summaries"
         if task.is_chief:
-            print(
-                "--summary-dir: TensorFlow needs the package tensorboard to write summaries "
-                "(pip install tensorboard): training without them",
-                flush=True,
-            )
+            print(f"--summary-dir: {needed} (pip install tensorboard): training without them")
     prepare_directories(options, task)
     # These must be set before TensorFlow is imported. tf.keras is tf_keras, because Keras 3 fails
     # with several strategies. TensorFlow's informative messages stay out of the task's log.

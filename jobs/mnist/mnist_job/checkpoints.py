@@ -1,7 +1,5 @@
 """Checkpoints, saved by all workers together and kept by the chief; the export of the model."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -116,9 +114,7 @@ def saved(folder: Path) -> list[str]:
     return listed(folder) or [str(path.with_suffix("")) for _, path in found]
 
 
-def restore(
-    checkpoint: tf.train.Checkpoint, path: str, options: Options, same: tuple[str, ...]
-) -> None:
+def restore(checkpoint: Any, path: str, options: Options, same: tuple[str, ...]) -> None:
     """Restores everything that `checkpoint` has, and ignores what else the file has.
 
     Raises:
@@ -149,13 +145,14 @@ class Checkpoints:
     save: the others into their own temporary folders inside the chief's folder.
     """
 
-    def __init__(
-        self, checkpoint: tf.train.Checkpoint, folder: Path, task: Task, options: Options
-    ) -> None:
+    def __init__(self, checkpoint: Any, folder: Path, task: Task, options: Options) -> None:
         self.folder, self._own = folder, write_filepath(folder, task)
-        self._checkpoint, self._options, self._is_chief = checkpoint, options, task.is_chief
+        self._checkpoint, self._options = checkpoint, options
         if task.is_chief and not listed(folder):
-            (folder / "checkpoint").unlink(missing_ok=True)  # damaged: TensorFlow would fail
+            # Saving continues TensorFlow's list: write it again if it is lost or damaged.
+            (folder / "checkpoint").unlink(missing_ok=True)
+            if paths := saved(folder):
+                tf.compat.v1.train.update_checkpoint_state(str(folder), paths[0], paths[::-1])
         keep = _MAX_TO_KEEP if task.is_chief else 1
         self._manager = tf.train.CheckpointManager(checkpoint, str(self._own), max_to_keep=keep)
 
@@ -171,10 +168,9 @@ class Checkpoints:
                 print(error, flush=True)
             else:
                 return Path(path).name
-        raise CheckpointError(
-            f"none of the {len(paths)} checkpoints in {self.folder} can be restored; move them "
-            "away to start anew, or name another --checkpoint-dir"
-        )
+        advice = "move them away to start anew, or name another --checkpoint-dir"
+        found = f"none of the {len(paths)} checkpoints in {self.folder} can be restored"
+        raise CheckpointError(f"{found}; {advice}")
 
     def save(self) -> None:
         """Saves. All workers must call it at the same step. Earlier ones stay if it fails."""
@@ -187,7 +183,7 @@ class Checkpoints:
 
     def remove_temp_dir(self) -> None:
         """Removes the temporary folder of a worker that is not the chief."""
-        if not self._is_chief:
+        if self._own != self.folder:
             shutil.rmtree(self._own, ignore_errors=True)
 
 

@@ -1,7 +1,5 @@
 """This task, as TF_CONFIG describes it, and the directories it writes to. Needs no TensorFlow."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -113,10 +111,8 @@ def _check_export(folder: Path) -> None:
     if folder.is_dir():
         replaceable = (folder / "saved_model.pb").exists() or not any(folder.iterdir())
     if not replaceable or folder.is_symlink() or folder.is_mount():
-        raise UsageError(
-            f"--export-dir {folder} cannot be replaced by a new folder: name one that is absent, "
-            "empty or a SavedModel"
-        )
+        advice = "name one that is absent, empty or a SavedModel"
+        raise UsageError(f"--export-dir {folder} cannot be replaced by a new folder: {advice}")
 
 
 def _try_to_write(option: str, folder: Path) -> None:

@@ -5,8 +5,6 @@ with a custom training loop". The loops keep one iterator for the whole run: wit
 epoch, two workers stall for 5 to 15 seconds while the old one is deleted.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -97,10 +95,9 @@ class CustomLoop:
     def _learning_rate(self) -> float:
         rates, batch = self.options.learning_rate, self.global_batch_size
         if batch not in rates and 0 not in rates:
-            raise UsageError(
-                f"--learning-rate has rates for global batches of {', '.join(map(str, rates))} "
-                f"images, and none for {batch} (--batch-size times the replicas)"
-            )
+            known = f"rates for global batches of {', '.join(map(str, rates))} images"
+            problem = f"and none for {batch} (--batch-size times the replicas)"
+            raise UsageError(f"--learning-rate has {known}, {problem}")
         return float(rates[batch if batch in rates else 0])
 
     def create_model(self) -> None:
@@ -204,10 +201,8 @@ class CustomLoop:
                 self.prepare()
                 self.train()
             else:
-                say(
-                    f"{options.checkpoint_dir} already holds {self.counters.epoch} epochs: nothing "
-                    "left to train (ask for more --epochs, or another --checkpoint-dir)"
-                )
+                held = f"{options.checkpoint_dir} already holds {self.counters.epoch} epochs"
+                say(f"{held}: nothing left to train (ask for more --epochs, or another folder)")
             if options.export_dir and self.task.is_chief:
                 export(self.model, build_model(options.model), options.export_dir)
                 say(f"exported to {options.export_dir}")

@@ -1,7 +1,5 @@
 """The data: MNIST, Fashion-MNIST, or the drawn digits of this package. Needs no TensorFlow."""
 
-from __future__ import annotations
-
 import fcntl
 import gzip
 import os

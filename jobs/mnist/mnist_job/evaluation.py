@@ -1,7 +1,5 @@
 """Evaluates checkpoints on the test images, without a strategy: --evaluate and the evaluator."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -10,7 +8,7 @@ import tensorflow as tf
 
 from mnist_job.checkpoints import EVALUATION, CheckpointError, listed, restore, saved
 from mnist_job.cluster import Task
-from mnist_job.custom_loop import CustomLoop
+from mnist_job.custom_loop import CustomLoop, say
 from mnist_job.data import DataSet
 from mnist_job.options import Options
 from mnist_job.progress import Progress
@@ -50,18 +48,15 @@ def evaluate(data: DataSet, options: Options) -> None:
         advice = "name a folder that has one, or a checkpoint such as run1/ckpt-3"
         raise CheckpointError(f"there is no checkpoint {where}: {advice}")
     line, _ = Evaluation(data, options).of(path)
-    print(f"{line}  data: {data.source}, {len(data.test_images):,} images", flush=True)
+    say(f"{line}  data: {data.source}, {len(data.test_images):,} images")
 
 
 def follow(data: DataSet, options: Options) -> None:
     """The evaluator task: evaluates each checkpoint that others save, up to the last epoch's."""
     folder = options.checkpoint_dir
     evaluation, progress = Evaluation(data, options), Progress(os.environ)
-    print(
-        f"evaluator: follows the checkpoints in {folder} to epoch {options.epochs}; data: "
-        f"{data.source}, {len(data.test_images):,} images",
-        flush=True,
-    )
+    tested = f"data: {data.source}, {len(data.test_images):,} images"
+    say(f"evaluator: follows the checkpoints in {folder} to epoch {options.epochs}; {tested}")
     seen, epoch = None, 0
     while epoch < options.epochs:
         path = newest(listed(folder))  # complete ones only
@@ -80,5 +75,5 @@ def follow(data: DataSet, options: Options) -> None:
             speed = len(data.test_images) / max(time.monotonic() - began, 1e-9)
             steps = evaluation.counters.total_steps
             progress.send(step=steps, epoch=max(epoch, 1), loss=loss, examples_per_sec=speed)
-        print(line, flush=True)
+        say(line)
         seen = path

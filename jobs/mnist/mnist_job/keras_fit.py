@@ -6,8 +6,6 @@ Keras's own evaluation would make a new distributed iterator each epoch, and the
 not resume from Keras's own checkpoints.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tf_keras

@@ -1,7 +1,5 @@
 """The command line: its options, their help texts, and checks of them. Imports nothing slow."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """Parameter server training: the chief schedules each step on one worker, ps hold the variables."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -47,10 +45,8 @@ def serve(task: Task, watch: SigtermWatch) -> None:
         # As in TensorFlow's tutorial: with fewer threads, workers can wait for each other forever.
         config.inter_op_parallelism_threads = task.count("worker") + 1
     try:
-        where = {"job_name": task.role, "task_index": task.index}
-        protocol = resolver.rpc_layer or "grpc"
         server = tf.distribute.Server(
-            resolver.cluster_spec(), **where, config=config, protocol=protocol
+            resolver.cluster_spec(), task.role, task.index, resolver.rpc_layer or "grpc", config
         )
     except tf.errors.OpError as error:
         raise JobError(f"{task.name} cannot serve: {error.message}", code=1) from error
@@ -208,9 +204,7 @@ class ParameterServerLoop(CustomLoop):
         save_with_retries(super().save)
 
     def finish(self) -> None:
-        iterations, scheduled = (int(self.optimizer.iterations), self.counters.total_steps)
-        again = iterations - scheduled
-        say(
-            f"{scheduled} steps scheduled, optimizer.iterations {iterations}: no update lost"
-            + (f", {counted(again, 'step')} done again after a worker was lost" if again else "")
-        )
+        updates, steps = int(self.optimizer.iterations), self.counters.total_steps
+        done = f"{steps} steps scheduled, optimizer.iterations {updates}: no update lost"
+        again = f", {counted(updates - steps, 'step')} done again after a worker was lost"
+        say(done + again * (updates > steps))

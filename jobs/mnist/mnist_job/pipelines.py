@@ -6,8 +6,6 @@ weight b / k. So the loss of a step is the mean over its images, however many th
 the padding is, and every replica always has images.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -105,9 +103,8 @@ def divided(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> Any:
     """Distributes a dataset of global batches.
 
     TensorFlow cuts each batch into one piece per replica. With the policy DATA, each worker takes
-    its own pieces, so all replicas together have exactly the global batch. With OFF, each worker
-    would take all pieces one after the other, and a step of two workers would train twice on the
-    same half of a batch. FILE needs files. AUTO would find no files and use DATA.
+    its own pieces. With OFF, each worker would take all pieces one after the other, and a step of
+    two workers would train twice on the same half of a batch.
     """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA

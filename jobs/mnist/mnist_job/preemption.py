@@ -1,7 +1,5 @@
 """SIGTERM: the run saves at the end of a step and exits, so that a later launch can resume."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

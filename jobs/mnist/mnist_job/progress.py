@@ -1,7 +1,5 @@
 """Reports of progress to a launcher: datagrams, as in systemd's notify protocol."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

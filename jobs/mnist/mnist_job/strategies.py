@@ -1,7 +1,5 @@
 """Creates the `tf.distribute` strategy; the workers of a cluster agree on what they run."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
