@@ -68,13 +68,13 @@ def _run(options: Options, task: Task, watch: SigtermWatch) -> int:
     # TensorFlow keeps the code that it generates in temporary files, which _exit removes.
     sys.dont_write_bytecode = True
     tf.get_logger().setLevel("ERROR")
+    tf_keras.utils.set_random_seed(options.seed)
     if options.evaluate or task.role == "evaluator":
         watch.end()
         (evaluation.evaluate if options.evaluate else evaluation.follow)(data, options)
         return 0
     if not options.strategy_is_chosen:
         options.strategy = strategies.of_this_machine()
-    tf_keras.utils.set_random_seed(options.seed)
     loops = {"parameter_server": parameter_server.ParameterServerLoop}
     loop = loops.get(options.strategy, custom_loop.CustomLoop)
     try:
@@ -110,7 +110,4 @@ def _exit(code: int) -> None:
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    if "tensorflow" in sys.modules:
-        _exit(status)
-    sys.exit(status)
+    _exit(main(sys.argv[1:]))

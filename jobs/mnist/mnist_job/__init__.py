@@ -1,13 +1,16 @@
 """The bundled job: the techniques of TensorFlow's tutorials, each with every strategy."""
 
+import time
+
+STARTED = time.monotonic()  # of this process, nearly
+
 
 class JobError(Exception):
-    """Ends the job with one line. By default, data or results cannot be used."""
+    """Ends the job with one line and an exit code: by default, data or results cannot be used."""
 
     def __init__(self, message: str, code: int = 65) -> None:
         super().__init__(message)
         self.code = code
-        """The exit code of the job."""
 
 
 class UsageError(JobError):

@@ -18,7 +18,6 @@ from mnist_job.options import Options
 TRAINING = ("dataset", "model", "optimizer")
 """Options that a resumed run must share with the checkpoint."""
 EVALUATION = ("dataset", "model")
-_MAX_TO_KEEP = 3
 _UNUSABLE = (tf.errors.OpError, IndexError, RuntimeError, AssertionError, ValueError)
 """Raised for a checkpoint that is damaged or missing, or (the last two) of another model."""
 _FILE_ERRORS = (
@@ -29,12 +28,8 @@ _FILE_ERRORS = (
 """The loss of a peer raises others: Unavailable, Aborted, Cancelled, Internal."""
 
 
-class CheckpointError(JobError):
-    """A checkpoint is missing or damaged."""
-
-
-class MismatchError(CheckpointError):
-    """The checkpoint is of another run or program."""
+class DamagedError(JobError):
+    """A checkpoint cannot be read, or is not there."""
 
 
 class WriteError(JobError):
@@ -45,8 +40,7 @@ class Counters(tf.train.experimental.PythonState):  # type: ignore[misc]
     """How far a run has come. Python numbers: variables would be written and read at each step."""
 
     NUMBERS = ("epoch", "step", "epoch_images", "total_steps", "images_seen")
-    KEY = "counters/.ATTRIBUTES/py_state"
-    """Their name in a checkpoint that has them as `counters`."""
+    KEY = "counters/.ATTRIBUTES/py_state"  # in a checkpoint that has them as `counters`
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -118,24 +112,23 @@ def restore(checkpoint: Any, path: str, options: Options, same: tuple[str, ...])
     """Restores everything that `checkpoint` has, and ignores what else the file has.
 
     Raises:
-        MismatchError: it was trained with other options, of those named in `same`.
-        CheckpointError: it is damaged.
+        DamagedError: an older checkpoint may be whole.
+        JobError: it was trained with other options, of those named in `same`.
     """
     try:
         reader = tf.train.load_checkpoint(path)
         if not reader.has_tensor(Counters.KEY):
-            raise MismatchError(f"{path} cannot be restored: it is no checkpoint of this program")
+            raise JobError(f"{path} cannot be restored: it is no checkpoint of this program")
         trained_with = json.loads(reader.get_tensor(Counters.KEY))
         for name in same:
             trained, asked = trained_with[name], getattr(options, name)
             if trained != asked:
-                raise MismatchError(
-                    f"{path} cannot be restored: it was trained with --{name} {trained}, not "
-                    f"{asked}; use the same options, or another checkpoint folder"
-                )
+                problem = f"it was trained with --{name} {trained}, not {asked}"
+                advice = "use the same options, or another checkpoint folder"
+                raise JobError(f"{path} cannot be restored: {problem}; {advice}")
         checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
     except _UNUSABLE as error:
-        raise CheckpointError(f"{path} cannot be restored: {_first_line(error)}") from error
+        raise DamagedError(f"{path} cannot be restored: {_first_line(error)}") from error
 
 
 class Checkpoints:
@@ -153,7 +146,7 @@ class Checkpoints:
             (folder / "checkpoint").unlink(missing_ok=True)
             if paths := saved(folder):
                 tf.compat.v1.train.update_checkpoint_state(str(folder), paths[0], paths[::-1])
-        keep = _MAX_TO_KEEP if task.is_chief else 1
+        keep = 3 if task.is_chief else 1
         self._manager = tf.train.CheckpointManager(checkpoint, str(self._own), max_to_keep=keep)
 
     def restore(self) -> str:
@@ -162,15 +155,13 @@ class Checkpoints:
         for path in paths:
             try:
                 restore(self._checkpoint, path, self._options, TRAINING)
-            except MismatchError:
-                raise
-            except CheckpointError as error:
+            except DamagedError as error:
                 print(error, flush=True)
             else:
                 return Path(path).name
         advice = "move them away to start anew, or name another --checkpoint-dir"
         found = f"none of the {len(paths)} checkpoints in {self.folder} can be restored"
-        raise CheckpointError(f"{found}; {advice}")
+        raise JobError(f"{found}; {advice}")
 
     def save(self) -> None:
         """Saves. All workers must call it at the same step. Earlier ones stay if it fails."""

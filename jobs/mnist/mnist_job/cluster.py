@@ -39,9 +39,8 @@ class Task:
     @property
     def is_chief(self) -> bool:
         """Whether this task's checkpoints are kept: the chief, or worker 0 if there is no chief."""
-        if self.count("chief"):
-            return self.role == "chief"
-        return self.role == "worker" and self.index == 0
+        chief = "chief" if self.count("chief") else "worker"
+        return self.role == chief and self.index == 0
 
 
 def read_task(environ: Mapping[str, str]) -> Task:
@@ -53,21 +52,19 @@ def read_task(environ: Mapping[str, str]) -> Task:
             return Task()
         cluster = {str(role): [*map(str, at)] for role, at in config["cluster"].items()}
         role, index = str(config["task"]["type"]), int(config["task"]["index"])
-        task = Task(role=role, index=index, cluster=cluster)
+        # An evaluator need not be in the cluster.
+        if role != "evaluator" and index not in range(len(cluster[role])):
+            raise ValueError(f"{role}:{index} is not in the cluster")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"TF_CONFIG must look like {_FORM}; it is {text[:200]!r}") from error
-    # An evaluator need not be in the cluster.
-    if role != "evaluator" and not 0 <= index < task.count(role):
-        counts = ", ".join(f"{len(addresses)} {each}" for each, addresses in cluster.items())
-        raise UsageError(f"TF_CONFIG's task {task.name} is not in its cluster ({counts})")
-    return task
+        problem = f"it is {text[:200]!r} ({type(error).__name__}: {error})"
+        raise UsageError(f"TF_CONFIG must look like {_FORM}; {problem}") from error
+    return Task(role=role, index=index, cluster=cluster)
 
 
 def write_filepath(checkpoint_dir: Path, task: Task) -> Path:
     """Where a task saves: the chief in the folder itself, others in temporary folders in it."""
-    if task.is_chief:
-        return checkpoint_dir
-    return checkpoint_dir / f"{_TEMP_PREFIX}{task.role}_{task.index}"
+    temporary = checkpoint_dir / f"{_TEMP_PREFIX}{task.role}_{task.index}"
+    return checkpoint_dir if task.is_chief else temporary
 
 
 def prepare_directories(options: Namespace, task: Task) -> None:
@@ -95,14 +92,14 @@ def remove_partial_checkpoints(folder: Path) -> None:
 
 
 def _remove_leftovers(folder: Path, task: Task) -> None:
-    if not task.is_chief:
-        shutil.rmtree(write_filepath(folder, task), ignore_errors=True)
-        return
-    remove_partial_checkpoints(folder)
-    names = {f"{role}_{at}" for role in task.cluster for at in range(task.count(role))}
-    for left in folder.glob(f"{_TEMP_PREFIX}*_*"):
-        if left.name.removeprefix(_TEMP_PREFIX) not in names:  # of an earlier, larger cluster
-            shutil.rmtree(left, ignore_errors=True)
+    left = {write_filepath(folder, task)}
+    if task.is_chief:
+        remove_partial_checkpoints(folder)
+        tasks = [(role, index) for role in task.cluster for index in range(task.count(role))]
+        own = {folder / f"{_TEMP_PREFIX}{role}_{index}" for role, index in tasks}
+        left = {*folder.glob(f"{_TEMP_PREFIX}*_*")} - own  # of an earlier, larger cluster
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _check_export(folder: Path) -> None:
@@ -121,6 +118,5 @@ def _try_to_write(option: str, folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(4096))
     except OSError as error:
-        raise UsageError(
-            f"{option}: nothing can be written to {folder} ({error.strerror}); name another folder"
-        ) from error
+        problem = f"nothing can be written to {folder} ({error.strerror})"
+        raise UsageError(f"{option}: {problem}; name another folder") from error

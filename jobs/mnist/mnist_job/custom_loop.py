@@ -7,6 +7,7 @@ epoch, two workers stall for 5 to 15 seconds while the old one is deleted.
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,25 +17,21 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from mnist_job import UsageError, keras_fit, pipelines, strategies
+from mnist_job import STARTED, UsageError, keras_fit, pipelines, strategies
 from mnist_job.checkpoints import Checkpoints, Counters, explained_io_errors, export, saved
 from mnist_job.cluster import Task
 from mnist_job.data import CLASSES, SIDE, DataSet
 from mnist_job.options import WHOLE_PASS, Options
 from mnist_job.pipelines import as_written
-from mnist_job.preemption import ClusterPreemption, Preempted, Preemption, SigtermWatch
-from mnist_job.progress import Progress, seconds_since_start
+from mnist_job.preemption import Preempted, SigtermWatch, agreed_handler
+from mnist_job.progress import Progress
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels, and each image's weight in the mean loss: see `pipelines`."""
 
 say = partial(print, flush=True)
 STEPS_PER_CALL = 100
-"""Of --loop epoch: so few that a call ends within the 10 s that launchers usually give after
-SIGTERM. An epoch usually has fewer steps."""
-_STEPS_WORTH_COMPILING = 150
-_SUMMARY_EVERY = 10
-"""Steps between two losses in the summaries, at least: reading a loss waits for its step."""
+"""Of --loop epoch: a call must end within the 10 s that launchers usually give after SIGTERM."""
 _OPTIMIZERS = {"rmsprop": tf_keras.optimizers.RMSprop, "adam": tf_keras.optimizers.Adam}
 
 
@@ -62,6 +59,7 @@ class CustomLoop:
     last_loss: Any = math.nan
     """The mean loss over the global batch of the newest step."""
     has_stepped = False
+    handler: Any = None
     next_summary = 0
 
     def __init__(self, strategy: Any, data: DataSet, options: Options, task: Task) -> None:
@@ -70,7 +68,14 @@ class CustomLoop:
         """Whether several workers share a step."""
         self.global_batch_size: int = options.batch_size * strategy.num_replicas_in_sync
         self.is_pass = options.steps_per_epoch == WHOLE_PASS
-        self.learning_rate = self._learning_rate()
+        steps_of_pass = -(-len(data.train_images) // self.global_batch_size)
+        self.all_steps: int = options.epochs * (options.steps_per_epoch or steps_of_pass)
+        rates = options.learning_rate
+        self.learning_rate = rates.get(self.global_batch_size, rates.get(0))
+        if not self.learning_rate:
+            known = f"global batches of {', '.join(map(str, rates))} images"
+            problem = f"none for {self.global_batch_size} (--batch-size times the replicas)"
+            raise UsageError(f"--learning-rate has rates for {known}, and {problem}")
         folder = options.checkpoint_dir
         # Before the first variable: the workers share variables, so their models must be equal.
         if self.is_cluster:
@@ -85,20 +90,11 @@ class CustomLoop:
         metrics = {"loss": self.train_loss, "accuracy": self.train_accuracy}
         checkpoint = tf.train.Checkpoint(**state, **metrics)
         self.checkpoints = Checkpoints(checkpoint, folder, task, options) if folder else None
+        self.sigterm = threading.Event()
         self.progress = Progress(os.environ)
-        # TensorBoard draws both parts as lines of one chart.
-        parts = ("train", "test") if task.is_chief and options.summary_dir else ()
-        with explained_io_errors("summary", options.summary_dir):
-            files = {part: str(options.summary_dir / part) for part in parts}
-            self.writers = {part: tf.summary.create_file_writer(files[part]) for part in parts}
-
-    def _learning_rate(self) -> float:
-        rates, batch = self.options.learning_rate, self.global_batch_size
-        if batch not in rates and 0 not in rates:
-            known = f"rates for global batches of {', '.join(map(str, rates))} images"
-            problem = f"and none for {batch} (--batch-size times the replicas)"
-            raise UsageError(f"--learning-rate has {known}, {problem}")
-        return float(rates[batch if batch in rates else 0])
+        folder = options.summary_dir if task.is_chief else None
+        parts = ("train", "test") if folder else ()  # TensorBoard draws both into one chart
+        self.writers = {part: tf.summary.create_file_writer(f"{folder}/{part}") for part in parts}
 
     def create_model(self) -> None:
         """Creates model, optimizer and metrics: one copy of each variable per replica."""
@@ -113,7 +109,7 @@ class CustomLoop:
             # step, after 1 s to compile it. Keras sets it only where it finds a GPU, and then also
             # for parameter servers, which cannot do it. A TPU compiles the whole step.
             can_compile = options.strategy not in ("parameter_server", "tpu")
-            self.optimizer.jit_compile = can_compile and self.all_steps >= _STEPS_WORTH_COMPILING
+            self.optimizer.jit_compile = can_compile and self.all_steps >= 150
             self.train_loss = tf_keras.metrics.Mean(name="train_loss")
             self.train_accuracy = tf_keras.metrics.SparseCategoricalAccuracy(name="train_accuracy")
             self.test_loss = tf_keras.metrics.Mean(name="test_loss")
@@ -179,7 +175,12 @@ class CustomLoop:
     def make_test(self, strategy: tf.distribute.Strategy) -> None:
         """Builds the test pipeline, kept for the run: deleting its iterator can take 40 s."""
         data = (self.data.test_images, self.data.test_labels)
-        self.test_iterator, self.test_steps = pipelines.test_iterator(strategy, data)
+        count, replicas = len(data[0]), strategy.num_replicas_in_sync
+        batch = min(500, -(-count // replicas)) * replicas
+        batches = pipelines.batches(count, batch, seed=0, passes=True)
+        self.test_steps = -(-count // batch)
+        tests = pipelines.distributed(strategy, batches, data, batch, "from_function")
+        self.test_iterator = iter(tests)
         self.test_next = tf.function(
             lambda batches: self.distributed_test_step(next(batches)), autograph=False
         )
@@ -187,14 +188,16 @@ class CustomLoop:
     def run(self, watch: SigtermWatch) -> None:
         """Trains, from the newest checkpoint if there is one. Raises Preempted after SIGTERM."""
         data, options = self.data, self.options
-        self.preemption: Any = Preemption(watch, self.save)
         if self.is_cluster:
-            self.preemption = ClusterPreemption(watch, self.save, self.strategy)
+            self.handler = agreed_handler(watch, self.save, self.strategy)
+        else:
+            watch.on_signal(self.sigterm.set)
         images = f"{len(data.train_images):,} + {len(data.test_images):,} images"
         batch = f"{self.global_batch_size} images a step"
         say(f"{options.strategy}: {self.who}, {batch}; data: {data.source}, {images}")
         try:
-            self._resume()
+            if self.checkpoints and saved(self.checkpoints.folder):
+                self.resume(self.checkpoints)
             if self.counters.epoch < options.epochs:
                 self.began = time.monotonic()
                 self.start_clock()
@@ -220,21 +223,28 @@ class CustomLoop:
         replicas, workers = self.strategy.num_replicas_in_sync, self.task.trainers
         return f"{counted(replicas, 'replica')} on {counted(workers, 'worker')}"
 
-    def _resume(self) -> None:
-        if self.checkpoints and saved(self.checkpoints.folder):
-            restored = self.checkpoints.restore()
-            if self.is_cluster:
-                strategies.agree(self.strategy, {"steps resumed from": self.counters.total_steps})
-            say(f"resumed from {restored} in {self.checkpoints.folder}: {self.counters}")
-            self.optimizer.learning_rate.assign(self.learning_rate)
+    def resume(self, checkpoints: Checkpoints) -> None:
+        """Continues from the newest checkpoint, which must be the same on all workers."""
+        restored = checkpoints.restore()
+        if self.is_cluster:
+            strategies.agree(self.strategy, {"steps resumed from": self.counters.total_steps})
+        say(f"resumed from {restored} in {checkpoints.folder}: {self.counters}")
+        self.optimizer.learning_rate.assign(self.learning_rate)
 
     def prepare(self) -> None:
         """Builds the training pipeline and the functions that take steps."""
         self.dataset = self.make_dataset()
-        step = self.distributed_train_step
+        step = as_written(self.distributed_train_step)
+
+        def several(iterator: Any, steps: tf.Tensor) -> tf.Tensor:
+            loss = tf.constant(0.0)
+            for _ in tf.range(steps):
+                loss = step(next(iterator))
+            return loss
+
         self.train_batch = tf.function(step, autograph=False)
         self.train_next = tf.function(lambda iterator: step(next(iterator)), autograph=False)
-        self.train_several = tf.function(self._several)
+        self.train_several = tf.function(several)
 
     def train(self) -> None:
         """Trains the remaining epochs."""
@@ -259,13 +269,6 @@ class CustomLoop:
                 # A tensor: the function would be traced again for each new Python number.
                 self.take_steps(self.train_several, self.iterator, tf.constant(steps), steps=steps)
 
-    def _several(self, iterator: Any, steps: tf.Tensor) -> tf.Tensor:
-        """The steps of an epoch inside one tf.function."""
-        step, loss = as_written(self.distributed_train_step), tf.constant(0.0)
-        for _ in tf.range(steps):
-            loss = step(next(iterator))
-        return loss
-
     def take_steps(self, function: Callable[..., Any], *args: Any, steps: int = 1) -> Any:
         """Calls a function that trains so many steps; then counts, reports and saves.
 
@@ -273,7 +276,10 @@ class CustomLoop:
             Preempted: instead of the call.
         """
         until_save = self.steps_to_next_save
-        result = self.preemption.run(function, *args)
+        if self.sigterm.is_set():
+            self.save()
+            raise Preempted
+        result = self.handler.run(function, *args) if self.handler else function(*args)
         self.last_loss = result["loss"] if self.options.fit else result
         self.count_steps(steps)
         if steps == until_save and self.steps_left:
@@ -299,12 +305,6 @@ class CustomLoop:
         """Called after training, and after a preempted run has been saved."""
         if self.is_cluster:
             strategies.barrier(self.strategy)
-
-    @property
-    def all_steps(self) -> int:
-        """Steps of a run from its start."""
-        per_pass = -(-len(self.data.train_images) // self.global_batch_size)
-        return int(self.options.epochs * (self.options.steps_per_epoch or per_pass))
 
     @property
     def steps_left(self) -> int:
@@ -339,7 +339,7 @@ class CustomLoop:
         if not self.has_stepped:  # until now, nobody could see whether the job hangs
             self.has_stepped = True
             what = "first step" if steps == 1 else f"first {steps} steps"
-            say(f"{what} after {seconds_since_start():.1f} s")
+            say(f"{what} after {time.monotonic() - STARTED:.1f} s")
             if self.steps_left:
                 # TensorFlow traces the functions in the first call of a launch. So the speed does
                 # not count that call, unless the epoch has no other.
@@ -347,7 +347,7 @@ class CustomLoop:
         if self.progress.due and speed > 0:  # reading the loss waits for the step
             self.progress.send(step, self.counters.epoch + 1, float(self.last_loss), speed)
         if self.writers and step >= self.next_summary:
-            self.next_summary = step + _SUMMARY_EVERY
+            self.next_summary = step + 10  # not each: reading a loss waits for its step
             self.write_summary("train", step, batch_loss=float(self.last_loss))
 
     def write_summary(self, part: str, step: int, **numbers: float) -> None:

@@ -28,10 +28,8 @@ _FIRST_LABELS = {
 }
 """The first training labels as published. The files of both sets have the same names and shapes."""
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
-_IDX_FILES = (
-    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-)
+_HALVES = ("train", "t10k")
+_IDX_FILES = [f"{half}-{kind}-ubyte" for half in _HALVES for kind in ("images-idx3", "labels-idx1")]
 _BROKEN = (OSError, ValueError, EOFError, IndexError, TypeError, zipfile.BadZipFile, zlib.error)
 """Raised for a file that is damaged or of another kind (TypeError: a single array of numpy)."""
 _SHIFTS = range(-2, 3)
@@ -76,9 +74,8 @@ def load(dataset: str, folder: Path | None) -> DataSet:
         if dataset == "auto":
             print(f"{error}: training on synthetic digits instead", flush=True)
             return synthetic()
-        raise JobError(
-            f"{error}; name a folder that has it with --data-dir, or use --dataset synthetic"
-        ) from error
+        advice = "name a folder that has it with --data-dir, or use --dataset synthetic"
+        raise JobError(f"{error}; {advice}") from error
 
 
 def synthetic() -> DataSet:
@@ -111,9 +108,8 @@ def _from_keras(dataset: str) -> DataSet:
             train, test = getattr(tf_keras.datasets, dataset).load_data()
     except Exception as error:  # Keras raises a bare Exception for a failed download
         reason = getattr(error, "reason", None) or error
-        raise JobError(
-            f"no {_TITLES[dataset]} in {cache}, and it cannot be downloaded ({reason})"
-        ) from error
+        problem = f"it cannot be downloaded ({reason})"
+        raise JobError(f"no {_TITLES[dataset]} in {cache}, and {problem}") from error
     finally:
         socket.setdefaulttimeout(None)
     return _checked(cache, dataset, [*train, *test])
@@ -129,13 +125,14 @@ def read_folder(folder: Path, dataset: str = "mnist") -> DataSet:
     npz = folder / f"{dataset}.npz"
     if npz.exists():
         return _checked(npz, dataset, _read_npz(npz))
-    paths = {name: _find_idx(folder, name) for name in _IDX_FILES}
-    if absent := [name for name, path in paths.items() if path is None]:
+    # Two spellings are common: the publication's own, and that of some unpackers.
+    paths = {name: sorted(folder.glob(f"{name.replace('-', '[-.]')}*")) for name in _IDX_FILES}
+    if absent := [name for name in paths if not paths[name]]:
         raise JobError(
             f"no {_TITLES[dataset]} in {folder}: put {dataset}.npz there, or complete its idx "
             f"files (plain or .gz): it lacks {' and '.join(absent)}"
         )
-    return _checked(folder, dataset, [_read_idx(path) for path in paths.values() if path])
+    return _checked(folder, dataset, [_read_idx(found[0]) for found in paths.values()])
 
 
 @contextmanager
@@ -158,18 +155,10 @@ def _read_npz(path: Path) -> list[Array]:
         return [archive[key] for key in _KEYS]
 
 
-def _find_idx(folder: Path, name: str) -> Path | None:
-    # Two spellings are common: the publication's own, and that of some unpackers.
-    spelled = (name, name.replace("-idx", ".idx"))
-    paths = (folder / f"{each}{end}" for each in spelled for end in ("", ".gz"))
-    return next((path for path in paths if path.exists()), None)
-
-
 def _read_idx(path: Path) -> Array:
     """Reads one idx file of bytes, plain or gzip (http://yann.lecun.com/exdb/mnist/).
 
-    Two zero bytes, the type (8: uint8), the number of dimensions, each as a big-endian uint32, the
-    values.
+    0, 0, the type (8: uint8), the number of dimensions, each as a big-endian uint32, the values.
     """
     with _explained(path):
         content = path.read_bytes()

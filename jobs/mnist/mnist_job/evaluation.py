@@ -6,21 +6,21 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from mnist_job.checkpoints import EVALUATION, CheckpointError, listed, restore, saved
+from mnist_job import JobError
+from mnist_job.checkpoints import EVALUATION, listed, restore, saved
 from mnist_job.cluster import Task
 from mnist_job.custom_loop import CustomLoop, say
 from mnist_job.data import DataSet
 from mnist_job.options import Options
 from mnist_job.progress import Progress
 
-POLL_SECONDS = 0.2
-
 
 class Evaluation(CustomLoop):
     """Evaluates checkpoints of any strategy, by the test of the custom loop."""
 
     def __init__(self, data: DataSet, options: Options) -> None:
-        unused = {"checkpoint_dir": None, "summary_dir": None}
+        # The table of learning rates is for the global batches of the training.
+        unused = {"checkpoint_dir": None, "summary_dir": None, "learning_rate": {0: 1.0}}
         evaluated = Options(**{**vars(options), **unused, "strategy": "default"})
         super().__init__(tf.distribute.get_strategy(), data, evaluated, Task())
         self._checkpoint = tf.train.Checkpoint(model=self.model, counters=self.counters)
@@ -46,7 +46,7 @@ def evaluate(data: DataSet, options: Options) -> None:
     if path is None:
         where = f"in {asked}" if asked.is_dir() else f"at {asked}"
         advice = "name a folder that has one, or a checkpoint such as run1/ckpt-3"
-        raise CheckpointError(f"there is no checkpoint {where}: {advice}")
+        raise JobError(f"there is no checkpoint {where}: {advice}")
     line, _ = Evaluation(data, options).of(path)
     say(f"{line}  data: {data.source}, {len(data.test_images):,} images")
 
@@ -61,19 +61,18 @@ def follow(data: DataSet, options: Options) -> None:
     while epoch < options.epochs:
         path = newest(listed(folder))  # complete ones only
         if path is None or path == seen:
-            time.sleep(POLL_SECONDS)
+            time.sleep(0.2)
             continue
         began = time.monotonic()
         try:
             line, loss = evaluation.of(path)
-        except CheckpointError as error:
+        except JobError as error:
             if path != newest(listed(folder)):
                 continue  # the chief has removed it, because there are newer ones
             line = str(error)
         else:
             epoch = evaluation.counters.epoch
             speed = len(data.test_images) / max(time.monotonic() - began, 1e-9)
-            steps = evaluation.counters.total_steps
-            progress.send(step=steps, epoch=max(epoch, 1), loss=loss, examples_per_sec=speed)
+            progress.send(evaluation.counters.total_steps, max(epoch, 1), loss, speed)
         say(line)
         seen = path

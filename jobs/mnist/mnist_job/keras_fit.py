@@ -46,13 +46,8 @@ def fit(training: Any) -> None:
             training.end_epoch()
             continue
         until = counters.epoch + 1 if counters.step else epochs
-        model.fit(
-            datasets[-1],
-            steps_per_epoch=training.steps_left,
-            initial_epoch=counters.epoch,
-            epochs=until,
-            callbacks=[ends],
-            verbose=0,
-        )
+        span = {"initial_epoch": counters.epoch, "epochs": until}
+        steps = training.steps_left
+        model.fit(datasets[-1], **span, steps_per_epoch=steps, callbacks=[ends], verbose=0)
         if counters.epoch < epochs:
             datasets.append(training.make_dataset())

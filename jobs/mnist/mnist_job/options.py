@@ -33,10 +33,7 @@ WHOLE_PASS = 0
 _DEVICE = re.compile(r"(?:/?device:|/)?([a-z]+):(\d+)", re.IGNORECASE)
 _N = TypeVar("_N", int, float)
 
-_DESCRIPTION = """\
-Trains the CNNs of TensorFlow's tutorials on MNIST or Fashion-MNIST, in one process or as a task of
-the cluster in TF_CONFIG.
-"""
+_ABOUT = "Trains the CNNs of TensorFlow's tutorials, alone or as a task of TF_CONFIG's cluster."
 _EPILOG = """\
 examples:
   python main.py --data-dir ~/mnist --epochs 5          data from a folder
@@ -115,7 +112,7 @@ def _folder(text: str) -> Path:
 
 
 def _checkpoint(text: str) -> Path:
-    """The path of a checkpoint or a model.
+    """Checks the path of a checkpoint or a model.
 
     TensorFlow reads some characters as a pattern when it lists the files of a checkpoint: for
     `run[1]/ckpt-3`, it finds and removes files in `run1`. Braces and a single bracket do no harm.
@@ -128,10 +125,6 @@ def _checkpoint(text: str) -> Path:
     return _folder(text)
 
 
-def _model(text: str) -> Path:
-    return _folder(text) and _checkpoint(os.path.abspath(text))  # by which it is loaded
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line rather than argparse's usage block: launchers show it in a task's log."""
@@ -139,15 +132,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> _Parser:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(
-        description=_DESCRIPTION, epilog=_EPILOG, formatter_class=formatter, allow_abbrev=False
-    )
+    raw = argparse.RawDescriptionHelpFormatter  # leaves the lines of the epilog as they are
+    parser = _Parser(description=_ABOUT, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False)
     # fmt: off
     add = parser.add_argument_group("training").add_argument
-    add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY; else that of the "
-        "cluster in TF_CONFIG; else mirrored if there are several GPUs; else `default` (no "
-        "distribution)")
+    add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY, or that of TF_CONFIG; "
+        "else mirrored if there are several GPUs, and `default` (no distribution) if not")
     add("--epochs", type=_count, default=3, metavar="N", help="default: 3")
     add("--steps-per-epoch", type=lambda text: WHOLE_PASS if text == "all" else _count(text),
         default=70, metavar="N|all", help="all: one pass over the images (default: 70)")
@@ -162,14 +152,12 @@ def _parser() -> _Parser:
         "kernels to the loss, once per step (default: 0)")
     add("--seed", type=_number(0, 2**32 - 1), default=0, metavar="N", help="seed of the initial "
         "weights and of the order of the images, the same on all workers (default: 0)")
-    add = parser.add_argument_group(
-        "techniques: they change how the job trains, not the result").add_argument
+    add = parser.add_argument_group("techniques, all with the same result").add_argument
     add("--loop", choices=("for", "iterator", "epoch"), help="for: a Python loop over the "
         "dataset; iterator: each step takes the next batch in a tf.function (default); epoch: up "
         "to 100 steps in one tf.function; progress, SIGTERM and saving wait for its end")
-    add("--input", choices=("from_function", "distribute"), default="from_function", help="from_"
-        "function: each worker makes its own part of a batch (default); distribute: TensorFlow "
-        "divides global batches")
+    add("--input", choices=("from_function", "distribute"), default="from_function", help="each "
+        "worker makes its own part of a batch (default), or TensorFlow divides global batches")
     add("--fit", action="store_true", help="train with Model.fit instead of the custom loop")
     add = parser.add_argument_group("data").add_argument
     add("--dataset", choices=("auto", "mnist", "fashion_mnist", "synthetic"), default="auto",
@@ -184,12 +172,11 @@ def _parser() -> _Parser:
         "an epoch too; Ne: save only after every N epochs and the last one (default: 1e)")
     add("--evaluate", type=_checkpoint, metavar="CHECKPOINT", help="do not train: print the test "
         "accuracy and loss of this checkpoint (run1/ckpt-3, or a folder for its newest)")
-    add("--export-dir", type=_model, metavar="DIR", help="write the trained model here as a "
-        "SavedModel; replaces one that is there")
+    add("--export-dir", type=lambda text: _checkpoint(os.path.abspath(_folder(text))),
+        metavar="DIR", help="write the trained model here as a SavedModel; replaces one")
     add("--summary-dir", type=_folder, metavar="DIR", help="write loss, accuracy and images per "
         "second here, for TensorBoard")
-    add = parser.add_argument_group(
-        "distribution, for the strategies named in brackets").add_argument
+    add = parser.add_argument_group("distribution, for [these strategies]").add_argument
     add("--devices", type=_devices, metavar="N|DEVICE,...", help="[one_device, mirrored, central_"
         "storage] the first N GPUs or, without GPUs, N logical CPU devices; or names, such as "
         "GPU:0,GPU:1 (default: all GPUs, or the CPU; one_device: CPU:0)")

@@ -21,10 +21,8 @@ from mnist_job.data import SIDE
 from mnist_job.preemption import EXIT_CODE, Preempted, SigtermWatch
 
 _AHEAD = 8
-"""Steps scheduled ahead for each worker: enough to keep it busy between two polls of the chief, few
-enough to finish soon after SIGTERM."""
+"""Steps scheduled ahead for each worker: enough to keep it busy, and soon done after SIGTERM."""
 _POLL_SECONDS = 0.02
-_PS_POLL_SECONDS = 0.5
 _DRAIN_SECONDS = 4.0
 """How long to wait for scheduled steps after SIGTERM."""
 SHUTDOWN_SECONDS = 8.0
@@ -148,15 +146,12 @@ class ParameterServerLoop(CustomLoop):
         self.test_step(batch)
 
     def train_epoch(self) -> None:
-        def schedule(iterator: Any) -> Any:
-            return self.coordinator.schedule(self.train_next, args=(iterator,))
-
         while self.steps_left:
-            self.take_steps(schedule, self.iterator)
+            self.take_steps(self.coordinator.schedule, self.train_next, (self.iterator,))
 
     def take_steps(self, function: Callable[..., Any], *args: Any, steps: int = 1) -> Any:
         """Schedules a step. After the last one before a save, waits until all are done."""
-        if self.preemption.requested.is_set():
+        if self.sigterm.is_set():
             self._end_early()
         until = self._done + self.steps_to_next_save
         while self._scheduled - self._done >= _AHEAD * self.task.count("worker"):
@@ -183,12 +178,12 @@ class ParameterServerLoop(CustomLoop):
         """Counts the steps that are done, and handles SIGTERM to the chief or a ps."""
         self._count_updates()
         if time.monotonic() > self._next_ps_poll:
-            self._next_ps_poll = time.monotonic() + _PS_POLL_SECONDS
+            self._next_ps_poll = time.monotonic() + 0.5
             for index in range(self.task.count("ps")):
                 with tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
                     if tf.io.read_file(_COMM).numpy().strip() == _PREEMPTED:
-                        self.preemption.requested.set()
-        if self.preemption.requested.wait(_POLL_SECONDS):
+                        self.sigterm.set()
+        if self.sigterm.wait(_POLL_SECONDS):
             self._end_early()
 
     def _end_early(self) -> NoReturn:

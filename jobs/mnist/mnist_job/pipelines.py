@@ -14,7 +14,6 @@ import tensorflow as tf
 from mnist_job.data import Array
 
 _FOREVER = np.iinfo(np.int64).max
-_TEST_BATCH = 500
 
 
 as_written = tf.autograph.experimental.do_not_convert
@@ -22,9 +21,7 @@ as_written = tf.autograph.experimental.do_not_convert
 same, which takes a second before the first step."""
 
 
-def batches(
-    count: int, batch: int, seed: int, *, start: Any = 0, passes: bool = False
-) -> tf.data.Dataset:
+def batches(count: int, batch: int, seed: int, *, start: Any = 0, passes: bool = False) -> Any:
     """Batches without end, from permutations of `count` images: one after the other.
 
     The run has seen `start` images before. Without `passes`, all batches are full: one can have
@@ -69,17 +66,12 @@ def looked_up(batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor) ->
     return batches.map(as_written(images)).apply(no_end).prefetch(tf.data.AUTOTUNE)
 
 
-def distributed(
-    strategy: tf.distribute.Strategy,
-    batches: tf.data.Dataset,
-    data: tuple[Array, Array],
-    global_batch: int,
-    how: str = "from_function",
-) -> Any:
-    """Returns one distributed dataset for the whole run; it has no end.
+def distributed(strategy: Any, batches: Any, data: tuple[Array, ...], size: int, how: str) -> Any:
+    """Returns one distributed dataset of images and labels for the whole run; it has no end.
 
-    Only `batches` decides which images are in a global batch. So the training is the same on any
-    number of workers and with either way of distributing (`from_function` or `distribute`).
+    Only `batches`, each of `size` images, decides which images are in a global batch. So the
+    training is the same on any number of workers and with either `how`: `from_function` or
+    `distribute`.
     """
     with tf.device("/cpu:0"):  # even where there is a GPU, and as bytes: only batches are floats
         pixels, labels = map(tf.constant, data)
@@ -89,7 +81,7 @@ def distributed(
     def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
         """The worker's own part of each global batch, in one piece per replica."""
         workers, own = context.num_input_pipelines, context.input_pipeline_id
-        per_replica = context.get_per_replica_batch_size(global_batch)
+        per_replica = context.get_per_replica_batch_size(size)
 
         def pieces(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return tuple(tf.reshape(values, [workers, -1, per_replica])[own] for values in batch)
@@ -109,11 +101,3 @@ def divided(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> Any:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return strategy.experimental_distribute_dataset(dataset.with_options(options))
-
-
-def test_iterator(strategy: tf.distribute.Strategy, data: tuple[Array, Array]) -> tuple[Any, int]:
-    """Returns (an iterator over the test set without end, the number of steps for one pass)."""
-    count, replicas = len(data[0]), strategy.num_replicas_in_sync
-    batch = min(_TEST_BATCH, -(-count // replicas)) * replicas
-    tests = distributed(strategy, batches(count, batch, 0, passes=True), data, batch)
-    return iter(tests), -(-count // batch)

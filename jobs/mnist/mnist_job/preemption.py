@@ -8,7 +8,6 @@ from typing import Any
 
 EXIT_CODE = 42
 """The default exit code of TensorFlow's own PreemptionCheckpointHandler."""
-_POLL_SECONDS = 0.1
 
 
 class Preempted(Exception):  # noqa: N818 - not an error: the run ends early, and its state is saved
@@ -25,7 +24,6 @@ class SigtermWatch:
     """
 
     def __init__(self) -> None:
-        # Until there is something to save.
         self._act: Callable[[], None] = lambda: os._exit(128 + signal.SIGTERM)
         self._over = threading.Event()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -35,7 +33,7 @@ class SigtermWatch:
     def _watch(self) -> None:
         # Polls, because Python's sigtimedwait with a timeout reports a signal that never came when
         # the process was stopped and continued, or when the machine slept.
-        while not self._over.wait(_POLL_SECONDS):
+        while not self._over.wait(0.1):
             if signal.sigtimedwait({signal.SIGTERM}, 0) is not None:
                 self._act()
 
@@ -50,44 +48,27 @@ class SigtermWatch:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
-class Preemption:
-    """Runs training steps in one process; on SIGTERM, saves and raises Preempted instead."""
+def agreed_handler(watch: SigtermWatch, save: Callable[[], None], strategy: Any) -> Any:
+    """Returns a handler of SIGTERM for several workers: its `run` runs a training step.
 
-    def __init__(self, watch: SigtermWatch | None, save: Callable[[], None]) -> None:
-        self.requested = threading.Event()
-        self._save = save
-        if watch:
-            watch.on_signal(self.requested.set)
-
-    def run(self, step: Callable[..., Any], *args: Any) -> Any:
-        if self.requested.is_set():
-            self._save()
-            raise Preempted
-        return step(*args)
-
-
-class ClusterPreemption:
-    """The same for several workers, at the same step, when any of them receives SIGTERM.
-
-    TensorFlow's PreemptionCheckpointHandler makes the workers agree on a step. The job itself
-    saves. (If the handler's manager had checkpoints, the handler would restore its counter of steps
-    from them on the chief only, and the workers would never agree.)
+    TensorFlow's PreemptionCheckpointHandler makes the workers agree on a step, when any of them has
+    received SIGTERM: instead of it, all save and raise Preempted. (If the handler's manager had
+    checkpoints, the handler would restore its counter of steps from them on the chief only, and the
+    workers would never agree.)
     """
+    import tensorflow as tf
 
-    def __init__(self, watch: SigtermWatch, save: Callable[[], None], strategy: Any) -> None:
-        import tensorflow as tf
+    def leave() -> None:
+        raise Preempted
 
-        def leave() -> None:
-            raise Preempted
-
-        actions = tf.distribute.experimental.TerminationConfig(exit_fn=leave, save_fn=save)
-        unused = tf.train.CheckpointManager(tf.train.Checkpoint(), os.devnull, max_to_keep=1)
-        # The handler looks for a cloud's metadata service, and ignores SIGTERM if there is one. The
-        # search takes 5 s and more if the network drops packets. An address that refuses at once
-        # ends it, on every machine. The job makes no other request after this.
-        os.environ.update(GCE_METADATA_IP="127.0.0.1:1", NO_PROXY="*", no_proxy="*")
-        handler = tf.distribute.experimental.PreemptionCheckpointHandler(
-            strategy.cluster_resolver, unused, termination_config=actions
-        )
-        self.run = handler.run
-        watch.end()
+    actions = tf.distribute.experimental.TerminationConfig(exit_fn=leave, save_fn=save)
+    unused = tf.train.CheckpointManager(tf.train.Checkpoint(), os.devnull, max_to_keep=1)
+    # The handler looks for a cloud's metadata service, and ignores SIGTERM if there is one. The
+    # search takes 5 s and more if the network drops packets. An address that refuses at once ends
+    # it, on every machine. The job makes no other request after this.
+    os.environ.update(GCE_METADATA_IP="127.0.0.1:1", NO_PROXY="*", no_proxy="*")
+    handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+        strategy.cluster_resolver, unused, termination_config=actions
+    )
+    watch.end()
+    return handler

@@ -2,21 +2,13 @@
 
 import contextlib
 import math
-import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 INTERVAL = 0.5
 """Seconds between two datagrams, at least."""
-
-
-def seconds_since_start() -> float:
-    """Seconds since this process was started, to a hundredth of a second. Source: proc(5)."""
-    with open("/proc/self/stat", "rb") as stat, open("/proc/uptime", "rb") as uptime:
-        # The name in brackets can contain anything. The start is the 20th field after it.
-        started = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-        return float(uptime.read().split()[0]) - started
 
 
 class Progress:
@@ -26,9 +18,7 @@ class Progress:
     datagram makes up for a lost one.
     """
 
-    def __init__(
-        self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, environ: Mapping[str, str], clock: Any = time.monotonic) -> None:
         address = environ.get("DISTRUN_NOTIFY", "")
         # A leading @ means the abstract namespace, as in sd_notify(3).
         self._address = "\0" + address[1:] if address.startswith("@") else address

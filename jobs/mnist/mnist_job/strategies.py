@@ -23,8 +23,6 @@ _PARTITIONERS = {  # the first makes parts of 256 KiB or more
     "min_size": lambda ps: experimental.partitioners.MinSizePartitioner(max_shards=ps),
     "fixed_shards": experimental.partitioners.FixedShardsPartitioner,
 }
-_SETTINGS_BYTES = 2048
-"""More than the settings of a run take: the workers gather equal numbers of bytes."""
 
 
 def of_this_machine() -> str:
@@ -47,15 +45,12 @@ def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR
         # Variables on the CPU (or on the only GPU), computation on each device.
         return experimental.CentralStorageStrategy(_devices(options))
     if options.strategy == "multi_worker_mirrored":
-        communication = options.communication or "auto"
-        how = experimental.CommunicationOptions(implementation=communication)
+        how = experimental.CommunicationOptions(implementation=options.communication or "auto")
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=how)
     if options.strategy == "parameter_server":
         partitioner = _PARTITIONERS.get(options.variable_partitioner, lambda _: None)
-        return tf.distribute.ParameterServerStrategy(
-            tf.distribute.cluster_resolver.TFConfigClusterResolver(),
-            variable_partitioner=partitioner(task.count("ps")),
-        )
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        return tf.distribute.ParameterServerStrategy(resolver, partitioner(task.count("ps")))
     if options.strategy == "tpu":
         return tf.distribute.TPUStrategy(_tpu(options.tpu))
     return tf.distribute.get_strategy()  # no distribution: TensorFlow's default
@@ -73,8 +68,7 @@ def _devices(options: Options) -> list[str] | None:
         divided = [tf.config.LogicalDeviceConfiguration()] * (max(cpus) + 1)
         tf.config.set_logical_device_configuration(cpu, divided)
     # TensorFlow silently replaces a device that does not exist.
-    counts = {kind: len(tf.config.list_logical_devices(kind)) for kind in ("CPU", "GPU")}
-    there = [f"{kind}:{index}" for kind, count in counts.items() for index in range(count)]
+    there = [each.name.removeprefix("/device:") for each in tf.config.list_logical_devices()]
     for name in names:
         if name not in there:
             raise UsageError(f"there is no device {name}; this process has {', '.join(there)}")
@@ -83,9 +77,8 @@ def _devices(options: Options) -> list[str] | None:
 
 def _tpu(name: str | None) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     """Returns the resolver of a TPU that is ready; without a name, that of the environment."""
-    # TensorFlow's resolver reads the same variables.
-    kubernetes = os.environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
-    name = name or os.environ.get("TPU_NAME") or kubernetes or "local"
+    kubernetes = os.environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "local")
+    name = name or os.environ.get("TPU_NAME") or kubernetes
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         for addresses in resolver.cluster_spec().as_dict().values():
@@ -110,7 +103,7 @@ def agree(strategy: tf.distribute.Strategy, settings: Mapping[str, object]) -> N
     All workers must call it, and all raise JobError if any setting differs.
     """
     mine = {name: str(value) for name, value in settings.items()}
-    padded = json.dumps(mine).encode().ljust(_SETTINGS_BYTES)
+    padded = json.dumps(mine).encode().ljust(2048)  # more than any: all gather as many bytes
     all_settings = [json.loads(bytes(row)) for row in _gather(strategy, list(padded))]
     different = []
     for name in mine:
@@ -118,7 +111,7 @@ def agree(strategy: tf.distribute.Strategy, settings: Mapping[str, object]) -> N
         if len(found) > 1:
             different.append(f"{name.replace('_', ' ')} ({', '.join(found)})")
     if different:
-        _confirm_gather(strategy)
+        barrier(strategy)
         raise JobError(
             f"the workers differ in {', '.join(different)}: "
             "give all of them the same arguments and data, and a --checkpoint-dir they share"
@@ -126,18 +119,13 @@ def agree(strategy: tf.distribute.Strategy, settings: Mapping[str, object]) -> N
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Waits for all workers. None may exit while another still communicates with it."""
-    _gather(strategy, [0])
-    _confirm_gather(strategy)
-
-
-def _confirm_gather(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have received the last gather; call it before this worker exits.
+    """Waits for all workers; call it before this worker exits.
 
     A worker that has received the others' numbers could exit before they receive its own. So all
     gather once more: when that returns, all have finished the gather before. The second gather
     itself may fail, because a peer has already exited. That does no harm.
     """
+    _gather(strategy, [0])
     with contextlib.suppress(tf.errors.OpError):
         _gather(strategy, [0])
 
@@ -148,5 +136,4 @@ def _gather(strategy: tf.distribute.Strategy, mine: list[int]) -> list[list[int]
     def gather() -> tf.Tensor:
         return strategy.gather(strategy.run(lambda: tf.constant([mine], tf.int64)), axis=0)
 
-    rows: list[list[int]] = tf.function(gather)().numpy().tolist()
-    return rows
+    return list(tf.function(gather)().numpy().tolist())
