@@ -136,8 +136,8 @@ def _parser() -> _Parser:
     parser = _Parser(description=_ABOUT, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False)
     # fmt: off
     add = parser.add_argument_group("training").add_argument
-    add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY, or that of TF_CONFIG; "
-        "else mirrored if there are several GPUs, and `default` (no distribution) if not")
+    add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY, or that of TF_CONFIG's "
+        "cluster; else mirrored if there are several GPUs, or `default` (no distribution)")
     add("--epochs", type=_count, default=3, metavar="N", help="default: 3")
     add("--steps-per-epoch", type=lambda text: WHOLE_PASS if text == "all" else _count(text),
         default=70, metavar="N|all", help="all: one pass over the images (default: 70)")
@@ -156,8 +156,8 @@ def _parser() -> _Parser:
     add("--loop", choices=("for", "iterator", "epoch"), help="for: a Python loop over the "
         "dataset; iterator: each step takes the next batch in a tf.function (default); epoch: up "
         "to 100 steps in one tf.function; progress, SIGTERM and saving wait for its end")
-    add("--input", choices=("from_function", "distribute"), default="from_function", help="each "
-        "worker makes its own part of a batch (default), or TensorFlow divides global batches")
+    add("--input", choices=("from_function", "distribute"), default="from_function", help="from_"
+        "function: each worker makes its part of a batch (default); distribute: TensorFlow does")
     add("--fit", action="store_true", help="train with Model.fit instead of the custom loop")
     add = parser.add_argument_group("data").add_argument
     add("--dataset", choices=("auto", "mnist", "fashion_mnist", "synthetic"), default="auto",
@@ -173,10 +173,10 @@ def _parser() -> _Parser:
     add("--evaluate", type=_checkpoint, metavar="CHECKPOINT", help="do not train: print the test "
         "accuracy and loss of this checkpoint (run1/ckpt-3, or a folder for its newest)")
     add("--export-dir", type=lambda text: _checkpoint(os.path.abspath(_folder(text))),
-        metavar="DIR", help="write the trained model here as a SavedModel; replaces one")
+        metavar="DIR", help="write a SavedModel of the trained model here, in place of an old one")
     add("--summary-dir", type=_folder, metavar="DIR", help="write loss, accuracy and images per "
         "second here, for TensorBoard")
-    add = parser.add_argument_group("distribution, for [these strategies]").add_argument
+    add = parser.add_argument_group("distribution, for the strategies in brackets").add_argument
     add("--devices", type=_devices, metavar="N|DEVICE,...", help="[one_device, mirrored, central_"
         "storage] the first N GPUs or, without GPUs, N logical CPU devices; or names, such as "
         "GPU:0,GPU:1 (default: all GPUs, or the CPU; one_device: CPU:0)")
