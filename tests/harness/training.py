@@ -121,7 +121,8 @@ def environment(**more: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if name != "TF_CONFIG" and not name.startswith("DISTRUN_")
     }
-    return {**env, "PYTHONUNBUFFERED": "1", "no_proxy": "localhost", **more}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
+    return {**env, **threads, "PYTHONUNBUFFERED": "1", "no_proxy": "localhost", **more}
 
 
 @contextmanager
