@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pkgutil
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator
@@ -22,6 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
+import distrun as distrun_package
 from harness.command import Distrun, Json, Status
 from harness.examples import register_profiles
 from harness.preloaded import PreloadedPython
@@ -64,9 +66,11 @@ def distrun_home(_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def distrun(distrun_home: Path, tmp_path: Path) -> Iterator[Distrun]:
+def distrun(
+    distrun_home: Path, tmp_path: Path, _preloaded_distrun: PreloadedPython
+) -> Iterator[Distrun]:
     """Run the command line: `distrun("launch", spec)`, or `distrun.start(...)`; cwd is tmp_path."""
-    command = Distrun(distrun_home, tmp_path)
+    command = Distrun(distrun_home, tmp_path, _preloaded_distrun)
     yield command
     command.close()
 
@@ -100,7 +104,16 @@ def kept_processes() -> set[int]:
 @pytest.fixture(scope="session")
 def preloaded(_subreaper: None) -> Iterator[PreloadedPython]:
     """A server whose forks have TensorFlow imported; one for all tests of this process."""
-    python = PreloadedPython()
+    python = PreloadedPython("tensorflow", "tf_keras")
+    yield python
+    python.close()
+
+
+@pytest.fixture(scope="session")
+def _preloaded_distrun(_subreaper: None) -> Iterator[PreloadedPython]:
+    """A server whose forks have the command line imported; one for all tests of this process."""
+    names = [found.name for found in pkgutil.walk_packages(distrun_package.__path__, "distrun.")]
+    python = PreloadedPython(*(name for name in names if not name.endswith("__main__")))
     yield python
     python.close()
 

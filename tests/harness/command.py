@@ -7,11 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.waiting import SOON
+
+if TYPE_CHECKING:
+    from harness.preloaded import PreloadedPython
 
 Json = dict[str, Any]
 """An object that `--json` printed."""
@@ -34,10 +39,15 @@ class Status(Protocol):
 
 
 class Distrun:
-    """The command line of this checkout, with its records in a home of the test's own."""
+    """The command line of this checkout, with its records in a home of the test's own.
 
-    def __init__(self, home: Path, cwd: Path) -> None:
+    Commands without options of their own process are forks of `preloaded`, if it is given: the
+    start of Python and the import of distrun took most of their time.
+    """
+
+    def __init__(self, home: Path, cwd: Path, preloaded: PreloadedPython | None = None) -> None:
         self.home = home
+        self._preloaded = preloaded
         self.cwd = cwd
         self.argv = (sys.executable, "-m", "distrun")
         self._started: list[subprocess.Popen[Any]] = []
@@ -50,10 +60,38 @@ class Distrun:
         Raises:
             subprocess.TimeoutExpired: it had not ended after `timeout` seconds.
         """
+        if self._preloaded and not options:
+            return self._fork(self._preloaded, [os.fsdecode(each) for each in args], timeout)
         options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         return subprocess.run(
             [*self.argv, *args], timeout=timeout, check=False, **self._with_defaults(options)
         )
+
+    def _fork(
+        self, preloaded: PreloadedPython, args: Sequence[str], timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        deadline = time.monotonic() + timeout
+        argv = ["-m", "distrun", *args]
+        readers = [_Reader(), _Reader()]
+        stdout, stderr = (reader.writing for reader in readers)
+        try:
+            fork = preloaded.start(
+                argv, cwd=self.cwd, env=dict(os.environ), stdout=stdout, stderr=stderr
+            )
+        finally:
+            os.close(stdout)
+            os.close(stderr)
+        try:
+            code = fork.wait(timeout)
+        except BaseException:
+            fork.kill()
+            fork.wait()
+            raise
+        for reader in readers:  # processes that it has left may still write
+            reader.join(max(0.0, deadline - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(argv, timeout)
+        return subprocess.CompletedProcess(argv, code, *(reader.text for reader in readers))
 
     def start(self, *args: str | os.PathLike[str], **options: Any) -> subprocess.Popen[Any]:
         """Start in the background; killed at the test's end if it still runs.
@@ -75,6 +113,20 @@ class Distrun:
                 if stream is not None:
                     stream.close()
             process.wait(SOON)
+
+
+class _Reader(threading.Thread):
+    """Reads a pipe to its end; `writing` is the other end."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._reading, self.writing = os.pipe()
+        self.text = ""
+        self.start()
+
+    def run(self) -> None:
+        with open(self._reading) as pipe:
+            self.text = pipe.read()
 
 
 def recorded_events(distrun: Distrun, *job: str) -> list[dict[str, Any]]:
