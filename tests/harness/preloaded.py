@@ -176,7 +176,9 @@ def serve(requests: socket.socket, listener: socket.socket, modules: Sequence[st
 def _fork_orphan(request: dict[str, Any], outputs: list[int], requests: socket.socket) -> int:
     """Forks twice, so that the program is adopted by the process that runs the tests."""
     reading, writing = os.pipe()
-    if not os.fork():
+    parent = os.fork()
+    if not parent:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever adopts the program reads its status
         program = os.fork()
         if program:
             os.write(writing, str(program).encode())
@@ -186,6 +188,8 @@ def _fork_orphan(request: dict[str, Any], outputs: list[int], requests: socket.s
         os.close(writing)
         _become(request, outputs)
     os.close(writing)
+    with contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored here: nothing to read
+        os.waitpid(parent, 0)
     with os.fdopen(reading) as pids:
         return int(pids.read())
 
