@@ -35,7 +35,7 @@ demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute o
 	exec "$(VENV)/bin/python" -m distrun launch templates/multi_worker_mirrored.yaml "$$@"
 
 test: lint ## check style and types, then run all tests (several minutes)
-	@"$(VENV)/bin/python" -m pytest -n 5 $(ARGS)
+	@"$(VENV)/bin/python" -m pytest -n 4 $(ARGS)
 
 check: lint ## check style and types, then run the unit tests with fewer examples (half a minute)
 	@"$(VENV)/bin/python" -m pytest -n 2 -q --hypothesis-profile=quick $(ARGS) tests/unit

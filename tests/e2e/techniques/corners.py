@@ -65,8 +65,7 @@ def prepare_and_keep(training):
 
 
 custom_loop.CustomLoop.prepare = prepare_and_keep
-# The optimization of graphs takes a quarter of such short runs. The launched runs of other tests use
-# it.
+# Optimizing the graphs takes a quarter of such short runs. The launched runs of other tests do it.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 7)

@@ -24,8 +24,7 @@ IMAGES, GLOBAL_BATCH = 70, 32
 LAST = 6
 """Images in the last batch: so few that one of four replicas has none."""
 
-# The optimization of graphs takes a quarter of such short runs. The launched runs of other tests use
-# it.
+# Optimizing the graphs takes a quarter of such short runs. The launched runs of other tests do it.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)

@@ -99,8 +99,7 @@ import tensorflow as tf  # noqa: E402
 
 keep_pipelines()
 
-# The optimization of graphs takes a quarter of such short runs. The launched runs of other tests use
-# it.
+# Optimizing the graphs takes a quarter of such short runs. The launched runs of other tests do it.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
