@@ -52,7 +52,7 @@ faults: venv ## inject faults into real training, in about sixty ways (SEED=n fo
 	@"$(VENV)/bin/python" tests/faults --seed "$(SEED)"
 	@"$(VENV)/bin/python" -m pytest -q tests/faults
 
-results: venv ## measure the bundled job and write docs/results.md (15 minutes)
+results: venv ## measure the bundled job and write docs/results.md (25 minutes)
 	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 

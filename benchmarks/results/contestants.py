@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import runs
 import yaml
 from runs import Run
 
 TUTORIAL = Path(__file__).parent / "tutorial_form.py"
+JOB = Path(__file__).parents[2] / "jobs" / "mnist"
 TEMPLATES = Path(__file__).parents[2] / "templates"
 EPOCHS, STEPS, BATCH = 3, 70, 64
 
@@ -77,3 +79,26 @@ STRATEGIES = (
     Strategy("multi_worker_mirrored", {"worker": 2}),
     Strategy("parameter_server", {"chief": 1, "worker": 2, "ps": 1}),
 )
+
+
+def draw_fashion(folder: Path) -> None:
+    """Writes drawn digits as `fashion_mnist.npz`: 6,000 images to train on, and 1,000 to test."""
+    sys.path.insert(0, str(JOB))
+    from mnist_job.data import synthetic
+
+    digits = synthetic()
+    np.savez(
+        folder / "fashion_mnist.npz",
+        x_train=digits.train_images[::5],
+        y_train=digits.train_labels[::5],
+        x_test=digits.test_images[::5],
+        y_test=digits.test_labels[::5],
+    )
+
+
+def fashion(data: Path, folder: Path) -> Run:
+    """The training of the tutorial on custom training, by distrun's job."""
+    args = ("--dataset", "fashion_mnist", "--model", "cnn", "--optimizer", "adam")
+    spec = Strategy("mirrored").spec("mnist", "--epochs", "10", "--steps-per-epoch", "all", *args)
+    spec["program"]["env"] = template_env("mirrored")
+    return runs.with_distrun("fashion", spec, folder, "--data-dir", str(data))
