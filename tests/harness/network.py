@@ -51,6 +51,7 @@ AcceptEnv LANG
 # The key exchange that costs least: the tests open hundreds of connections on two cores.
 _CLIENT = """\
 Host *
+  KexAlgorithms curve25519-sha256
   IdentityFile {folder}/client_key
   IdentitiesOnly yes
   IdentityAgent none

@@ -6,7 +6,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = ("tests/ssh/", "tests/process/test_wheel.py")
 """Tests of one process each: what they share takes long to make."""
-FIRST = (*TOGETHER, "tests/e2e/", "tests/process/")
+FIRST = ("tests/unit/test_style.py", *TOGETHER, "tests/e2e/", "tests/process/")
 """The long tests come first, so that no process ends alone with one of them."""
 
 
