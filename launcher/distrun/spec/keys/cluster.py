@@ -22,7 +22,7 @@ _ROLE_OPTIONS = (
         help="How many GPUs each task of this role gets; 0 hides all GPUs from it."),
     Key("cpus", Integer(least=1, most=65536), (4,), "the host's cores are divided",
         help="How many compute threads each task of this role uses."),
-    Key("args", ARGS, (["--shards", 2],), "`[]`",
+    Key("args", ARGS, (["--batch-size", 32],), "`[]`",
         help=f"Arguments for this role, added after program.args. {ARGS_HELP}"),
     Key("env", ENV, ({"TF_CPP_MIN_LOG_LEVEL": 2},), "`{}`",
         help=f"Environment variables for this role, added to program.env. {ENV_HELP}"),
