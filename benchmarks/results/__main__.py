@@ -34,8 +34,6 @@ STEP_VARIANTS = (
     "xla-optimizer+malloc", "xla-optimizer+malloc+float16", "xla-optimizer+malloc+float16+loop",
 )  # fmt: skip
 STEPS = 50
-ROUNDS_OF_OTHERS = 3
-"""The most rounds of what has no goal of its own: all but the two workers."""
 
 
 def main() -> int:
@@ -47,7 +45,7 @@ def main() -> int:
     if options.redraw:
         figures = json.loads((options.out / "results" / "figures.json").read_text())
     else:
-        figures = measure(data, options.rounds)
+        figures = measure(data, options.rounds, options.rounds_of_others)
     folder = options.out / "results"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
@@ -57,13 +55,13 @@ def main() -> int:
     return 0
 
 
-def measure(data: Path, rounds: int) -> dict[str, Any]:
-    """Runs all trainings in rounds; returns the output of each."""
+def measure(data: Path, rounds: int, rounds_of_others: int) -> dict[str, Any]:
+    """Runs all trainings in rounds, most often the two workers; returns the output of each."""
     began = time.time()
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for number in range(rounds):
         for strategy in contestants.STRATEGIES:
-            if number >= ROUNDS_OF_OTHERS and strategy.name != "multi_worker_mirrored":
+            if number >= rounds_of_others and strategy.name != "multi_worker_mirrored":
                 continue
             sides: dict[str, Callable[[Path, Path], runs.Run]] = {
                 "job": strategy.job,
@@ -80,14 +78,14 @@ def measure(data: Path, rounds: int) -> dict[str, Any]:
     return {
         "machine": _machine(),
         "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
-        "rounds": rounds,
+        "rounds": [rounds, rounds_of_others],
         "shape": [contestants.EPOCHS, contestants.STEPS, contestants.BATCH],
         "strategies": {
             name: {side: _summary(each) for side, each in sides.items()}
             for name, sides in found.items()
         },
         "fashion": _fashion(data.parent),
-        "steps": _steps(min(rounds, ROUNDS_OF_OTHERS)),
+        "steps": _steps(rounds_of_others),
     }
 
 
@@ -170,7 +168,8 @@ def _machine() -> dict[str, Any]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="the folder of mnist.npz")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="of the two workers (default: 5)")
+    parser.add_argument("--rounds-of-others", type=int, default=3, help="default: 3")
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument(
         "--redraw", action="store_true", help="measure nothing: write the last figures again"

@@ -58,6 +58,7 @@ def write(figures: dict[str, Any]) -> str:
 
 def _head(figures: dict[str, Any]) -> str:
     machine, (epochs, steps, batch) = figures["machine"], figures["shape"]
+    of_two, of_others = figures["rounds"]
     return f"""\
 # Results
 
@@ -69,7 +70,7 @@ script](../benchmarks/results/tutorial_form.py): a new iterator each epoch, a Py
 steps). {epochs} epochs of {steps} steps of {batch} images a worker, RMSprop 1e-3, a checkpoint
 after each epoch. Measured on {figures["date"]} with {machine["cores"]} cores, {machine["memory"]}
 GiB, Python {machine["python"]}, TensorFlow {machine["tensorflow"]}, no GPU; both sides in turn, in
-{figures["rounds"]} rounds for the two workers and 3 for all others; times are medians. Machines and
+{of_two} rounds for the two workers and {of_others} for the rest; times are medians. Machines and
 minutes differ, so the ratios tell more than the seconds. To measure yours:
 
 <!-- not run: 25 minutes -->

@@ -46,8 +46,7 @@ def fit(training: Any) -> None:
             training.end_epoch()
             continue
         until = counters.epoch + 1 if counters.step else epochs
-        span = {"initial_epoch": counters.epoch, "epochs": until}
-        steps = training.steps_left
-        model.fit(datasets[-1], **span, steps_per_epoch=steps, callbacks=[ends], verbose=0)
+        steps = {"steps_per_epoch": training.steps_left, "initial_epoch": counters.epoch}
+        model.fit(datasets[-1], **steps, epochs=until, callbacks=[ends], verbose=0)
         if counters.epoch < epochs:
             datasets.append(training.make_dataset())

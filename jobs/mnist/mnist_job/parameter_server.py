@@ -169,7 +169,10 @@ class ParameterServerLoop(CustomLoop):
 
     def _count_updates(self) -> None:
         """Counts the steps that have updated the variables. One can be done twice."""
+        are_done = self.coordinator.done()
         updates = int(self.optimizer.iterations) - self._updates_before
+        if are_done and (lost := self._scheduled - updates) > 0:
+            raise JobError(f"{lost} of {self._scheduled} steps updated no variable", code=1)
         if (new := min(updates, self._scheduled) - self._done) > 0:
             self._done += new
             self.count_steps(new)

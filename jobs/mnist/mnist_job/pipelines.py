@@ -15,7 +15,6 @@ from mnist_job.data import Array
 
 _FOREVER = np.iinfo(np.int64).max
 
-
 as_written = tf.autograph.experimental.do_not_convert
 """For functions that have no loop or condition over tensors: AutoGraph would convert them all the
 same, which takes a second before the first step."""
