@@ -217,7 +217,7 @@ def test_a_closed_pipe_or_full_disk_shows_no_traceback(
     with open("/dev/full", "wb") as full:
         done = distrun(*command, stdout=full)
     assert done.returncode == 69
-    assert done.stderr == "distrun: No space left on device\n"
+    assert done.stderr == "distrun: standard output cannot be written: No space left on device\n"
 
 
 def test_usage_is_summed_over_the_process_tree(

@@ -25,19 +25,14 @@ def print_message(text: str) -> None:
 def print_lines(lines: list[str], bold: int | None = None) -> None:
     """Print lines on stderr. Control characters in them are escaped.
 
-    The line at index `bold` is printed in bold on a terminal. Errors are ignored: the terminal may
-    be gone.
+    The line at index `bold` is printed in bold on a terminal.
     """
     from distrun.spec.problems import printable
 
     safe = list(map(printable, lines))
     if bold is not None and uses_colour(sys.stderr):
         safe[bold] = f"\x1b[1m{safe[bold]}\x1b[0m"
-    text = "\n".join(safe)
-    try:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 - the place where it is allowed
-    except (OSError, ValueError):
-        return
+    print("\n".join(safe), file=sys.stderr, flush=True)  # noqa: T201 - the place where it is allowed
 
 
 def print_error(error: DistrunError) -> None:
@@ -103,5 +98,5 @@ def can_redraw(stream: Any) -> bool:
 
 
 def uses_colour(stream: Any) -> bool:
-    """Whether to use colour: only on a terminal, never with NO_COLOR (https://no-color.org)."""
-    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+    """Whether to use colour: not on a dumb terminal, nor with NO_COLOR (https://no-color.org)."""
+    return can_redraw(stream) and not os.environ.get("NO_COLOR")
