@@ -239,9 +239,9 @@ class LaunchedJob:
         if outcome is None:
             return 0
         if not self._folder.events_file.exists():
-            console.print_message(
-                f"the job's record, {self._folder.path}, was removed while the job ran"
-            )
+            text = f"the job's record, {self._folder.path}, was removed while the job ran"
+            lost = self._follower is not None and self._follower.has_lost_output
+            console.print_message(f"{text}; output since then is lost" if lost else text)
         if outcome.result is not Result.SUCCEEDED:
             from distrun.cli.report import failure_report
 
