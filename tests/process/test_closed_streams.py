@@ -39,7 +39,7 @@ REPORTING = {
     "init default --force": (0, "wrote default.yaml"),
     "bogus": (2, "No such command"),
     "status nobody": (2, "there is no job"),
-    "launch missing.yaml": (65, "missing.yaml"),
+    "launch missing.yaml": (2, "missing.yaml"),
 }
 """Commands whose exit code is the answer, that code, and a part of what they print on stderr."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 JSON_VERSION = 1
 _PIPE_WIDTH = 100_000
+_DUMB_TERMINALS = (None, "", "dumb", "unknown")
 
 
 def print_message(text: str) -> None:
@@ -87,6 +88,7 @@ def rich_console() -> Console:
         soft_wrap=False,
         # Programs that read a pipe need plain text, so FORCE_COLOR is ignored.
         force_terminal=is_terminal,
+        color_system="auto" if can_redraw(sys.stdout) else None,
         width=None if is_terminal else _PIPE_WIDTH,
         no_color=not uses_colour(sys.stdout) or None,
     )
@@ -94,7 +96,7 @@ def rich_console() -> Console:
 
 def can_redraw(stream: Any) -> bool:
     """Whether lines on a stream can be redrawn: only on a terminal that is not dumb."""
-    return bool(stream.isatty()) and os.environ.get("TERM", "dumb") != "dumb"
+    return bool(stream.isatty()) and os.environ.get("TERM") not in _DUMB_TERMINALS
 
 
 def uses_colour(stream: Any) -> bool:
