@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle, record
+from distrun.agent.linux import peers
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS
 from distrun.errors import HostError, UsageError
 
@@ -122,10 +123,12 @@ class JobFolder:
         try:
             with self._short_path() as path:
                 client.connect(path)
+            if peers.of_connection(client).is_same_user:
+                return client
         except OSError:
-            client.close()
-            return None
-        return client
+            pass  # nobody listens
+        client.close()
+        return None
 
     @contextlib.contextmanager
     def _short_path(self) -> Iterator[str]:

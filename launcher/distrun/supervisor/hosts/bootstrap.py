@@ -37,7 +37,10 @@ _LEVEL = 9
 """The best compression of zlib: the payload is sent to every host."""
 _WITHOUT_DOCSTRINGS = 2
 _SOURCES = Path(__file__).parents[3]
-_REATTACH = ("distrun", "distrun.agent", "distrun.agent.reattach")
+_REATTACH = (
+    *("distrun", "distrun.agent", "distrun.agent.reattach", "distrun.agent.structs"),
+    *("distrun.agent.linux", "distrun.agent.linux.peers"),
+)
 """The modules that pass a new connection to a running agent."""
 
 _FIRST = """\
