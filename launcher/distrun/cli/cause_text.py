@@ -199,6 +199,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "process_exit": _process_exit,
     "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
     "restarts": lambda c: format_count(c.count, "restart"),
+    "sender": lambda c: f"process {c.pid} of user {c.count}" if c.pid else "an unseen process",
     "signal_name": lambda c: signal_name(c.signal),
     "signal_or_status": lambda c: signal_name(c.signal) if c.signal else c.status,
     "size": lambda c: format_bytes(c.count),

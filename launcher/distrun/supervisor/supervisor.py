@@ -44,6 +44,7 @@ _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskNotStarted: events.TaskNotStarted,
     protocol.TaskExited: events.TaskExited,
     protocol.TaskEnded: events.TaskEnded,
+    protocol.ProgressIgnored: events.ProgressIgnored,
 }
 
 

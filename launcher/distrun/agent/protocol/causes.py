@@ -39,6 +39,10 @@ class Code(StrEnum):
     LINK_CLOSED = "link_closed"
     SUPERVISOR_DIED = "supervisor_died"
 
+    # A part of what was sent to DISTRUN_NOTIFY is ignored.
+    PROGRESS_EXCESSIVE = "progress_excessive"  # count: datagrams a second, total: keys, at most
+    PROGRESS_FROM_STRANGER = "progress_from_stranger"  # pid, or 0; count: the number of the user
+
     # The other side of a link does not speak this protocol.
     PROTOCOL_DIFFERS = "protocol_differs"  # count: the supervisor's version, total: the agent's
     FRAME_TOO_LONG = "frame_too_long"  # count: bytes

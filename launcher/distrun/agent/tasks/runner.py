@@ -13,7 +13,7 @@ from distrun.agent.linux import processes
 from distrun.agent.linux.oom import OomWatch
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
-from distrun.agent.tasks.notify import NotifySocket
+from distrun.agent.tasks.notify import MOST_KEYS, NotifySocket
 from distrun.agent.tasks.task import Task, owner_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class TaskRunner:
                 program.write_marker(log, order.marker)
             failed = Code.PROCESS_NOT_MADE
             if order.notify:
-                notify = NotifySocket(order.task)
+                notify = NotifySocket(order.task, lambda pid: self._is_of_task(order.task, pid))
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
             execution = program.execute(order, log, env)
         except OSError as error:
@@ -113,6 +113,7 @@ class TaskRunner:
         """The times at which :meth:`on_time` has something to do."""
         dues = [task.next_due for task in self._tasks.values()]
         dues.append(self._progress_due)
+        dues.extend(task.notify.resume_due for task in self._tasks.values() if task.notify)
         if self._tasks:
             dues.append(self._oom.next_due)
         return dues
@@ -122,6 +123,9 @@ class TaskRunner:
             self._send_progress()
         if self._tasks and self._oom.next_due <= now:
             self._oom.update()
+        for task in list(self._tasks.values()):
+            if task.notify and task.notify.resume_due and task.notify.resume_due <= now:
+                self._on_notify(task)
         for task in [each for each in self._tasks.values() if each.next_due is not None]:
             if task.next_due is not None and task.next_due <= now:
                 self._advance(task)
@@ -203,7 +207,8 @@ class TaskRunner:
         if task.notify is not None:
             self._on_notify(task)
             self._send_progress()
-            self._selector.unregister(task.notify)
+            if task.notify in self._selector.get_map():
+                self._selector.unregister(task.notify)
         task.reap()
         del self._tasks[task.name]
         if self._logs is not None:
@@ -250,14 +255,46 @@ class TaskRunner:
     # Progress ------------------------------------------------------------------------------
 
     def _on_notify(self, task: Task) -> None:
-        if task.notify is None:
+        notify = task.notify
+        if notify is None:
             return
-        values = task.notify.receive()
-        if not values:
-            return
-        self._progress.setdefault(task.name, {}).update(values)
-        if self._progress_due is None:
-            self._progress_due = time.monotonic() + _PROGRESS_INTERVAL
+        values = notify.receive()
+        self._watch_notify(task, notify)
+        if values:
+            progress = self._progress.setdefault(task.name, {})
+            for key, value in values.items():
+                if key in progress or len(progress) < MOST_KEYS:
+                    progress[key] = value
+                else:
+                    notify.note_excess()
+            if self._progress_due is None:
+                self._progress_due = time.monotonic() + _PROGRESS_INTERVAL
+        for cause in notify.take_problems():
+            self._link.report(protocol.ProgressIgnored(task.name, cause, time.time()))
+
+    def _watch_notify(self, task: Task, notify: NotifySocket) -> None:
+        """Wait for datagrams, unless the socket has had its share of this moment."""
+        is_watched = notify in self._selector.get_map()
+        if notify.resume_due is not None and is_watched:
+            self._selector.unregister(notify)
+        elif notify.resume_due is None and not is_watched:
+            self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
+
+    def _is_of_task(self, name: str, pid: int) -> bool:
+        """Whether a process belongs to a task.
+
+        One that has ended in the meantime is not known any more. It belonged to this user, so it
+        is believed: a script may well report through a short-lived child.
+        """
+        process = processes.find(pid)
+        if process is None:
+            return pid > 0
+        while process is not None and process.parent != os.getpid():
+            process = processes.find(process.parent)
+        if process is None:
+            return False
+        owner = owner_of(process, self._tasks, self._job_id)
+        return owner is not None and owner.name == name
 
     def _send_progress(self) -> None:
         for task, values in self._progress.items():
