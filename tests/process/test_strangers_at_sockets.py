@@ -16,21 +16,22 @@ import pytest
 
 from distrun import jobstore
 from distrun.agent.reattach import ReattachListener
-from distrun.jobstore import JobStore
+from distrun.jobstore import JobFolder, JobStore
 from distrun.supervisor.clients import Clients
 from distrun.supervisor.hosts import bootstrap
 from harness.strangers import Stranger
 from harness.waiting import wait_until
 
 MARK = b"the link begins here"
-TOKEN = os.urandom(12).hex()
 Report = Callable[[str], None]
 
 
 def test_a_dead_agents_name_does_not_give_a_stranger_the_link() -> None:
+    token = os.urandom(12).hex()
+
     def take_the_name(report: Report) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-            server.bind(f"\0distrun-agent-{TOKEN}")
+            server.bind(f"\0distrun-agent-{token}")
             server.listen()
             report("listening")
             client, _ = server.accept()
@@ -41,7 +42,7 @@ def test_a_dead_agents_name_does_not_give_a_stranger_the_link() -> None:
         assert stranger.report() == "listening"
         reattaching = subprocess.run(
             [sys.executable, "-I", "-S", "-c", bootstrap.COMMAND.split(' -c "')[1].rstrip('"')],
-            input=bootstrap.reattach(MARK, TOKEN),
+            input=bootstrap.reattach(MARK, token),
             capture_output=True,
             timeout=30,
             check=False,
@@ -70,17 +71,16 @@ def test_a_living_agent_takes_no_link_from_a_stranger() -> None:
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path) -> jobstore.JobFolder:
+def open_folder(public_folder: Path) -> JobFolder:
     """A job's folder whose permissions somebody has opened to everybody."""
-    store = JobStore(tmp_path / "home")
+    store = JobStore(public_folder / "home")
     folder = jobstore.create(store.new_folder("job"), b"x")
-    for each in (*reversed(folder.path.parents[:-1]), folder.path):
-        if each.stat().st_uid == os.geteuid() and each != Path("/tmp"):
-            each.chmod(0o777)
-    return folder
+    for each in (store.jobs.parent, store.jobs, folder.path):
+        each.chmod(0o777)
+    return JobFolder(folder.path)
 
 
-def test_a_supervisor_executes_no_request_of_a_stranger(open_folder: jobstore.JobFolder) -> None:
+def test_a_supervisor_executes_no_request_of_a_stranger(open_folder: JobFolder) -> None:
     requests: list[Any] = []
     path = str(open_folder.path / "control.sock")
 
@@ -103,7 +103,7 @@ def test_a_supervisor_executes_no_request_of_a_stranger(open_folder: jobstore.Jo
     assert requests == []
 
 
-def test_a_command_talks_to_no_supervisor_of_a_stranger(open_folder: jobstore.JobFolder) -> None:
+def test_a_command_talks_to_no_supervisor_of_a_stranger(open_folder: JobFolder) -> None:
     path = open_folder.path / "control.sock"
 
     def listen(report: Report) -> None:

@@ -107,7 +107,7 @@ class Supervisor:
                 name=spec.name,
                 strategy=spec.strategy,
                 success=spec.success,
-                spec_file=str(self._folder.spec_file),
+                spec_file=self._folder.shown(self._folder.spec_file),
                 supervisor_pid=os.getpid(),
                 timeouts=spec.timeouts,
                 restart=spec.restart,
@@ -201,7 +201,7 @@ class Supervisor:
         if self._record_failed:
             return
         self._record_failed = True
-        path, errno = str(self._folder.events_file), error.errno or 0
+        path, errno = self._folder.shown(self._folder.events_file), error.errno or 0
         cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
         self._abort(HostError(cause=cause))
 
@@ -270,7 +270,8 @@ class Supervisor:
         try:
             path.write_text(json.dumps(to_json(plan), indent=1) + "\n")
         except OSError as error:
-            cause = Cause(Code.PLAN_NOT_WRITTEN, path=str(path), errno=error.errno or 0)
+            shown, errno = self._folder.shown(path), error.errno or 0
+            cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
             self._abort(HostError(cause=cause))
             return
         self._tasks = {task.name: task for task in plan.tasks}
