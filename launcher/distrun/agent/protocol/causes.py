@@ -53,10 +53,12 @@ class Code(StrEnum):
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
+    PORT_NAME_TAKEN = "port_name_taken"  # port, name: the name; count: the number of its user
     PORT_PRIVILEGED = "port_privileged"  # port
     PORT_NOT_HELD = "port_not_held"  # port, errno
     FREE_PORTS_NOT_HELD = "free_ports_not_held"  # total, errno
-    TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any
+    TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any;
+    # within: a PORT_NAME_TAKEN, if there is one
 
     # A host cannot receive the program's files.
     FILE_NOT_WRITTEN = "file_not_written"  # path, errno
