@@ -14,7 +14,6 @@ import os
 import socket
 from typing import Dict, List, Optional, Tuple
 
-from distrun.agent.linux import peers
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.agent.structs import Struct
@@ -165,7 +164,12 @@ def _registered_name(port: int) -> str:
 
 def _foreign_names(ports: List[int]) -> List[Cause]:
     """The ports whose names in the registry another user has taken."""
-    owners = peers.owners_of_names(_registered_name(0)[:-1].encode("ascii")) if ports else {}
+    if not ports:
+        return []
+    # Imported here because most jobs find their ports free.
+    from distrun.agent.linux import socket_owners
+
+    owners = socket_owners.owners_of_names(_registered_name(0)[:-1].encode("ascii"))
     found: List[Cause] = []
     for port in ports:
         name = _registered_name(port)
