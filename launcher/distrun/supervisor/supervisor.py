@@ -19,7 +19,6 @@ from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
-from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
@@ -267,7 +266,7 @@ class Supervisor:
     def _start(self, plan: Plan) -> None:
         path = self._folder.plan_file
         try:
-            path.write_text(json.dumps(to_json(plan), indent=1) + "\n")
+            path.write_text(json.dumps(plan.record(), indent=1) + "\n")
         except OSError as error:
             cause = Cause(Code.PLAN_NOT_WRITTEN, path=str(path), errno=error.errno or 0)
             self._abort(HostError(cause=cause))
