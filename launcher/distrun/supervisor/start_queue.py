@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from distrun.lifecycle import StartTask
 
-MOST_UNANSWERED = 16
+MOST_UNANSWERED = 8
 """How many starts a host may have that it has not answered. More would start no task sooner, and
 an agent executes them before an order to stop that follows."""
 

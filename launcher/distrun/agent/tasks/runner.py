@@ -81,7 +81,7 @@ class TaskRunner:
         task = Task(order, log, execution, notify, time.monotonic())
         self._tasks[order.task] = task
         self._selector.register(
-            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task)
+            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task, order)
         )
         if notify is not None:
             self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
@@ -144,11 +144,11 @@ class TaskRunner:
             if task.exit is not None:
                 self._advance(task)
 
-    def _on_exec_status(self, task: Task) -> None:
+    def _on_exec_status(self, task: Task, order: protocol.StartTask) -> None:
         if task.execution is None:
             return
         self._selector.unregister(task.execution.exec_status)
-        cause = program.read_exec_status(task.execution, task.order)
+        cause = program.read_exec_status(task.execution, order)
         task.execution = None
         if cause is not None:
             self._remove(task)

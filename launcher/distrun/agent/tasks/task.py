@@ -39,7 +39,6 @@ class Task:
     ) -> None:
         self.name = order.task
         self.attempt = order.attempt
-        self.order = order
         self.log = log
         self.notify = notify
         self.began = began
