@@ -152,6 +152,12 @@ def _command(cause: Cause, number: int = 0) -> str:
     return cause.commands[number] if number < len(cause.commands) else "ssh"
 
 
+def _searched_folder(cause: Cause) -> str:
+    if "/" not in cause.name:
+        return " in PATH"
+    return f" in {cause.path}" if cause.path and not cause.name.startswith("/") else ""
+
+
 def _place(cause: Cause) -> str:
     return f", at {cause.name}" if cause.name else ""
 
@@ -184,7 +190,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "gpus": lambda c: format_count(c.count, "GPU") if c.count else "",
     "hosts": lambda c: format_names(c.hosts),
     "hosts_listed": lambda c: len(c.within),
-    "in_path": lambda c: "" if "/" in c.name else " in PATH",
+    "in_path": _searched_folder,
     "in_range": lambda c: "from {} to {}".format(*c.text.split("-")) if c.text else "on this host",
     "inner": _inner,
     "inner_2": lambda c: _inner(c, 1),

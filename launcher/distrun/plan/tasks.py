@@ -222,7 +222,8 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     program = spec.program
     args = (*program.args, *placed.role.args)
     if program.kind is ProgramKind.COMMAND:
-        return (*program.argv, *args)
+        return (paths.relocated(program.argv[0], program, facts) or program.argv[0],
+                *program.argv[1:], *args)  # fmt: skip
     python = placed.host.python or program.python or facts.python
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", program.target, *args)

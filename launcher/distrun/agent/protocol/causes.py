@@ -20,7 +20,7 @@ class Code(StrEnum):
     PROCESS_NOT_MADE = "process_not_made"  # errno
     LOG_NOT_OPENED = "log_not_opened"  # path, errno
     WORKDIR_NOT_ENTERED = "workdir_not_entered"  # path, errno
-    PROGRAM_NOT_FOUND = "program_not_found"  # name
+    PROGRAM_NOT_FOUND = "program_not_found"  # name, path: its working folder
     INTERPRETER_NOT_FOUND = "interpreter_not_found"  # name: the script's, path: the interpreter's
     PROGRAM_NOT_EXECUTABLE = "program_not_executable"  # name
     PROGRAM_FORMAT_UNKNOWN = "program_format_unknown"  # name
