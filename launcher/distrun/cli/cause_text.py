@@ -252,6 +252,20 @@ def _killed_from_outside(cause: Cause) -> str:
     return f"{_DERIVED['subject'](cause)}{how}, from outside"
 
 
+def _collectives_mismatched(cause: Cause) -> str:
+    """Name the operations and types that TensorFlow gives as numbers."""
+
+    def named(match: re.Match[str]) -> str:
+        names = _COLLECTIVES if match[1] == "type" else _DATA_TYPES
+        name = names.get(int(match[2]))
+        return f"{match[0]} ({name})" if name else match[0]
+
+    quoted = _NUMBERED_TYPE.sub(named, cause.text)
+    return (
+        f"the collectives of the tasks do not match{_DERIVED['quote'](cause._replace(text=quoted))}"
+    )
+
+
 def _advice_on_kill(cause: Cause) -> str:
     advice = "somebody sent it that signal: a scheduler, a person, a script"
     if cause.signal != signal.SIGKILL:
@@ -291,6 +305,14 @@ def _advice_on_start(cause: Cause) -> str:
     return inner or templates()[Code.PROGRAM_NOT_FOUND.value]["advice"]
 
 
+_NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
+_COLLECTIVES = dict(
+    enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
+)
+"""TensorFlow's CollectiveType (core/framework/collective.h)."""
+_DATA_TYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 14: "bfloat16", 19: "float16"}
+"""Of TensorFlow's DataType (core/framework/types.proto), those that collectives reduce."""
+
 TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.INTERPRETER_FAILED: _interpreter_failed,
     Code.VERSION_FOUND: lambda c: (
@@ -311,6 +333,7 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     ),
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
     Code.CRASHED: _crashed,
+    Code.COLLECTIVES_MISMATCHED: _collectives_mismatched,
 }
 ADVICE_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.PORT_NOT_HELD: _advice_on_ports,
