@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol.causes import Cause, Code, Kind
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
-from distrun.verdict.model import Evidence, Source
+from distrun.verdict.model import Evidence, Kind, Source
 from distrun.verdict.rules import RULES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SIGTERM_CAUGHT = re.compile("SIGTERM caught at")
 _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _TENSORFLOW_ERROR = "errors_impl."
-_LONGEST_QUOTE = 200
+_LONGEST_QUOTE = 240
 
 
 class TaskFailure(Frozen):
@@ -44,6 +44,17 @@ class TaskFailure(Frozen):
     @property
     def task(self) -> str:
         return self.cause.task
+
+    def is_like(self, other: TaskFailure) -> bool:
+        """Whether two tasks failed of the same error, which neither has from the other."""
+        mine, others = self.cause, other.cause
+        is_same = (mine.code, mine.status, mine.signal) == (
+            others.code,
+            others.status,
+            others.signal,
+        )
+        says_same = mine.text == others.text or (mine.name != "" and mine.name == others.name)
+        return is_same and says_same and not (self.is_echo or self.peers or other.peers)
 
 
 def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
@@ -72,15 +83,16 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     known = _by_rules(task, log, log.excerpts)
     if known is not None:
         return known
-    if log.exception is None:
+    message = log.message
+    if message is None:
         return None
-    name = log.quote(log.exception)
-    evidence = _error_lines(task, log, log.exception)
-    if name.startswith("KeyboardInterrupt"):
+    evidence = _error_lines(task, log, message.index)
+    if message.type == "KeyboardInterrupt":
         return TaskFailure(Kind.KILLED, Cause(Code.INTERRUPTED, task=task.name), evidence)
-    quote = _shorten(_short_exception(name))
-    cause = Cause(Code.EXCEPTION_RAISED, task=task.name, text=quote, name=log.place)
-    peers = _peers(log.message, task.name) if _TENSORFLOW_ERROR in name else ()
+    cause = Cause(
+        Code.EXCEPTION_RAISED, task=task.name, text=_shorten(str(message)), name=log.place
+    )
+    peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
 
 
@@ -123,7 +135,11 @@ def _by_rules(
 
 
 def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: str) -> TaskFailure:
-    cause = Cause(rule.code, task=task.name, text=_shorten(log.quote(index, mark)))
+    text = _shorten(log.quote(index, mark))
+    if log.message is not None and log.message.index == index:
+        short = _shorten(str(log.message))
+        text = short if mark in short else text
+    cause = Cause(rule.code, task=task.name, text=text)
     evidence = _error_lines(task, log, index, mark)
     if rule.is_echo:
         return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
@@ -157,13 +173,6 @@ def _error_lines(
     if log.frame is not None and log.frame[0] != index:
         lines.insert(0, log_line(task.name, log, log.frame[0]))
     return tuple(lines)
-
-
-def _short_exception(line: str) -> str:
-    """Return the line that names an exception without the exception's module."""
-    name, _, message = line.partition(":")
-    short = name.rpartition(".")[2] if " " not in name else name
-    return f"{short}: {message.strip()}" if message.strip() else short
 
 
 def _shorten(text: str) -> str:
