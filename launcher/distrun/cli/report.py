@@ -136,7 +136,7 @@ def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | N
         if task is first:
             continue
         what = task_end_text(task)
-        if task.stopped_by_us:
+        if task.stopped_by_us and task.pid is not None:
             what = f"{what}, stopped by distrun"
         elif verdict is not None and task.name in verdict.echoes:
             what = f"{what}, which followed from that"

@@ -236,8 +236,9 @@ def _restart(
     restarted = plan_restart(state, failed, cause, at, signal)
     if restarted is None:
         return None
-    for task in restarted[0].tasks.values():
-        why = None if task.restart is None else state.why_unusable(task)
+    newest = restarted[0].restarts[max(restarted[0].restarts)]
+    for task in (state.tasks[name] for name in newest.tasks):
+        why = state.why_unusable(task)
         if why is not None:
             if not state.needs(task):
                 return None

@@ -15,7 +15,6 @@ from typing import Dict, List, Optional, Tuple
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
-from distrun.agent.structs import Struct
 
 _SPARE = 50
 _BACKLOG = 1024
@@ -25,16 +24,12 @@ class PortTakenError(CauseError):
     """A port cannot be held, or there are too few free ones."""
 
 
-class _Hold(Struct):
-    hold: socket.socket
-    registry: socket.socket
-
-
 class PortHolder:
     """The ports that this process holds."""
 
     def __init__(self) -> None:
-        self._holds: Dict[int, _Hold] = {}
+        self._holds: Dict[int, Tuple[socket.socket, socket.socket]] = {}
+        """By port: the socket that holds it, and the one that registers it."""
 
     def hold(self, port: int) -> None:
         """Hold the given port.
@@ -57,7 +52,7 @@ class PortHolder:
                 raise
             name, pid = _listener(port)
             raise PortTakenError(Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)) from error
-        self._holds[port] = _Hold(held, registry)
+        self._holds[port] = (held, registry)
 
     def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:
         """Hold `count` free ports, any or from `first` to `last` (both included).
@@ -105,10 +100,8 @@ class PortHolder:
 
     def release(self, ports: List[int]) -> None:
         for port in ports:
-            hold = self._holds.pop(port, None)
-            if hold is not None:
-                hold.hold.close()
-                hold.registry.close()
+            for each in self._holds.pop(port, ()):
+                each.close()
 
 
 def _kernel_choices(count: int) -> List[int]:

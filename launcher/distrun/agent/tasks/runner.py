@@ -31,6 +31,8 @@ class TaskRunner:
         self._link = link
         self._oom = OomWatch()
         self._tasks: Dict[str, Task] = {}
+        self._timed: Dict[str, Task] = {}
+        """The tasks with a :attr:`Task.next_due`."""
         self._job_id = ""
         self._logs: Optional[TaskLogs] = None
         self._progress: Dict[str, Dict[str, str]] = {}
@@ -79,7 +81,7 @@ class TaskRunner:
         task = Task(order, log, execution, notify, time.monotonic())
         self._tasks[order.task] = task
         self._selector.register(
-            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task)
+            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task, order)
         )
         if notify is not None:
             self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
@@ -111,7 +113,7 @@ class TaskRunner:
     @property
     def dues(self) -> List[Optional[float]]:
         """The times at which :meth:`on_time` has something to do."""
-        dues = [task.next_due for task in self._tasks.values()]
+        dues = [task.next_due for task in self._timed.values()]
         dues.append(self._progress_due)
         if self._tasks:
             dues.append(self._oom.next_due)
@@ -122,7 +124,7 @@ class TaskRunner:
             self._send_progress()
         if self._tasks and self._oom.next_due <= now:
             self._oom.update()
-        for task in [each for each in self._tasks.values() if each.next_due is not None]:
+        for task in list(self._timed.values()):
             if task.next_due is not None and task.next_due <= now:
                 self._advance(task)
 
@@ -142,11 +144,11 @@ class TaskRunner:
             if task.exit is not None:
                 self._advance(task)
 
-    def _on_exec_status(self, task: Task) -> None:
+    def _on_exec_status(self, task: Task, order: protocol.StartTask) -> None:
         if task.execution is None:
             return
         self._selector.unregister(task.execution.exec_status)
-        cause = program.read_exec_status(task.execution, task.order)
+        cause = program.read_exec_status(task.execution, order)
         task.execution = None
         if cause is not None:
             self._remove(task)
@@ -198,6 +200,10 @@ class TaskRunner:
             if self._logs is not None:
                 self._logs.record(task.log)
             self._link.report(protocol.TaskEnded(task.name, task.attempt, time.time()))
+        elif task.next_due is not None:
+            self._timed[task.name] = task
+        else:
+            self._timed.pop(task.name, None)
 
     def _remove(self, task: Task) -> None:
         if task.notify is not None:
@@ -206,6 +212,7 @@ class TaskRunner:
             self._selector.unregister(task.notify)
         task.reap()
         del self._tasks[task.name]
+        self._timed.pop(task.name, None)
         if self._logs is not None:
             self._logs.close(task.log)
 
