@@ -242,8 +242,8 @@ def _agent_not_started(cause: Cause) -> str:
 
 
 def _crashed(cause: Cause) -> str:
-    quoted = f": {cause.text}" if cause.text else _place(cause)
-    return f"{_DERIVED['subject'](cause)}crashed: it {_DERIVED['exit'](cause)}{quoted}"
+    how, quote = _DERIVED["exit"](cause), _DERIVED["quote"](cause)
+    return f"{_DERIVED['subject'](cause)}crashed: it {how}{quote}"
 
 
 def _killed_from_outside(cause: Cause) -> str:

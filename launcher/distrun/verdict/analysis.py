@@ -83,7 +83,10 @@ class _Analysis:
         )
         if root is None and isinstance(trigger, events.TaskExited):
             root = (
-                self._early_exit(ended, found) or _behind_proxy(ended) or self._not_answering(found)
+                self._early_exit(ended, found)
+                or _behind_proxy(ended)
+                or next((each for each in found if each.cause.code in _NO_SINGLE_TASK), None)
+                or self._not_answering(found)
             )
         elif root is None and isinstance(trigger, events.TimedOut):
             root = _behind_proxy(ended)

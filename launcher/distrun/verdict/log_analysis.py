@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen, replace
-from distrun.verdict.messages import unwrap
+from distrun.verdict.messages import ARGUMENTS, unwrap
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, type_of, without_group
 
@@ -147,8 +147,8 @@ class LogAnalysis:
 
     def _own_message_end(self, which: Traceback) -> int:
         """Guess where a message ends: by indentation, and by TensorFlow's own marks."""
-        index = which.exception + 1
-        while index < which.stop and self._raw[index][:1].isspace():
+        index = self._unwrapped(which).index + 1
+        while index < which.stop and self._may_continue_message(index):
             index += 1
         if not type_of(self.lines[which.exception]).startswith(_TENSORFLOW):
             return index
@@ -158,6 +158,10 @@ class LogAnalysis:
             if any(each in self.lines[i] for each in _MESSAGE_ENDS)
         )
         return next(marks, index)
+
+    def _may_continue_message(self, index: int) -> bool:
+        line = self._raw[index]
+        return not line or line[0].isspace() or ARGUMENTS.match(line) is not None
 
     @property
     def ends_with_exception(self) -> bool:

@@ -22,7 +22,7 @@ _WRAPPERS = re.compile(
 )
 """Lines of which the next one that is not empty says more."""
 _FRAME = re.compile(r"File \"|\S+:\d+ \S+|relative to ")
-_ARGUMENTS = re.compile(r"\s*(?:Call a|A)rguments received by |\s*Received: ")
+ARGUMENTS = re.compile(r"\s*(?:Call a|A)rguments received by |\s*Received: ")
 """What the failed call was given follows; the error is above."""
 _TYPED = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Iteration|Warning)): (.*)")
 _ANY_TYPED = re.compile(r"([A-Za-z_][\w.]*):(?: (.*)|$)")
@@ -78,7 +78,7 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
             text = lines[index].strip()
             match = pattern.match(text)
             kind, text = (match[1], match[2] or "") if match is not None else (kind, text)
-    end = (each for each in range(last + 1, stop) if _ARGUMENTS.match(lines[each]))
+    end = (each for each in range(last + 1, stop) if ARGUMENTS.match(lines[each]))
     return Message(
         index=last,
         stop=next(end, stop),

@@ -17,6 +17,7 @@ _MISSING = (
     re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'"),
     re.compile(r"No module named '(?P<module>[\w.]+)\.(?P<name>\w+)'"),
 )
+_VERSION = re.compile(r"\.(?:_api|compat)\.v\d\b")
 _KERAS = re.compile(r"^(?:keras|tensorflow)\.(?:.*\.)?_tf_keras\.keras\b|^keras\b")
 """The module that `tf.keras` is, in several versions."""
 
@@ -26,7 +27,9 @@ def missing_name(line: str) -> str:
     match = next(filter(None, (pattern.search(line) for pattern in _MISSING)), None)
     if match is None:
         return ""
-    module = _KERAS.sub("tensorflow.keras", re.sub(r"\b_api\.v\d\.", "", match["module"]))
+    module = _KERAS.sub(
+        "tensorflow.keras", re.sub(r"\.(?:_api|compat)\.v\d\b", "", match["module"])
+    )
     return f"{module}.{match['name']}"
 
 

@@ -158,6 +158,9 @@ _OLD_CODE = (
 )
 """Code for TensorFlow 1, and code for Keras 2 that `tf_keras` still runs."""
 
+_NAMESPACES = "google|azure|nvidia|ruamel|zope|backports|jaraco"
+"""Packages that several distributions share: one of them may be missing."""
+
 _SETUP = (
     Rule(Kind.COLLECTIVES_LATE, Code.COLLECTIVES_LATE,
          any_of=(
@@ -198,7 +201,7 @@ _SETUP = (
              r"\S+: No module named \S+$",
          )),
     Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
-         patterns=(r"cannot import name '", r"No module named '\w+\.[\w.]+'")),
+         patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
     Rule(Kind.EXCEPTION, Code.NAME_NOT_IN_MODULE,
          patterns=(r"^AttributeError: .*\bmodule '\S+' has no attribute ",)),
     Rule(Kind.IMPORT_ERROR, Code.MODULE_NOT_IMPORTED,
@@ -304,6 +307,12 @@ _MISMATCH = (
          patterns=(r"Collective instance \d+ expected .* but got ",)),
 )
 """Workers whose collectives do not agree: no single task can be blamed."""
+
+_COLLECTIVE_TIMEOUT = Rule(
+    Kind.COLLECTIVE_MISMATCH, Code.COLLECTIVES_MISMATCHED,
+    any_of=("Collective has timed out ",),
+    is_echo=True,
+)
 
 _COLLECTIVE_ECHO = Rule(
     Kind.CONNECTION_LOST, Code.PEERS_LOST,

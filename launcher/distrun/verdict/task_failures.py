@@ -24,6 +24,7 @@ SIGTERM_CAUGHT = re.compile("SIGTERM caught at")
 _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _TENSORFLOW_ERROR = "errors_impl."
+_INTERRUPT = "KeyboardInterrupt"
 _LONGEST_QUOTE = 240
 
 
@@ -67,7 +68,7 @@ def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     if number == SIGTERM or task.code == TF_PREEMPTED:
         return _preempted(task, log)
     if task.signal is not None or (number == SIGKILL and log.exception is None):
-        return _killed(task, number or SIGKILL)
+        return _killed(task, number or SIGKILL, log)
     return failure_in_log(task, log) or _exit(task, log)
 
 
@@ -87,13 +88,17 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     if message is None:
         return None
     evidence = _error_lines(task, log, message.index)
-    if message.type == "KeyboardInterrupt":
-        return TaskFailure(Kind.KILLED, Cause(Code.INTERRUPTED, task=task.name), evidence)
+    if message.type == _INTERRUPT:
+        return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
     cause = Cause(
         Code.EXCEPTION_RAISED, task=task.name, text=_shorten(str(message)), name=log.place
     )
     peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
+
+
+def _interrupted(task: TaskState, log: LogAnalysis) -> Cause:
+    return Cause(Code.INTERRUPTED, task=task.name, name=log.place)
 
 
 def exit_cause(task: TaskState) -> Cause:
@@ -139,11 +144,10 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
     if log.message is not None and log.message.index == index:
         short = _shorten(str(log.message))
         text = short if mark in short else text
-    cause = Cause(rule.code, task=task.name, text=text)
+    cause = Cause(rule.code, task=task.name, text=text, name=log.place)
     evidence = _error_lines(task, log, index, mark)
     if rule.is_echo:
         return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
-    cause = cause._replace(name=log.place)
     if rule.code is Code.PORT_IN_USE:
         cause = _with_port(cause, task, log)
     return TaskFailure(rule.kind, cause, evidence)
@@ -185,7 +189,10 @@ def _out_of_memory(task: TaskState) -> TaskFailure:
     return TaskFailure(Kind.HOST_MEMORY, cause, (kernel, exit_evidence(task)))
 
 
-def _killed(task: TaskState, number: int) -> TaskFailure:
+def _killed(task: TaskState, number: int, log: LogAnalysis) -> TaskFailure:
+    if log.message is not None and log.message.type == _INTERRUPT:
+        evidence = (*_error_lines(task, log, log.message.index), exit_evidence(task))
+        return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
     by_shell = task.signal is None
     status = task.code if by_shell else None
     how = Cause(Code.EXITED_AS_SIGNALLED, status=status, signal=number) if by_shell else None
@@ -214,7 +221,7 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
     if log.abort is not None:
         lines.append(log.abort)
     quote = "" if log.abort is None else _shorten(log.quote(log.abort))
-    place = "" if quote or log.crash is None else log.place
+    place = "" if log.crash is None else log.place
     cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)
     quoted = (log_line(task.name, log, each) for each in lines)
     return TaskFailure(Kind.CRASH, cause, (*quoted, exit_evidence(task)))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 WHO, HOW = os.environ["DISAGREE"].split()
 config = json.loads(os.environ["TF_CONFIG"])
@@ -10,7 +11,11 @@ DIFFERS = ME == WHO
 
 import tensorflow as tf
 
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
+strategy = tf.distribute.MultiWorkerMirroredStrategy(
+    communication_options=tf.distribute.experimental.CommunicationOptions(
+        timeout_seconds=5 if HOW == "waits" else None
+    )
+)
 context = tf.distribute.get_replica_context
 SUM = tf.distribute.ReduceOp.SUM
 
@@ -53,6 +58,9 @@ for step in range(4):
     value = tf.ones([6])
     if DIFFERS and step == 2 and HOW == "shape":
         value = tf.ones([4])
+    if DIFFERS and step == 2 and HOW == "waits":
+        print("waiting for the evaluation", flush=True)
+        time.sleep(100)
     if DIFFERS and HOW == "type":
         value = tf.cast(value, tf.float64)
     if HOW in ("gather_type", "gather_rank") and DIFFERS:

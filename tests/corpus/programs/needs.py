@@ -12,7 +12,8 @@ def hide(package):
     for number, folder in enumerate(sys.path):
         names = os.listdir(folder) if os.path.isdir(folder) else []
         if package in names:
-            sys.path[number] = tempfile.mkdtemp()
+            sys.path[number] = f"{tempfile.mkdtemp()}/lib/python3/site-packages"
+            os.makedirs(sys.path[number])
             for name in names:
                 if not name.startswith(package):
                     os.symlink(os.path.join(folder, name), os.path.join(sys.path[number], name))
@@ -38,7 +39,8 @@ def callback():
 def plot():
     import tensorflow as tf
 
-    tf.keras.utils.plot_model(tf.keras.Sequential([tf.keras.layers.Input((2,))]))
+    model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
+    tf.keras.utils.plot_model(model)
 
 
 def picture():
@@ -52,7 +54,8 @@ def weights():
     hide("h5py")
     import tensorflow as tf
 
-    tf.keras.Sequential([tf.keras.layers.Input((2,))]).save_weights("w.weights.h5")
+    layers = [tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)]
+    tf.keras.Sequential(layers).save_weights("w.weights.h5")
 
 
 def within():

@@ -20,11 +20,6 @@ def session():
         session.run(tf.constant(1))
 
 
-def session_run():
-    with tf.compat.v1.Session() as session:
-        session.run(tf.constant(1))
-
-
 def placeholder():
     tf.placeholder(tf.float32, [None, 784])
 

@@ -248,13 +248,13 @@ class Code(StrEnum):
     DATA_EXHAUSTED = "data_exhausted"  # text, name
     VALUES_NOT_FINITE = "values_not_finite"  # text, name
     PROXY_ANSWERED = "proxy_answered"  # text, name
-    PEERS_LOST = "peers_lost"  # text
+    PEERS_LOST = "peers_lost"  # text, name
     EXCEPTION_RAISED = "exception_raised"  # text, name
-    INTERRUPTED = "interrupted"
+    INTERRUPTED = "interrupted"  # name
     KILLED_FOR_MEMORY = "killed_for_memory"  # host
     KILLED_FROM_OUTSIDE = "killed_from_outside"  # signal, status: where a shell reports it
     PREEMPTED = "preempted"  # signal or status
-    CRASHED = "crashed"  # signal or status; text or name
+    CRASHED = "crashed"  # signal or status; text, name
     SHELL_FAILED = "shell_failed"  # status: 126 or 127
     EXITED_BY_ITSELF = "exited_by_itself"  # status
     EXITED_WHILE_NEEDED = "exited_while_needed"
