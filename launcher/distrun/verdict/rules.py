@@ -187,9 +187,11 @@ _SETUP = (
     Rule(Kind.CLUSTER_MISMATCH, Code.CLUSTER_SPEC_INCOMPLETE,
          any_of=(
              "was not defined in job", "was not defined in cluster", "No such job in cluster: ",
-             "No task with index ",
+             "No task with index ", "not found in cluster_spec", "exceeds the maximum id of ",
+             "There must be at least one ps.", "There must be at least one worker.",
+             "tasks can be found in `cluster_spec`",
          ),
-         patterns=(r"^KeyError: '(?:chief|worker|ps|evaluator|master)'$",)),
+         patterns=(r"^KeyError: '(?:chief|worker|ps|master)'$",)),
     Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_REFUSED,
          frames=(
              "/distribute/multi_worker_util.py", "/cluster_resolver/tfconfig_cluster_resolver.py",
