@@ -148,7 +148,7 @@ _OLD_CODE = (
              r"Argument\(s\) not recognized: \{'lr'",
              r"fit\(\) got an unexpected keyword argument '(?:workers|use_multipro|max_queue_size)",
              r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
-             r"add_weight\(\) got multiple values for argument 'shape'",
+             r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
              r"[Ff]ile(?:name|path)\b.* must end in `\.(?:weights\.h5|keras)`",
              r"Invalid filepath extension for saving|Keras 3 only supports|deprecated in Keras 3",
              r"A KerasTensor (?:cannot be used as input to a TensorFlow function|is symbolic)",
