@@ -234,6 +234,13 @@ class TaskReported(Event):
     values: dict[str, str]
 
 
+class ProgressIgnored(Event):
+    """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; told once a reason."""
+
+    task: str
+    cause: Cause
+
+
 class RestartPlanned(Event):
     """A restart was decided after a failure.
 

@@ -32,6 +32,7 @@ _TEMPLATES: dict[type[events.Event], str] = {
     events.LinkRestored: "the link to {event.host} is restored",
     events.LogsIncomplete: "the logs of {event.host}'s tasks are not all here: {cause}",
     events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
+    events.ProgressIgnored: "{event.task}: {cause}",
     events.TaskNotStarted: "{event.task} could not be started: {cause}",
     events.TensorBoardStarted: "TensorBoard is at {event.address}",
     events.TensorBoardEnded: "TensorBoard {cause}",

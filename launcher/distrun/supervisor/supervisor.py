@@ -44,6 +44,7 @@ _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskNotStarted: events.TaskNotStarted,
     protocol.TaskExited: events.TaskExited,
     protocol.TaskEnded: events.TaskEnded,
+    protocol.ProgressIgnored: events.ProgressIgnored,
 }
 
 
@@ -107,7 +108,7 @@ class Supervisor:
                 name=spec.name,
                 strategy=spec.strategy,
                 success=spec.success,
-                spec_file=str(self._folder.spec_file),
+                spec_file=self._folder.shown(self._folder.spec_file),
                 supervisor_pid=os.getpid(),
                 timeouts=spec.timeouts,
                 restart=spec.restart,
@@ -207,7 +208,7 @@ class Supervisor:
         if self._record_failed:
             return
         self._record_failed = True
-        path, errno = str(self._folder.events_file), error.errno or 0
+        path, errno = self._folder.shown(self._folder.events_file), error.errno or 0
         cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
         self._abort(HostError(cause=cause))
 
@@ -281,7 +282,8 @@ class Supervisor:
         try:
             path.write_text(json.dumps(plan.record(), indent=1) + "\n")
         except OSError as error:
-            cause = Cause(Code.PLAN_NOT_WRITTEN, path=str(path), errno=error.errno or 0)
+            shown, errno = self._folder.shown(path), error.errno or 0
+            cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
             self._abort(HostError(cause=cause))
             return
         self._tasks = {task.name: task for task in plan.tasks}

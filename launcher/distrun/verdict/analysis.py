@@ -35,7 +35,7 @@ _MOST_ECHOES_EXAMINED = 16
 _MOST_TASKS_QUOTED = 4
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _SERVING = re.compile(r"Started server with target: grpc://(\S+)")
-_TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB)
+_TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN)
 _NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)
 _START_KINDS = {
     Code.PROGRAM_NOT_FOUND: Kind.SCRIPT_NOT_FOUND,

@@ -39,6 +39,10 @@ class Code(StrEnum):
     LINK_CLOSED = "link_closed"
     SUPERVISOR_DIED = "supervisor_died"
 
+    # A part of what was sent to DISTRUN_NOTIFY is ignored.
+    PROGRESS_EXCESSIVE = "progress_excessive"  # count: datagrams a second, total: keys, at most
+    PROGRESS_FROM_STRANGER = "progress_from_stranger"  # pid, or 0; count: the number of the user
+
     # The other side of a link does not speak this protocol.
     PROTOCOL_DIFFERS = "protocol_differs"  # count: the supervisor's version, total: the agent's
     FRAME_TOO_LONG = "frame_too_long"  # count: bytes
@@ -49,10 +53,12 @@ class Code(StrEnum):
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
+    PORT_NAME_TAKEN = "port_name_taken"  # port, name: the name; count: the number of its user
     PORT_PRIVILEGED = "port_privileged"  # port
     PORT_NOT_HELD = "port_not_held"  # port, errno
     FREE_PORTS_NOT_HELD = "free_ports_not_held"  # total, errno
-    TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any
+    TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any;
+    # within: a PORT_NAME_TAKEN, if there is one
 
     # A host cannot receive the program's files.
     FILE_NOT_WRITTEN = "file_not_written"  # path, errno
@@ -107,6 +113,8 @@ class Code(StrEnum):
     TENSORFLOW_MISSING = "tensorflow_missing"  # name; hosts: those that have it
     PROXY_UNUSED = "proxy_unused"  # name: of the variable
     PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
+    SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
+    SERVERS_OPEN_TO_NETWORK = "servers_open_to_network"  # addresses: the host's
     PREFLIGHT_FAILED = "preflight_failed"  # host; within: the first failure; count: of all
 
     # Decided by the plan.
@@ -281,6 +289,7 @@ class Subject(StrEnum):
     PYTHON = "python"
     TENSORFLOW = "tensorflow"
     PROXIES = "proxies"
+    SECURITY = "security"
 
 
 _LISTS = ("tasks", "hosts", "addresses", "commands")

@@ -3,7 +3,8 @@
 A hold is a socket on `[::]`, dual-stack, bound with SO_REUSEPORT and without SO_REUSEADDR, that
 never listens. TensorFlow's server shares it (TF_GRPC_REUSE_PORT=true); other programs cannot
 bind the port. A second holder of the same user could, silently, so each hold also takes an
-abstract unix socket named for user and port, which only one process can bind.
+abstract unix socket named for user and port, which only one process can bind. Another user can
+take that name, too: the port can then not be held, and the message names that user.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ class PortHolder:
             PortTakenError: a program listens on it, or another job holds it.
             OSError: another error, such as the limit on descriptors.
         """
+        try:
+            self._hold(port)
+        except PortTakenError as error:
+            is_registered = error.cause.code is Code.PORT_HELD_BY_JOB and port not in self._holds
+            foreign = _foreign_names([port]) if is_registered else []
+            if foreign:
+                raise PortTakenError(foreign[0]) from error
+            raise
+
+    def _hold(self, port: int) -> None:
         registry = _register(port)
         if registry is None:
             raise PortTakenError(Cause(Code.PORT_HELD_BY_JOB, port=port))
@@ -60,13 +71,15 @@ class PortHolder:
         Raises PortTakenError if too few are free; none is held then.
         """
         held: List[int] = []
+        taken: List[int] = []
         candidates = iter(range(first, last + 1)) if first else iter(_kernel_choices(count))
         for port in candidates:
             if len(held) == count:
                 break
             try:
-                self.hold(port)
+                self._hold(port)
             except PortTakenError:
+                taken.append(port)
                 continue
             except OSError:
                 self.release(held)
@@ -75,8 +88,15 @@ class PortHolder:
         if len(held) < count:
             self.release(held)
             span = "{}-{}".format(first, last) if first else ""
+            foreign = tuple(_foreign_names(taken)[:1])
             raise PortTakenError(
-                Cause(Code.TOO_FEW_FREE_PORTS, count=len(held), total=count, text=span)
+                Cause(
+                    Code.TOO_FEW_FREE_PORTS,
+                    count=len(held),
+                    total=count,
+                    text=span,
+                    within=foreign,
+                )
             )
         return held
 
@@ -124,11 +144,32 @@ def _kernel_choices(count: int) -> List[int]:
 def _register(port: int) -> Optional[socket.socket]:
     registry = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        registry.bind("\0distrun-port-{}-{}".format(os.getuid(), port))
+        registry.bind("\0" + _registered_name(port))
     except OSError:
         registry.close()
         return None
     return registry
+
+
+def _registered_name(port: int) -> str:
+    return "distrun-port-{}-{}".format(os.getuid(), port)
+
+
+def _foreign_names(ports: List[int]) -> List[Cause]:
+    """The ports whose names in the registry another user has taken."""
+    if not ports:
+        return []
+    # Imported here because most jobs find their ports free.
+    from distrun.agent.linux import socket_owners
+
+    owners = socket_owners.owners_of_names(_registered_name(0)[:-1].encode("ascii"))
+    found: List[Cause] = []
+    for port in ports:
+        name = _registered_name(port)
+        owner = owners.get(name.encode("ascii"), os.geteuid())
+        if owner != os.geteuid():
+            found.append(Cause(Code.PORT_NAME_TAKEN, port=port, name=name, count=owner))
+    return found
 
 
 def _bind(port: int) -> socket.socket:
