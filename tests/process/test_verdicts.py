@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.protocol.causes import Kind
+from distrun.verdict.model import Kind
 from harness.command import Distrun, Status, WriteSpec, recorded_events
+from harness.waiting import wait_until
 
 TRACEBACK = (
     "cat <<'E'\n"
@@ -66,6 +67,29 @@ def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(
     assert "  then   worker:0 exited 5, which followed from that\n" in done.stderr
 
 
+def test_two_that_failed_of_the_same_error_were_not_stopped(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    """worker:0 is slow to exit after its exception, as Python is with TensorFlow's threads."""
+    script = (
+        "test $DISTRUN_TASK = worker:0 && trap 'exit 1' TERM\n"
+        f"until test $DISTRUN_TASK = worker:0 || test -e raised; do sleep 0.02; done\n{TRACEBACK}"
+        "test $DISTRUN_TASK = worker:1 && exit 1\n"
+        "exec 2>&-; touch raised; while :; do sleep 0.02; done"
+    )
+    done = distrun("launch", write_spec(script))
+    assert done.returncode == 1
+    verdict = status()["outcome"]["verdict"]
+    assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
+    assert (verdict["alike"], verdict["echoes"]) == (["worker:0"], [])
+    assert "  then   worker:0 exited 1, of the same error\n" in done.stderr
+    assert "stopped by distrun" not in done.stderr + distrun("status").stdout
+    assert [(each["state"], each["stopped_by_distrun"]) for each in status()["task_states"]] == [
+        ("failed", False),
+        ("failed", False),
+    ]
+
+
 def test_each_restart_has_its_verdict(
     distrun: Distrun, write_spec: WriteSpec, status: Status
 ) -> None:
@@ -89,6 +113,32 @@ def test_each_restart_has_its_verdict(
     job = status()
     assert job["outcome"]["verdict"] is None, "the job succeeded"
     assert job["verdict"] == reached[-1], "what its last failure was"
+
+
+@pytest.mark.parametrize("fault", ["exit 1", "kill -KILL $$"])
+def test_a_failure_just_before_the_jobs_success_has_its_verdict(
+    fault: str, distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    script = (
+        f"test $DISTRUN_TASK = evaluator:0 && {{ {fault}; }}; "
+        "until test -e end; do sleep 0.02; done"
+    )
+    # It could restart, but the job does not last for the backoff.
+    restart = {"max": 2, "backoff": "10m", "backoff_max": "10m"}
+    spec = write_spec(script, cluster={"worker": 2, "evaluator": 1}, restart=restart)
+    launch = distrun.start("launch", spec, stderr=-1, text=True)
+    wait_until(lambda: "evaluator:0 starts again" in distrun("events").stdout)
+    (distrun.cwd / "end").touch()
+    _, said = launch.communicate(timeout=60)
+    assert launch.returncode == 0, said
+    (reached,) = [
+        event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
+    ]
+    kind = "exit" if fault == "exit 1" else "killed"
+    assert (reached["task"], reached["attempt"], reached["kind"]) == ("evaluator:0", 0, kind)
+    assert f"distrun: first cause: {reached['cause']} ({kind})\n" in said
+    assert status()["verdict"] == reached
+    assert status()["outcome"]["verdict"] is None, "the job succeeded"
 
 
 def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(

@@ -272,6 +272,7 @@ class Preparation:
             self._order,
             lacking_files=frozenset(lacking),
             passed=passed,
+            with_exposure=self._checks_all,
         )
         self._probe.start()
 
@@ -306,7 +307,7 @@ class Preparation:
             argv=list(task.argv),
             workdir=task.workdir,
             log=task.log,
-            env={**task.env, **self.passed_variables(task.host), **own},
+            env={**task.environment, **self.passed_variables(task.host), **own},
             unset=list(task.unset),
             or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",

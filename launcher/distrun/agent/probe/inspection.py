@@ -55,7 +55,7 @@ def inspect(order: Inspect, folder: str) -> Inspected:
     due = time.monotonic() + order.seconds
     programs = [_inspect_program(each, due) for each in order.programs]
     folders = dict.fromkeys([os.path.dirname(folder), *(each.workdir for each in order.programs)])
-    return Inspected(programs, facts.gather(folders))
+    return Inspected(programs, facts.gather(folders, with_exposure=order.with_exposure))
 
 
 def _inspect_program(wanted: Program, due: float) -> ProgramFacts:
@@ -106,7 +106,7 @@ def _program_problem(wanted: Program, env: Dict[bytes, bytes]) -> Optional[Cause
             return None
         exists = os.path.exists(path)
         code = Code.PROGRAM_NOT_EXECUTABLE if exists else Code.PROGRAM_NOT_FOUND
-        return Cause(code, name=name)
+        return Cause(code, name=name, path=wanted.workdir)
     for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
         file = os.path.join(folder, os.fsencode(name))
         if os.access(file, os.X_OK) and os.path.isfile(file):
