@@ -190,7 +190,7 @@ def without_a_lease(
     (client,) = [each for each in below if each.name() == "ssh"]
     yield h1, process, client
     # As the message says: nothing of the job is left there then.
-    (agent,) = set(re.findall(r"kill -9 (\d+), its agent", distrun("events").stdout))
+    (agent,) = set(re.findall(r"that it has the process id (\d+)", distrun("events").stdout))
     assert processes_of(h1, "sleep")
     h1.run("kill", "-9", agent)
     wait_until(lambda: not processes_of(h1))
