@@ -21,7 +21,7 @@ from distrun.verdict import model as verdict_model
 
 TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 st.register_type_strategy(str, TEXT)
-st.register_type_strategy(float, st.floats(allow_nan=False))
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 st.register_type_strategy(
     Cause, st.builds(Cause, st.sampled_from(list(Code)), path=TEXT, errno=st.integers(0, 200))
 )
@@ -41,6 +41,8 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     """Instances of a dataclass, by the types of its fields."""
     hints = get_type_hints(kind)
     values = {each.name: st.from_type(hints[each.name]) for each in dataclasses.fields(kind)}
+    if issubclass(kind, events.Event):
+        values["at"] = st.floats(0, 1e11)
     return st.builds(kind, **values)
 
 
