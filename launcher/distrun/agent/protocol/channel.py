@@ -67,7 +67,9 @@ def decode(body: bytes) -> Tuple[int, Message]:
         if newline:
             fields["data"] = attached
         kind = _kind(fields.pop("type"))
-        seq = int(fields.pop("seq", 0))
+        seq = fields.pop("seq", 0)
+        if type(seq) is not int or not 0 <= seq < 1 << 53:
+            raise ValueError(seq)
         for name, read in kind.parts:
             if name in fields:
                 fields[name] = read(fields[name])
@@ -101,6 +103,8 @@ class Channel(Generic[Received, Sent]):
         writer: the descriptor to write to.
         receives: the kind of messages that the other side may send.
     """
+
+    longest_frame = MAX_FRAME
 
     def __init__(self, reader: int, writer: int, receives: Type[Received]) -> None:
         self._receives = receives
@@ -181,7 +185,7 @@ class Channel(Generic[Received, Sent]):
         position = 0
         while len(self._incoming) - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._incoming, position)
-            if length > MAX_FRAME:
+            if length > self.longest_frame:
                 raise ProtocolError(Cause(Code.FRAME_TOO_LONG, count=length))
             start = position + _LENGTH.size
             if len(self._incoming) < start + length:
