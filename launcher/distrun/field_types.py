@@ -68,7 +68,7 @@ def check_number(value: Any, name: str = "") -> None:
 def _check_struct(kind: type[Struct], value: Any, depth: int) -> None:
     if type(value) is not kind or depth > _DEEPEST:
         raise FieldError(f"{_shown(value)} is not a {kind.__name__}")
-    for name, check in _checks(kind):
+    for name, check in _checks(kind):  # type: ignore[arg-type]
         check(getattr(value, name), depth)
 
 

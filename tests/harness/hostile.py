@@ -45,7 +45,15 @@ STRANGE: Sequence[Any] = (
 )
 KINDS = (
     *("Hello", "PortsHeld", "Listening", "Inspected", "Dialled", "StoppedListening", "Fault"),
-    *("TaskStarted", "TaskExited", "TaskEnded", "Progress", "LogEnded", "AgentExiting", "Heartbeat"),
+    *(
+        "TaskStarted",
+        "TaskExited",
+        "TaskEnded",
+        "Progress",
+        "LogEnded",
+        "AgentExiting",
+        "Heartbeat",
+    ),
     *("Ack", "Reattached", "Damage", "FilesReady", "FilesRequested", "JobEvent", "StopJob", "x"),
 )
 
@@ -92,9 +100,7 @@ class World:
             _is_finishing=False,
             _clients=self,
             _launch=None,
-            _preparation=Preparation(
-                spec, self.order, folder, emit=self._emit, has_preflight=True
-            ),
+            _preparation=Preparation(spec, self.order, folder, emit=self._emit, has_preflight=True),
         )
         vars(self._supervisor)["_analyzer"] = FailureAnalyzer(vars(self._supervisor)["_folder"])
         self._folder = folder
@@ -185,7 +191,7 @@ class World:
         if host in self.faults:
             return False
         try:
-            _, report = self._channel._decode(body)  # noqa: SLF001
+            _, report = self._channel._decode(body)
         except ProtocolError as error:
             self._fail(host, error.cause)
             return False
@@ -263,7 +269,7 @@ def _mutated(fields: dict[str, Any], chooser: random.Random) -> Any:
 
 def run_mutated(folder: Path, seed: int) -> World:
     """Run the job once, with one message of the evil host mutated; returns the world, closed."""
-    chooser = random.Random(seed)  # noqa: S311 - a test's choice
+    chooser = random.Random(seed)
     world = World(folder)
     try:
         steps = len(world.messages(GOOD))

@@ -28,7 +28,7 @@ def launch_attacked(
 
     def launch(attack: str, chief: str) -> Any:
         script = (
-            f'case $DISTRUN_TASK in chief:0) {chief};; evaluator:0) sleep 1000;; '
+            f"case $DISTRUN_TASK in chief:0) {chief};; evaluator:0) sleep 1000;; "
             "*) exec sleep 1000;; esac"
         )
         spec = write_spec(
@@ -76,8 +76,8 @@ def test_an_attack_is_told_and_the_job_goes_on(
     shown = [distrun(*args) for args in (("events",), ("status",), ("ps", "-a"), ("logs",))]
     shown += [distrun(*args, "--json") for args in (("events",), ("status",))]
     assert [each.returncode for each in shown] == [0] * 6
-    (line,) = [each for each in shown[0].stdout.splitlines() if "evil cannot continue: " in each]
-    assert told in line
+    faults = [each for each in shown[0].stdout.splitlines() if "evil cannot continue: " in each]
+    assert told in faults[0]
     text = done.stderr + "".join(each.stdout + each.stderr for each in shown[:4])
     assert not any(each.startswith("distrun: it succeeded") for each in text.splitlines())
     assert not set(text) & set("\x1b\x07\u202e")

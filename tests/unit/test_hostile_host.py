@@ -147,9 +147,7 @@ def test_ports_are_those_that_were_asked_for(tmp_path: Path, chosen: list[Any]) 
 
 @settings(max_examples=examples(400))
 @given(seed=st.integers(0, 1 << 62))
-def test_mutated_messages_harm_nothing(
-    tmp_path_factory: pytest.TempPathFactory, seed: int
-) -> None:
+def test_mutated_messages_harm_nothing(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     run_mutated(tmp_path_factory.getbasetemp(), seed)
 
 
@@ -168,7 +166,7 @@ def test_agents_may_send_the_codes_that_they_make() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Code":
                 made.add(node.attr)
-    allowed = {code.name for code in report_checker._AGENT_CODES}  # noqa: SLF001
+    allowed = {code.name for code in report_checker._AGENT_CODES}
     assert made - {"UNCODED"} <= allowed
 
 
@@ -257,6 +255,8 @@ CAUSES = st.recursive(
         seconds=st.floats(-1e11, 1e11),
         count=st.integers(-(1 << 63), 1 << 63),
         total=st.integers(-(1 << 63), 1 << 63),
+        pid=st.integers(0, 1 << 31),
+        within=st.just(()),
     ),
     lambda inner: st.tuples(inner, st.lists(inner, max_size=2)).map(
         lambda made: made[0]._replace(within=tuple(made[1]))

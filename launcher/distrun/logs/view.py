@@ -36,9 +36,7 @@ _MOVING = (b"\0", b"\x05", b"\x08", b"\x0b", b"\x0c", b"\x0e", b"\x0f")
 _ALL_MOVING = b"".join(_MOVING)
 # U+0080 to U+009F (C1) are escape sequences' introducers in one character. U+202A to U+202E and
 # U+2066 to U+2069 reverse the order in which text is shown.
-_HARMFUL_CHARACTER = re.compile(
-    rb"\xc2[\x80-\x9f]|\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"
-)
+_HARMFUL_CHARACTER = re.compile(rb"\xc2[\x80-\x9f]|\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])")
 # The bytes 80 to 9F mean the same to a terminal that is not in UTF-8 mode. In a character of UTF-8
 # they stay, so whole characters are matched first.
 _HARMFUL_BYTE = re.compile(

@@ -29,7 +29,7 @@ def sealed(number: int, body: bytes) -> bytes:
 def attacked(number: int, body: bytes) -> bytes:
     """What is sent in place of the report."""
     fields = json.loads(body)
-    changes = {
+    changes: dict[str, dict[str, object]] = {
         "infinite-number": {"seq": float("inf")},
         "text-for-a-number": {"attempt": "0"},
         "time": {"at": 1e300},
@@ -37,13 +37,23 @@ def attacked(number: int, body: bytes) -> bytes:
         "newline": {"task": "evaluator:0\nchief:0"},
         "unknown-task": {"task": "worker:7"},
         "foreign-exit": {
-            **{"type": "TaskExited", "task": "chief:0", "code": 1, "signal": None},
+            "type": "TaskExited",
+            "task": "chief:0",
+            "code": 1,
+            "signal": None,
         },
         "own-words": {
-            **{"type": "Fault"},
+            "type": "Fault",
             "cause": {"code": "agent_defect", "text": "x\ndistrun: it succeeded\x1b]52;c;eA==\x07"},
         },
-        "hello": {"type": "Hello", "hostname": "x", "protocol": 1, "python": "3", "cores": 1.0},
+        "hello": {
+            "type": "Hello",
+            "hostname": "x",
+            "protocol": 1,
+            "python": "3",
+            "cores": 1.0,
+            "gpus": [],
+        },
     }
     attack = os.environ["ATTACK"]
     if attack == "claims-4-gib":

@@ -67,9 +67,7 @@ def decode(body: bytes) -> Tuple[int, Message]:
         if newline:
             fields["data"] = attached
         kind = _kind(fields.pop("type"))
-        seq = fields.pop("seq", 0)
-        if type(seq) is not int or not 0 <= seq < 1 << 53:
-            raise ValueError(seq)
+        seq = _read_seq(fields.pop("seq", 0))
         for name, read in kind.parts:
             if name in fields:
                 fields[name] = read(fields[name])
@@ -78,6 +76,12 @@ def decode(body: bytes) -> Tuple[int, Message]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         begin = body[:80].decode("ascii", "backslashreplace")
         raise ProtocolError(Cause(Code.MESSAGE_INVALID, text=begin)) from error
+
+
+def _read_seq(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise ValueError(value)
+    return value
 
 
 def _kind(name: str) -> Type[Message]:

@@ -14,9 +14,7 @@ from distrun.spec.schema import Key, MappingSchema
 from distrun.strategies import STRATEGIES, USUAL
 
 LONGEST_NAME = 100
-_CONTROLS = re.compile(
-    "[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
+_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, ends of lines, characters that reverse text, halves of surrogate pairs."""
 
 

@@ -381,6 +381,9 @@ class Host:
         except ProtocolError as error:
             self._on_violation(connection, error.cause)
             return
+        if connection.channel.is_flooded:
+            self._on_violation(connection, Cause(Code.ORDERS_NOT_READ))
+            return
         self._receive(connection, messages)
         if connection is self._connection and connection.channel.ended:
             self._unregister(connection.channel.reader)
@@ -434,9 +437,6 @@ class Host:
     # Messages ------------------------------------------------------------------------------
 
     def _receive(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
-        if connection.channel.is_flooded:
-            self._on_violation(connection, Cause(Code.ORDERS_NOT_READ))
-            return
         last = written = 0
         for number, message in messages:
             if isinstance(message, Damage):
@@ -447,12 +447,7 @@ class Host:
                 if self.mirror.write(message):
                     written += len(message.data) + protocol.LOG_OVERHEAD
             elif number == 0 or number > self._last_report:
-                violation = self._find_violation(message)
-                if violation is not None:
-                    self._on_violation(connection, violation)
-                    return
-                self._last_report = max(self._last_report, number)
-                self._handle(connection, message)
+                self._check_and_handle(connection, number, message)
             last = max(last, number)
             if connection is not self._connection or self._violation is not None:
                 return
@@ -461,6 +456,14 @@ class Host:
         if written:
             connection.channel.send(protocol.LogReceived(written))
         self._release_unwanted_logs()
+
+    def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
+        violation = self._find_violation(message)
+        if violation is not None:
+            self._on_violation(connection, violation)
+            return
+        self._last_report = max(self._last_report, number)
+        self._handle(connection, message)
 
     def _find_violation(self, message: Report) -> Cause | None:
         """Return how a message breaks the protocol; None if it does not."""

@@ -132,30 +132,33 @@ class ReportChecker:
     # Answers -------------------------------------------------------------------------------
 
     def _check_answer(self, name: str, report: Report) -> Cause | None:
+        is_asked = True
         if isinstance(report, messages.Hello):
-            if self._has_said_hello:
-                return Cause(Code.REPORT_UNASKED, name=name)
+            is_asked = not self._has_said_hello
             _check_hello(report)
             self._has_said_hello = True
         elif isinstance(report, messages.Fault):
             self._faults += 1
-            if self._faults > _MOST_FAULTS:
-                return Cause(Code.REPORT_UNASKED, name=name)
+            is_asked = self._faults <= _MOST_FAULTS
         elif isinstance(report, messages.LogEnded):
             if report.name not in self._logs:
                 return Cause(Code.REPORT_OF_FOREIGN_TASK, task=report.name, name=name)
         elif name in ("FilesRequested", "FileDataReceived"):
-            if not self._unanswered[_ONCE_PER_LIST[0]]:
-                return Cause(Code.REPORT_UNASKED, name=name)
+            is_asked = self._unanswered[_ONCE_PER_LIST[0]] > 0
             if name == "FilesRequested":
                 self._check_files(report)
         elif name not in _UNASKED:
-            answered = next((each for each in self._unanswered if name in each), None)
-            if answered is None or self._unanswered[answered] <= 0:
-                return Cause(Code.REPORT_UNASKED, name=name)
-            self._check_content(name, report)
-            self._unanswered[answered] -= 1
-        return None
+            is_asked = self._check_single_answer(name, report)
+        return None if is_asked else Cause(Code.REPORT_UNASKED, name=name)
+
+    def _check_single_answer(self, name: str, report: Report) -> bool:
+        """Return whether an order waits for this answer."""
+        answered = next((each for each in self._unanswered if name in each), None)
+        if answered is None or self._unanswered[answered] <= 0:
+            return False
+        self._check_content(name, report)
+        self._unanswered[answered] -= 1
+        return True
 
     def _check_content(self, name: str, report: Report) -> None:
         if isinstance(report, (messages.PortsHeld, messages.PortsRefused)):
