@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import random
 import re
 import struct
 import tracemalloc
@@ -14,37 +15,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distrun import events, lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.channel import ProtocolError, encode, encode_body
+from distrun.agent.protocol.channel import ProtocolError, encode
 from distrun.agent.protocol.framing import HEADER, MARK
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.event_text import EventFormatter
 from distrun.field_types import check_fields
 from distrun.record import read
+from distrun.strategies import Role
 from distrun.supervisor.hosts import report_checker
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, HostChannel
 from harness.examples import examples
-from harness.hostile import EVIL, GOOD, World, run_mutated
+from harness.hostile import EVIL, GOOD, REPORTS, World, run_mutated
 from harness.values import not_none
 
 AGENT = Path(protocol.__file__).resolve().parents[1]
-EXIT = {"type": "TaskExited", "task": "worker:0", "attempt": 0, "code": 0, "signal": None}
+EXIT = {"type": "TaskExited", "task": "evaluator:0", "attempt": 0, "code": 0, "signal": None}
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A job whose tasks have started on both hosts."""
     made = World(tmp_path)
-    for step in range(7):
-        for host in (GOOD, EVIL):
-            assert made.receive(host, encode_body(made.messages(host)[step], step + 1))
-    assert lifecycle.replay(made.record).tasks["worker:0"].pid == 100
+    made.settle()
+    assert made.state.tasks["evaluator:0"].pid == 100
     yield made
+    made.run()
     made.check()
     made.close()
 
@@ -77,12 +78,12 @@ def world(tmp_path: Path) -> Iterator[World]:
         {"oom": {"code": "oom_kill_logged", "errno": 1 << 40}},
         {"oom": {"code": "oom_kill_logged", "text": "\ud800"}},
         {"oom": {"code": "oom_kill_logged", "commands": ["rm -rf ~"]}},
-        {"task": "worker:1"},
+        {"task": "worker:0"},
         {"task": "worker:9"},
-        {"task": "worker:0\nworker:1"},
+        {"task": "evaluator:0\nworker:0"},
         {"task": "\ud800"},
         {"task": 0},
-        {"task": ["worker:0"]},
+        {"task": ["evaluator:0"]},
         {"task": "tensorboard"},
         {"type": "JobEnded"},
         {"type": "Damage"},
@@ -92,70 +93,76 @@ def world(tmp_path: Path) -> Iterator[World]:
     ids=lambda change: json.dumps(change)[:50],
 )
 def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, Any]) -> None:
-    message = {**EXIT, "at": 1.7e9, "seq": 8, **change}
-    assert not world.receive(EVIL, json.dumps(message).encode())
+    assert not world.receive(EVIL, {**EXIT, "at": 1.7e9, **change})
     faults = [event for event in world.record if isinstance(event, events.HostFault)]
     assert [fault.host for fault in faults] == [EVIL]
     assert not_none(EventFormatter().line(faults[0])).count(f"{EVIL} cannot continue: ") == 1
     tasks = lifecycle.replay(world.record).tasks
     assert all(task.code is None and task.signal is None for task in tasks.values())
     # The other host goes on.
-    assert world.receive(GOOD, encode_body(protocol.TaskExited("worker:1", 0, 0, None, 1.7e9), 8))
-    assert lifecycle.replay(world.record).tasks["worker:1"].code == 0
+    values = {"STEP": "7"}
+    assert world.receive(GOOD, protocol.Progress("worker:0", values, 1.7e9))
+    assert world.progress["worker:0"].values == values
 
 
 def test_a_host_speaks_only_for_its_own_tasks(world: World) -> None:
-    exited = protocol.TaskExited("worker:1", 0, 1, None, 1.7e9)
-    assert not world.receive(EVIL, encode_body(exited, 8))
+    assert not world.receive(EVIL, protocol.TaskExited("worker:0", 0, 1, None, 1.7e9))
     assert world.faults[EVIL].code is Code.REPORT_OF_FOREIGN_TASK
-    assert lifecycle.replay(world.record).tasks["worker:1"].code is None
-    assert "worker:1, which is no task of this host" in cause_text(world.faults[EVIL])
+    assert lifecycle.replay(world.record).tasks["worker:0"].code is None
+    assert "worker:0, which is no task of this host" in cause_text(world.faults[EVIL])
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        protocol.TaskStarted("worker:0", 0, 100, 1.7e9),
-        protocol.TaskEnded("worker:0", 0, 1.7e9),
+        protocol.TaskStarted("evaluator:0", 0, 100, 1.7e9),
+        protocol.TaskEnded("evaluator:0", 0, 1.7e9),
         protocol.PortsHeld([20000], []),
-        protocol.LogEnded("worker-1.log", 5),
+        protocol.LogEnded("worker-0.log", 5),
         protocol.LogEnded("../plan.json", 5),
     ],
     ids=lambda message: type(message).__name__,
 )
 def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) -> None:
-    assert not world.receive(EVIL, encode_body(message, 8))
+    assert not world.receive(EVIL, message)
 
 
 def test_a_task_that_reports_too_much_is_no_fault_of_its_host(world: World) -> None:
     values = {f"KEY{number}": "x" * 9000 for number in range(300)}
-    assert world.receive(EVIL, encode_body(protocol.Progress("worker:0", values, 1.7e9)))
-    exited = protocol.TaskExited("worker:0", 0, 0, None, 1.7e9)
-    assert world.receive(EVIL, encode_body(exited, 8))
+    assert world.receive(EVIL, protocol.Progress("evaluator:0", values, 1.7e9))
+    assert world.receive(EVIL, protocol.TaskExited("evaluator:0", 0, 0, None, 1.7e9))
+    world.agents[EVIL].running.clear()
     assert max(map(len, world.lines)) < 1 << 20
 
 
 @pytest.mark.parametrize("chosen", [[], [20000, 20000], ["20000"], [0], [70000], [1, 2, 3]])
 def test_ports_are_those_that_were_asked_for(tmp_path: Path, chosen: list[Any]) -> None:
-    world = World(tmp_path)
-    world.receive(EVIL, encode_body(world.messages(EVIL)[0], 1))
-    message = {"type": "PortsHeld", "chosen": chosen, "wanted": [], "seq": 2}
-    assert not world.receive(EVIL, json.dumps(message).encode())
+    def tamper(body: bytes) -> list[bytes]:
+        fields = json.loads(body)
+        return [json.dumps({**fields, "chosen": chosen}).encode() if "chosen" in fields else body]
+
+    world = World(tmp_path, tamper, evil_role=Role.WORKER)
+    world.run()
+    assert EVIL in world.faults
     world.check()
     world.close()
 
 
-@settings(max_examples=examples(400))
-@given(seed=st.integers(0, 1 << 62))
-def test_mutated_messages_harm_nothing(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    run_mutated(tmp_path_factory.getbasetemp(), seed)
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
+@given(kind=st.sampled_from(REPORTS), chooser=st.randoms(use_true_random=False))
+def test_mutated_messages_harm_nothing(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, chooser: random.Random
+) -> None:
+    run_mutated(tmp_path_factory.getbasetemp(), kind, chooser)
 
 
 def test_most_mutations_are_noticed(tmp_path: Path) -> None:
     """Otherwise the test above would show little."""
-    found = [run_mutated(tmp_path, seed).faults for seed in range(60)]
-    assert sum(EVIL in faults for faults in found) > 20
-    assert not any(GOOD in faults for faults in found)
+    found = {
+        kind: [run_mutated(tmp_path, kind, random.Random(seed)).faults for seed in range(4)]
+        for kind in REPORTS
+    }
+    assert sum(EVIL in faults for each in found.values() for faults in each) > 2 * len(REPORTS)
 
 
 def test_agents_may_send_the_codes_that_they_make() -> None:
@@ -222,7 +229,7 @@ def test_many_damaged_frames_end_the_link(raw: Raw) -> None:
 def test_a_link_that_always_has_more_is_read_in_turns(tmp_path: Path) -> None:
     """A file is such a link: reading it never blocks."""
     path = tmp_path / "endless"
-    frame = encode(protocol.Heartbeat(1))
+    frame = encode(protocol.Progress("worker:0", {"STEP": "1" * 10_000}, 1.7e9))
     path.write_bytes(frame * (3_500_000 // len(frame)))
     channel = HostChannel(os.open(path, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY))
     tracemalloc.start()

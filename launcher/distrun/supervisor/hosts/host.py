@@ -467,8 +467,15 @@ class Host:
 
     def _find_violation(self, message: Report) -> Cause | None:
         """Return how a message breaks the protocol; None if it does not."""
-        if isinstance(message, protocol.Hello) and self.state is not LinkState.CONNECTING:
-            return Cause(Code.REPORT_UNASKED, name="Hello")
+        is_hello_late = (
+            isinstance(message, protocol.Hello) and self.state is not LinkState.CONNECTING
+        )
+        # An earlier turn is answered late if noise has damaged that answer's successor.
+        is_turn_unknown = (
+            isinstance(message, protocol.Reattached) and not 1 <= message.turn <= self._replay
+        )
+        if is_hello_late or is_turn_unknown:
+            return Cause(Code.REPORT_UNASKED, name=type(message).__name__)
         return self._checker.find_fault(message)
 
     def _release_unwanted_logs(self) -> None:
