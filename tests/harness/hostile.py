@@ -35,7 +35,7 @@ from distrun.agent.protocol import (
     file_messages,
     probe_messages,
 )
-from distrun.agent.protocol.channel import Channel, encode_body
+from distrun.agent.protocol.channel import Channel, ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK
 from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import EventFormatter
@@ -87,6 +87,8 @@ REPORTS = sorted(
 )
 """The kinds of messages that an agent sends."""
 KINDS = (*REPORTS, "Damage", "JobEvent", "StopJob", "StartTask", "x")
+WAYS_PER_RUN = 8
+"""How many mutations of a message are tried in a run."""
 REFUSALS = ("PortsRefused", "FilesRefused", "TaskNotStarted")
 """They end the preparation or the task, so only a host that is to mutate them sends them."""
 
@@ -478,6 +480,29 @@ class World:
         self.settle()
         return host not in self.faults
 
+    def accepts(self, body: bytes) -> bool:
+        """Return whether the evil host may send this. If not, there must be words for why."""
+        host = self._pool._hosts[EVIL]
+        assert host._connection is not None
+        checker = host._checker
+        host._checker = copy.copy(checker)  # which notes what it accepts
+        vars(host._checker).update({name: copy.copy(v) for name, v in vars(checker).items()})
+        try:
+            _, report = host._connection.channel._decode(body)
+            cause = host._find_violation(report)
+        except ProtocolError as error:
+            cause = error.cause
+        host._checker = checker
+        if cause is None:
+            return True
+        fault = events.encode(events.HostFault(at=NOW, host=EVIL, cause=cause))
+        decoded = _decode_line(json.dumps(fault).encode("ascii"))
+        assert decoded is not None
+        line = EventFormatter().line(decoded)
+        assert line is not None
+        assert line.isprintable()
+        return False
+
     def run(self) -> None:
         """Run the job to its end."""
         self.settle()
@@ -573,24 +598,28 @@ def _mutated(fields: dict[str, Any], chooser: random.Random) -> Any:
 
 
 def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
-    """Run the job once, with one message of that kind from the evil host mutated.
+    """Run a job once, and mutate a message of that kind from the evil host in several ways.
 
-    Returns the world, closed. Raises AssertionError if that harms anything but the evil host.
+    The first way that the supervisor accepts is sent, since that can do most harm. If it accepts
+    none, it must name each as a fault of the host, and the last one is sent.
+
+    Returns the world, closed. Raises AssertionError if anything but the evil host was harmed.
     """
-    mutated: list[bytes] = []
+    sent: list[bytes] = []
     is_doubled = chooser.random() < 0.2
     wanted = f'"type":"{kind}"'.encode()
     skipped = chooser.choice((0, 0, 0, 1)) if kind in ("Heartbeat", "LogData", "Ack") else 0
 
     def tamper(body: bytes) -> list[bytes]:
         nonlocal skipped
-        if mutated or wanted not in body:
+        if sent or wanted not in body:
             return [body]
         if skipped:
             skipped -= 1
             return [body]
-        mutated.append(mutate(body, chooser))
-        return [body, mutated[0]] if is_doubled else [mutated[0]]
+        ways = [mutate(body, chooser) for _ in range(WAYS_PER_RUN)]
+        sent.append(next((each for each in ways if world.accepts(each)), ways[-1]))
+        return [body, sent[0]] if is_doubled else [sent[0]]
 
     module = protocol.Message.kinds[kind].__module__
     world = World(
@@ -609,7 +638,7 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
         if kind == "Fault":
             world.agents[EVIL].report_fault()
         world.run()
-        assert mutated, kind
+        assert sent, kind
         world.check()
     finally:
         world.close()
