@@ -9,6 +9,7 @@ import pytest
 
 from distrun.agent.protocol.causes import Kind
 from harness.command import Distrun, Status, WriteSpec, recorded_events
+from harness.waiting import wait_until
 
 TRACEBACK = (
     "cat <<'E'\n"
@@ -89,6 +90,32 @@ def test_each_restart_has_its_verdict(
     job = status()
     assert job["outcome"]["verdict"] is None, "the job succeeded"
     assert job["verdict"] == reached[-1], "what its last failure was"
+
+
+@pytest.mark.parametrize("fault", ["exit 1", "kill -KILL $$"])
+def test_a_failure_just_before_the_jobs_success_has_its_verdict(
+    fault: str, distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    script = (
+        f"test $DISTRUN_TASK = evaluator:0 && {{ {fault}; }}; "
+        "until test -e end; do sleep 0.02; done"
+    )
+    # It could restart, but the job does not last for the backoff.
+    restart = {"max": 2, "backoff": "10m", "backoff_max": "10m"}
+    spec = write_spec(script, cluster={"worker": 2, "evaluator": 1}, restart=restart)
+    launch = distrun.start("launch", spec, stderr=-1, text=True)
+    wait_until(lambda: "evaluator:0 starts again" in distrun("events").stdout)
+    (distrun.cwd / "end").touch()
+    _, said = launch.communicate(timeout=60)
+    assert launch.returncode == 0, said
+    (reached,) = [
+        event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
+    ]
+    kind = "exit" if fault == "exit 1" else "killed"
+    assert (reached["task"], reached["attempt"], reached["kind"]) == ("evaluator:0", 0, kind)
+    assert f"distrun: first cause: {reached['cause']} ({kind})\n" in said
+    assert status()["verdict"] == reached
+    assert status()["outcome"]["verdict"] is None, "the job succeeded"
 
 
 def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(

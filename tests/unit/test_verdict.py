@@ -7,6 +7,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import Kind
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.verdict_text import evidence_text
+from distrun.events import Result
 from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
@@ -14,7 +15,7 @@ from distrun.verdict.model import Verdict
 from harness.values import not_none
 from table import failures
 
-from .histories import MWM, PS, Job, because, running
+from .histories import MWM, PS, Job, because, restartable, running
 
 ECHO = (
     "Traceback (most recent call last):\n"
@@ -197,3 +198,68 @@ def test_what_is_logged_while_an_exception_takes_it_down_is_not_its_cause() -> N
     job.gone("worker:1", 1)
     (verdict,) = verdicts(job, worker1=OWN + late)
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.EXCEPTION)
+
+
+def reached(job: Job, **logs: str) -> list[tuple[str | None, int | None]]:
+    return [(verdict.task, verdict.attempt) for verdict in verdicts(job, **logs)]
+
+
+def test_a_failure_has_its_verdict_though_the_job_succeeds_before_its_restart() -> None:
+    job = restartable(MWM, "worker:0", "evaluator:0", max=1)
+    job.gone("evaluator:0", 1)
+    job.exited("worker:0")
+    assert job.outcome.result is Result.SUCCEEDED
+    assert reached(job) == [("evaluator:0", 0)]
+    job = restartable(PS, "chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0", max=2)
+    job.gone("worker:1", signal=9)
+    job.exited("evaluator:0", 3)
+    job.exited("chief:0")
+    assert reached(job) == [("worker:1", 0)], "the evaluator's log may not be complete yet"
+    job.ended("evaluator:0")
+    assert reached(job) == [("worker:1", 0), ("evaluator:0", 0)]
+
+
+def test_a_failed_evaluator_has_its_verdict_though_the_job_ends_before_it() -> None:
+    job = running(MWM, "worker:0", "evaluator:0")
+    job.exited("evaluator:0", 1)
+    job.exited("worker:0")
+    job.ended("evaluator:0")
+    assert reached(job) == [("evaluator:0", 0)]
+    job = running(MWM, "worker:0", "evaluator:0")
+    job.exited("evaluator:0", 1)
+    job.stop()
+    job.ended("evaluator:0")
+    assert reached(job) == [("evaluator:0", 0)]
+
+
+def test_a_failed_evaluator_is_not_what_the_job_failed_by() -> None:
+    job = restartable(MWM, "worker:0", "evaluator:0", max=1, never_on=(7,))
+    job.gone("evaluator:0", 1)
+    job.gone("worker:0", 7)
+    own, final = verdicts(job)
+    assert (own.task, final.task) == ("evaluator:0", "worker:0")
+    found = []
+    for verdict in (own, final):
+        job(events.VerdictReached, verdict=verdict)
+        found.append(job.outcome.verdict)
+    assert found == [None, final]
+    assert job.outcome.exit_code == 7
+
+
+def test_an_evaluator_that_fails_after_the_success_has_no_verdict() -> None:
+    job = restartable(MWM, "worker:0", "evaluator:0", max=2)
+    job.gone("evaluator:0", 1)
+    job.timed_out("restart:1")
+    job.started("evaluator:0")
+    job.exited("worker:0")
+    job.gone("evaluator:0", 1)
+    assert reached(job) == [("evaluator:0", 0)], "its first attempt's, and no more"
+
+
+def test_a_restart_that_another_replaces_has_one_verdict() -> None:
+    job = restartable(PS, "chief:0", "worker:0", "ps:0", max=2)
+    job.gone("worker:0", 1)
+    job.gone("ps:0", signal=9)
+    job.stop()
+    job.gone("chief:0", signal=15)
+    assert len(reached(job)) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from distrun import events
 from distrun.agent.protocol.file_messages import TransferProgress
@@ -16,6 +16,9 @@ from distrun.cli.terminal import Output, Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
 from distrun.lifecycle import JobState, TaskPhase
+
+if TYPE_CHECKING:
+    from distrun.verdict.model import Verdict
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
@@ -111,7 +114,7 @@ class LaunchView:
             console.print_lines([f"  {advice}"])
 
 
-_WHILE_RUNNING = (events.HostFault, events.HostLost, events.VerdictReached)
+_WHILE_RUNNING = (events.HostFault, events.HostLost)
 """After these, either the job continues, or the final report says the same."""
 _SHOWN = (
     events.FilesPreserved,
@@ -121,6 +124,7 @@ _SHOWN = (
     events.RestartPlanned,
     events.TensorBoardEnded,
     events.TensorBoardStarted,
+    events.VerdictReached,
     *_WHILE_RUNNING,
 )
 
@@ -133,14 +137,21 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
         return [text if gives_up else f"{text}; reconnecting"]
     if isinstance(event, events.TensorBoardEnded):
         return [f"{text}; the job continues"]
-    if isinstance(event, _WHILE_RUNNING) and state.outcome is None:
-        if not isinstance(event, events.VerdictReached):
-            return [f"{text}; the job continues without it"]
-        failed = state.tasks.get(event.verdict.task or "")
-        if failed is not None and failed.phase is TaskPhase.FAILED:  # only an evaluator can
-            return [f"{failed.name} has failed and stays down; the job continues without it", text]
-        return [text]
-    return [] if isinstance(event, _WHILE_RUNNING) else [text]
+    if isinstance(event, events.VerdictReached):
+        return _verdict_messages(event.verdict, text, state)
+    if isinstance(event, _WHILE_RUNNING):
+        return [f"{text}; the job continues without it"] if state.outcome is None else []
+    return [text]
+
+
+def _verdict_messages(verdict: Verdict, text: str, state: JobState) -> list[str]:
+    """The messages about a verdict, unless the final report has it."""
+    if state.outcome is not None:
+        return [] if state.outcome.verdict == verdict else [text]
+    failed = state.tasks.get(verdict.task or "")
+    if failed is not None and failed.phase is TaskPhase.FAILED:  # only an evaluator can
+        return [f"{failed.name} has failed and stays down; the job continues without it", text]
+    return [text]
 
 
 def _restarting(state: JobState) -> str:

@@ -122,12 +122,15 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     """Add the verdict to the outcome, and change the exit code to that of the first cause.
 
     The exit code stays if the first cause has none: if that task exited 0, or was stopped before
-    it could crash. If a host was lost, the exit code is the one for lost hosts.
+    it could crash. If a host was lost, the exit code is the one for lost hosts. The failure of an
+    evaluator is another one than the job's, unless the job needs the evaluator.
     """
     outcome = state.outcome
     if outcome is None or outcome.result is not Result.FAILED:
         return state
     task = state.tasks.get(verdict.task or "")
+    if task is not None and task.name != outcome.task and not state.needs(task):
+        return state
     is_tasks = outcome.origin is Origin.TASK
     if verdict.kind is Kind.HOST_LOST and is_tasks:
         outcome = host_failure(verdict.cause, verdict.task)

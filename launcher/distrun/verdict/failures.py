@@ -10,7 +10,7 @@ from distrun.frozen import Frozen
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from distrun.agent.protocol.causes import Cause
     from distrun.lifecycle import JobState, TaskState
@@ -52,13 +52,16 @@ class FailureTracker:
     """Follows a job's events and reports each failure as soon as it can be analyzed.
 
     That is when a restart begins, when an evaluator has failed for good, and when the job ends:
-    by then every attempt concerned has ended, and its log is complete.
+    by then every attempt concerned has ended, and its log is complete. A failure whose restart is
+    canceled by the end of the job is reported once its attempts have ended.
     """
 
     def __init__(self) -> None:
         self._exits: dict[str, float] = {}
         self._evaluator_exits: dict[str, events.Event] = {}
         self._triggers: dict[int, events.Event] = {}
+        self._unreported: list[tuple[events.Event, tuple[str, ...]]] = []
+        """Failures before the job's end that led to no restart: the event, and the tasks."""
         self._final: events.Event | None = None
         self._sent: set[int] = set()
 
@@ -75,6 +78,7 @@ class FailureTracker:
             self._triggers[number] = event
         if before.outcome is None and after.outcome is not None:
             self._final = event
+            self._unreported += self._without_restart(before, after)
         for number in before.restarts.keys() - after.restarts.keys():
             names = before.restarts[number].tasks
             trigger = self._triggers.pop(number, None)
@@ -83,7 +87,27 @@ class FailureTracker:
                 failure = self._failure(before, trigger, names)
                 self._sent.clear()
                 return failure
+        for each in self._unreported:
+            if all(after.tasks[name].phase.is_final for name in each[1]):
+                self._unreported.remove(each)
+                return self._failure(after, *each)
         return self._evaluator_failure(before, event, after)
+
+    def _without_restart(
+        self, before: JobState, after: JobState
+    ) -> Iterator[tuple[events.Event, tuple[str, ...]]]:
+        """Find the failures for which the job's end leaves no time for a restart.
+
+        If the job fails, the verdict on that covers all tasks except evaluators.
+        """
+        has_failed = after.outcome is not None and after.outcome.result is Result.FAILED
+        for number, restart in before.restarts.items():
+            if restart.account is lifecycle.Account.EVALUATOR or not has_failed:
+                yield self._triggers[number], restart.tasks
+        for task in before.tasks.values():
+            is_ending = task.phase is lifecycle.TaskPhase.EXITED and task.restart is None
+            if is_ending and task.has_failed_exit and task.name in self._evaluator_exits:
+                yield self._evaluator_exits[task.name], (task.name,)
 
     def final_failure(self, state: JobState) -> Failure | None:
         """Return the failure that ended the job; None if it did not fail."""
