@@ -15,8 +15,7 @@ from distrun.agent.protocol.framing import CHECK, HEADER, MARK
 from distrun.agent.protocol.messages import Message, Order, Report
 from distrun.field_types import FieldError, check_fields
 
-_BLOCK = 1 << 18
-_BLOCKS_PER_TURN = 4
+_BYTES_PER_TURN = 1 << 18
 """A link that always has more to read must not starve the others."""
 _MOST_QUEUED = 100_000
 """Messages for an agent that reads nothing: more than the orders of any job."""
@@ -46,18 +45,16 @@ class HostChannel(Channel[Report, Order]):
         self._incoming.clear()
 
     def _fill(self) -> None:
-        for _ in range(_BLOCKS_PER_TURN):
-            if self.ended:
-                break
-            try:
-                block = os.read(self.reader, _BLOCK)
-            except BlockingIOError:
-                break
-            except OSError:
-                block = b""
-            if not block:
-                self.ended = True
-            self._incoming += block
+        if self.ended:
+            return
+        try:
+            block = os.read(self.reader, _BYTES_PER_TURN)
+        except BlockingIOError:
+            return
+        except OSError:
+            block = b""
+        self.ended = not block
+        self._incoming += block
 
     def _decode(self, body: bytes) -> tuple[int, Report]:
         seq, message = super()._decode(body)
