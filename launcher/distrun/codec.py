@@ -14,7 +14,7 @@ import types
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from distrun.agent.structs import Struct
+from distrun.agent.protocol import Struct
 from distrun.field_types import check_fields
 
 T = TypeVar("T")

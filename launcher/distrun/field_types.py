@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from distrun.agent.structs import StrEnum, Struct
+from distrun.agent.protocol import StrEnum, Struct
 
 _LONGEST_TEXT = 1 << 20
 """Characters. Longer than any argument or variable of a process can be."""
@@ -25,7 +25,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "attempt": (0, 1 << 31),
     "code": (0, 255),
     "cores": (0, 1e6),
-    "errno": (0, 4095),
+    "errno": (-4095, 4095),
     "gpus": (0, 4095),
     "last": (0, 1 << 53),
     "lived": (0, _LATEST),

@@ -22,9 +22,17 @@ from distrun.verdict import model as verdict_model
 TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 st.register_type_strategy(str, TEXT)
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
-st.register_type_strategy(
-    Cause, st.builds(Cause, st.sampled_from(list(Code)), path=TEXT, errno=st.integers(0, 200))
+CAUSES = st.builds(
+    Cause,
+    st.sampled_from(list(Code)),
+    path=TEXT,
+    port=st.integers(0, 65535),
+    pid=st.integers(0, 1 << 31),
+    errno=st.integers(0, 200),
+    signal=st.integers(0, 64),
+    status=st.none() | st.integers(-255, 255),
 )
+st.register_type_strategy(Cause, CAUSES)
 st.register_type_strategy(Kind, st.sampled_from(list(Kind)))
 st.register_type_strategy(Subject, st.sampled_from(list(Subject)))
 

@@ -254,7 +254,7 @@ CAUSES = st.recursive(
         **dict.fromkeys(("task", "host", "path", "name", "version", "expected", "text"), TEXT),
         **dict.fromkeys(("commands", "hosts", "addresses", "tasks"), TEXTS),
         port=st.integers(0, 65535),
-        errno=st.integers(0, 4095),
+        errno=st.integers(-4095, 4095),
         signal=st.integers(0, 64),
         status=st.none() | st.integers(-255, 255),
         seconds=st.floats(-1e11, 1e11),
