@@ -31,6 +31,9 @@ CAUSES = st.builds(
     errno=st.integers(0, 200),
     signal=st.integers(0, 64),
     status=st.none() | st.integers(-255, 255),
+    seconds=st.floats(-1e11, 1e11),
+    count=st.integers(0, 1 << 62),
+    total=st.integers(0, 1 << 62),
 )
 st.register_type_strategy(Cause, CAUSES)
 st.register_type_strategy(Kind, st.sampled_from(list(Kind)))
