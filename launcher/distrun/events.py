@@ -195,6 +195,12 @@ class TaskNotStarted(Event):
     cause: Cause
 
 
+class StartsCanceled(Event):
+    """The tasks were to be stopped before their starts had been sent to their hosts."""
+
+    tasks: tuple[str, ...]
+
+
 class TaskExited(Event):
     """A task's first process exited, by `code` or by `signal`; other processes may remain.
 
@@ -227,6 +233,13 @@ class TaskReported(Event):
 
     task: str
     values: dict[str, str]
+
+
+class ProgressIgnored(Event):
+    """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; told once a reason."""
+
+    task: str
+    cause: Cause
 
 
 class RestartPlanned(Event):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle, record
+from distrun.agent.linux import peers, private_dir
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS
 from distrun.errors import HostError, UsageError
 
@@ -32,17 +33,27 @@ _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
 
 class JobFolder:
-    """One job's folder: its paths, its record and its lock."""
+    """One job's folder: its paths, its record and its lock.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        opened: another path of the same folder, which stays right if the folder is renamed; the
+            files are used by it. Default: `path`.
+    """
+
+    def __init__(self, path: Path, opened: Path | None = None) -> None:
         self.path = path
         self.job_id = path.name
-        self.spec_file = path / "spec.yaml"
-        self.plan_file = path / "plan.json"
-        self.events_file = path / "events.jsonl"
-        self.logs = path / "logs"
-        self.supervisor_log = path / "supervisor.log"
-        self._lock_file = path / "supervisor.lock"
+        self._opened = opened = opened or path
+        self.spec_file = opened / "spec.yaml"
+        self.plan_file = opened / "plan.json"
+        self.events_file = opened / "events.jsonl"
+        self.logs = opened / "logs"
+        self.supervisor_log = opened / "supervisor.log"
+        self._lock_file = opened / "supervisor.lock"
+
+    def shown(self, file: Path) -> str:
+        """Return the path of one of its files as users know it."""
+        return str(self.path / file.relative_to(self._opened))
 
     @property
     def created_ns(self) -> int:
@@ -114,7 +125,7 @@ class JobFolder:
     def stop_listening(self) -> None:
         """Remove the control socket at the job's end."""
         with contextlib.suppress(OSError):
-            os.unlink(self.path / "control.sock")
+            os.unlink(self._opened / "control.sock")
 
     def connect(self) -> socket.socket | None:
         """Connect to the job's supervisor. Returns None if none listens."""
@@ -122,15 +133,17 @@ class JobFolder:
         try:
             with self._short_path() as path:
                 client.connect(path)
+            if peers.of_connection(client).is_same_user:
+                return client
         except OSError:
-            client.close()
-            return None
-        return client
+            pass  # nobody listens
+        client.close()
+        return None
 
     @contextlib.contextmanager
     def _short_path(self) -> Iterator[str]:
         """Yield a path of the socket through /proc: a socket's path must fit in 108 bytes."""
-        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(self._opened, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield f"/proc/self/fd/{folder}/control.sock"
         finally:
@@ -162,13 +175,41 @@ class JobStore:
 
     @classmethod
     def default(cls) -> JobStore:
-        """Return the store in `$DISTRUN_HOME`, or in the user's state folder."""
-        home = os.environ.get("DISTRUN_HOME")
-        if home:
-            return cls(Path(home).absolute())
-        import platformdirs
+        """Return the store in `$DISTRUN_HOME`, or in the user's state folder.
 
-        return cls(Path(platformdirs.user_state_dir("distrun")))
+        Raises:
+            UsageError: other users can change it.
+        """
+        home = os.environ.get("DISTRUN_HOME")
+        if not home:
+            import platformdirs
+
+            home = platformdirs.user_state_dir("distrun")
+        store = cls(Path(home).absolute())
+        store.check()
+        return store
+
+    def check(self) -> None:
+        """Raise UsageError if other users can change the folders, and so exchange jobs' files."""
+        for path in (self.jobs.parent, self.jobs):
+            try:
+                status = path.stat()
+            except OSError:
+                return  # it does not exist yet, or whoever needs it says why it cannot be used
+            if private_dir.is_foreign(status):
+                raise UsageError(
+                    f"{path} belongs to another user ({_user_name(status.st_uid)}), who could "
+                    "change the files of your jobs",
+                    hint="set DISTRUN_HOME to a folder of your own",
+                )
+            if private_dir.is_writable_by_others(status):
+                import shlex
+
+                raise UsageError(
+                    f"other users can write to {path}, and so change the files of your jobs",
+                    hint=f"run `chmod go-w {shlex.quote(str(path))}`, or set DISTRUN_HOME to a "
+                    "folder of your own",
+                )
 
     def new_folder(self, name: str) -> JobFolder:
         """Return a folder for a new job. The job's id contains the letters of its name."""
@@ -235,20 +276,45 @@ class JobStore:
 def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
     """Create a job's folder and lock it; it appears complete and locked, or not at all.
 
-    The job's supervisor calls this. Raises OSError if the folder cannot be created.
+    The job's supervisor calls this. The folder that it returns stays the same one, whatever is
+    renamed or put at its path later. Raises OSError if the folder cannot be created, or if other
+    users can change those around it.
     """
-    os.makedirs(folder.path.parent, mode=0o700, exist_ok=True)
-    temporary = JobFolder(folder.path.with_name(f".new-{folder.job_id}"))
-    os.mkdir(temporary.path, 0o700)
+    around = folder.path.parent
+    private_dir.create(str(around))
+    with _opened(str(around.parent)) as home, _opened(around.name, home) as jobs:
+        name = f".new-{folder.job_id}"
+        os.mkdir(name, 0o700, dir_fd=jobs)
+        try:
+            descriptor = private_dir.open_checked(name, jobs)
+            created = JobFolder(folder.path, Path(private_dir.path_of(descriptor)))
+            os.mkdir(created.logs, 0o700)
+            created.spec_file.write_bytes(spec_source)
+            created.acquire_lock()
+            os.rename(name, folder.job_id, src_dir_fd=jobs, dst_dir_fd=jobs)
+        except OSError:
+            shutil.rmtree(f"{private_dir.path_of(jobs)}/{name}", ignore_errors=True)
+            raise
+    return created
+
+
+@contextlib.contextmanager
+def _opened(path: str, parent: int | None = None) -> Iterator[int]:
+    """Yield a descriptor of a folder around the jobs, which may be a symbolic link."""
+    descriptor = private_dir.open_checked(path, parent, follow=True)
     try:
-        os.mkdir(temporary.logs, 0o700)
-        temporary.spec_file.write_bytes(spec_source)
-        temporary.acquire_lock()
-        os.rename(temporary.path, folder.path)
-    except OSError:
-        shutil.rmtree(temporary.path, ignore_errors=True)
-        raise
-    return folder
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _joined_ids(folders: list[JobFolder]) -> str:

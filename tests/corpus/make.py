@@ -5,6 +5,7 @@ python tests/corpus/make.py rules [PATTERN]     # or held_out
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -120,6 +121,7 @@ def neutral(stored: dict[str, Any], folder: Path) -> dict[str, Any]:
         (str(folder / "home"), "/home/user/.local/state/distrun"),
         (str(folder), "/home/user"),
         (sys.prefix, "/opt/venv"),
+        (installed_prefix(), "/opt/venv"),
         (sys.base_prefix, "/usr"),
         (str(ROOT), "/opt/distrun"),
     ):
@@ -127,6 +129,14 @@ def neutral(stored: dict[str, Any], folder: Path) -> dict[str, Any]:
     text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text)
     neutral: dict[str, Any] = json.loads(text)
     return neutral
+
+
+def installed_prefix() -> str:
+    """The environment that TensorFlow is installed in; a virtual one may borrow it."""
+    found = importlib.util.find_spec("tensorflow")
+    assert found is not None
+    assert found.origin is not None
+    return str(Path(found.origin).parents[4])
 
 
 if __name__ == "__main__":

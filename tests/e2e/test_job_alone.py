@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.interrupted_saves import interrupted_saves
 from harness.training import Alone, notified
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -74,6 +75,52 @@ def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
     with alone(*arguments) as job:
         job.wait_for(r"error: none of the \d checkpoints in .* can be restored")
         assert job.finish() == 65
+
+
+@pytest.mark.parametrize("strategy", [[], ["--strategy", "mirrored", "--devices", "2"]])
+def test_a_first_save_that_is_killed_does_not_hinder_the_next_launch(
+    strategy: list[str], alone: Alone, small_mnist: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    arguments = [
+        *strategy, "--data-dir", str(small_mnist), "--checkpoint-dir", str(folder),
+        "--steps-per-epoch", "4", "--checkpoint-every", "2", "--epochs", "1",
+    ]  # fmt: skip
+    with interrupted_saves(folder, lambda name, _: name == "ckpt-1.index") as saves:
+        with alone(*arguments) as job:
+            assert job.finish() == -signal.SIGKILL
+        assert saves.victim
+        assert (folder / "ckpt-1.index").read_bytes() == b""
+        with alone(*arguments) as job:
+            job.wait_for(r"the first checkpoint in .* is incomplete: .*; training starts anew")
+            assert job.finish() == 0
+        assert job.epochs[0]["step"] == 4
+        with alone(*arguments) as job:
+            job.wait_for(r"resumed from ckpt-2 in")
+            assert job.finish() == 0
+
+
+@pytest.mark.parametrize("damage", ["data", "index"])
+def test_only_a_first_checkpoint_that_was_never_complete_is_ignored(
+    damage: str, alone: Alone, small_mnist: Path, tmp_path: Path
+) -> None:
+    arguments = [
+        "--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path),
+        "--steps-per-epoch", "2", "--epochs", "1",
+    ]  # fmt: skip
+    with alone(*arguments) as job:
+        assert job.finish() == 0
+    (file,) = tmp_path.glob(f"ckpt-1.{damage}*")
+    file.write_bytes(file.read_bytes()[:100])
+    with alone(*arguments) as job:
+        job.wait_for(r"error: none of the 1 checkpoints in .* can be restored")
+        assert job.finish() == 65
+    # The list has the complete checkpoints.
+    (tmp_path / "checkpoint").unlink()
+    with alone(*arguments) as job:
+        job.wait_for("training starts anew")
+        assert job.finish() == 0
+    assert job.epochs[0]["step"] == 2
 
 
 @pytest.mark.parametrize(

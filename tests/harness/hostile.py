@@ -251,6 +251,8 @@ class Agent:
         self._send(protocol.TaskStarted(order.task, order.attempt, 100, NOW))
         values = {"STEP": "1", "LOSS": "0.5"}
         self._send(protocol.Progress(order.task, values, NOW), is_kept=False)
+        excess = Cause(Code.PROGRESS_EXCESSIVE, count=200)
+        self._send(protocol.ProgressIgnored(order.task, excess, NOW))
         self._send(protocol.LogData(order.log, 0, b"go\n"), is_kept=False)
         index = order.log.replace(".log", protocol.INDEX_SUFFIX)
         self._send(protocol.LogData(index, 0, struct.pack("<dQ", NOW, 3)), is_kept=False)

@@ -271,13 +271,43 @@ def _run(argv: list[str]) -> None:
 # The interpreter of a launched job ---------------------------------------------------------------
 
 
+class Relay:
+    """Passes a program's progress on to distrun, which takes it from the task's processes only.
+
+    The program is a child of the server, so for distrun it is not one of them.
+    """
+
+    def __init__(self, notify: str) -> None:
+        self.target = notify.replace("@", "\0", 1)
+        self.address = f"@relay-{os.getpid()}-{os.urandom(6).hex()}"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.address.replace("@", "\0", 1))
+        self.socket.setblocking(False)
+
+    def pass_on(self) -> None:
+        """Passes on everything that has arrived."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                datagram = self.socket.recv(1 << 16)
+                with (
+                    socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+                    contextlib.suppress(OSError),  # the agent is gone
+                ):
+                    sender.sendto(datagram, self.target)
+
+
 def forward(server: str, argv: list[str]) -> None:
     """Has the server run a script; exits with its exit code, or dies by its signal."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(server)
-    request = {"argv": argv, "cwd": os.getcwd(), "env": dict(os.environ)}
+    relay = Relay(os.environ.get("DISTRUN_NOTIFY", ""))
+    env = {**os.environ, **({"DISTRUN_NOTIFY": relay.address} if relay.target else {})}
+    request = {"argv": argv, "cwd": os.getcwd(), "env": env}
     socket.send_fds(connection, [json.dumps(request).encode()], [1, 2])
     signal.signal(signal.SIGTERM, lambda number, _: connection.send(str(number).encode()))
+    while connection not in select.select([connection, relay.socket], [], [])[0]:
+        relay.pass_on()
+    relay.pass_on()  # what the program sent just before its end
     code = int(connection.recv(10) or 1)
     if code < 0:
         if -code != signal.SIGKILL:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,3 +82,12 @@ def terminal(distrun: Distrun, tmp_path: Path) -> Iterator[OpenTerminal]:
         if each.process.poll() is None:
             each.process.kill()
         each.process.wait(10)
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder in which every user of this machine can do everything, unlike `tmp_path`."""
+    folder = Path(tempfile.mkdtemp(prefix="public-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)

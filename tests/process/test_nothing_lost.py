@@ -89,7 +89,7 @@ def small_home(distrun_home: Path, tmp_path: Path) -> Iterator[Path]:
     """A home on a disk of 4 MB, so that a task fills it at once."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         skip("mounting a small disk needs root", AS_ROOT)
     yield folder

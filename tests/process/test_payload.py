@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,3 +78,48 @@ def test_a_python_without_bzip2_takes_the_source(tmp_path: Path) -> None:
     done = started(str(python), tmp_path)
     assert done.returncode == 0, done.stderr
     assert b'"type":"AgentExiting"' in done.stdout
+
+
+SAMPLE = '''\
+"""A module."""
+from distrun.agent.structs import StrEnum
+
+TEXT = """first
+        second
+    """  # a comment
+
+
+class Kind(StrEnum):
+    """A class."""
+
+    FIRST = "first"
+
+
+def values(
+    one: int,
+    two: str = "  kept",
+) -> dict:
+    """A function."""
+    if one:
+        return {
+            "text": TEXT, "two": two \\
+            + "!",
+            "own": f"""
+    {one + 1}
+        """,
+        }
+    return {}
+'''
+
+
+def test_its_sources_are_shortened_and_mean_the_same() -> None:
+    short = bootstrap._shorten(SAMPLE).decode()
+    given: dict[str, Any] = {}
+    sent: dict[str, Any] = {}
+    exec(SAMPLE, given)
+    exec(short, sent)
+    assert sent["values"](1) == given["values"](1)
+    assert sent["values"].__code__.co_firstlineno == given["values"].__code__.co_firstlineno
+    assert sent["Kind"].FIRST == "first"
+    assert short.count("\n") == SAMPLE.count("\n")
+    assert len(short) < len(SAMPLE) * 0.8

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.protocol.causes import Kind
+from distrun.verdict.model import Kind
 from harness.command import Distrun, Status, WriteSpec, recorded_events
 from harness.waiting import wait_until
 
@@ -65,6 +65,29 @@ def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(
     assert verdict["echoes"] == ["worker:0"]
     assert re.search(r"  first  worker:1 was killed by SIG\w+, stopped by distrun at ", done.stderr)
     assert "  then   worker:0 exited 5, which followed from that\n" in done.stderr
+
+
+def test_two_that_failed_of_the_same_error_were_not_stopped(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    """worker:0 is slow to exit after its exception, as Python is with TensorFlow's threads."""
+    script = (
+        "test $DISTRUN_TASK = worker:0 && trap 'exit 1' TERM\n"
+        f"until test $DISTRUN_TASK = worker:0 || test -e raised; do sleep 0.02; done\n{TRACEBACK}"
+        "test $DISTRUN_TASK = worker:1 && exit 1\n"
+        "exec 2>&-; touch raised; while :; do sleep 0.02; done"
+    )
+    done = distrun("launch", write_spec(script))
+    assert done.returncode == 1
+    verdict = status()["outcome"]["verdict"]
+    assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
+    assert (verdict["alike"], verdict["echoes"]) == (["worker:0"], [])
+    assert "  then   worker:0 exited 1, of the same error\n" in done.stderr
+    assert "stopped by distrun" not in done.stderr + distrun("status").stdout
+    assert [(each["state"], each["stopped_by_distrun"]) for each in status()["task_states"]] == [
+        ("failed", False),
+        ("failed", False),
+    ]
 
 
 def test_each_restart_has_its_verdict(

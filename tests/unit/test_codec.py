@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun import events
-from distrun.agent.protocol.causes import Cause, Code, Kind, Subject
+from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
 from distrun.plan import Plan, tasks
 from distrun.spec import model as spec_model
 from distrun.spec.model import HostSpec, RoleSpec, Spec
 from distrun.strategies import Role
 from distrun.verdict import model as verdict_model
+from distrun.verdict.model import Kind
 
 TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 st.register_type_strategy(str, TEXT)

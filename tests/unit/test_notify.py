@@ -1,10 +1,39 @@
 """The agent's receipt of the progress that tasks report."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
+import os
 import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
 
-from distrun.agent.tasks.notify import NotifySocket
+import pytest
+
+from distrun.agent.protocol import Code
+from distrun.agent.tasks.notify import MOST_KEYS, NotifySocket
+
+CREDENTIALS = (
+    socket.SOL_SOCKET,
+    socket.SCM_CREDENTIALS,
+    struct.pack("3i", os.getpid(), os.geteuid(), os.getegid()),
+)
+
+
+@pytest.fixture
+def notify() -> Iterator[NotifySocket]:
+    with contextlib.closing(NotifySocket("worker:0", lambda pid: pid == os.getpid())) as notify:
+        yield notify
+
+
+@pytest.fixture
+def sender(notify: NotifySocket) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect("\0" + notify.address[1:])
+        yield sender
 
 
 def test_a_task_that_reports_without_end_does_not_stop_the_agent() -> None:
@@ -12,11 +41,83 @@ def test_a_task_that_reports_without_end_does_not_stop_the_agent() -> None:
     class Endless(socket.socket):
         steps = itertools.count(1)
 
-        def recv(self, _size: int, _flags: int = 0) -> bytes:
+        def recvmsg(self, *_: int) -> Any:
             step = next(self.steps)
             assert step < 100_000, "the agent would never turn to its other tasks"
-            return b"STEP=%d" % step
+            return b"STEP=%d" % step, [CREDENTIALS], 0, None
 
-    with contextlib.closing(NotifySocket("worker:0", Endless)) as notify:
+    with contextlib.closing(NotifySocket("worker:0", lambda _: True, Endless)) as notify:
         first, second = notify.receive(), notify.receive()
     assert 0 < int(first["STEP"]) < int(second["STEP"])
+
+
+def test_what_the_task_sends_counts(notify: NotifySocket, sender: socket.socket) -> None:
+    sender.send(b"STEP=1 EPOCH=1 word =3")
+    sender.send(b"STEP=2")
+    assert notify.receive() == {"STEP": "2", "EPOCH": "1"}
+    assert notify.resume_due is None
+    assert notify.take_problems() == []
+
+
+def test_what_another_process_sends_is_ignored_and_told_once(
+    notify: NotifySocket, sender: socket.socket
+) -> None:
+    for step in (b"STEP=1", b"STEP=2"):
+        other = os.fork()
+        if not other:
+            sender.send(step)
+            os._exit(0)
+        os.waitpid(other, 0)
+    assert notify.receive() == {}
+    (problem,) = notify.take_problems()
+    assert problem.code is Code.PROGRESS_FROM_STRANGER
+    assert problem.count == os.geteuid()
+    sender.send(b"STEP=3")
+    assert notify.receive() == {"STEP": "3"}
+    assert notify.take_problems() == []
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [
+        b" ".join(b"K%d=1" % number for number in range(MOST_KEYS + 1)),
+        b"A=1 B=" + b"x" * 300,
+        b"A=1 " * 2000,
+    ],
+    ids=["keys", "a long value", "bytes"],
+)
+def test_a_datagram_is_bounded(
+    notify: NotifySocket, sender: socket.socket, datagram: bytes
+) -> None:
+    sender.send(datagram)
+    values = notify.receive()
+    assert 0 < len(values) <= MOST_KEYS
+    assert max(map(len, values.values())) <= 256
+    (problem,) = notify.take_problems()
+    assert problem.code is Code.PROGRESS_EXCESSIVE
+
+
+def test_ever_new_keys_do_not_grow_what_is_kept(
+    notify: NotifySocket, sender: socket.socket
+) -> None:
+    for first in range(5):
+        sender.send(b" ".join(b"K%d-%d=1" % (first, number) for number in range(MOST_KEYS)))
+    assert len(notify.receive()) == MOST_KEYS
+    assert [problem.code for problem in notify.take_problems()] == [Code.PROGRESS_EXCESSIVE]
+
+
+def test_a_flood_is_read_for_a_part_of_each_second_only(
+    notify: NotifySocket, sender: socket.socket
+) -> None:
+    sender.setblocking(False)
+    read = 0
+    pauses: list[float] = []
+    while not any(pause > 0.05 for pause in pauses):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sender.send(b"STEP=1")
+                read += 1
+        assert read < 3000, "it is never refused"
+        notify.receive()
+        pauses.append((notify.resume_due or 0.0) - time.monotonic())
+    assert [problem.code for problem in notify.take_problems()] == [Code.PROGRESS_EXCESSIVE]

@@ -146,6 +146,7 @@ def test_a_pipe_is_no_hostfile(tmp_path: Path) -> None:
         ("{module: sub.train}", "."),
         ("{module: sub.train, workdir: sub}", "sub"),
         ("{command: [./run.sh]}", "."),
+        ("{command: [./run.sh], workdir: sub}", "."),
         ("{command: [sh, run.sh]}", "."),
         ("{command: [cat], args: [data]}", "."),
         ("{command: [cat], workdir: sub, args: [data]}", None),

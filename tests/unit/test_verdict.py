@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import Kind
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.verdict_text import evidence_text
 from distrun.events import Result
 from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
-from distrun.verdict.model import Verdict
+from distrun.verdict.model import Kind, Verdict
 from harness.values import not_none
 from table import failures
 

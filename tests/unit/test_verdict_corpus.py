@@ -6,12 +6,15 @@ been changed because of it.
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import table
 from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.cli import cause_text as words
@@ -20,7 +23,7 @@ from distrun.events import Outcome
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
-from table import failures, rows, shares
+from table import HERE, failures, rows, shares
 
 from .histories import Job
 
@@ -94,6 +97,35 @@ def fail_by(kind: type[events.Event], cause: Cause) -> tuple[Verdict, Outcome]:
     verdict = analyze(failure, lambda _: LogTail(b""))
     job(events.VerdictReached, verdict=verdict)
     return verdict, job.outcome
+
+
+WRAPPERS = (
+    "in user code:", "Graph execution error", "Exception encountered when calling", "\x1b", "\\x1b",
+    "function_node", "errors_impl.",
+)  # fmt: skip
+LIBRARY = re.compile(r"__autograph_generated_file|traceback_utils|execute\.py")
+
+
+@pytest.mark.parametrize("part", ENOUGH)
+def test_each_verdict_on_a_traceback_has_the_users_own_line_and_the_message_itself(
+    part: str,
+) -> None:
+    raised = 0
+    for path in sorted((HERE / part).glob("*.json")):
+        verdict = table.row(path).verdict
+        assert verdict is not None
+        log = json.loads(path.read_text())["logs"].get(verdict.cause.task, "")
+        if verdict.cause.code is Code.EXCEPTION_RAISED:
+            raised += 1
+            assert not any(each in verdict.cause.text for each in WRAPPERS), path.stem
+            own = re.search(
+                r'^ +File "/home/user/job/', log.rpartition("Traceback (most")[2], re.MULTILINE
+            )
+            assert verdict.cause.name or own is None, path.stem
+        assert not LIBRARY.search(verdict.cause.name), path.stem
+        quoted = [each.text for each in verdict.evidence if each.text.startswith('File "')]
+        assert not any(LIBRARY.search(each) for each in quoted), path.stem
+    assert raised >= 10
 
 
 @pytest.mark.parametrize("part", ENOUGH)

@@ -102,9 +102,18 @@ def listed(folder: Path) -> list[str]:
 
 
 def saved(folder: Path) -> list[str]:
-    """The same. If the list is lost or damaged, all checkpoints whose files exist."""
+    """The same. If the list is lost or damaged, all checkpoints whose files exist.
+
+    Without a list, the first save may have been interrupted. What it left is no checkpoint.
+    """
     numbered = [(re.fullmatch(r"ckpt-(\d+)", path.stem), path) for path in folder.glob("*.index")]
     found = sorted(((int(name[1]), path) for name, path in numbered if name), reverse=True)
+    if [number for number, _ in found] == [1] and not (folder / "checkpoint").exists():
+        try:
+            reader = tf.train.load_checkpoint(str(folder / "ckpt-1"))
+            list(map(reader.get_tensor, reader.get_variable_to_shape_map()))  # reads all
+        except _UNUSABLE:
+            return []
     return listed(folder) or [str(path.with_suffix("")) for _, path in found]
 
 
@@ -143,8 +152,9 @@ class Checkpoints:
         self._checkpoint, self._options = checkpoint, options
         if task.is_chief and not listed(folder):
             # Saving continues TensorFlow's list: write it again if it is lost or damaged.
+            paths = saved(folder)
             (folder / "checkpoint").unlink(missing_ok=True)
-            if paths := saved(folder):
+            if paths:
                 tf.compat.v1.train.update_checkpoint_state(str(folder), paths[0], paths[::-1])
         keep = 3 if task.is_chief else 1
         self._manager = tf.train.CheckpointManager(checkpoint, str(self._own), max_to_keep=keep)

@@ -121,9 +121,8 @@ class CustomLoop:
         The sum is divided by the size of the global batch, not of the replica's batch as by
         reduce_mean, because the gradients of the replicas are summed.
         """
-        loss = tf.nn.compute_average_loss(
-            losses, sample_weight=weights, global_batch_size=self.global_batch_size
-        )
+        size = self.global_batch_size
+        loss = tf.nn.compute_average_loss(losses, sample_weight=weights, global_batch_size=size)
         if self.model.losses:
             # The penalty does not depend on the images: each replica adds its share of it.
             loss += tf.nn.scale_regularization_loss(tf.add_n(self.model.losses))
@@ -181,9 +180,8 @@ class CustomLoop:
         self.test_steps = -(-count // batch)
         tests = pipelines.distributed(strategy, batches, data, batch, "from_function")
         self.test_iterator = iter(tests)
-        self.test_next = tf.function(
-            lambda batches: self.distributed_test_step(next(batches)), autograph=False
-        )
+        step = self.distributed_test_step
+        self.test_next = tf.function(lambda batches: step(next(batches)), autograph=False)
 
     def run(self, watch: SigtermWatch) -> None:
         """Trains, from the newest checkpoint if there is one. Raises Preempted after SIGTERM."""
@@ -198,6 +196,9 @@ class CustomLoop:
         try:
             if self.checkpoints and saved(self.checkpoints.folder):
                 self.resume(self.checkpoints)
+            elif self.checkpoints and (self.checkpoints.folder / "ckpt-1.index").exists():
+                torn = f"the first checkpoint in {self.checkpoints.folder} is incomplete"
+                say(f"{torn}: its save was interrupted; training starts anew")
             if self.counters.epoch < options.epochs:
                 self.began = time.monotonic()
                 self.start_clock()

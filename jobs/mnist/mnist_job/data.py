@@ -128,9 +128,9 @@ def read_folder(folder: Path, dataset: str = "mnist") -> DataSet:
     # Two spellings are common: the publication's own, and that of some unpackers.
     paths = {name: sorted(folder.glob(f"{name.replace('-', '[-.]')}*")) for name in _IDX_FILES}
     if absent := [name for name in paths if not paths[name]]:
+        advice = f"put {dataset}.npz there, or complete its idx files (plain or .gz)"
         raise JobError(
-            f"no {_TITLES[dataset]} in {folder}: put {dataset}.npz there, or complete its idx "
-            f"files (plain or .gz): it lacks {' and '.join(absent)}"
+            f"no {_TITLES[dataset]} in {folder}: {advice}: it lacks {' and '.join(absent)}"
         )
     return _checked(folder, dataset, [_read_idx(found[0]) for found in paths.values()])
 
@@ -148,10 +148,8 @@ def _read_npz(path: Path) -> list[Array]:
     # allow_pickle=False: a data file must not be able to run code.
     with _explained(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         if absent := [key for key in _KEYS if key not in archive]:
-            raise JobError(
-                f"{path} is not as Keras's mnist.npz: it has no {', '.join(absent)} "
-                f"(it has {', '.join(archive.files)})"
-            )
+            problem = f"it has no {', '.join(absent)} (it has {', '.join(archive.files)})"
+            raise JobError(f"{path} is not as Keras's mnist.npz: {problem}")
         return [archive[key] for key in _KEYS]
 
 

@@ -118,10 +118,9 @@ def _checkpoint(text: str) -> Path:
     `run[1]/ckpt-3`, it finds and removes files in `run1`. Braces and a single bracket do no harm.
     """
     if found := re.search(r"[*?\\]|\[[^/]*\]", text):
-        raise argparse.ArgumentTypeError(
-            f"TensorFlow would take {found[0]} in {text} for a pattern of other names; give the "
-            "folder a name without * ? \\ [ ]"
-        )
+        problem = f"TensorFlow would take {found[0]} in {text} for a pattern of other names"
+        advice = "give the folder a name without * ? \\ [ ]"
+        raise argparse.ArgumentTypeError(f"{problem}; {advice}")
     return _folder(text)
 
 

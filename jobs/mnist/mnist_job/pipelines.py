@@ -33,11 +33,8 @@ def batches(count: int, batch: int, seed: int, *, start: Any = 0, passes: bool =
         own = tf.cast((rounds == rounds[0]) | (not passes), tf.float32)
         # tf.random.experimental.index_shuffle takes one round.
         words = [tf.zeros_like(rounds), tf.fill([batch], tf.constant(seed, tf.int64)), rounds]
-        shuffled = tf.raw_ops.RandomIndexShuffle(
-            index=places % count,
-            seed=tf.stack(words, 1),
-            max_index=tf.constant(count - 1, tf.int64),
-        )
+        seeds, last = tf.stack(words, 1), tf.constant(count - 1, tf.int64)
+        shuffled = tf.raw_ops.RandomIndexShuffle(index=places % count, seed=seeds, max_index=last)
         return shuffled, own * batch / tf.reduce_sum(own)
 
     def firsts_of(number: tf.Tensor) -> tf.data.Dataset:

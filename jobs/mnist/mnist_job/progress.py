@@ -1,14 +1,15 @@
 """Reports of progress to a launcher: datagrams, as in systemd's notify protocol."""
 
-import contextlib
 import math
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 INTERVAL = 0.5
 """Seconds between two datagrams, at least."""
+_DATAGRAMS = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
 
 
 class Progress:
@@ -42,9 +43,5 @@ class Progress:
         fields = [f"{name}={value:.6g}" for name, value in numbers.items() if math.isfinite(value)]
         message = " ".join([f"STEP={step}", f"EPOCH={epoch}", *fields])
         # ValueError: the address has a zero byte. Both errors are the launcher's.
-        with (
-            contextlib.suppress(OSError, ValueError),
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
-        ):
-            sender.setblocking(False)
+        with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, _DATAGRAMS) as sender:
             sender.sendto(message.encode(), self._address)

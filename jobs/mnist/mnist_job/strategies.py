@@ -112,10 +112,8 @@ def agree(strategy: tf.distribute.Strategy, settings: Mapping[str, object]) -> N
             different.append(f"{name.replace('_', ' ')} ({', '.join(found)})")
     if different:
         barrier(strategy)
-        raise JobError(
-            f"the workers differ in {', '.join(different)}: "
-            "give all of them the same arguments and data, and a --checkpoint-dir they share"
-        )
+        advice = "give all of them the same arguments and data, and a --checkpoint-dir they share"
+        raise JobError(f"the workers differ in {', '.join(different)}: {advice}")
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:

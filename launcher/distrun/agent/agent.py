@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.link import Link
-from distrun.agent.linux import facts, processes, syscalls
+from distrun.agent.linux import facts, private_dir, processes, syscalls
 from distrun.agent.logs.task_logs import TaskLogs
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.ports import PortHolder, PortTakenError
@@ -89,7 +89,7 @@ class Agent:
             # Imported here because few supervisors die.
             from distrun.agent import unsent_reports
 
-            unsent_reports.write(self._logs.folder, unsent)
+            unsent_reports.write(self._logs.path(""), unsent)
 
     # Time ----------------------------------------------------------------------------------
 
@@ -220,14 +220,16 @@ class Agent:
         if not order.folder:
             return self._open_private_logs(order)
         try:
-            os.makedirs(order.folder, mode=0o700, exist_ok=True)
+            if not os.path.isdir(order.folder):
+                os.mkdir(order.folder, 0o700)
+            opened = private_dir.path_of(private_dir.open_checked(order.folder))
         except OSError as error:
             number = error.errno or 0
             self._link.report_fault(
                 Cause(Code.LOG_DIR_NOT_CREATED, path=order.folder, errno=number)
             )
             return None
-        return TaskLogs(order.folder, None, self._link, self._selector)
+        return TaskLogs(order.folder, None, self._link, self._selector, opened)
 
     def _open_private_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
         # Imported here because most jobs run on the launching machine.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import time
 from typing import List, Optional
 
+from distrun.agent.linux import private_dir
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 
@@ -56,8 +59,11 @@ class AgentDir:
         name = os.path.basename(self.path)
         preserved = self._sibling("left")
         if preserved is None:
-            preserved, name = self._parent, name + "-left"
-        os.makedirs(preserved, mode=0o700, exist_ok=True)
+            # Others can see this folder's name: a name made of it alone could be taken already.
+            preserved = os.path.join(self._parent, "{}-left-{}".format(name, os.urandom(6).hex()))
+            os.mkdir(preserved, 0o700)
+        else:
+            private_dir.create(preserved)
         target = os.path.join(preserved, name)
         os.rename(path, target)
         return target
@@ -95,7 +101,8 @@ def create(job_id: str, host: str) -> AgentDir:
     problems: List[Cause] = []
     for place in _places():
         try:
-            os.makedirs(place, mode=0o700, exist_ok=True)
+            private_dir.create(place)
+            _check(place)
             path = os.path.join(place, prefix + os.urandom(6).hex())
             os.mkdir(path, 0o700)
         except OSError as error:
@@ -109,6 +116,14 @@ def create(job_id: str, host: str) -> AgentDir:
             continue
         return AgentDir(path)
     raise NoRoomError(Cause(Code.AGENT_DIR_NOT_CREATED, within=tuple(problems)))
+
+
+def _check(place: str) -> None:
+    """Raise PermissionError if others could exchange this user's folders in it."""
+    status = os.stat(place)
+    is_open = private_dir.is_writable_by_others(status) and not status.st_mode & stat.S_ISVTX
+    if is_open or private_dir.is_foreign(status):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), place)
 
 
 def _places() -> List[str]:

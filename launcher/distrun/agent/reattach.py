@@ -1,9 +1,10 @@
 """Reattachment to a running agent whose link was lost: a new connection passes its descriptors.
 
-The agent listens on an abstract unix socket: no death leaves a file, and no path is too long. The
-socket's name is random, and only processes of the same user are accepted. A client (a new ssh runs
-:func:`main` on the host) passes its standard input and output to the agent, and then waits until
-the agent closes them.
+The agent listens on an abstract unix socket: no death leaves a file, no path is too long, and no
+file system without sockets is in the way. The socket's name is random, but every user of the host
+can read it in /proc/net/unix, and take it once the agent is dead. So each side asks the kernel for
+the other's user before anything is passed. A client (a new ssh runs :func:`main` on the host)
+passes its standard input and output to the agent, and then waits until the agent closes them.
 
 Agent and guard also share a second abstract socket, which does not listen. When its name is free
 again, both are gone, and nothing of their tasks is left.
@@ -14,12 +15,12 @@ from __future__ import annotations
 import array
 import os
 import socket
-import struct
 import sys
 import time
 from typing import Any, Callable, List, NoReturn, Optional, Tuple
 
-_CREDENTIALS = struct.Struct("3i")
+from distrun.agent.linux import peers
+
 _GUARD_SECONDS = 20.0
 _RETRY_SECONDS = 0.05
 
@@ -66,8 +67,7 @@ class ReattachListener:
             client, _ = self._socket.accept()
         except OSError:
             return None
-        raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(raw)[1] != os.getuid():
+        if not peers.of_connection(client).is_same_user:
             client.close()
             return None
         client.setblocking(False)
@@ -105,10 +105,8 @@ def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn
         no_agent: is printed if the agent and everything that it had started are gone.
         exit_no_agent: the exit code then.
     """
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        client.connect(_listener_name(token))
-    except OSError:
+    client = _connect(token)
+    if client is None:
         _wait_until_gone(token)
         sys.stderr.write(no_agent + "\n")
         sys.stderr.flush()
@@ -120,6 +118,16 @@ def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn
     os.close(1)
     client.recv(1)
     os._exit(0)
+
+
+def _connect(token: str) -> Optional[socket.socket]:
+    """A connection to the agent; None if it is gone, even if another user has taken its name."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        client.connect(_listener_name(token))
+    except OSError:
+        return None
+    return client if peers.of_connection(client).is_same_user else None
 
 
 def _wait_until_gone(token: str) -> None:

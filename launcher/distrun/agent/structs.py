@@ -81,11 +81,9 @@ else:
         __slots__ = ()
 
         def __init_subclass__(cls) -> None:
-            cls._members = {
-                value: str.__new__(cls, value)
-                for name, value in cls.__dict__.items()
-                if name.isupper()
-            }
+            # By the names alone: hosts are sent the members without their values.
+            names = [name for name in cls.__dict__ if name.isupper()]
+            cls._members = {name.lower(): str.__new__(cls, name.lower()) for name in names}
             for value, member in cls._members.items():
                 setattr(cls, value.upper(), member)
 

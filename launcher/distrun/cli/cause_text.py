@@ -170,6 +170,12 @@ def _command(cause: Cause, number: int = 0) -> str:
     return cause.commands[number] if number < len(cause.commands) else "ssh"
 
 
+def _searched_folder(cause: Cause) -> str:
+    if "/" not in cause.name:
+        return " in PATH"
+    return f" in {cause.path}" if cause.path and not cause.name.startswith("/") else ""
+
+
 def _place(cause: Cause) -> str:
     return f", at {cause.name}" if cause.name else ""
 
@@ -202,7 +208,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "gpus": lambda c: format_count(c.count, "GPU") if c.count else "",
     "hosts": lambda c: format_names(c.hosts),
     "hosts_listed": lambda c: len(c.within),
-    "in_path": lambda c: "" if "/" in c.name else " in PATH",
+    "in_path": _searched_folder,
     "in_range": lambda c: (
         "from {0} to {2}".format(*c.text.partition("-")) if c.text else "on this host"
     ),
@@ -221,6 +227,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "process_exit": _process_exit,
     "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
     "restarts": lambda c: format_count(c.count, "restart"),
+    "sender": lambda c: f"process {c.pid} of user {c.count}" if c.pid else "an unseen process",
     "signal_name": lambda c: signal_name(c.signal),
     "signal_or_status": lambda c: signal_name(c.signal) if c.signal else c.status,
     "size": lambda c: format_bytes(c.count),
@@ -257,8 +264,8 @@ def _agent_not_started(cause: Cause) -> str:
 
 
 def _crashed(cause: Cause) -> str:
-    quoted = f": {cause.text}" if cause.text else _place(cause)
-    return f"{_DERIVED['subject'](cause)}crashed: it {_DERIVED['exit'](cause)}{quoted}"
+    how, quote = _DERIVED["exit"](cause), _DERIVED["quote"](cause)
+    return f"{_DERIVED['subject'](cause)}crashed: it {how}{quote}"
 
 
 def _killed_from_outside(cause: Cause) -> str:
@@ -266,6 +273,20 @@ def _killed_from_outside(cause: Cause) -> str:
     if cause.status is not None:
         how = cause_text(cause._replace(code=Code.EXITED_AS_SIGNALLED))
     return f"{_DERIVED['subject'](cause)}{how}, from outside"
+
+
+def _collectives_mismatched(cause: Cause) -> str:
+    """Name the operations and types that TensorFlow gives as numbers."""
+
+    def named(match: re.Match[str]) -> str:
+        names = _COLLECTIVES if match[1] == "type" else _DATA_TYPES
+        name = names.get(int(match[2]))
+        return f"{match[0]} ({name})" if name else match[0]
+
+    quoted = _NUMBERED_TYPE.sub(named, cause.text)
+    return (
+        f"the collectives of the tasks do not match{_DERIVED['quote'](cause._replace(text=quoted))}"
+    )
 
 
 def _advice_on_kill(cause: Cause) -> str:
@@ -307,6 +328,14 @@ def _advice_on_start(cause: Cause) -> str:
     return inner or templates()[Code.PROGRAM_NOT_FOUND.value]["advice"]
 
 
+_NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
+_COLLECTIVES = dict(
+    enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
+)
+"""TensorFlow's CollectiveType (core/framework/collective.h)."""
+_DATA_TYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 14: "bfloat16", 19: "float16"}
+"""Of TensorFlow's DataType (core/framework/types.proto), those that collectives reduce."""
+
 TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.INTERPRETER_FAILED: _interpreter_failed,
     Code.VERSION_FOUND: lambda c: (
@@ -327,6 +356,7 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     ),
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
     Code.CRASHED: _crashed,
+    Code.COLLECTIVES_MISMATCHED: _collectives_mismatched,
 }
 ADVICE_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.PORT_NOT_HELD: _advice_on_ports,

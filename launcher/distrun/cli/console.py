@@ -9,11 +9,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console, RenderableType
 
     from distrun.errors import DistrunError
 
 JSON_VERSION = 1
+ITEMS = "\0items"
+"""Stands for a list that is printed element by element, see :func:`print_json`."""
 _PIPE_WIDTH = 100_000
 
 
@@ -57,9 +61,21 @@ def print_error(error: DistrunError) -> None:
         print_lines([f"  {line}" for line in hint.splitlines()])
 
 
-def print_json(fields: dict[str, Any]) -> None:
-    """Print one versioned object, the only thing that a command with `--json` prints."""
-    print(json.dumps({"version": JSON_VERSION, **fields}, indent=2))  # noqa: T201
+def print_json(fields: dict[str, Any], items: Iterable[Any] = ()) -> None:
+    """Print one versioned object, the only thing that a command with `--json` prints.
+
+    Args:
+        fields: of the object.
+        items: the list in place of ITEMS in a field of a field. They are made and printed one
+            after the other, because together they may not fit into memory.
+    """
+    text = json.dumps({"version": JSON_VERSION, **fields}, indent=2)
+    before, mark, after = text.partition(json.dumps(ITEMS))
+    print(before, end="[" if mark else "")  # noqa: T201
+    for number, item in enumerate(items):
+        shown = "\n" + json.dumps(item, indent=2)
+        print("," if number else "", shown.replace("\n", "\n      "), sep="", end="")  # noqa: T201
+    print("\n    ]" if mark else "", after, sep="")  # noqa: T201
 
 
 def print_text(text: str, indent: int = 0) -> None:

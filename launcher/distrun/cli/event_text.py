@@ -32,6 +32,7 @@ _TEMPLATES: dict[type[events.Event], str] = {
     events.LinkRestored: "the link to {event.host} is restored",
     events.LogsIncomplete: "the logs of {event.host}'s tasks are not all here: {cause}",
     events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
+    events.ProgressIgnored: "{event.task}: {cause}",
     events.TaskNotStarted: "{event.task} could not be started: {cause}",
     events.TensorBoardStarted: "TensorBoard is at {event.address}",
     events.TensorBoardEnded: "TensorBoard {cause}",
@@ -117,6 +118,11 @@ def _preflight_ended(event: events.PreflightEnded) -> str:
     return f"preflight: {format_count(event.checks, 'check')}, {', '.join(found) or 'all passed'}"
 
 
+def _starts_canceled(event: events.StartsCanceled) -> str:
+    verb = "was" if len(event.tasks) == 1 else "were"
+    return f"{format_task_names(event.tasks)} {verb} not started"
+
+
 def _task_reported(event: events.TaskReported) -> str | None:
     words = progress_words(event.values, rate_of=" examples")
     return f"{event.task} last reported {', '.join(words)}" if words else None
@@ -175,6 +181,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
         f"{event.task} started (pid {event.pid}"
         f"{f', attempt {event.attempt}' if event.attempt else ''})"
     ),
+    events.StartsCanceled: _starts_canceled,
     events.TaskExited: lambda event: f"{event.task} {exit_text(event.code, event.signal)}",
     events.TaskReported: _task_reported,
     events.RestartPlanned: _restart_planned,

@@ -121,6 +121,7 @@ _SHOWN = (
     events.LinkRestored,
     events.LogsIncomplete,
     events.LinkLost,
+    events.ProgressIgnored,
     events.RestartPlanned,
     events.TensorBoardEnded,
     events.TensorBoardStarted,

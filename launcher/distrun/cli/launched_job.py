@@ -155,6 +155,8 @@ class LaunchedJob:
 
 def _all_executed(state: JobState) -> bool:
     """Whether every task's program was executed. Some may have exited since."""
+    # Tasks start in their order, so the last one tells soonest that some are missing.
+    tasks = (state.tasks[name] for name in reversed(state.tasks))
     return bool(state.tasks) and all(
-        task.started_at is not None or task.attempt > 0 for task in state.tasks.values()
+        task.started_at is not None or task.attempt > 0 for task in tasks
     )

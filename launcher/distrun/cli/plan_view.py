@@ -18,7 +18,7 @@ from distrun.cli.text_format import format_count, format_duration, format_task_n
 from distrun.codec import to_json
 from distrun.frozen import Frozen
 from distrun.jobstore import JobStore
-from distrun.plan import Plan, TaskPlan
+from distrun.plan import Plan, TaskPlan, common_env
 from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
@@ -48,7 +48,8 @@ def show_plan(spec: Spec, *, as_json: bool) -> int:
     """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
     plan = make_plan(spec)
     if as_json:
-        console.print_json({"plan": _plan_as_json(plan, spec)})
+        tasks = (_task_as_json(task) for task in plan.tasks)
+        console.print_json({"plan": _plan_as_json(plan, spec)}, tasks)
         return 0
     console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
     return 0
@@ -89,8 +90,11 @@ def _restarts(policy: RestartSpec) -> str:
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
     return {
-        **to_json(plan),
-        "tasks": [_task_as_json(task) for task in plan.tasks],
+        "name": plan.name,
+        "strategy": plan.strategy,
+        "tasks": console.ITEMS,
+        "pass_env": list(plan.pass_env),
+        "hosts": list(plan.hosts),
         "set_at_launch": list(AT_LAUNCH),
         "restart": to_json(spec.restart),
         "tensorboard": to_json(spec.tensorboard),
@@ -101,8 +105,8 @@ def _task_as_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
     return {
         "task": task.name,
-        **to_json(task),
-        "env": mask_secrets(task.env),
+        **task.fields(),
+        "env": mask_secrets(task.environment),
         "tf_config": read_tf_config(task),
     }
 
@@ -195,11 +199,7 @@ class _Settings(Frozen):
         return cls(
             argv=first.argv if all(task.argv == first.argv for task in tasks) else None,
             workdir=first.workdir if all(t.workdir == first.workdir for t in tasks) else None,
-            env={
-                name: value
-                for name, value in first.env.items()
-                if name not in _OWN and all(task.env.get(name) == value for task in tasks)
-            },
+            env={n: v for n, v in common_env(tasks).items() if n not in _OWN},
             unset=first.unset if all(task.unset == first.unset for task in tasks) else (),
         )
 
@@ -207,8 +207,8 @@ class _Settings(Frozen):
     def own(cls, task: TaskPlan, common: _Settings) -> _Settings:
         """The settings of a task that are not in `common`."""
         env = {n: v for n, v in task.env.items() if n not in _OWN and n not in common.env}
-        if task.tf_config is not None and _cluster_text(task) is None:
-            env["TF_CONFIG"] = task.tf_config
+        if "TF_CONFIG" in task.env and _cluster_text(task) is None:
+            env["TF_CONFIG"] = task.env["TF_CONFIG"]
         return cls(
             argv=task.argv if common.argv is None else None,
             workdir=task.workdir if common.workdir is None else None,
@@ -232,24 +232,26 @@ def _other_variables(plan: Plan) -> list[str]:
 
 def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple[str, _Settings]]:
     """The settings that differ between tasks; tasks with equal settings share one section."""
-    groups: list[tuple[_Settings, list[TaskPlan]]] = []
+    groups: dict[str, tuple[_Settings, list[str]]] = {}
     for task in tasks:
         own = _Settings.own(task, common)
-        found = next((members for settings, members in groups if settings == own), None)
-        if found is None:
-            groups.append((own, [task]))
-        else:
-            found.append(task)
-    for settings, members in groups:
-        yield format_task_names(task.name for task in members), settings
+        groups.setdefault(repr(own), (own, []))[1].append(task.name)
+    for settings, members in groups.values():
+        yield format_task_names(members), settings
 
 
 def _cluster_text(task: TaskPlan) -> str | None:
     """The `cluster` of a task's TF_CONFIG as JSON; None if its TF_CONFIG has another form."""
+    if task.cluster is not None:
+        return task.cluster.text
     found = read_tf_config(task)
     if found is None or set(found) != {"cluster", "task"} or not isinstance(found["cluster"], dict):
         return None
     return json.dumps(found["cluster"])
+
+
+def _task_of_tf_config(task: TaskPlan) -> Any:
+    return task.tf_task if task.cluster is not None else (read_tf_config(task) or {})["task"]
 
 
 def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
@@ -261,11 +263,11 @@ def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
             clusters.setdefault(text, []).append(task)
     for text, members in clusters.items():
         yield from _cluster_lines(json.loads(text))
-        ends = [json.dumps((read_tf_config(task) or {})["task"]) for task in members]
+        ends = [json.dumps(_task_of_tf_config(task)) for task in members]
         width = max(map(len, ends))
         for task, end in zip(members, ends, strict=True):
             yield f' "task": {end + "}":<{width + 1}}  for {task.name}'
-    if all(task.tf_config is None for task in tasks):
+    if all(task.cluster is None and task.tf_config is None for task in tasks):
         yield "not set: the strategy runs in one process"
 
 

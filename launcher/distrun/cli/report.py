@@ -15,6 +15,7 @@ from distrun.jobstore import JobFolder
 from distrun.lifecycle import Account, JobState, TaskState
 from distrun.spec.problems import printable
 from distrun.verdict.log_analysis import attempt_start
+from distrun.verdict.model import Verdict
 
 _LAST_LINES = 12
 _LAST_BYTES = 16 * 1024
@@ -46,7 +47,7 @@ def failure_report(folder: JobFolder, state: JobState) -> list[str]:
     first = state.tasks.get((verdict.task if verdict is not None else outcome.task) or "")
     if first is not None:
         lines += _about_first(folder, first)
-    lines += _about_others(state, first, verdict.echoes if verdict is not None else ())
+    lines += _about_others(state, first, verdict)
     lines += _about_restarts(folder, state)
     lines.append(f"  logs   {printable(str(folder.logs))}   (distrun logs {state.job_id})")
     lines.append(exit_line(outcome))
@@ -128,17 +129,19 @@ def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:
     return any(task.account is Account.JOB for task in tasks)
 
 
-def _about_others(state: JobState, first: TaskState | None, echoes: tuple[str, ...]) -> list[str]:
+def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | None) -> list[str]:
     """Return how the other tasks ended; those that ended alike share a line."""
     after: dict[str, list[str]] = {}
     for task in state.tasks.values():
         if task is first:
             continue
         what = task_end_text(task)
-        if task.stopped_by_us:
+        if task.stopped_by_us and task.pid is not None:
             what = f"{what}, stopped by distrun"
-        elif task.name in echoes:
+        elif verdict is not None and task.name in verdict.echoes:
             what = f"{what}, which followed from that"
+        elif verdict is not None and task.name in verdict.alike:
+            what = f"{what}, of the same error"
         after.setdefault(what, []).append(task.name)
     label = "then " if first is not None else "tasks"
     lines = []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from distrun.agent.protocol.causes import Kind
 from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.verdict.model import Evidence, Source, Verdict
+from distrun.verdict.model import Evidence, Kind, Source, Verdict
 
 _PLACES = {
     Source.LOGS: "their logs",

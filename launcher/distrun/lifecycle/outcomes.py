@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import KILL_GRACE
-from distrun.agent.protocol.causes import Cause, Code, Kind
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.events import Origin, Outcome, Result, Timer, TimerKind
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
@@ -22,9 +22,13 @@ from distrun.lifecycle.restarts import (
 )
 from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import STRATEGIES, Role, Scope
+from distrun.verdict.model import Kind
 
 if TYPE_CHECKING:
     from distrun.verdict.model import Verdict
+
+_LIVE_KINDS = (Kind.UNRESPONSIVE, Kind.PROXY)
+"""Verdicts on tasks that still ran when distrun stopped them."""
 
 SIGABRT, SIGKILL = 6, 9
 EVALUATOR = Timer(TimerKind.EVALUATOR)
@@ -121,6 +125,7 @@ def exit_cause(task: TaskState) -> Cause:
 def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     """Add the verdict to the outcome, and change the exit code to that of the first cause.
 
+    Tasks that had failed by themselves before distrun's stop reached them were not stopped by it.
     The exit code stays if the first cause has none: if that task exited 0, or was stopped before
     it could crash. If a host was lost, the exit code is the one for lost hosts. The failure of an
     evaluator is another one than the job's, unless the job needs the evaluator.
@@ -128,6 +133,13 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     outcome = state.outcome
     if outcome is None or outcome.result is not Result.FAILED:
         return state
+    names = {*verdict.alike, *verdict.echoes}
+    if verdict.task is not None and verdict.kind not in _LIVE_KINDS:
+        names.add(verdict.task)
+    stopped = (task for task in state.tasks.values() if task.name in names and task.stopped_by_us)
+    state = state.with_tasks(
+        replace(task, stopped_by_us=False, phase=TaskPhase.FAILED) for task in stopped if task.code
+    )
     task = state.tasks.get(verdict.task or "")
     if task is not None and task.name != outcome.task and not state.needs(task):
         return state
@@ -224,8 +236,9 @@ def _restart(
     restarted = plan_restart(state, failed, cause, at, signal)
     if restarted is None:
         return None
-    for task in restarted[0].tasks.values():
-        why = None if task.restart is None else state.why_unusable(task)
+    newest = restarted[0].restarts[max(restarted[0].restarts)]
+    for task in (state.tasks[name] for name in newest.tasks):
+        why = state.why_unusable(task)
         if why is not None:
             if not state.needs(task):
                 return None

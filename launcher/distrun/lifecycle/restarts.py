@@ -133,7 +133,7 @@ def reset_budget(state: JobState, account: Account) -> JobState:
 def final_phase(task: TaskState) -> TaskPhase:
     """Return the phase of an exited task once nothing of it is left."""
     if not task.has_failed_exit:
-        return TaskPhase.SUCCEEDED
+        return TaskPhase.STOPPED if task.code is None else TaskPhase.SUCCEEDED
     return TaskPhase.STOPPED if task.stopped_by_us else TaskPhase.FAILED
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
+from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, Scope, Success
 
@@ -185,7 +186,7 @@ class JobState(Frozen, kw_only=True):
     """The state of a job.
 
     The counts `unended`, `unstarted` and `undone` follow from `tasks`. :meth:`with_tasks` updates
-    them, so that an event costs as little in a job of 1,000 tasks as in a job of two.
+    them, so that an event costs nearly as little in a job of 5,000 tasks as in a job of two.
     """
 
     job_id: str = ""
@@ -200,7 +201,7 @@ class JobState(Frozen, kw_only=True):
     created_at: float = 0.0
     ended_at: float | None = None
     hosts: dict[str, HostState] = field(default_factory=dict)
-    tasks: dict[str, TaskState] = field(default_factory=dict)
+    tasks: ChunkedMap[TaskState] = field(default_factory=ChunkedMap)
     unended: int = 0
     """The number of tasks that are in no final phase."""
     unstarted: int = 0
@@ -239,14 +240,14 @@ class JobState(Frozen, kw_only=True):
 
     def with_tasks(self, changed: Iterable[TaskState]) -> JobState:
         """Return this state with some tasks added or replaced."""
-        tasks = dict(self.tasks)
+        changes = {task.name: task for task in changed}
         unended, unstarted, undone = self.unended, self.unstarted, self.undone
-        for task in changed:
-            for each, sign in ((tasks.get(task.name), -1), (task, 1)):
+        for task in changes.values():
+            for each, sign in ((self.tasks.get(task.name), -1), (task, 1)):
                 if each is not None:
                     unended += sign * (not each.phase.is_final)
                     unstarted += sign * (each.phase is TaskPhase.STARTING)
                     needed = self.success.waits_for(each.role, each.index)
                     undone += sign * (needed and not each.has_done_its_part)
-            tasks[task.name] = task
+        tasks = self.tasks.updated(changes)
         return replace(self, tasks=tasks, unended=unended, unstarted=unstarted, undone=undone)

@@ -19,6 +19,7 @@ _FOR_READERS = (
     events.PreflightSkipped, events.PreflightStarted, events.PreflightFound, events.PreflightEnded,
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
     events.RestartPlanned, events.TensorBoardStarted, events.TensorBoardEnded,
+    events.ProgressIgnored,
 )  # fmt: skip
 """Events that only inform the record's readers."""
 
@@ -158,6 +159,23 @@ def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
     state, more = outcomes.finish_if_ended(state)
     return state, actions + more
+
+
+@_step.register
+def _(event: events.StartsCanceled, state: JobState) -> restarts.Transition:
+    actions: list[Action] = []
+    canceled = [task for name in event.tasks if not (task := state.tasks[name]).has_ended]
+    state = state.with_tasks(_canceled(task, event.at) for task in canceled)
+    for task in canceled:
+        state, more = restarts.on_attempt_ended(state, task)
+        actions += more
+    state, more = outcomes.finish_if_ended(state)
+    return state, actions + more
+
+
+def _canceled(task: TaskState, at: float) -> TaskState:
+    phase = TaskPhase.STOPPED if task.restart is None else TaskPhase.RESTARTING
+    return replace(task, phase=phase, ended_at=at, stopped_by_us=True)
 
 
 @_step.register

@@ -8,9 +8,9 @@ rest. `distrun plan` shows the same object that `distrun launch` runs.
 from distrun.plan.facts import READ, HostFacts
 from distrun.plan.placement import Placed, PortNeed, place, ports_needed, split_address
 from distrun.plan.proxies import PROXY_VARIABLES, proxy_use
-from distrun.plan.tasks import LARGEST_VARIABLE, Plan, TaskPlan, make
+from distrun.plan.tasks import LARGEST_VARIABLE, Plan, TaskPlan, common_env, make
 
 __all__ = [
     "LARGEST_VARIABLE", "PROXY_VARIABLES", "READ", "HostFacts", "Placed", "Plan", "PortNeed",
-    "TaskPlan", "make", "place", "ports_needed", "proxy_use", "split_address",
+    "TaskPlan", "common_env", "make", "place", "ports_needed", "proxy_use", "split_address",
 ]  # fmt: skip

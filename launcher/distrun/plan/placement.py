@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
-from distrun.frozen import Frozen, replace
+from distrun.frozen import Frozen
 from distrun.spec.addresses import parse_address
 from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
@@ -94,14 +94,13 @@ def needs_port(placed: Placed, strategy: Strategy) -> bool:
 def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]:
     """The ports to hold on each host before :func:`make`."""
     strategy = STRATEGIES[spec.strategy]
-    needs: dict[str, PortNeed] = {}
+    wanted: dict[str, list[int]] = {}
+    """The explicit ports of each host, and 0 for each free one."""
     for placed in placement:
-        if not needs_port(placed, strategy):
-            continue
-        need = needs.get(placed.host.name, PortNeed())
-        if placed.address is None:
-            need = replace(need, free=need.free + 1)
-        else:
-            need = replace(need, wanted=(*need.wanted, split_address(placed.address)[1]))
-        needs[placed.host.name] = need
-    return needs
+        if needs_port(placed, strategy):
+            port = 0 if placed.address is None else split_address(placed.address)[1]
+            wanted.setdefault(placed.host.name, []).append(port)
+    return {
+        host: PortNeed(free=ports.count(0), wanted=tuple(filter(None, ports)))
+        for host, ports in wanted.items()
+    }

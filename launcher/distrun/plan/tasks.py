@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
+from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.plan import paths
 from distrun.plan.placement import Placed, needs_port, split_address
 from distrun.plan.proxies import proxy_use
@@ -27,8 +29,23 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 _ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
+class Cluster(Frozen):
+    """The `cluster` of TF_CONFIG, which all tasks of a job share: the addresses of each role."""
+
+    addresses: dict[str, list[str]]
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The addresses as JSON: encoded once, because every task gets the whole cluster."""
+        return json.dumps(self.addresses)
+
+
 class TaskPlan(Frozen, kw_only=True):
-    """One task, ready to run. `env` is set in addition to the host's environment."""
+    """One task, ready to run. `env` is set in addition to the host's environment.
+
+    In a job of n tasks, each TF_CONFIG is as long as n addresses. So it is in no field:
+    :attr:`tf_config` and :attr:`environment` make it from the cluster.
+    """
 
     name: str
     role: Role
@@ -41,6 +58,9 @@ class TaskPlan(Frozen, kw_only=True):
     or_home: bool = False
     """Whether to use the host's home folder if `workdir` does not exist."""
     env: dict[str, str]
+    """The variables, without a TF_CONFIG made from `cluster`."""
+    cluster: Cluster | None = None
+    """The cluster for its TF_CONFIG; None: it has no cluster, or the spec sets TF_CONFIG."""
     unset: tuple[str, ...] = ()
     log: str
     proxied: Cause | None = None
@@ -48,7 +68,26 @@ class TaskPlan(Frozen, kw_only=True):
 
     @property
     def tf_config(self) -> str | None:
-        return self.env.get("TF_CONFIG")
+        """TF_CONFIG, as tf.distribute.cluster_resolver.TFConfigClusterResolver reads it."""
+        if self.cluster is None:
+            return self.env.get("TF_CONFIG")
+        return f'{{"cluster": {self.cluster.text}, "task": {json.dumps(self.tf_task)}}}'
+
+    @property
+    def tf_task(self) -> dict[str, Any]:
+        """The `task` of a TF_CONFIG that is made from `cluster`."""
+        return {"type": self.role.value, "index": self.index}
+
+    def fields(self) -> dict[str, Any]:
+        """Return the task as JSON, without the cluster."""
+        fields: dict[str, Any] = to_json(replace(self, cluster=None))
+        del fields["cluster"]
+        return fields
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with TF_CONFIG."""
+        return self.env if self.cluster is None else {**self.env, "TF_CONFIG": self.tf_config or ""}
 
 
 class Plan(Frozen, kw_only=True):
@@ -59,6 +98,34 @@ class Plan(Frozen, kw_only=True):
     tasks: tuple[TaskPlan, ...]
     pass_env: tuple[str, ...] = ()
     hosts: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """Return the plan as `plan.json` has it: the cluster and what all tasks share once.
+
+        A task has the shared variables, its own, and, unless these contain it, a TF_CONFIG of the
+        cluster and its own role and index.
+        """
+        common = common_env(self.tasks)
+        cluster = next((task.cluster for task in self.tasks if task.cluster is not None), None)
+        tasks = [
+            {
+                **task.fields(),
+                "env": {n: v for n, v in task.env.items() if n not in common},
+            }
+            for task in self.tasks
+        ]
+        return {
+            **to_json(replace(self, tasks=())),
+            "cluster": None if cluster is None else cluster.addresses,
+            "env": common,
+            "tasks": tasks,
+        }
+
+
+def common_env(tasks: Sequence[TaskPlan]) -> dict[str, str]:
+    """Return the variables that have the same value in all tasks, without TF_CONFIG."""
+    first, *others = (task.env for task in tasks)
+    return {n: v for n, v in first.items() if all(env.get(n) == v for env in others)}
 
 
 def make(
@@ -76,17 +143,16 @@ def make(
     strategy = STRATEGIES[spec.strategy]
     addresses = _addresses(placement, strategy, facts, free_ports)
     _check_addresses(placement, addresses)
-    cluster = _cluster(placement, addresses)
-    # Encoded once: every task gets the whole cluster.
-    cluster_text = json.dumps(cluster)
-    machines = _machines(cluster, placement)
-    hosts = {placed.host.name: placed.host for placed in placement}
+    cluster = _cluster(placement, addresses) if strategy.tf_config else None
+    machines = () if cluster is None else _machines(cluster, placement)
+    hosts: dict[str, list[Placed]] = {}
+    for placed in placement:
+        hosts.setdefault(placed.host.name, []).append(placed)
     shares: dict[str, dict[str, str]] = {}
-    for host in hosts.values():
-        here = [placed for placed in placement if placed.host.name == host.name]
-        shares.update(_shares(here, host, facts[host.name], strategy))
+    for name, here in hosts.items():
+        shares.update(_shares(here, here[0].host, facts[name], strategy))
     tasks = tuple(
-        _plan_task(spec, placed, facts[placed.host.name], addresses, cluster_text, machines,
+        _plan_task(spec, placed, facts[placed.host.name], addresses, cluster, machines,
                    shares[placed.name])
         for placed in placement
     )  # fmt: skip
@@ -143,12 +209,12 @@ def _address_error(code: Code, address: str, *members: Placed) -> InvalidSpecErr
     return InvalidSpecError(cause=Cause(code, tasks=tasks, hosts=hosts, addresses=(address,)))
 
 
-def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> dict[str, list[str]]:
+def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> Cluster:
     cluster: dict[str, list[str]] = {}
     for placed in placement:
         if placed.name in addresses:
             cluster.setdefault(placed.role.role.value, []).append(addresses[placed.name])
-    return cluster
+    return Cluster(cluster)
 
 
 def _shares(
@@ -175,8 +241,8 @@ def _plan_task(
     placed: Placed,
     facts: HostFacts,
     addresses: Mapping[str, str],
-    cluster_text: str,
-    machines: Sequence[str],
+    cluster: Cluster | None,
+    machines: tuple[str, ...],
     share: Mapping[str, str],
 ) -> TaskPlan:
     strategy = STRATEGIES[spec.strategy]
@@ -188,12 +254,12 @@ def _plan_task(
         "TF_GRPC_REUSE_PORT": "true",
         **dict(strategy.env),
     }
-    if strategy.tf_config:
-        env["TF_CONFIG"] = _tf_config(cluster_text, placed)
-        env["no_proxy"] = _no_proxy(facts.environ, machines)
+    if cluster is not None:
+        old = facts.environ.get("no_proxy") or facts.environ.get("NO_PROXY") or ""
+        env["no_proxy"] = _no_proxy(old, machines)
     env.update(share)
     env.update({**placed.host.env, **spec.program.env, **placed.role.env})
-    return TaskPlan(
+    task = TaskPlan(
         name=placed.name,
         role=placed.role.role,
         index=placed.index,
@@ -204,11 +270,22 @@ def _plan_task(
         workdir=paths.workdir(spec.program, placed, facts),
         or_home=paths.may_be_home(spec.program, placed, facts),
         env=env,
+        cluster=None if "TF_CONFIG" in env else cluster,
         # A job of one process must not join the cluster of the launching shell.
         unset=() if strategy.tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",
         proxied=_proxied({**facts.environ, **env}, machines) if strategy.tf_config else None,
     )
+    if cluster is not None:
+        _check_length(task, cluster)
+    return task
+
+
+def _check_length(task: TaskPlan, cluster: Cluster) -> None:
+    """Reject a TF_CONFIG that Linux cannot pass to the task."""
+    length = len('{"cluster": , "task": }') + len(cluster.text) + len(json.dumps(task.tf_task))
+    if len("TF_CONFIG=") + length >= LARGEST_VARIABLE:
+        raise InvalidSpecError(cause=Cause(Code.TF_CONFIG_TOO_LONG, count=length))
 
 
 def _proxied(environ: Mapping[str, str], machines: Sequence[str]) -> Cause | None:
@@ -222,7 +299,8 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     program = spec.program
     args = (*program.args, *placed.role.args)
     if program.kind is ProgramKind.COMMAND:
-        return (*program.argv, *args)
+        return (paths.relocated(program.argv[0], program, facts) or program.argv[0],
+                *program.argv[1:], *args)  # fmt: skip
     python = placed.host.python or program.python or facts.python
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", program.target, *args)
@@ -230,25 +308,16 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     return (python, script, *args)
 
 
-def _tf_config(cluster_text: str, placed: Placed) -> str:
-    """TF_CONFIG, as tf.distribute.cluster_resolver.TFConfigClusterResolver reads it."""
-    task = json.dumps({"type": placed.role.role.value, "index": placed.index})
-    text = f'{{"cluster": {cluster_text}, "task": {task}}}'
-    if len(text) + len("TF_CONFIG=") >= LARGEST_VARIABLE:
-        raise InvalidSpecError(cause=Cause(Code.TF_CONFIG_TOO_LONG, count=len(text)))
-    return text
-
-
-def _machines(cluster: Mapping[str, list[str]], placement: Sequence[Placed]) -> list[str]:
+def _machines(cluster: Cluster, placement: Sequence[Placed]) -> tuple[str, ...]:
     """The hosts' names and addresses, from their tasks' addresses and from the spec."""
-    names = [split_address(each)[0] for addresses in cluster.values() for each in addresses]
+    names = [split_address(each)[0] for every in cluster.addresses.values() for each in every]
     machines = (placed.host.machine for placed in placement)
     names += [machine for machine in machines if not is_loopback(machine)]
-    return list(dict.fromkeys(names))
+    return tuple(dict.fromkeys(names))
 
 
-def _no_proxy(environ: Mapping[str, str], machines: Sequence[str]) -> str:
+@functools.cache  # nearly all tasks of a job have the same, so it is in memory once
+def _no_proxy(old: str, machines: tuple[str, ...]) -> str:
     """no_proxy with the hosts that gRPC must reach directly appended."""
-    old = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     names = [name.strip() for name in old.split(",") if name.strip()]
     return ",".join(dict.fromkeys([*names, *machines]))

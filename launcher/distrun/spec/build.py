@@ -53,7 +53,13 @@ def build(
     ):
         check_host_addresses(document.get("hosts", ()), problems)
     runs_here = any(host.is_local for host in hosts or (model.HostSpec(),))
-    program = build_program(document.get("program", EMPTY), context, problems, runs_here=runs_here)
+    program = build_program(
+        document.get("program", EMPTY),
+        context,
+        problems,
+        runs_here=runs_here,
+        runs_elsewhere=not all(host.is_local for host in hosts or ()),
+    )
     ports = _port_range(document, roles, hosts, strategy, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)

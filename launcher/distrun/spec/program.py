@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def build_program(
-    section: Section, context: LoadContext, problems: Problems, *, runs_here: bool
+    section: Section,
+    context: LoadContext,
+    problems: Problems,
+    *,
+    runs_here: bool,
+    runs_elsewhere: bool,
 ) -> ProgramSpec:
     """The program. Anything that cannot be found becomes a problem, and its value is empty.
 
@@ -51,9 +56,12 @@ def build_program(
     if kind is ProgramKind.SCRIPT and sync is Sync.SCRIPT:
         paths = _script_folders(target)
     workdir = _workdir(section, context, problems, may_be_missing=is_elsewhere)
+    program = _program_path(command[0], workdir, context, runs_elsewhere) if command else ""
     args = (*(at.value for at in section.get("args", ())), *context.extra_args)
     if kind is ProgramKind.SCRIPT:
         base = os.path.dirname(target)
+    elif command and program != command[0]:
+        base = os.path.dirname(program)
     else:
         # Python looks there for the module, and a command for its files.
         base = workdir if target or _names_a_file((*command, *args), workdir) else ""
@@ -61,7 +69,7 @@ def build_program(
     return ProgramSpec(
         kind=kind,
         target=target,
-        argv=command,
+        argv=(program, *command[1:]) if command else (),
         python=_python(section, context),
         args=args,
         workdir=_path_inside(sync_base, workdir),
@@ -107,6 +115,21 @@ def _script(
             ),
         )
     return ""
+
+
+def _program_path(written: str, workdir: str, context: LoadContext, runs_elsewhere: bool) -> str:
+    """The program of a command: a path that is relative to the file becomes absolute.
+
+    It stays as written if it means the same, or nothing here, in the working directory. So a
+    program that only other hosts have is found in theirs.
+    """
+    if "/" not in written or os.path.isabs(written):
+        return written
+    path = context.resolve(written)
+    inside = os.path.normpath(os.path.join(workdir, written))
+    if path == inside or (not os.path.exists(path) and (runs_elsewhere or os.path.exists(inside))):
+        return written
+    return path
 
 
 def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import selectors
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
+from distrun.agent.linux import peers
 from distrun.agent.protocol.channel import Channel, ProtocolError
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ class Clients:
         try:
             connection, _ = self._server.accept()
         except OSError:
+            return
+        if not peers.of_connection(connection).is_same_user:
+            connection.close()
             return
         descriptor = connection.detach()
         self.add(Channel(descriptor, descriptor, protocol.Request))

@@ -8,9 +8,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol.causes import Cause, Code, Kind
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import Result
-from distrun.verdict.model import Verdict
+from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
     from distrun.events import Event

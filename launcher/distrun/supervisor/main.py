@@ -64,7 +64,7 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
         manifest = from_json(Manifest, order.files)
     source = order.source.encode("utf-8", "surrogateescape")
     try:
-        jobstore.create(folder, source)
+        folder = jobstore.create(folder, source)
         log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)

@@ -306,7 +306,7 @@ class Preparation:
             argv=list(task.argv),
             workdir=task.workdir,
             log=task.log,
-            env={**task.env, **self.passed_variables(task.host), **own},
+            env={**task.environment, **self.passed_variables(task.host), **own},
             unset=list(task.unset),
             or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",

@@ -19,7 +19,6 @@ from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
-from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
@@ -28,6 +27,7 @@ from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.stall import StallWatch
+from distrun.supervisor.start_queue import StartQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +44,7 @@ _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskNotStarted: events.TaskNotStarted,
     protocol.TaskExited: events.TaskExited,
     protocol.TaskEnded: events.TaskEnded,
+    protocol.ProgressIgnored: events.ProgressIgnored,
 }
 
 
@@ -81,6 +82,7 @@ class Supervisor:
         self._manifest = manifest
         self._has_preflight = preflight
         self._tasks: dict[str, TaskPlan] = {}
+        self._starts = StartQueue(self._send_start)
         self._progress: dict[str, protocol.Progress] = {}
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
@@ -106,7 +108,7 @@ class Supervisor:
                 name=spec.name,
                 strategy=spec.strategy,
                 success=spec.success,
-                spec_file=str(self._folder.spec_file),
+                spec_file=self._folder.shown(self._folder.spec_file),
                 supervisor_pid=os.getpid(),
                 timeouts=spec.timeouts,
                 restart=spec.restart,
@@ -138,6 +140,9 @@ class Supervisor:
             self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
         for action in actions:
             self._perform(action)
+        canceled = self._starts.pop_canceled()
+        if canceled:
+            self.emit(events.StartsCanceled(at=time.time(), tasks=canceled))
 
     def _write(self, event: events.Event) -> dict[str, Any]:
         """Append an event to the record. If that fails, the event follows the job's failure."""
@@ -153,10 +158,13 @@ class Supervisor:
 
     def _perform(self, action: lifecycle.Action) -> None:
         if isinstance(action, lifecycle.StartTask):
-            self._start_task(self._tasks[action.task], action.attempt, action.cause)
+            self._progress.pop(action.task, None)
+            self._starts.add(self._tasks[action.task].host, action)
         elif isinstance(action, lifecycle.StopTask):
             host = self._state.tasks[action.task].host
-            self._hosts.order(host, protocol.StopTask(action.task, action.signal, action.grace))
+            if not self._starts.cancel(host, action.task):
+                order = protocol.StopTask(action.task, action.signal, action.grace)
+                self._hosts.order(host, order)
         elif isinstance(action, lifecycle.SetTimer):
             seconds = action.seconds
             if action.timer == lifecycle.STALL and self._stall is not None:
@@ -172,11 +180,11 @@ class Supervisor:
             if self._preparation is None or self._preparation.has_all_logs_here:
                 self._analyze()  # while the agents end
 
-    def _start_task(self, task: TaskPlan, attempt: int, cause: Cause | None) -> None:
+    def _send_start(self, start: lifecycle.StartTask) -> None:
         if self._preparation is not None:
-            self._progress.pop(task.name, None)
-            words = "" if cause is None else self._cause_text(cause)
-            order = self._preparation.start_order(task, self._folder.job_id, attempt, words)
+            task, job_id = self._tasks[start.task], self._folder.job_id
+            words = "" if start.cause is None else self._cause_text(start.cause)
+            order = self._preparation.start_order(task, job_id, start.attempt, words)
             self._hosts.order(task.host, order)
 
     def _finish_if_released(self) -> None:
@@ -200,7 +208,7 @@ class Supervisor:
         if self._record_failed:
             return
         self._record_failed = True
-        path, errno = str(self._folder.events_file), error.errno or 0
+        path, errno = self._folder.shown(self._folder.events_file), error.errno or 0
         cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
         self._abort(HostError(cause=cause))
 
@@ -241,10 +249,7 @@ class Supervisor:
             return
         kind = _REPORTS.get(type(report))
         if kind is not None:
-            if isinstance(report, protocol.TaskExited) and report.task in self._progress:
-                last = self._progress[report.task]
-                self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
-            self.emit(kind(**report._asdict()))
+            self._on_task_report(host, report, kind)
         elif isinstance(report, protocol.Progress):
             self._progress[report.task] = report
             if self._stall is not None:
@@ -255,6 +260,14 @@ class Supervisor:
         elif self._state.outcome is None:
             preparation.receive(host, report)
             self._start_if_prepared(preparation)
+
+    def _on_task_report(self, host: str, report: Any, kind: type[events.Event]) -> None:
+        if isinstance(report, protocol.TaskExited) and report.task in self._progress:
+            last = self._progress[report.task]
+            self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
+        self.emit(kind(**report._asdict()))
+        if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
+            self._starts.on_answer(host, report.task)
 
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
@@ -267,9 +280,10 @@ class Supervisor:
     def _start(self, plan: Plan) -> None:
         path = self._folder.plan_file
         try:
-            path.write_text(json.dumps(to_json(plan), indent=1) + "\n")
+            path.write_text(json.dumps(plan.record(), indent=1) + "\n")
         except OSError as error:
-            cause = Cause(Code.PLAN_NOT_WRITTEN, path=str(path), errno=error.errno or 0)
+            shown, errno = self._folder.shown(path), error.errno or 0
+            cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
             self._abort(HostError(cause=cause))
             return
         self._tasks = {task.name: task for task in plan.tasks}
@@ -312,8 +326,10 @@ class Supervisor:
             self._abort(unreachable_hosts(causes, len(self._preparation.hosts)))
 
     def on_event(self, event: events.Event) -> None:
-        if self._is_finishing and isinstance(event, events.HostLost):
-            return
+        if isinstance(event, events.HostLost):
+            self._starts.remove_host(event.host)
+            if self._is_finishing:
+                return
         self.emit(event)
         if self._state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()

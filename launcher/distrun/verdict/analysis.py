@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun import events
-from distrun.agent.protocol.causes import Cause, Code, Kind
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import TimerKind
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
-from distrun.verdict.model import Evidence, Source, Verdict
+from distrun.verdict.model import Evidence, Kind, Source, Verdict
 from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
     SIGTERM_CAUGHT,
@@ -35,7 +35,8 @@ _MOST_ECHOES_EXAMINED = 16
 _MOST_TASKS_QUOTED = 4
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _SERVING = re.compile(r"Started server with target: grpc://(\S+)")
-_TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB)
+_TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN)
+_NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)
 _START_KINDS = {
     Code.PROGRAM_NOT_FOUND: Kind.SCRIPT_NOT_FOUND,
     Code.PROGRAM_NOT_EXECUTABLE: Kind.PERMISSION,
@@ -82,19 +83,22 @@ class _Analysis:
         )
         if root is None and isinstance(trigger, events.TaskExited):
             root = (
-                self._early_exit(ended, found) or _behind_proxy(ended) or self._not_answering(found)
+                self._early_exit(ended, found)
+                or _behind_proxy(ended)
+                or next((each for each in found if each.cause.code in _NO_SINGLE_TASK), None)
+                or self._not_answering(found)
             )
         elif root is None and isinstance(trigger, events.TimedOut):
             root = _behind_proxy(ended)
         if root is not None and root.kind is Kind.CLUSTER_MISMATCH:
             root = self._other_cluster(ended) or root
         if root is not None:
-            return self._verdict_on(root, found)
+            return self._verdict_on(root, found, ended)
         if isinstance(trigger, events.TimedOut):
             return self._timed_out(trigger.timer.kind)
         if not isinstance(trigger, events.TaskExited):
             return self._job_failure(trigger)
-        return self._verdict_on(found[0], found) if found else self._bare_exit(trigger)
+        return self._verdict_on(found[0], found, ended) if found else self._bare_exit(trigger)
 
     def _log(self, name: str) -> LogAnalysis:
         if name not in self._logs:
@@ -158,6 +162,28 @@ class _Analysis:
                 return found
         return None
 
+    def _late_failures(self, root: TaskFailure, ended: list[TaskState]) -> Iterator[TaskFailure]:
+        """Yield the failures of tasks that distrun stopped too late: the same error, or echoes."""
+        for task in (each for each in ended if each.stopped_by_us and each.code):
+            late = None if task.name == root.task else self._exception_before_stop(task)
+            if late is not None and (late.is_echo or late.is_like(root)):
+                yield late
+
+    def _disagreement(self, root: TaskFailure, ended: list[TaskState]) -> Verdict:
+        """Return the verdict on tasks that do not agree, with the words of each side."""
+        evidence: list[Evidence] = []
+        for task in ended[:_MOST_TASKS_QUOTED]:
+            log = self._log(task.name)
+            said = root if task.name == root.task else failure_in_log(task, log)
+            evidence.extend(last_line(task.name, log) if said is None else said.evidence)
+        return Verdict(
+            task=None,
+            attempt=self._failure.tasks[root.task].attempt,
+            kind=root.kind,
+            cause=root.cause._replace(task=""),
+            evidence=tuple(evidence),
+        )
+
     def _crash_before_stop(self, task: TaskState) -> TaskFailure | None:
         number = signal_of(task)
         if number not in CRASH_SIGNALS or number in self._failure.sent:
@@ -204,14 +230,21 @@ class _Analysis:
                     return TaskFailure(Kind.UNRESPONSIVE, cause, each.evidence[-1:])
         return None
 
-    def _verdict_on(self, root: TaskFailure, found: list[TaskFailure]) -> Verdict:
+    def _verdict_on(
+        self, root: TaskFailure, found: list[TaskFailure], ended: list[TaskState]
+    ) -> Verdict:
+        if root.cause.code in _NO_SINGLE_TASK:
+            return self._disagreement(root, ended)
+        failed = [*found, *self._late_failures(root, ended)]
+        others = {each.task: each.is_like(root) for each in failed if each.task != root.task}
         return Verdict(
             task=root.task,
             attempt=self._failure.tasks[root.task].attempt,
             kind=root.kind,
             cause=root.cause,
             evidence=root.evidence,
-            echoes=tuple(each.task for each in found if each.task != root.task),
+            echoes=tuple(name for name, is_like in others.items() if not is_like),
+            alike=tuple(name for name, is_like in others.items() if is_like),
         )
 
     def _bare_exit(self, trigger: events.TaskExited) -> Verdict:

@@ -10,7 +10,7 @@ from distrun.frozen import Frozen
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from distrun.agent.protocol.causes import Cause
     from distrun.lifecycle import JobState, TaskState
@@ -30,7 +30,7 @@ class Failure(Frozen, kw_only=True):
     """
 
     trigger: events.Event
-    tasks: dict[str, TaskState]
+    tasks: Mapping[str, TaskState]
     members: tuple[str, ...]
     lost_hosts: dict[str, Cause]
     sent: frozenset[int]

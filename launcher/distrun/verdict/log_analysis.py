@@ -7,11 +7,15 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
+from distrun.verdict.messages import ARGUMENTS, unwrap
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, type_of, without_group
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distrun.verdict.messages import Message
     from distrun.verdict.tracebacks import Traceback
 
 _HARMLESS_LOG = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
@@ -20,7 +24,7 @@ _NOISE = ("To enable the following instructions:", "WARNING: All log messages be
 """TensorFlow prints these at each start without the prefix of its log."""
 _FATAL_PYTHON = re.compile("^Fatal Python error: ")
 _CONTINUED = re.compile(
-    r"\s*$|\s+\[\[|RPC: /|:UNKNOWN:|/job:\w+/|Additional GRPC error|The tasks have crashed"
+    r"[\s^~]*$|\s+\[\[|RPC: /|:UNKNOWN:|/job:\w+/|Additional GRPC error|The tasks have crashed"
     r"|The error could be from a previous|This is usually caused by an earlier error"
 )
 """The beginnings of the second and later lines of TensorFlow's messages."""
@@ -29,8 +33,14 @@ _AT_EXIT = re.compile(
 )
 _ABORTS = ("Check failed", "terminate called", "pure virtual method", "what():", "Assertion `")
 _CURRENT_THREAD = "Current thread 0x"
-_FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)(?:,)? in (.+)')
+_FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)(?:,? in (.+))?$')
+"""A frame of a traceback; without a function, the place of a syntax error."""
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
+_GENERATED = ("<", "__autograph_generated_file")
+"""How the names of files begin that no user wrote."""
+_CONVERTED = re.compile(r"\s+\*+$")
+"""Follows the name of a function that AutoGraph has converted."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKER = re.compile(
     rb"^--- attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after .*\n?", re.MULTILINE
 )
@@ -85,7 +95,7 @@ class Frame(Frozen):
     def is_own(self) -> bool:
         """Whether it is in the user's code, not in a library's."""
         inside = any(each in self.path for each in _LIBRARIES)
-        return not inside and not self.path.startswith("<")
+        return not inside and not self.path.rpartition("/")[2].startswith(_GENERATED)
 
     def __str__(self) -> str:
         place = f"{self.path.rpartition('/')[2]}:{self.line}"
@@ -102,7 +112,7 @@ class LogAnalysis:
 
     def __init__(self, tail: LogTail, code: int | None = None) -> None:
         start = attempt_start(tail.raw)
-        text = tail.raw[start:].decode("utf-8", "replace").rstrip("\n")
+        text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         self._raw = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
         self.lines = [without_group(line) for line in self._raw]
         self._code = code
@@ -137,8 +147,8 @@ class LogAnalysis:
 
     def _own_message_end(self, which: Traceback) -> int:
         """Guess where a message ends: by indentation, and by TensorFlow's own marks."""
-        index = which.exception + 1
-        while index < which.stop and self._raw[index][:1].isspace():
+        index = self._unwrapped(which).index + 1
+        while index < which.stop and self._may_continue_message(index):
             index += 1
         if not type_of(self.lines[which.exception]).startswith(_TENSORFLOW):
             return index
@@ -148,6 +158,10 @@ class LogAnalysis:
             if any(each in self.lines[i] for each in _MESSAGE_ENDS)
         )
         return next(marks, index)
+
+    def _may_continue_message(self, index: int) -> bool:
+        line = self._raw[index]
+        return not line or line[0].isspace() or ARGUMENTS.match(line) is not None
 
     @property
     def ends_with_exception(self) -> bool:
@@ -164,7 +178,7 @@ class LogAnalysis:
     def excerpts(self) -> tuple[Excerpt, ...]:
         """The excerpts for the rules: the exception and its causes, else the last lines."""
         if self.raised is not None:
-            return tuple(self._of_exception(each) for each in self.raised.chain())
+            return tuple(each for link in self.raised.chain() for each in self._of_exception(link))
         last = self.last_line()
         printed = () if last is None else (Excerpt(lines=((last, self.lines[last]),)),)
         return (*printed, *self._logged_errors, self._last_printed)
@@ -179,16 +193,23 @@ class LogAnalysis:
         """The lines in which native code says why it ends the process."""
         return tuple(map(self._of_abort, self._aborts))
 
-    def _of_exception(self, which: Traceback) -> Excerpt:
+    def _of_exception(self, which: Traceback) -> Iterator[Excerpt]:
+        """Yield the exception, and what it wraps if it wraps another."""
         line = self.lines[which.exception].strip()
-        inside = range(which.exception, which.stop)
         frames = range(which.first, which.exception)
-        return Excerpt(
+        found = self._unwrapped(which)
+        first = Excerpt(
             type=type_of(line),
-            lines=tuple((index, self.lines[index]) for index in inside),
+            lines=tuple((index, self.lines[index]) for index in range(found.index, found.stop)),
             frames=tuple((i, self.lines[i]) for i in frames if _FRAME.match(self.lines[i])),
             is_tensorflows=type_of(line).startswith(_TENSORFLOW),
         )
+        yield first
+        if found.type != first.type:
+            yield replace(first, type=found.type)
+
+    def _unwrapped(self, which: Traceback) -> Message:
+        return unwrap(self.lines, which.exception, which.stop)
 
     @property
     def _logged_errors(self) -> tuple[Excerpt, ...]:
@@ -254,18 +275,21 @@ class LogAnalysis:
         )
 
     @cached_property
-    def message(self) -> str:
-        """The exception with its message; empty if there is none."""
-        if self.raised is None:
-            return ""
-        return "\n".join(self.lines[self.raised.exception : self.raised.stop])
+    def message(self) -> Message | None:
+        """What the exception says, without what it is wrapped in; None if there is none."""
+        return None if self.raised is None else self._unwrapped(self.raised)
 
     @cached_property
     def frame(self) -> tuple[int, Frame] | None:
         """The deepest frame in the user's own files, with the index of its line."""
+        link = self.raised
+        while link is not None:
+            own = self._own_frames(range(link.first, link.stop))
+            if own:
+                return own[-1]
+            link = link.linked
         if self.raised is not None:
-            own = self._own_frames(range(self.raised.first, self.raised.stop))
-            return own[-1] if own else None
+            return None
         # When it crashes, Python prints the most recent call first.
         own = [] if self.crash is None else self._own_frames(range(self.crash, len(self.lines)))
         return own[0] if own else None
@@ -291,7 +315,9 @@ class LogAnalysis:
         for index in where:
             match = _FRAME.match(self.lines[index])
             if match is not None:
-                frame = Frame(match[1], int(match[2]), match[3].strip())
+                frame = Frame(
+                    match[1], int(match[2]), _CONVERTED.sub("", (match[3] or "<module>").strip())
+                )
                 if frame.is_own:
                     found.append((index, frame))
         return found
@@ -308,13 +334,15 @@ class LogAnalysis:
         """Return the index of the last line that is not empty and not TensorFlow's log."""
         for index in range(len(self.lines) - 1, -1, -1):
             line = self.lines[index]
-            if line.strip() and not LOGGED.match(line) and not line.startswith(_NOISE):
+            if not (LOGGED.match(line) or _CONTINUED.match(line) or line.startswith(_NOISE)):
                 return index
         return None
 
     def quote(self, index: int, mark: str = "") -> str:
         """Return a line to show; of a long one, the part around `mark`."""
         line = self.lines[index].strip()
+        if _FRAME.match(self.lines[index]):
+            line = _CONVERTED.sub("", line)
         start = 0
         if len(line) > _LONGEST and mark in line[_BEFORE_MARK:]:
             start = max(0, line.index(mark) - _BEFORE_MARK)

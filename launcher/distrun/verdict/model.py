@@ -5,8 +5,43 @@ from __future__ import annotations
 from enum import Enum
 
 # At run time too: distrun.codec reads the hints.
-from distrun.agent.protocol.causes import Cause, Kind
+from distrun.agent.protocol.causes import Cause
 from distrun.frozen import Frozen
+
+
+class Kind(str, Enum):
+    """The kinds of failures that verdicts distinguish. `docs/failures.md` has a line for each."""
+
+    EXCEPTION = "exception"
+    EXIT = "exit"
+    KILLED = "killed"
+    PREEMPTED = "preempted"
+    CRASH = "crash"
+    HOST_MEMORY = "host_memory"
+    GPU_MEMORY = "gpu_memory"
+    DISK_FULL = "disk_full"
+    PERMISSION = "permission"
+    PORT_TAKEN = "port_taken"
+    SCRIPT_NOT_FOUND = "script_not_found"
+    NOT_STARTED = "not_started"
+    IMPORT_ERROR = "import_error"
+    ARGUMENTS = "arguments"
+    NO_INPUT = "no_input"
+    TENSORFLOW1 = "tensorflow1"
+    KERAS3 = "keras3"
+    COLLECTIVES_LATE = "collectives_late"
+    COLLECTIVE_MISMATCH = "collective_mismatch"
+    CLUSTER_MISMATCH = "cluster_mismatch"
+    PROXY = "proxy"
+    DATA_RAN_OUT = "data_ran_out"
+    NOT_FINITE = "not_finite"
+    LEFT_EARLY = "left_early"
+    UNRESPONSIVE = "unresponsive"
+    CONNECTION_LOST = "connection_lost"
+    HOST_LOST = "host_lost"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    OTHER = "other"
 
 
 class Source(str, Enum):
@@ -51,6 +86,7 @@ class Verdict(Frozen, kw_only=True):
         task: the task that failed first; None if it was no single task's failure.
         attempt: the number of that task's attempt, from 0.
         echoes: the tasks that failed only because of it.
+        alike: the tasks that failed of the same error by themselves.
     """
 
     task: str | None
@@ -59,3 +95,4 @@ class Verdict(Frozen, kw_only=True):
     cause: Cause
     evidence: tuple[Evidence, ...] = ()
     echoes: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()

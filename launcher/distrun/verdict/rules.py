@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol.causes import Code, Kind
+from distrun.agent.protocol.causes import Code
 from distrun.frozen import Frozen
+from distrun.verdict.model import Kind
+from distrun.verdict.old_names import KERAS_2, TENSORFLOW_1, missing_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +66,10 @@ class Rule(Frozen):
     """The exit codes for which `line_patterns` count; empty for any."""
     all_of: tuple[str, ...] = ()
     """Texts that must all be there as well."""
+    patterns: tuple[str, ...] = ()
+    """Patterns searched for in the line that says what is wrong, or in the last line printed."""
+    missing: frozenset[str] = frozenset()
+    """Names that a module lacks, or names of modules that lack everything in them."""
     is_echo: bool = False
     """Whether it tells of another task's end, if another task ended."""
 
@@ -78,7 +84,7 @@ class Rule(Frozen):
             frame = _find_first(excerpt.frames, self.frames)
             if frame is None or not self.any_of:
                 return frame
-        return self._match_type(excerpt) or self._match_text(excerpt)
+        return self._match_type(excerpt) or self._match_text(excerpt) or self._match_line(excerpt)
 
     def _match_printed(self, excerpt: Excerpt) -> tuple[int, str] | None:
         if not all(any(each in line for line in excerpt.before) for each in self.all_of):
@@ -105,6 +111,15 @@ class Rule(Frozen):
             return _find_first(excerpt.lines, self.any_of + self.tensorflows)
         return _find_first(excerpt.lines[:1] if self.is_echo else excerpt.lines, self.any_of)
 
+    def _match_line(self, excerpt: Excerpt) -> tuple[int, str] | None:
+        index, line = excerpt.lines[0][0], excerpt.lines[0][1].strip()
+        if self.missing:
+            parts = missing_name(line).split(".")
+            if any(".".join(parts[: n + 1]) in self.missing for n in range(len(parts))):
+                return index, parts[-1]
+        found = next(filter(None, (re.search(each, line) for each in self.patterns)), None)
+        return None if found is None else (index, found[0])
+
 
 def _find_first(lines: Sequence[tuple[int, str]], texts: tuple[str, ...]) -> tuple[int, str] | None:
     for text in texts:
@@ -115,6 +130,37 @@ def _find_first(lines: Sequence[tuple[int, str]], texts: tuple[str, ...]) -> tup
 
 
 # fmt: off
+_OPTIMIZER = r"'(?:SGD|RMSprop|Ada\w+|Nadam|Ftrl|Lion|LossScaleOptimizer)'"
+_OLD_CODE = (
+    Rule(Kind.TENSORFLOW1, Code.TENSORFLOW_1_CODE,
+         missing=TENSORFLOW_1,
+         patterns=(
+             r"(?:not supported|not compatible|undefined|should be a function)\b.{0,24} eager exec",
+             r"The Session graph is empty",
+             r"object has no attribute 'make_(?:one_shot|initializable)_iterator'",
+         )),
+    Rule(Kind.KERAS3, Code.KERAS_2_CODE,
+         missing=KERAS_2,
+         patterns=(
+             r"has no attribute '(?:reset_states|(?:fit|evaluate|predict)_generator|add_update)'",
+             r"has no attribute '(?:get_(?:in|out)put_(?:shape_|mask_)?at|(?:in|out)bound_nodes)'",
+             rf"{_OPTIMIZER} object has no attribute '(?:lr|minimize|\w+_gradients)'",
+             r"Argument\(s\) not recognized: \{'lr'",
+             r"fit\(\) got an unexpected keyword argument '(?:workers|use_multipro|max_queue_size)",
+             r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
+             r"add_weight\(\) got multiple values for argument 'shape'",
+             r"[Ff]ile(?:name|path)\b.* must end in `\.(?:weights\.h5|keras)`",
+             r"Invalid filepath extension for saving|Keras 3 only supports|deprecated in Keras 3",
+             r"A KerasTensor (?:cannot be used as input to a TensorFlow function|is symbolic)",
+             r"Invalid value for argument `reduction`.*\b[Rr]eceived: reduction=auto",
+             r"Only instances of `?keras\.Layer`? can be added to a Sequential model",
+         )),
+)
+"""Code for TensorFlow 1, and code for Keras 2 that `tf_keras` still runs."""
+
+_NAMESPACES = "google|azure|nvidia|ruamel|zope|backports|jaraco"
+"""Packages that several distributions share: one of them may be missing."""
+
 _SETUP = (
     Rule(Kind.COLLECTIVES_LATE, Code.COLLECTIVES_LATE,
          any_of=(
@@ -137,8 +183,13 @@ _SETUP = (
              "Unexpected task registered with task_name", "Unexpected task request with task_name",
              "with a different incarnation. It has likely restarted",
              "When `cluster_spec` is given, you must also specify `task_type` and `task_id`",
-             "was not defined in job", "was not defined in cluster",
          )),
+    Rule(Kind.CLUSTER_MISMATCH, Code.CLUSTER_SPEC_INCOMPLETE,
+         any_of=(
+             "was not defined in job", "was not defined in cluster", "No such job in cluster: ",
+             "No task with index ",
+         ),
+         patterns=(r"^KeyError: '(?:chief|worker|ps|evaluator|master)'$",)),
     Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_REFUSED,
          frames=(
              "/distribute/multi_worker_util.py", "/cluster_resolver/tfconfig_cluster_resolver.py",
@@ -149,7 +200,25 @@ _SETUP = (
              r"\S*python[\d.]*t?: No module named .*",
              r"\S+: No module named \S+$",
          )),
-    Rule(Kind.IMPORT_ERROR, Code.MODULE_NOT_IMPORTED, types=("ModuleNotFoundError", "ImportError")),
+    Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
+         patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
+    Rule(Kind.EXCEPTION, Code.NAME_NOT_IN_MODULE,
+         patterns=(r"^AttributeError: .*\bmodule '\S+' has no attribute ",)),
+    Rule(Kind.IMPORT_ERROR, Code.MODULE_NOT_IMPORTED,
+         types=("ModuleNotFoundError", "ImportError"),
+         patterns=(
+             r"NotInstalledError\b", r"\b(?:is|are) not installed\b", r"\bpip3? install [`'\"\w-]",
+             r"\b(?:must|need to|[Pp]lease) install\b", r"Could not import [\w.]+\. The use of ",
+         )),
+    Rule(Kind.NO_INPUT, Code.INPUT_EMPTY,
+         types=("bdb.BdbQuit", "click.exceptions.Abort"),
+         patterns=(
+             r"^EOFError: EOF when reading a line", r"^termios\.error: ", r"'/dev/tty'",
+             r"\bno-tty\b",
+         ),
+         line_patterns=(r"Aborted!$",),  # click
+         exit_codes=(1,)),
+    Rule(Kind.NO_INPUT, Code.INPUT_EMPTY, any_of=("EOFError",), frames=("/getpass.py",)),
     Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
          any_of=(": error while loading shared libraries: ",),
          line_patterns=(r"\S+: error while loading shared libraries: .*",)),
@@ -226,6 +295,25 @@ _PROXY = Rule(
 # Echoes: what TensorFlow, gRPC and sockets say when another task has ended. If no other task ended
 # or hung, the same words mean that the network failed.
 
+_MISMATCH = (
+    Rule(Kind.CLUSTER_MISMATCH, Code.GROUP_SIZES_DIFFER,
+         any_of=(" is joining a group with size", " is joining a group that is already full")),
+    Rule(Kind.COLLECTIVE_MISMATCH, Code.COLLECTIVES_MISMATCHED,
+         any_of=(
+             "Shape mismatch in the collective instance", " but another member in the group ",
+             " is joining a group with incompatible device type",
+             "bytes where to_tensor expected",
+         ),
+         patterns=(r"Collective instance \d+ expected .* but got ",)),
+)
+"""Workers whose collectives do not agree: no single task can be blamed."""
+
+_COLLECTIVE_TIMEOUT = Rule(
+    Kind.COLLECTIVE_MISMATCH, Code.COLLECTIVES_MISMATCHED,
+    any_of=("Collective has timed out ",),
+    is_echo=True,
+)
+
 _COLLECTIVE_ECHO = Rule(
     Kind.CONNECTION_LOST, Code.PEERS_LOST,
     any_of=(
@@ -258,6 +346,15 @@ _CONNECTION_ECHO = Rule(
     is_echo=True,
 )
 
+RULES = (
+    _PROXY,
+    *_OLD_CODE,
+    *_SETUP,
+    *_MISMATCH,
+    _COLLECTIVE_ECHO,
+    *_RESOURCES,
+    *_TRAINING,
+    _CONNECTION_ECHO,
+)
 # fmt: on
-RULES = (_PROXY, *_SETUP, _COLLECTIVE_ECHO, *_RESOURCES, *_TRAINING, _CONNECTION_ECHO)
 """All rules, in the order in which they are tried."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol.causes import Cause, Code, Kind
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
-from distrun.verdict.model import Evidence, Source
+from distrun.verdict.model import Evidence, Kind, Source
 from distrun.verdict.rules import RULES
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ SIGTERM_CAUGHT = re.compile("SIGTERM caught at")
 _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _TENSORFLOW_ERROR = "errors_impl."
-_LONGEST_QUOTE = 200
+_INTERRUPT = "KeyboardInterrupt"
+_LONGEST_QUOTE = 240
 
 
 class TaskFailure(Frozen):
@@ -45,6 +46,17 @@ class TaskFailure(Frozen):
     def task(self) -> str:
         return self.cause.task
 
+    def is_like(self, other: TaskFailure) -> bool:
+        """Whether two tasks failed of the same error, which neither has from the other."""
+        mine, others = self.cause, other.cause
+        is_same = (mine.code, mine.status, mine.signal) == (
+            others.code,
+            others.status,
+            others.signal,
+        )
+        says_same = mine.text == others.text or (mine.name != "" and mine.name == others.name)
+        return is_same and says_same and not (self.is_echo or self.peers or other.peers)
+
 
 def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task failed that distrun did not stop."""
@@ -56,7 +68,7 @@ def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     if number == SIGTERM or task.code == TF_PREEMPTED:
         return _preempted(task, log)
     if task.signal is not None or (number == SIGKILL and log.exception is None):
-        return _killed(task, number or SIGKILL)
+        return _killed(task, number or SIGKILL, log)
     return failure_in_log(task, log) or _exit(task, log)
 
 
@@ -72,16 +84,21 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     known = _by_rules(task, log, log.excerpts)
     if known is not None:
         return known
-    if log.exception is None:
+    message = log.message
+    if message is None:
         return None
-    name = log.quote(log.exception)
-    evidence = _error_lines(task, log, log.exception)
-    if name.startswith("KeyboardInterrupt"):
-        return TaskFailure(Kind.KILLED, Cause(Code.INTERRUPTED, task=task.name), evidence)
-    quote = _shorten(_short_exception(name))
-    cause = Cause(Code.EXCEPTION_RAISED, task=task.name, text=quote, name=log.place)
-    peers = _peers(log.message, task.name) if _TENSORFLOW_ERROR in name else ()
+    evidence = _error_lines(task, log, message.index)
+    if message.type == _INTERRUPT:
+        return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
+    cause = Cause(
+        Code.EXCEPTION_RAISED, task=task.name, text=_shorten(str(message)), name=log.place
+    )
+    peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
+
+
+def _interrupted(task: TaskState, log: LogAnalysis) -> Cause:
+    return Cause(Code.INTERRUPTED, task=task.name, name=log.place)
 
 
 def exit_cause(task: TaskState) -> Cause:
@@ -123,11 +140,14 @@ def _by_rules(
 
 
 def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: str) -> TaskFailure:
-    cause = Cause(rule.code, task=task.name, text=_shorten(log.quote(index, mark)))
+    text = _shorten(log.quote(index, mark))
+    if log.message is not None and log.message.index == index:
+        short = _shorten(str(log.message))
+        text = short if mark in short else text
+    cause = Cause(rule.code, task=task.name, text=text, name=log.place)
     evidence = _error_lines(task, log, index, mark)
     if rule.is_echo:
         return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
-    cause = cause._replace(name=log.place)
     if rule.code is Code.PORT_IN_USE:
         cause = _with_port(cause, task, log)
     return TaskFailure(rule.kind, cause, evidence)
@@ -159,13 +179,6 @@ def _error_lines(
     return tuple(lines)
 
 
-def _short_exception(line: str) -> str:
-    """Return the line that names an exception without the exception's module."""
-    name, _, message = line.partition(":")
-    short = name.rpartition(".")[2] if " " not in name else name
-    return f"{short}: {message.strip()}" if message.strip() else short
-
-
 def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
 
@@ -176,7 +189,10 @@ def _out_of_memory(task: TaskState) -> TaskFailure:
     return TaskFailure(Kind.HOST_MEMORY, cause, (kernel, exit_evidence(task)))
 
 
-def _killed(task: TaskState, number: int) -> TaskFailure:
+def _killed(task: TaskState, number: int, log: LogAnalysis) -> TaskFailure:
+    if log.message is not None and log.message.type == _INTERRUPT:
+        evidence = (*_error_lines(task, log, log.message.index), exit_evidence(task))
+        return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
     by_shell = task.signal is None
     status = task.code if by_shell else None
     how = Cause(Code.EXITED_AS_SIGNALLED, status=status, signal=number) if by_shell else None
@@ -205,7 +221,7 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
     if log.abort is not None:
         lines.append(log.abort)
     quote = "" if log.abort is None else _shorten(log.quote(log.abort))
-    place = "" if quote or log.crash is None else log.place
+    place = "" if log.crash is None else log.place
     cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)
     quoted = (log_line(task.name, log, each) for each in lines)
     return TaskFailure(Kind.CRASH, cause, (*quoted, exit_evidence(task)))

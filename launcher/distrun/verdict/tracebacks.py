@@ -26,6 +26,8 @@ _GROUP = re.compile(r"^ +[|+] ?(?!-)")
 _IN_GROUP = re.compile(r"^\s*[|+]")
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 """Python prints these without a traceback if they are in the program itself."""
+_MOST_SYNTAX_LINES = 4
+"""The place of a syntax error, its line and a mark are above it."""
 _TYPE = re.compile(r"[A-Za-z_][\w.<>]*(?=:|$)")
 
 
@@ -37,14 +39,16 @@ class Traceback(Frozen, kw_only=True):
         exception: the line that names the exception.
         stop: the first line after the exception's message.
         aside: the line above it, if that says that the main thread did not end by it.
-        cause: the exception from which this one was raised.
+        linked: the exception that was handled when this one was raised.
+        is_caused: whether that is its direct cause.
     """
 
     first: int
     exception: int
     stop: int
     aside: str = ""
-    cause: Traceback | None = None
+    linked: Traceback | None = None
+    is_caused: bool = False
 
     @property
     def is_ignored(self) -> bool:
@@ -56,7 +60,7 @@ class Traceback(Frozen, kw_only=True):
         link: Traceback | None = self
         while link is not None:
             yield link
-            link = link.cause
+            link = link.linked if link.is_caused else None
 
 
 def without_group(line: str) -> str:
@@ -86,7 +90,8 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
                 exception=exception,
                 stop=_end_of_message(lines, exception, stop),
                 aside=linked.aside if linked else aside,
-                cause=linked if above == _CAUSE else None,
+                linked=linked,
+                is_caused=above == _CAUSE,
             )
         )
     return sorted([*found, *_syntax_errors(lines, found)], key=lambda each: each.first)
@@ -137,4 +142,6 @@ def _syntax_errors(lines: Sequence[str], found: list[Traceback]) -> Iterator[Tra
     for index, line in enumerate(lines):
         if _SYNTAX.match(line) and index not in shown:
             stop = _end_of_message(lines, index, len(lines))
-            yield Traceback(first=index, exception=index, stop=stop)
+            above = range(index - 1, max(index - _MOST_SYNTAX_LINES, -1), -1)
+            first = next((i for i in above if lines[i].startswith('  File "')), index)
+            yield Traceback(first=first, exception=index, stop=stop)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import socket
+from collections.abc import Callable
 
 import pytest
 
 from distrun.agent import protocol
 from distrun.cli.cause_text import cause_text
+from harness import strangers
 from harness.agents import (
     TIMEOUT,
     Host,
     MakeHost,
 )
+from harness.strangers import Stranger
 
 
 def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.socket:
@@ -128,3 +132,35 @@ def test_too_many_ports_for_its_descriptors_are_refused(host: Host) -> None:
     assert len(host.expect(protocol.PortsHeld).chosen) == 1
     host.run("worker:0", "true")
     host.expect(protocol.TaskEnded)
+
+
+def test_a_stranger_who_takes_the_names_of_ports_is_named(make_host: MakeHost) -> None:
+    host = make_host()
+    host.send(protocol.HoldPorts(2, []))
+    ports = host.expect(protocol.PortsHeld).chosen
+    host.send(protocol.Shutdown())
+    host.expect_end()
+    names = [f"distrun-port-{os.geteuid()}-{port}" for port in ports]
+
+    def take_the_names(report: Callable[[str], None]) -> None:
+        taken = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in names]
+        for each, name in zip(taken, names, strict=True):
+            each.bind(f"\0{name}")
+        report("bound")
+        signal.pause()
+
+    with Stranger(take_the_names) as stranger:
+        assert stranger.report() == "bound"
+        other = make_host()
+        other.send(protocol.HoldPorts(0, [ports[0]]))
+        (cause,) = other.expect(protocol.PortsRefused).causes
+        assert (cause.code, cause.count) == (protocol.Code.PORT_NAME_TAKEN, strangers.UID)
+        assert f"another user, number {strangers.UID}," in cause_text(cause)
+        other.send(protocol.HoldPorts(1, [], ports[1], ports[1]))
+        (cause,) = other.expect(protocol.PortsRefused).causes
+        assert f"only 0 of 1 ports from {ports[1]} to {ports[1]} are free; port" in cause_text(
+            cause
+        )
+        assert names[1] in cause_text(cause)
+    other.send(protocol.HoldPorts(0, ports))
+    assert other.expect(protocol.PortsHeld).wanted == ports

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import time
-from typing import Callable, Dict, Optional
+from typing import BinaryIO, Callable, Dict, Optional
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.syscalls import Inotify
@@ -27,13 +27,6 @@ def index_of(path: str) -> str:
     return os.path.splitext(path)[0] + INDEX_SUFFIX
 
 
-class _Log:
-    def __init__(self, path: str, index: int) -> None:
-        self.path = path
-        self.index = index
-        self.size = os.stat(path).st_size
-
-
 class LogIndexer:
     """Writes the indexes of the logs given to :meth:`add`.
 
@@ -43,7 +36,8 @@ class LogIndexer:
 
     def __init__(self, on_growth: Callable[[str], None]) -> None:
         self._on_growth = on_growth
-        self._logs: Dict[str, _Log] = {}
+        self._sizes: Dict[str, int] = {}
+        """By path. No log has an open descriptor: a host may have thousands."""
         self._inotify: Optional[Inotify] = None
         with contextlib.suppress(OSError):
             self._inotify = Inotify()
@@ -58,13 +52,12 @@ class LogIndexer:
 
     def add(self, path: str) -> None:
         """Create a log if it does not exist, and watch it. Raises OSError if that fails."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(path, flags, 0o600))
-        if path in self._logs:
+        _open(path).close()
+        if path in self._sizes:
             return
-        index = os.open(index_of(path), flags, 0o600)
-        _cut_torn_record(index)
-        self._logs[path] = _Log(path, index)
+        with _open(index_of(path)) as index:
+            _cut_torn_record(index)
+        self._sizes[path] = os.stat(path).st_size
         if self._inotify is not None:
             # If one log cannot be watched, all are polled.
             try:
@@ -78,7 +71,7 @@ class LogIndexer:
         """Index the logs that have grown; the next update is due after INTERVAL."""
         if self._inotify is not None:
             self._inotify.drain()
-        grown = [self.record(path) for path in self._logs]
+        grown = [self.record(path) for path in self._sizes]
         if any(grown):
             self.next_due = time.monotonic() + INTERVAL
         else:
@@ -86,18 +79,17 @@ class LogIndexer:
 
     def record(self, path: str) -> bool:
         """Append one log's size to its index if it has grown. True if it has."""
-        log = self._logs[path]
         try:
             size = os.stat(path).st_size
         except OSError:
             return False
-        if size == log.size:
+        if size == self._sizes[path]:
             return False
-        log.size = size
+        self._sizes[path] = size
         # A full disk loses the times of some lines, never the lines.
-        with contextlib.suppress(OSError):
-            if os.write(log.index, INDEX_RECORD.pack(time.time(), size)) < INDEX_RECORD.size:
-                _cut_torn_record(log.index)
+        with contextlib.suppress(OSError), _open(index_of(path)) as index:
+            if index.write(INDEX_RECORD.pack(time.time(), size)) < INDEX_RECORD.size:
+                _cut_torn_record(index)
         self._on_growth(path)
         return True
 
@@ -107,19 +99,29 @@ class LogIndexer:
         This asks the file system first, which is cheap, and then tries: some file systems claim
         that nothing is free although there is room.
         """
-        for log in self._logs.values():
+        for path in self._sizes:
             try:
-                found = os.fstatvfs(log.index)
+                found = os.statvfs(path)
                 free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
                 if free == 0 and found.f_blocks > 0:
-                    syscalls.reserve(log.index, os.fstat(log.index).st_size, _PROBE)
-                    _cut_torn_record(log.index)
+                    with _open(index_of(path)) as index:
+                        syscalls.reserve(index.fileno(), index.tell(), _PROBE)
+                        _cut_torn_record(index)
             except OSError as error:
                 return error.errno in _FULL
             break  # they are all in one folder
         return False
 
 
-def _cut_torn_record(index: int) -> None:
+def _open(path: str) -> BinaryIO:
+    """A file to append to, which is created if it does not exist."""
+    return open(path, "ab", 0, opener=_open_unlinked)
+
+
+def _open_unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _cut_torn_record(index: BinaryIO) -> None:
     """Keep the records aligned after a write that the disk had no room for."""
-    os.ftruncate(index, os.fstat(index).st_size // INDEX_RECORD.size * INDEX_RECORD.size)
+    index.truncate(os.fstat(index.fileno()).st_size // INDEX_RECORD.size * INDEX_RECORD.size)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class TaskLogs:
     """The logs in one folder.
 
-    `streamer` sends them to the launching side; None if that sees the folder itself.
+    `streamer` sends them to the launching side; None if that sees the folder itself. `opened` is
+    a path of the folder that stays right if the folder is renamed; default: `folder`.
     """
 
     def __init__(
@@ -27,8 +28,10 @@ class TaskLogs:
         streamer: Optional[LogStreamer],
         link: Link,
         selector: selectors.BaseSelector,
+        opened: str = "",
     ) -> None:
         self.folder = folder
+        self._opened = opened or folder
         self.streamer = streamer
         self._link = link
         self._selector = selector
@@ -37,7 +40,7 @@ class TaskLogs:
         self._watch()
 
     def path(self, name: str) -> str:
-        return os.path.join(self.folder, name)
+        return os.path.join(self._opened, name)
 
     def open(self, path: str) -> None:
         """Create a log, index it and stream it. Raises OSError if it cannot be created."""

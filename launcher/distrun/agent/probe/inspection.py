@@ -106,7 +106,7 @@ def _program_problem(wanted: Program, env: Dict[bytes, bytes]) -> Optional[Cause
             return None
         exists = os.path.exists(path)
         code = Code.PROGRAM_NOT_EXECUTABLE if exists else Code.PROGRAM_NOT_FOUND
-        return Cause(code, name=name)
+        return Cause(code, name=name, path=wanted.workdir)
     for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
         file = os.path.join(folder, os.fsencode(name))
         if os.access(file, os.X_OK) and os.path.isfile(file):

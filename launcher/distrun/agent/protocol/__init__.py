@@ -13,9 +13,9 @@ from distrun.agent.protocol.messages import (
     INDEX_RECORD, INDEX_SUFFIX, KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS,
     Ack, AgentExiting, Configure, Detach, Fault,
     FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
-    Message, Notice, OpenJob, Order, PortsHeld, PortsRefused, Progress, Reattach, Reattached,
-    Refused, Report, Request, Shutdown, StartTask, StopJob, StopTask, TaskEnded, TaskExited,
-    TaskNotStarted, TaskStarted, Watch, WatchStarted, heartbeat_interval,
+    Message, Notice, OpenJob, Order, PortsHeld, PortsRefused, Progress, ProgressIgnored, Reattach,
+    Reattached, Refused, Report, Request, Shutdown, StartTask, StopJob, StopTask, TaskEnded,
+    TaskExited, TaskNotStarted, TaskStarted, Watch, WatchStarted, heartbeat_interval,
 )  # fmt: skip
 from distrun.agent.structs import StrEnum, Struct
 
@@ -24,8 +24,8 @@ __all__ = [
     "Ack", "AgentExiting", "Cause",
     "Code", "Configure", "Detach", "Fault", "FollowLogs", "Heartbeat", "HeartbeatAck", "Hello",
     "HoldPorts", "JobEvent", "LogData", "LogEnded", "LogReceived", "Message", "Notice", "OpenJob",
-    "Order", "PortsHeld", "PortsRefused", "Progress", "Reattach", "Reattached", "Refused",
-    "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "StrEnum", "Struct",
-    "Subject", "TaskEnded", "TaskExited", "TaskNotStarted", "TaskStarted", "Watch", "WatchStarted",
-    "heartbeat_interval",
+    "Order", "PortsHeld", "PortsRefused", "Progress", "ProgressIgnored", "Reattach", "Reattached",
+    "Refused", "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "StrEnum",
+    "Struct", "Subject", "TaskEnded", "TaskExited", "TaskNotStarted", "TaskStarted", "Watch",
+    "WatchStarted", "heartbeat_interval",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ class Code(StrEnum):
     PROCESS_NOT_MADE = "process_not_made"  # errno
     LOG_NOT_OPENED = "log_not_opened"  # path, errno
     WORKDIR_NOT_ENTERED = "workdir_not_entered"  # path, errno
-    PROGRAM_NOT_FOUND = "program_not_found"  # name
+    PROGRAM_NOT_FOUND = "program_not_found"  # name, path: its working folder
     INTERPRETER_NOT_FOUND = "interpreter_not_found"  # name: the script's, path: the interpreter's
     PROGRAM_NOT_EXECUTABLE = "program_not_executable"  # name
     PROGRAM_FORMAT_UNKNOWN = "program_format_unknown"  # name
@@ -39,6 +39,10 @@ class Code(StrEnum):
     LINK_CLOSED = "link_closed"
     SUPERVISOR_DIED = "supervisor_died"
 
+    # A part of what was sent to DISTRUN_NOTIFY is ignored.
+    PROGRESS_EXCESSIVE = "progress_excessive"  # count: datagrams a second, total: keys, at most
+    PROGRESS_FROM_STRANGER = "progress_from_stranger"  # pid, or 0; count: the number of the user
+
     # The other side of a link does not speak this protocol.
     PROTOCOL_DIFFERS = "protocol_differs"  # count: the supervisor's version, total: the agent's
     FRAME_TOO_LONG = "frame_too_long"  # count: bytes
@@ -56,10 +60,12 @@ class Code(StrEnum):
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
+    PORT_NAME_TAKEN = "port_name_taken"  # port, name: the name; count: the number of its user
     PORT_PRIVILEGED = "port_privileged"  # port
     PORT_NOT_HELD = "port_not_held"  # port, errno
     FREE_PORTS_NOT_HELD = "free_ports_not_held"  # total, errno
-    TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any
+    TOO_FEW_FREE_PORTS = "too_few_free_ports"  # count of total; text: 20000-21000, or empty: any;
+    # within: a PORT_NAME_TAKEN, if there is one
 
     # A host cannot receive the program's files.
     FILE_NOT_WRITTEN = "file_not_written"  # path, errno
@@ -224,11 +230,18 @@ class Code(StrEnum):
     # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
     # place in the user's program, as `train.py:6 in main`.
     COLLECTIVES_LATE = "collectives_late"  # text, name
+    COLLECTIVES_MISMATCHED = "collectives_mismatched"  # text, name; without task
+    GROUP_SIZES_DIFFER = "group_sizes_differ"  # text, name; without task
     KERAS_3_USED = "keras_3_used"  # text, name
+    KERAS_2_CODE = "keras_2_code"  # text, name
+    TENSORFLOW_1_CODE = "tensorflow_1_code"  # text, name
+    CLUSTER_SPEC_INCOMPLETE = "cluster_spec_incomplete"  # text, name
     TF_CONFIG_MISMATCH = "tf_config_mismatch"  # text, name
     TF_CONFIG_REFUSED = "tf_config_refused"  # text, name
     MODULE_NOT_RUNNABLE = "module_not_runnable"  # text, name
     MODULE_NOT_IMPORTED = "module_not_imported"  # text, name
+    NAME_NOT_IN_MODULE = "name_not_in_module"  # text, name
+    INPUT_EMPTY = "input_empty"  # text, name
     LIBRARY_NOT_LOADED = "library_not_loaded"  # text, name
     SCRIPT_NOT_FOUND = "script_not_found"  # text, name
     ARGUMENTS_REFUSED = "arguments_refused"  # text, name
@@ -242,13 +255,13 @@ class Code(StrEnum):
     DATA_EXHAUSTED = "data_exhausted"  # text, name
     VALUES_NOT_FINITE = "values_not_finite"  # text, name
     PROXY_ANSWERED = "proxy_answered"  # text, name
-    PEERS_LOST = "peers_lost"  # text
+    PEERS_LOST = "peers_lost"  # text, name
     EXCEPTION_RAISED = "exception_raised"  # text, name
-    INTERRUPTED = "interrupted"
+    INTERRUPTED = "interrupted"  # name
     KILLED_FOR_MEMORY = "killed_for_memory"  # host
     KILLED_FROM_OUTSIDE = "killed_from_outside"  # signal, status: where a shell reports it
     PREEMPTED = "preempted"  # signal or status
-    CRASHED = "crashed"  # signal or status; text or name
+    CRASHED = "crashed"  # signal or status; text, name
     SHELL_FAILED = "shell_failed"  # status: 126 or 127
     EXITED_BY_ITSELF = "exited_by_itself"  # status
     EXITED_WHILE_NEEDED = "exited_while_needed"
@@ -265,38 +278,6 @@ class Code(StrEnum):
     VERDICT_MISSING = "verdict_missing"  # within: how the job ended
 
     UNCODED = "uncoded"  # text: from a record of another version of distrun
-
-
-class Kind(StrEnum):
-    """The kinds of failures that verdicts distinguish. `docs/failures.md` has a line for each."""
-
-    EXCEPTION = "exception"
-    EXIT = "exit"
-    KILLED = "killed"
-    PREEMPTED = "preempted"
-    CRASH = "crash"
-    HOST_MEMORY = "host_memory"
-    GPU_MEMORY = "gpu_memory"
-    DISK_FULL = "disk_full"
-    PERMISSION = "permission"
-    PORT_TAKEN = "port_taken"
-    SCRIPT_NOT_FOUND = "script_not_found"
-    NOT_STARTED = "not_started"
-    IMPORT_ERROR = "import_error"
-    ARGUMENTS = "arguments"
-    KERAS3 = "keras3"
-    COLLECTIVES_LATE = "collectives_late"
-    CLUSTER_MISMATCH = "cluster_mismatch"
-    PROXY = "proxy"
-    DATA_RAN_OUT = "data_ran_out"
-    NOT_FINITE = "not_finite"
-    LEFT_EARLY = "left_early"
-    UNRESPONSIVE = "unresponsive"
-    CONNECTION_LOST = "connection_lost"
-    HOST_LOST = "host_lost"
-    TIMEOUT = "timeout"
-    STALLED = "stalled"
-    OTHER = "other"
 
 
 class Subject(StrEnum):

@@ -320,6 +320,15 @@ class Progress(Report, Notice):
     at: float
 
 
+class ProgressIgnored(Report):
+    """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; reported once a reason."""
+
+    parts: ClassVar = (("cause", Cause.from_json),)
+    task: str
+    cause: Cause
+    at: float
+
+
 class Fault(Report):
     """The agent itself cannot continue, for example because a disk is full."""
 

@@ -4,23 +4,54 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Dict, Type
+import time
+from typing import Callable, Dict, List, Optional, Set, Type
 
+from distrun.agent.linux import peers
+from distrun.agent.protocol import Cause, Code
+
+MOST_KEYS = 32
+"""In one datagram, and in one report to the supervisor."""
 _MAX_DATAGRAM = 4096
-_MAX_KEYS = 32
-_MAX_DATAGRAMS = 256
+_MAX_WORD = 256
+"""Characters of a key and its value."""
+_MAX_PER_SECOND = 1000
+"""Datagrams of one task, which are read."""
+_MAX_PER_TURN = 256
+"""Datagrams that are read in one turn, so that one socket cannot starve what else there is."""
+_PAUSE = 0.005
+"""Seconds between two such turns, if there are always more datagrams."""
 
 
 class NotifySocket:
     """The datagram socket that one task's DISTRUN_NOTIFY names.
 
-    Its name is abstract (a leading `@`), so that no death leaves a file.
+    Its name is abstract (a leading `@`), so that no death leaves a file. Every user of the host
+    can send to it; only what processes of the task send counts.
+
+    Args:
+        is_of_task: whether a process with this id belongs to the task.
     """
 
-    def __init__(self, task: str, kind: Type[socket.socket] = socket.socket) -> None:
+    def __init__(
+        self,
+        task: str,
+        is_of_task: Callable[[int], bool],
+        kind: Type[socket.socket] = socket.socket,
+    ) -> None:
         token = os.urandom(9).hex()
         self.address = "@distrun-notify-{}-{}".format(task, token)
+        self.resume_due: Optional[float] = None
+        """When to read again; until then the socket must not be waited for. None: at once."""
+        self._is_of_task = is_of_task
+        self._second_ends = 0.0
+        self._received = 0
+        self._senders: Set[int] = set()
+        """The processes whose datagrams counted in this second."""
+        self._problems: Dict[str, Optional[Cause]] = {}
+        """By code; None once it has been taken."""
         self._socket = kind(socket.AF_UNIX, socket.SOCK_DGRAM)
+        peers.pass_credentials(self._socket)
         self._socket.bind("\0" + self.address[1:])
         self._socket.setblocking(False)
 
@@ -28,22 +59,61 @@ class NotifySocket:
         return self._socket.fileno()
 
     def receive(self) -> Dict[str, str]:
-        """The values received since the last call; later values replace earlier ones.
-
-        Reads at most this much from one task per turn, so that a busy task cannot starve the
-        others.
-        """
+        """The values received since the last call; later values replace earlier ones."""
         values: Dict[str, str] = {}
-        for _ in range(_MAX_DATAGRAMS):
+        now = time.monotonic()
+        if self._second_ends <= now:
+            self._second_ends = now + 1.0
+            self._received = 0
+            self._senders.clear()
+        self.resume_due = None
+        for _ in range(_MAX_PER_TURN):
+            if self._received >= _MAX_PER_SECOND:
+                self.note_excess()
+                self.resume_due = self._second_ends
+                return values
             try:
-                datagram = self._socket.recv(_MAX_DATAGRAM)
+                datagram, sender, is_cut = peers.receive(self._socket, _MAX_DATAGRAM)
             except BlockingIOError:
-                break
-            for word in datagram.decode("utf-8", "replace").split()[:_MAX_KEYS]:
-                key, equals, value = word.partition("=")
-                if equals and key:
-                    values[key] = value
+                return values
+            if self._counts(sender):
+                self._received += 1
+                self._parse(datagram, is_cut, values)
+        self.resume_due = now + _PAUSE
         return values
+
+    def _counts(self, sender: peers.Peer) -> bool:
+        if sender.is_same_user and sender.pid in self._senders:
+            return True
+        if sender.is_same_user and self._is_of_task(sender.pid):
+            self._senders.add(sender.pid)
+            return True
+        self._note(Cause(Code.PROGRESS_FROM_STRANGER, pid=sender.pid, count=sender.uid))
+        return False
+
+    def _parse(self, datagram: bytes, is_cut: bool, values: Dict[str, str]) -> None:
+        words = datagram.decode("utf-8", "replace").split()
+        if is_cut or len(words) > MOST_KEYS:
+            self.note_excess()
+        for word in words[:MOST_KEYS]:
+            key, equals, value = word.partition("=")
+            if len(word) > _MAX_WORD or not (key in values or len(values) < MOST_KEYS):
+                self.note_excess()
+            elif equals and key:
+                values[key] = value
+
+    def note_excess(self) -> None:
+        """Note that the task reports more than is read."""
+        self._note(Cause(Code.PROGRESS_EXCESSIVE, count=_MAX_PER_SECOND, total=MOST_KEYS))
+
+    def _note(self, problem: Cause) -> None:
+        self._problems.setdefault(problem.code, problem)
+
+    def take_problems(self) -> List[Cause]:
+        """What was ignored, and why: each code once in the life of this socket."""
+        found = [problem for problem in self._problems.values() if problem is not None]
+        self._problems = dict.fromkeys(self._problems)
+        return found
 
     def close(self) -> None:
         self._socket.close()

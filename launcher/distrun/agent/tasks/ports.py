@@ -3,7 +3,8 @@
 A hold is a socket on `[::]`, dual-stack, bound with SO_REUSEPORT and without SO_REUSEADDR, that
 never listens. TensorFlow's server shares it (TF_GRPC_REUSE_PORT=true); other programs cannot
 bind the port. A second holder of the same user could, silently, so each hold also takes an
-abstract unix socket named for user and port, which only one process can bind.
+abstract unix socket named for user and port, which only one process can bind. Another user can
+take that name, too: the port can then not be held, and the message names that user.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Dict, List, Optional, Tuple
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
-from distrun.agent.structs import Struct
 
 _SPARE = 50
 _BACKLOG = 1024
@@ -25,16 +25,12 @@ class PortTakenError(CauseError):
     """A port cannot be held, or there are too few free ones."""
 
 
-class _Hold(Struct):
-    hold: socket.socket
-    registry: socket.socket
-
-
 class PortHolder:
     """The ports that this process holds."""
 
     def __init__(self) -> None:
-        self._holds: Dict[int, _Hold] = {}
+        self._holds: Dict[int, Tuple[socket.socket, socket.socket]] = {}
+        """By port: the socket that holds it, and the one that registers it."""
 
     def hold(self, port: int) -> None:
         """Hold the given port.
@@ -43,6 +39,16 @@ class PortHolder:
             PortTakenError: a program listens on it, or another job holds it.
             OSError: another error, such as the limit on descriptors.
         """
+        try:
+            self._hold(port)
+        except PortTakenError as error:
+            is_registered = error.cause.code is Code.PORT_HELD_BY_JOB and port not in self._holds
+            foreign = _foreign_names([port]) if is_registered else []
+            if foreign:
+                raise PortTakenError(foreign[0]) from error
+            raise
+
+    def _hold(self, port: int) -> None:
         registry = _register(port)
         if registry is None:
             raise PortTakenError(Cause(Code.PORT_HELD_BY_JOB, port=port))
@@ -57,7 +63,7 @@ class PortHolder:
                 raise
             name, pid = _listener(port)
             raise PortTakenError(Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)) from error
-        self._holds[port] = _Hold(held, registry)
+        self._holds[port] = (held, registry)
 
     def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:
         """Hold `count` free ports, any or from `first` to `last` (both included).
@@ -65,13 +71,15 @@ class PortHolder:
         Raises PortTakenError if too few are free; none is held then.
         """
         held: List[int] = []
+        taken: List[int] = []
         candidates = iter(range(first, last + 1)) if first else iter(_kernel_choices(count))
         for port in candidates:
             if len(held) == count:
                 break
             try:
-                self.hold(port)
+                self._hold(port)
             except PortTakenError:
+                taken.append(port)
                 continue
             except OSError:
                 self.release(held)
@@ -80,8 +88,15 @@ class PortHolder:
         if len(held) < count:
             self.release(held)
             span = "{}-{}".format(first, last) if first else ""
+            foreign = tuple(_foreign_names(taken)[:1])
             raise PortTakenError(
-                Cause(Code.TOO_FEW_FREE_PORTS, count=len(held), total=count, text=span)
+                Cause(
+                    Code.TOO_FEW_FREE_PORTS,
+                    count=len(held),
+                    total=count,
+                    text=span,
+                    within=foreign,
+                )
             )
         return held
 
@@ -105,10 +120,8 @@ class PortHolder:
 
     def release(self, ports: List[int]) -> None:
         for port in ports:
-            hold = self._holds.pop(port, None)
-            if hold is not None:
-                hold.hold.close()
-                hold.registry.close()
+            for each in self._holds.pop(port, ()):
+                each.close()
 
 
 def _kernel_choices(count: int) -> List[int]:
@@ -131,11 +144,32 @@ def _kernel_choices(count: int) -> List[int]:
 def _register(port: int) -> Optional[socket.socket]:
     registry = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        registry.bind("\0distrun-port-{}-{}".format(os.getuid(), port))
+        registry.bind("\0" + _registered_name(port))
     except OSError:
         registry.close()
         return None
     return registry
+
+
+def _registered_name(port: int) -> str:
+    return "distrun-port-{}-{}".format(os.getuid(), port)
+
+
+def _foreign_names(ports: List[int]) -> List[Cause]:
+    """The ports whose names in the registry another user has taken."""
+    if not ports:
+        return []
+    # Imported here because most jobs find their ports free.
+    from distrun.agent.linux import socket_owners
+
+    owners = socket_owners.owners_of_names(_registered_name(0)[:-1].encode("ascii"))
+    found: List[Cause] = []
+    for port in ports:
+        name = _registered_name(port)
+        owner = owners.get(name.encode("ascii"), os.geteuid())
+        if owner != os.geteuid():
+            found.append(Cause(Code.PORT_NAME_TAKEN, port=port, name=name, count=owner))
+    return found
 
 
 def _bind(port: int) -> socket.socket:

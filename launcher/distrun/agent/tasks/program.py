@@ -176,7 +176,7 @@ def _program_cause(number: int, name: str, workdir: str) -> Cause:
         interpreter = _interpreter(os.path.join(workdir, name)) if "/" in name else ""
         if interpreter:
             return Cause(Code.INTERPRETER_NOT_FOUND, name=name, path=interpreter)
-        return Cause(Code.PROGRAM_NOT_FOUND, name=name)
+        return Cause(Code.PROGRAM_NOT_FOUND, name=name, path=workdir)
     if number == errno.EACCES:
         return Cause(Code.PROGRAM_NOT_EXECUTABLE, name=name)
     if number == errno.ENOEXEC:

@@ -13,7 +13,7 @@ from distrun.agent.linux import processes
 from distrun.agent.linux.oom import OomWatch
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
-from distrun.agent.tasks.notify import NotifySocket
+from distrun.agent.tasks.notify import MOST_KEYS, NotifySocket
 from distrun.agent.tasks.task import Task, owner_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ class TaskRunner:
         self._link = link
         self._oom = OomWatch()
         self._tasks: Dict[str, Task] = {}
+        self._timed: Dict[str, Task] = {}
+        """The tasks with a :attr:`Task.next_due`."""
+        self._paused: Dict[str, Task] = {}
+        """The tasks whose socket for progress has had its share of this moment."""
         self._job_id = ""
         self._logs: Optional[TaskLogs] = None
         self._progress: Dict[str, Dict[str, str]] = {}
@@ -66,7 +70,7 @@ class TaskRunner:
                 program.write_marker(log, order.marker)
             failed = Code.PROCESS_NOT_MADE
             if order.notify:
-                notify = NotifySocket(order.task)
+                notify = NotifySocket(order.task, lambda pid: self._is_of_task(order.task, pid))
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
             execution = program.execute(order, log, env)
         except OSError as error:
@@ -79,7 +83,7 @@ class TaskRunner:
         task = Task(order, log, execution, notify, time.monotonic())
         self._tasks[order.task] = task
         self._selector.register(
-            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task)
+            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task, order)
         )
         if notify is not None:
             self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
@@ -111,8 +115,9 @@ class TaskRunner:
     @property
     def dues(self) -> List[Optional[float]]:
         """The times at which :meth:`on_time` has something to do."""
-        dues = [task.next_due for task in self._tasks.values()]
+        dues = [task.next_due for task in self._timed.values()]
         dues.append(self._progress_due)
+        dues.extend(task.notify.resume_due for task in self._paused.values() if task.notify)
         if self._tasks:
             dues.append(self._oom.next_due)
         return dues
@@ -122,7 +127,10 @@ class TaskRunner:
             self._send_progress()
         if self._tasks and self._oom.next_due <= now:
             self._oom.update()
-        for task in [each for each in self._tasks.values() if each.next_due is not None]:
+        for task in list(self._paused.values()):
+            if task.notify and (task.notify.resume_due or 0.0) <= now:
+                self._on_notify(task)
+        for task in list(self._timed.values()):
             if task.next_due is not None and task.next_due <= now:
                 self._advance(task)
 
@@ -142,11 +150,11 @@ class TaskRunner:
             if task.exit is not None:
                 self._advance(task)
 
-    def _on_exec_status(self, task: Task) -> None:
+    def _on_exec_status(self, task: Task, order: protocol.StartTask) -> None:
         if task.execution is None:
             return
         self._selector.unregister(task.execution.exec_status)
-        cause = program.read_exec_status(task.execution, task.order)
+        cause = program.read_exec_status(task.execution, order)
         task.execution = None
         if cause is not None:
             self._remove(task)
@@ -198,14 +206,20 @@ class TaskRunner:
             if self._logs is not None:
                 self._logs.record(task.log)
             self._link.report(protocol.TaskEnded(task.name, task.attempt, time.time()))
+        elif task.next_due is not None:
+            self._timed[task.name] = task
+        else:
+            self._timed.pop(task.name, None)
 
     def _remove(self, task: Task) -> None:
         if task.notify is not None:
             self._on_notify(task)
             self._send_progress()
-            self._selector.unregister(task.notify)
+            if self._paused.pop(task.name, None) is None:
+                self._selector.unregister(task.notify)
         task.reap()
         del self._tasks[task.name]
+        self._timed.pop(task.name, None)
         if self._logs is not None:
             self._logs.close(task.log)
 
@@ -250,14 +264,46 @@ class TaskRunner:
     # Progress ------------------------------------------------------------------------------
 
     def _on_notify(self, task: Task) -> None:
-        if task.notify is None:
+        notify = task.notify
+        if notify is None:
             return
-        values = task.notify.receive()
-        if not values:
-            return
-        self._progress.setdefault(task.name, {}).update(values)
-        if self._progress_due is None:
-            self._progress_due = time.monotonic() + _PROGRESS_INTERVAL
+        values = notify.receive()
+        self._watch_notify(task, notify)
+        if values:
+            progress = self._progress.setdefault(task.name, {})
+            for key, value in values.items():
+                if key in progress or len(progress) < MOST_KEYS:
+                    progress[key] = value
+                else:
+                    notify.note_excess()
+            if self._progress_due is None:
+                self._progress_due = time.monotonic() + _PROGRESS_INTERVAL
+        for cause in notify.take_problems():
+            self._link.report(protocol.ProgressIgnored(task.name, cause, time.time()))
+
+    def _watch_notify(self, task: Task, notify: NotifySocket) -> None:
+        """Wait for datagrams, but not before :attr:`NotifySocket.resume_due`."""
+        if notify.resume_due is not None and task.name not in self._paused:
+            self._selector.unregister(notify)
+            self._paused[task.name] = task
+        elif notify.resume_due is None and self._paused.pop(task.name, None) is not None:
+            self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
+
+    def _is_of_task(self, name: str, pid: int) -> bool:
+        """Whether a process belongs to a task.
+
+        One that has ended in the meantime is not known any more. It belonged to this user, so it
+        is believed: a script may well report through a short-lived child.
+        """
+        process = processes.find(pid)
+        if process is None:
+            return pid > 0
+        while process is not None and process.parent != os.getpid():
+            process = processes.find(process.parent)
+        if process is None:
+            return False
+        owner = owner_of(process, self._tasks, self._job_id)
+        return owner is not None and owner.name == name
 
     def _send_progress(self) -> None:
         for task, values in self._progress.items():

@@ -39,7 +39,6 @@ class Task:
     ) -> None:
         self.name = order.task
         self.attempt = order.attempt
-        self.order = order
         self.log = log
         self.notify = notify
         self.began = began
@@ -59,11 +58,15 @@ class Task:
     def is_stopping(self) -> bool:
         return self._deadline is not None
 
+    def wait(self) -> Optional[os.waitid_result]:
+        """How the first process has ended; None: it has not. It stays unreaped."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+
     def check_exit(self) -> bool:
         """True if the first process has ended since the last call; it stays unreaped."""
         if self.exit is not None:
             return False
-        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        status = self.wait()
         if status is None:
             return False
         number = status.si_status

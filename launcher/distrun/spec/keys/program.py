@@ -42,7 +42,8 @@ PROGRAM = MappingSchema(
         Key("module", _MODULE, ("trainer.main",), "see script",
             help="A Python module, run as `python -m` does."),
         Key("command", _COMMAND, (["./train.sh", "--fast"],), "see script",
-            help="A program and its first arguments. No shell is involved."),
+            help="A program and its first arguments. No shell is involved. A relative path such as "
+            "./train.sh is relative to this file, or to workdir if only that has it."),
         Key("python", PYTHON, ("python3", ".venv/bin/python"),
             "on this machine, the interpreter that runs distrun",
             help="The interpreter for script and module: a name, or a path relative to this file."),

@@ -3,9 +3,10 @@
 The command on the host reads one line from standard input: a program, which knows the size of the
 agent's modules. It reads them and runs the agent. The link's messages follow the modules. Each
 module is sent as source, and also compiled for hosts with the same version of Python as this one,
-because compiling would take most of an agent's start. Docstrings, comments, functions' annotations
-and column numbers are not sent. bzip2 makes the compiled code a quarter smaller than zlib does. A
-Python without bzip2 uses the source.
+because compiling would take most of an agent's start. Docstrings, comments, functions' annotations,
+most of the indentation, values of enumerations, column numbers and qualified names are not sent.
+bzip2 makes the compiled code a quarter smaller than zlib does. A Python without bzip2 uses the
+source.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from __future__ import annotations
 import ast
 import io
 import marshal
+import sys
 import tokenize
 import zlib
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import CodeType
 
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
 """It means the same to sh, csh and fish; `exec` leaves no shell in between."""
@@ -37,8 +39,13 @@ _LEVEL = 9
 """The best compression of zlib: the payload is sent to every host."""
 _WITHOUT_DOCSTRINGS = 2
 _SOURCES = Path(__file__).parents[3]
-_REATTACH = ("distrun", "distrun.agent", "distrun.agent.reattach")
+_REATTACH = (
+    *("distrun", "distrun.agent", "distrun.agent.reattach", "distrun.agent.structs"),
+    *("distrun.agent.linux", "distrun.agent.linux.peers"),
+)
 """The modules that pass a new connection to a running agent."""
+_SOURCE_ONLY = ("distrun.agent.unsent_reports", "distrun.agent.linux.socket_owners")
+"""Modules that so few agents need that they are not sent compiled."""
 
 _FIRST = """\
 import os, sys
@@ -133,9 +140,12 @@ def _modules(names: tuple[str, ...]) -> bytes:
         # The agent needs nothing that users import from the top package.
         text = "" if name == "distrun" else path.read_text()
         sources[name] = _shorten(text)
+        if name in _SOURCE_ONLY:
+            continue
         tree = ast.parse(sources[name])
         _drop_columns(tree)
-        codes[name] = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
+        code = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
+        codes[name] = _without_qualified_names(code)
     # Every Python reads version 2 of the format. The code is bytes in it, marshalled as one
     # object so that names that many modules use are stored once.
     parts = (MAGIC_NUMBER, packages, sources, _compress(codes))
@@ -156,13 +166,25 @@ def _drop_columns(tree: ast.Module) -> None:
     for node in ast.walk(tree):
         if isinstance(node, (ast.stmt, ast.expr)):
             node.end_lineno = node.lineno
-            node.col_offset = node.end_col_offset = 0
+            node.col_offset = node.end_col_offset = -1
+
+
+def _without_qualified_names(code: CodeType) -> CodeType:
+    """Tracebacks show only the short names of functions."""
+    constants = tuple(
+        _without_qualified_names(each) if isinstance(each, CodeType) else each
+        for each in code.co_consts
+    )
+    if sys.version_info >= (3, 11):
+        return code.replace(co_consts=constants, co_qualname=code.co_name)
+    return code.replace(co_consts=constants)
 
 
 def _shorten(source: str) -> bytes:
     """The same program without comments, docstrings, annotations and blocks for type checkers.
 
-    Every line keeps its number.
+    Every line keeps its number. Members of an enumeration lose their values, which
+    :class:`distrun.agent.structs.StrEnum` makes of their names.
     """
     tree = ast.parse(source)
     lines = source.encode().split(b"\n")
@@ -174,10 +196,32 @@ def _shorten(source: str) -> bytes:
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             _replace(lines, node, node, b'""')
+        elif isinstance(node, ast.ClassDef) and [*map(ast.unparse, node.bases)] == ["StrEnum"]:
+            for member in node.body:
+                if isinstance(member, ast.Assign):
+                    _replace(lines, member, member, f'{ast.unparse(member.targets[0])}=""'.encode())
     for node in tree.body:  # last, because the others are also in these blocks
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             _replace(lines, node.body[0], node.body[-1], b"pass")
-    return b"\n".join(lines)
+    return _indented_by_one(b"\n".join(lines).decode())
+
+
+def _indented_by_one(source: str) -> bytes:
+    """The same program with one space a level, and none before continuation lines."""
+    lines = source.split("\n")
+    level, last_row, begins_statement = 0, 0, True
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.INDENT, tokenize.DEDENT):
+            level += 1 if token.type == tokenize.INDENT else -1
+            continue
+        row = token.start[0]
+        if row > last_row and token.type != tokenize.NL:  # not the rows within a string
+            indent = " " * level if begins_statement else ""
+            lines[row - 1] = indent + lines[row - 1].lstrip(" ")
+        last_row = token.end[0]
+        if token.type != tokenize.NL:
+            begins_statement = token.type == tokenize.NEWLINE
+    return "\n".join(lines).encode()
 
 
 def _replace(lines: list[bytes], first: ast.stmt, last: ast.stmt, statement: bytes) -> None:

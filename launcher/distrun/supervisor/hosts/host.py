@@ -8,6 +8,7 @@ then nothing of its tasks is left. If a reach cannot reattach, the agent ends wi
 
 from __future__ import annotations
 
+import os
 import random
 import selectors
 import time
@@ -175,7 +176,7 @@ class Host:
         bootstrap = self.reach.bootstrap(connection)
         if bootstrap:
             connection.channel.send_bytes(bootstrap)
-        folder = "" if self.reach.has_own_logs else str(self._logs)
+        folder = "" if self.reach.has_own_logs else os.path.realpath(self._logs)
         variables = () if self.reach.inherits_environment else self._variables
         connection.channel.send(
             protocol.Configure(

@@ -34,6 +34,8 @@ _ONCE_PER_LIST = (("FilesReady", "FilesRefused"), ("FilesPreserved",))
 _UNASKED = {"Ack", "AgentExiting", "Damage", "Heartbeat", "LogData", "Reattached"}
 _BEFORE_HELLO = {"Ack", "AgentExiting", "Fault", "Heartbeat", "Hello", "Reattached"}
 _MOST_FAULTS = 20
+_MOST_IGNORED = 100
+"""For each task. An attempt has a few."""
 _LONGEST_NAME = 255
 _MOST_VALUES = 100
 _LONGEST_VALUE = 4096
@@ -45,6 +47,7 @@ _AGENT_CODES = frozenset(
         *(Code.PROGRAM_NOT_EXECUTABLE, Code.PROGRAM_FORMAT_UNKNOWN, Code.ARGUMENTS_TOO_LONG),
         *(Code.PROGRAM_NOT_EXECUTED, Code.AGENT_DEFECT),
         *(Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED),
+        *(Code.PROGRESS_FROM_STRANGER, Code.PROGRESS_EXCESSIVE),
         # The agent cannot continue.
         *(Code.AGENT_TERMINATED, Code.AGENT_DIR_NOT_CREATED, Code.PATH_NOT_WRITABLE),
         *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
@@ -52,7 +55,7 @@ _AGENT_CODES = frozenset(
         *(Code.MESSAGE_TOO_LONG, Code.MESSAGE_INVALID, Code.MESSAGE_UNEXPECTED),
         # Ports and files.
         *(Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_PRIVILEGED, Code.PORT_NOT_HELD),
-        *(Code.FREE_PORTS_NOT_HELD, Code.TOO_FEW_FREE_PORTS),
+        *(Code.FREE_PORTS_NOT_HELD, Code.TOO_FEW_FREE_PORTS, Code.PORT_NAME_TAKEN),
         *(Code.FILE_NOT_WRITTEN, Code.FILE_NOT_READ, Code.FILE_CHANGED, Code.FILE_TRUNCATED),
         *(Code.DISK_UNRELIABLE, Code.DIGEST_INVALID, Code.PATH_OUTSIDE_TREE),
         Code.LINK_OUTSIDE_TREE,
@@ -77,6 +80,8 @@ class ReportChecker:
         self._unanswered: Counter[tuple[str, ...]] = Counter()
         self._ports: list[messages.HoldPorts] = []
         self._file_sizes: list[int] = []
+        self._ignored: Counter[str] = Counter()
+        """How often each task's progress was ignored."""
         self._has_said_hello = False
         self._faults = 0
 
@@ -104,7 +109,7 @@ class ReportChecker:
                 return Cause(Code.REPORT_UNASKED, name=name)
             for cause in _causes(report):
                 _check_cause(cause)
-            if isinstance(report, (*_STAGES, messages.Progress)):
+            if isinstance(report, (*_STAGES, messages.Progress, messages.ProgressIgnored)):
                 return self._check_task(report)
             return self._check_answer(name, report)
         except FieldError as error:
@@ -119,6 +124,10 @@ class ReportChecker:
         if isinstance(report, messages.Progress):
             _shorten(report.values)
             return None
+        if isinstance(report, messages.ProgressIgnored):
+            self._ignored[task] += 1
+            is_asked = self._ignored[task] <= _MOST_IGNORED
+            return None if is_asked else Cause(Code.REPORT_UNASKED, task=task, name=name)
         before, after = _STAGES[type(report)]
         if self._stages[task] != (report.attempt, before):  # type: ignore[attr-defined]
             return Cause(Code.REPORT_UNASKED, task=task, name=name)

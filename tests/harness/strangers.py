@@ -1,0 +1,61 @@
+"""Processes of another user of this host, which attack distrun."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from harness.requirements import AS_ROOT, skip
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+UID = 424_242
+"""A user and a group that no account has."""
+
+
+class Stranger:
+    """A process of another user, which runs `attack` and is ended with this context.
+
+    `attack` is given a function that reports a line to the test.
+    """
+
+    def __init__(self, attack: Callable[[Callable[[str], None]], None]) -> None:
+        if os.geteuid():
+            skip("another user cannot be played", AS_ROOT)
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                os.setgroups([])
+                os.setgid(UID)
+                os.setuid(UID)
+                attack(lambda line: _write(writing, line))
+            finally:
+                os._exit(1)
+        os.close(writing)
+        self._reports = os.fdopen(reading)
+
+    def report(self) -> str:
+        """Return the next line of the attack; empty if it has ended."""
+        return self._reports.readline().rstrip("\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._reports.close()
+
+
+def _write(descriptor: int, line: str) -> None:
+    os.write(descriptor, f"{line}\n".encode())

@@ -1,0 +1,85 @@
+"""Another user of the host attacks the folder to which an agent writes its tasks' logs."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrun.agent import agent_dir, protocol
+from distrun.agent.protocol import Code
+from harness import strangers
+from harness.agents import MakeHost
+from harness.strangers import Stranger
+
+
+def test_an_agent_uses_no_log_folder_of_another_user(make_host: MakeHost) -> None:
+    for mode, owner in ((0o700, strangers.UID), (0o777, os.geteuid())):
+        host = make_host(configured=False)
+        host.folder.mkdir()
+        os.chown(host.folder, owner, -1)
+        host.folder.chmod(mode)
+        host.send(protocol.Configure(protocol.PROTOCOL, host.job_id, str(host.folder), 0.0))
+        cause = host.expect(protocol.Fault).cause
+        assert (cause.code, cause.errno) == (Code.LOG_DIR_NOT_CREATED, errno.EPERM)
+
+
+def test_a_folder_that_takes_the_place_of_the_logs_gets_nothing(
+    make_host: MakeHost, public_folder: Path
+) -> None:
+    os.chown(public_folder, strangers.UID, strangers.UID)
+    host = make_host(configured=False)
+    host.folder = public_folder / "logs"
+    host.configure()
+
+    def exchange(report: Callable[[str], None]) -> None:
+        host.folder.rename(public_folder / "moved")
+        host.folder.mkdir()
+        host.folder.chmod(0o777)
+        report("done")
+
+    with Stranger(exchange) as stranger:
+        assert stranger.report() == "done"
+    host.run("worker:0", "echo", "a secret")
+    host.expect(protocol.TaskEnded)
+    assert os.listdir(host.folder) == []
+    assert (public_folder / "moved" / "worker-0.log").read_text() == "a secret\n"
+
+
+def test_a_private_folder_is_created_in_no_folder_that_others_can_change(
+    monkeypatch: pytest.MonkeyPatch, public_folder: Path, tmp_path: Path
+) -> None:
+    agents = public_folder / "distrun" / "agents"
+    agents.mkdir(parents=True)
+    agents.chmod(0o777)
+    monkeypatch.setenv("XDG_STATE_HOME", str(public_folder))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    created = agent_dir.create("job", "host")
+    assert Path(created.path).parent == tmp_path
+    assert os.listdir(agents) == []
+
+
+def test_the_name_of_preserved_files_cannot_be_taken_before(
+    monkeypatch: pytest.MonkeyPatch, public_folder: Path
+) -> None:
+    public_folder.chmod(0o1777)
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    monkeypatch.setenv("TMPDIR", str(public_folder))
+    created = agent_dir.create("job", "host")
+    files = Path(created.files_path)
+    files.mkdir()
+    (files / "result").write_text("kept")
+
+    def take_the_name(report: Callable[[str], None]) -> None:
+        Path(f"{created.path}-left").mkdir()
+        report("done")
+
+    with Stranger(take_the_name) as stranger:
+        assert stranger.report() == "done"
+        preserved = Path(created.preserve(str(files)))
+    assert (preserved / "result").read_text() == "kept"
+    assert preserved.parent.stat().st_uid == os.geteuid()
+    assert preserved.parent.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,114 @@
+"""Jobs of hundreds of tasks: their record, and a stop while they start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Distrun, FindVictim, Json, Status, WriteSpec
+from harness.values import not_none
+from harness.waiting import wait_until
+
+MANY = 300
+STARTED = 20
+AT_MOST_AFTER_STOP = 8
+"""The starts that an agent may have received before the order to stop."""
+
+
+def events_of(home: Path) -> list[Json]:
+    """The events in the record of the only job, without a line that is being written."""
+    (record,) = home.glob("jobs/*/events.jsonl")
+    lines = record.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def count(events: list[Json], kind: str) -> int:
+    return sum(event["event"] == kind for event in events)
+
+
+def plan_of(home: Path) -> Json:
+    (path,) = home.glob("jobs/*/plan.json")
+    plan: Json = json.loads(path.read_text())
+    return plan
+
+
+def test_the_record_has_the_cluster_once(
+    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+) -> None:
+    script = 'printf %s "$TF_CONFIG" > config-$DISTRUN_TASK'
+    done = distrun("launch", write_spec(script, workers=40))
+    assert done.returncode == 0, done.stderr
+    (path,) = distrun_home.glob("jobs/*/plan.json")
+    plan = plan_of(distrun_home)
+    address = plan["cluster"]["worker"][7]
+    assert path.read_text().count(json.dumps(address)) == 2, "in the cluster, and of its task"
+    for task in plan["tasks"]:
+        given = json.loads((distrun.cwd / f"config-{task['name']}").read_text())
+        own = {"type": task["role"], "index": task["index"]}
+        assert given == {"cluster": plan["cluster"], "task": own}
+        assert "TF_CONFIG" not in {**plan["env"], **task["env"]}
+
+
+def test_the_record_grows_with_the_tasks_only(
+    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+) -> None:
+    sizes = []
+    for workers in (15, 60):
+        done = distrun("launch", write_spec("true", workers=workers, name=f"w{workers}"))
+        assert done.returncode == 0, done.stderr
+        (path,) = distrun_home.glob(f"jobs/w{workers}-*/plan.json")
+        sizes.append(path.stat().st_size)
+    assert sizes[1] < 5 * sizes[0]
+
+
+@pytest.mark.parametrize("how", ["kill", "SIGINT", "SIGTERM", "killed launch", "stopped agent"])
+def test_a_stop_precedes_further_starts(
+    how: str,
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    distrun_home: Path,
+    status: Status,
+    victim_of: FindVictim,
+) -> None:
+    spec = write_spec("exec sleep 1000", workers=MANY)
+    launch = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def started() -> bool:
+        folders = list(distrun_home.glob("jobs/*/events.jsonl"))
+        return bool(folders) and count(events_of(distrun_home), "TaskStarted") >= STARTED
+
+    wait_until(started, interval=0.002)
+    agent: Any = None
+    if how == "stopped agent":
+        (host,) = (e for e in events_of(distrun_home) if e["event"] == "HostReady")
+        agent = host["agent_pid"]
+        os.kill(agent, signal.SIGSTOP)
+    if how in ("kill", "stopped agent"):
+        done = distrun("kill")
+        assert done.returncode == 0, done.stderr
+    elif how == "killed launch":
+        launch.kill()
+    else:
+        launch.send_signal(signal.Signals[how])
+    launch.wait(60)
+    wait_until(lambda: count(events_of(distrun_home), "JobEnded"), what="the job's end")
+    events = events_of(distrun_home)
+    asked = next(n for n, event in enumerate(events) if event["event"] == "StopRequested")
+    assert count(events[asked:], "TaskStarted") <= AT_MOST_AFTER_STOP
+    all_started = count(events, "TaskStarted")
+    assert all_started < MANY
+    (canceled,) = (event for event in events if event["event"] == "StartsCanceled")
+    assert len(canceled["tasks"]) + all_started == MANY
+    tasks = status()["task_states"]
+    assert {task["state"] for task in tasks} == {"stopped"}
+    assert sum(task["pid"] is not None for task in tasks) == all_started
+    if how in ("SIGINT", "SIGTERM"):
+        assert launch.returncode == 128 + signal.Signals[how]
+        assert "never started" in not_none(launch.stderr).read().decode()
+    assert "were not started" in distrun("events").stdout
