@@ -40,16 +40,12 @@ from distrun.agent.protocol.framing import HEADER, MARK
 from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import EventFormatter
 from distrun.cli.job_view import output_json
-from distrun.plan import READ
 from distrun.record import _decode_line
 from distrun.spec.model import HostSpec, Placement, ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
-from distrun.supervisor.failure_analyzer import FailureAnalyzer
-from distrun.supervisor.hosts.file_delivery import FileDelivery
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.hosts.reach import Connection, Reach
-from distrun.supervisor.preparation import Preparation
 from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
 
@@ -299,6 +295,17 @@ class EmulatedReach(Reach):
         return Cause(Code.SSH_TIMED_OUT)
 
 
+class InstantSelector(selectors.EpollSelector):
+    """Never waits."""
+
+    were_ready = False
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        self.were_ready = bool(ready)
+        return ready
+
+
 class World:
     """A job with one task on the host `evil`, and the other tasks on `good`.
 
@@ -338,68 +345,70 @@ class World:
             placement=Placement.PACK,
             success=STRATEGIES["parameter_server"].success,
         )
-        self._selector = selectors.DefaultSelector()
-        self._supervisor = Supervisor.__new__(Supervisor)
-        pool = HostPool(self._selector, spec, "job-1", self._log_folder, READ, self._supervisor)
-        self._pool = pool
-        preparation = Preparation(
-            spec, pool.order, folder, emit=self._emit, has_preflight=has_preflight
-        )
-        preparation.reaches = {name: EmulatedReach(self.agents[name]) for name in (GOOD, EVIL)}
-        job_folder = types.SimpleNamespace(
-            job_id="job-1", path=folder, plan_file=folder / "plan.json", log_of=self._log_of
-        )
-        vars(self._supervisor).update(
-            _folder=job_folder,
-            _spec=spec,
-            _cause_text=cause_text,
-            _selector=self._selector,
-            _record=self,
-            _record_failed=False,
-            _state=lifecycle.JobState(),
-            _timers={},
-            _hosts=pool,
-            _tasks={},
-            _progress={},
-            _stall=None,
-            _is_finishing=False,
-            _clients=self,
-            _launch=None,
-            _preparation=preparation,
-            _analyzer=FailureAnalyzer(job_folder),  # type: ignore[arg-type]
-        )
-        if sends_files:
-            self._send_files(preparation)
+        self._signals = os.pipe()
+        supervisor = "distrun.supervisor.supervisor"
         self._patches: list[Any] = [
             mock.patch("distrun.supervisor.hosts.pool.processes", NO_PROCESSES),
+            mock.patch("distrun.supervisor.preparation.make_reach", self._make_reach),
+            mock.patch(f"{supervisor}.Clients", self._as_clients),
+            mock.patch(f"{supervisor}.record.EventLog", self._as_event_log),
+            mock.patch(f"{supervisor}.selectors.DefaultSelector", InstantSelector),
+            mock.patch(f"{supervisor}.syscalls.signal_pipe", return_value=self._signals[0]),
             mock.patch("time.monotonic", self._monotonic),
             mock.patch("time.time", self._time),
         ]
         for patch in self._patches:
             patch.start()
-        self._emit(
-            events.JobCreated(
-                at=NOW,
-                job_id="job-1",
-                name="job",
-                strategy=spec.strategy,
-                success=spec.success,
-                spec_file="job.yaml",
-                supervisor_pid=1,
-                timeouts=spec.timeouts,
-            )
+        job_folder: Any = types.SimpleNamespace(
+            job_id="job-1",
+            path=folder,
+            logs=self._log_folder,
+            plan_file=folder / "plan.json",
+            events_file=folder / "events.jsonl",
+            log_of=self._log_of,
+            listen=bool,
+            shown=str,
         )
-        pool.connect(preparation.reaches)
+        self._supervisor = Supervisor(
+            job_folder,
+            spec,
+            self,  # type: ignore[arg-type]
+            cause_text,
+            manifest=self._make_manifest() if sends_files else None,
+            preflight=has_preflight,
+        )
+        created = events.JobCreated(
+            at=NOW,
+            job_id="job-1",
+            name="job",
+            strategy=spec.strategy,
+            success=spec.success,
+            spec_file="job.yaml",
+            supervisor_pid=1,
+            timeouts=spec.timeouts,
+        )
+        self._supervisor.emit(created)
+        self._supervisor._prepare()
 
-    def _send_files(self, preparation: Preparation) -> None:
+    def _make_manifest(self) -> Manifest:
         source = self.folder / "src"
         source.mkdir(exist_ok=True)
         (source / "main.py").write_bytes(FILE)
         file = FileEntry(path="main.py", mode=0o644, size=len(FILE), digest=DIGEST)
-        manifest = Manifest(base=str(source), files=(file,))
-        preparation.delivery = FileDelivery(
-            manifest, [GOOD, EVIL], self._pool.deliver, self._emit, self.broadcast
-        )
+        return Manifest(base=str(source), files=(file,))
+
+    def _make_reach(self, host: HostSpec, _: Spec) -> EmulatedReach:
+        return EmulatedReach(self.agents[host.name])
+
+    @property
+    def _pool(self) -> HostPool:
+        return self._supervisor._hosts
+
+    @property
+    def _selector(self) -> InstantSelector:
+        selector = self._supervisor._selector
+        assert isinstance(selector, InstantSelector)
+        return selector
 
     def _monotonic(self) -> float:
         return self.now
@@ -416,49 +425,48 @@ class World:
             if host._connection is not None:
                 host._connection.channel.close()
         self._selector.close()
+        for descriptor in self._signals:
+            os.close(descriptor)
         shutil.rmtree(self._log_folder)
 
     def _log_of(self, task: str) -> Path:
         return self._log_folder / f"{task.replace(':', '-')}.log"
 
-    def _emit(self, event: events.Event) -> None:
-        self._supervisor.emit(event)
-
     # In place of the record and the commands ------------------------------------------------
+
+    def _as_event_log(self, _: str) -> World:
+        return self
 
     def append(self, event: events.Event) -> dict[str, Any]:
         encoded = events.encode(event)
         self.lines.append(json.dumps(encoded).encode("ascii"))
         return encoded
 
-    def broadcast(self, message: protocol.Notice) -> None:
-        encode_body(message)
+    def _as_clients(self, *_: Any) -> Any:
+        return types.SimpleNamespace(
+            add=bool, watching=set(), broadcast=encode_body, watch_writing=bool
+        )
 
     # Running --------------------------------------------------------------------------------
 
     @property
     def progress(self) -> dict[str, protocol.Progress]:
-        progress: dict[str, protocol.Progress] = vars(self._supervisor)["_progress"]
-        return progress
+        return self._supervisor._progress
 
     @property
     def state(self) -> lifecycle.JobState:
-        state: lifecycle.JobState = vars(self._supervisor)["_state"]
-        return state
+        return self._supervisor._state
 
     def settle(self) -> None:
         """Deliver messages in both directions until there are no more."""
         is_busy = True
         while is_busy:
-            self._pool.watch_writing()
-            ready = self._selector.select(0)
-            for key, _ in ready:
-                if key.fileobj in self._selector.get_map():
-                    key.data()
+            self._supervisor._wait()
+            self._supervisor._fire_timers()
             if not self.state.phase.is_final:
                 self._supervisor._finish_if_released()
             answered = [agent.receive() for agent in self.agents.values()]
-            is_busy = any(answered) or bool(ready)
+            is_busy = any(answered) or self._selector.were_ready
 
     def advance(self) -> None:
         """Let time pass until the next heartbeat is due."""
@@ -466,7 +474,6 @@ class World:
         for agent in self.agents.values():
             agent.beat()
         self.settle()
-        self._supervisor._fire_timers()
         self._pool.check_exits()
         self.settle()
 
