@@ -23,7 +23,7 @@ from distrun.verdict.model import Kind
 TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 st.register_type_strategy(str, TEXT)
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
-CAUSES = st.builds(
+LEAF = st.builds(
     Cause,
     st.sampled_from(list(Code)),
     path=TEXT,
@@ -35,6 +35,10 @@ CAUSES = st.builds(
     seconds=st.floats(-1e11, 1e11),
     count=st.integers(0, 1 << 62),
     total=st.integers(0, 1 << 62),
+    within=st.just(()),
+)
+CAUSES = st.tuples(LEAF, st.lists(LEAF, max_size=2)).map(
+    lambda made: made[0]._replace(within=tuple(made[1]))
 )
 st.register_type_strategy(Cause, CAUSES)
 st.register_type_strategy(Kind, st.sampled_from(list(Kind)))
