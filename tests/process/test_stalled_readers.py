@@ -298,6 +298,17 @@ def test_a_signal_ends_the_other_commands(
         distrun("kill", "--all")
 
 
+def test_a_stream_that_another_program_made_non_blocking_loses_nothing(
+    start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    distrun("launch", write_spec("seq 300000", workers=1), stdout=subprocess.DEVNULL)
+    os.set_blocking(pipe[1], False)
+    logs = start(pipe, "logs", "--raw")
+    first = os.read(pipe[0], 100)
+    assert first + read_all(pipe[0]) == b"".join(b"%d\n" % each for each in range(1, 300001))
+    assert logs.wait(30) == 0
+
+
 def test_a_signal_ends_a_wait_whose_result_nobody_reads(
     start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec
 ) -> None:

@@ -156,11 +156,12 @@ class LaunchedJob:
         return True
 
     def _finish_writing(self) -> None:
-        """Wait for the readers before this command exits."""
+        """Wait for the readers of the last messages, and of what is left after an error."""
         if self._deadline is not None:
             self._deadline = time.monotonic() + _REPORT_SECONDS
-        self._wait_for_reader(self._output)
         self._wait_for_reader(self._messages)
+        self._deadline = time.monotonic() + _REPORT_SECONDS
+        self._wait_for_reader(self._output)
 
     def _sleep_time(self) -> float | None:
         """Seconds to wait for the next event; None: without limit, as nothing needs redrawing."""

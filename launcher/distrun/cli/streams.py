@@ -8,9 +8,12 @@ import os
 import select
 import signal
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from distrun.errors import OutputError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _STALLED_SECONDS = 0.5
 """After a signal, how long a reader may take nothing before what is left for it is discarded."""
@@ -23,11 +26,17 @@ class _Stream(io.FileIO):
         super().__init__(descriptor, "w", closefd=False)
         self._replaced = replaced  # Python closes the descriptor with this stream
 
+    def write(self, block: ReadableBuffer) -> int:
+        # The stream does not block if another program that shares it has made it so.
+        while (written := super().write(block)) is None:
+            select.select([], [self], [])
+        return written
+
 
 class _StandardOutput(_Stream):
     """Standard output. Failed writes are OutputErrors, except that of a pipe without a reader."""
 
-    def write(self, block: bytes) -> int:  # type: ignore[override]
+    def write(self, block: ReadableBuffer) -> int:
         try:
             return super().write(block)
         except BrokenPipeError:
@@ -39,11 +48,11 @@ class _StandardOutput(_Stream):
 class _StandardError(_Stream):
     """Standard error. Failed writes are ignored: there is nowhere to report them."""
 
-    def write(self, block: bytes) -> int:  # type: ignore[override]
+    def write(self, block: ReadableBuffer) -> int:
         try:
             return super().write(block)
         except OSError:
-            return len(block)
+            return memoryview(block).nbytes
 
 
 def failure_text(error: OSError) -> str:
