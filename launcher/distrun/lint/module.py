@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeAlias
 UNKNOWN = ""
 """The dotted name of whatever cannot be decided."""
 ROLES = frozenset({"chief", "worker", "ps", "evaluator", "master"})
-_MOST_STEPS = 12
-"""Assignments that are followed to find out what a name means."""
+_ANYTHING = frozenset({UNKNOWN})
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _Binding: TypeAlias = "str | ast.expr | None"
@@ -93,7 +92,7 @@ class Module:
         self.imports: list[Import] = []
         self.uses: list[Use] = []
         self.calls: list[Use] = []
-        self.attributes: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        self.attributes: dict[str, list[tuple[_Binding, Scope]]] = {}
         """What is assigned to `self.NAME`, by name."""
         self.words: set[str] = set()
         """Every name and attribute that is read, and every text."""
@@ -378,6 +377,7 @@ class Program:
         self.beside = beside
         self.words: frozenset[str] = frozenset().union(*(each.words for each in modules))
         self._names: dict[ast.AST, frozenset[str]] = {}
+        self._meanings: dict[tuple[Scope, str], frozenset[str]] = {}
 
     def function(self, name: str) -> tuple[Module, Function] | None:
         """The function of a dotted name, if the program has it."""
@@ -397,66 +397,70 @@ class Program:
         """
         found = self._names.get(use.node)
         if found is None:
-            found = self._names[use.node] = frozenset(
-                self._resolve(module, use.node, use.scope, ())
-            )
+            found = self._names[use.node] = self._resolve(module, use.node, use.scope)
         return found
 
-    def _resolve(
-        self, module: Module, node: ast.AST, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
-        if node in seen or len(seen) > _MOST_STEPS:
-            return set() if node in seen else {UNKNOWN}
+    def _resolve(self, module: Module, node: ast.AST, scope: Scope) -> frozenset[str]:
         if isinstance(node, ast.Name):
-            return self._resolve_name(module, node.id, scope, (*seen, node))
+            return self._resolve_name(module, node.id, scope)
         if isinstance(node, ast.Attribute):
-            return self._resolve_attribute(module, node, scope, (*seen, node))
-        if isinstance(node, ast.Call):
-            found = set[str]()
-            for name in self._resolve(module, node.func, scope, (*seen, node)):
-                function = self.function(name)
-                if function is None:
-                    found.add(name and f"{name}()")
-                else:
-                    found |= self._resolve_result(*function, (*seen, node))
-            return found
-        return {UNKNOWN}
+            return self._resolve_attribute(module, node, scope)
+        if not isinstance(node, ast.Call):
+            return _ANYTHING
+        found = set[str]()
+        for name in self._resolve(module, node.func, scope):
+            function = self.function(name)
+            if function is None:
+                found.add(name and f"{name}()")
+            else:
+                found |= self._resolve_result(*function)
+        return frozenset(found)
 
-    def _resolve_name(
-        self, module: Module, name: str, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
+    def _resolve_name(self, module: Module, name: str, scope: Scope) -> frozenset[str]:
         owner = scope.owner(name)
         if owner is None:
-            return {UNKNOWN if module.has_star else f"builtins.{name}"}
+            return _ANYTHING if module.has_star else frozenset({f"builtins.{name}"})
+        known = self._meanings.get((owner, name))
+        if known is None:
+            self._meanings[owner, name] = _ANYTHING  # for a meaning that depends on itself
+            values = [(each, owner) for each in owner.bindings[name]]
+            known = self._meanings[owner, name] = self._resolve_all(module, values)
+        return known
+
+    def _resolve_all(self, module: Module, values: list[tuple[_Binding, Scope]]) -> frozenset[str]:
         found = set[str]()
-        for meaning in owner.bindings[name]:
-            if isinstance(meaning, ast.expr):
-                if meaning not in seen:
-                    found |= self._resolve(module, meaning, owner, seen)
+        for value, scope in values:
+            if isinstance(value, ast.expr):
+                found |= self._resolve(module, value, scope)
             else:
-                found.add(meaning or UNKNOWN)
-        return found
+                found.add(value or UNKNOWN)
+        return frozenset(found)
 
     def _resolve_attribute(
-        self, module: Module, node: ast.Attribute, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
+        self, module: Module, node: ast.Attribute, scope: Scope
+    ) -> frozenset[str]:
         if isinstance(node.value, ast.Name) and node.value.id == "self":
-            found = set[str]()
-            for value, where in module.attributes.get(node.attr, ()):
-                found |= self._resolve(module, value, where, seen)
-            return found or {UNKNOWN}
-        inner = self._resolve(module, node.value, scope, seen)
-        return {name and f"{name}.{node.attr}" for name in inner}
+            values = module.attributes.get(node.attr)
+            if values is None:
+                return _ANYTHING
+            key = (module.scope, f"self.{node.attr}")
+            if key not in self._meanings:
+                self._meanings[key] = _ANYTHING
+                self._meanings[key] = self._resolve_all(module, values)
+            return self._meanings[key]
+        inner = self._resolve(module, node.value, scope)
+        return frozenset(name and f"{name}.{node.attr}" for name in inner)
 
-    def _resolve_result(
-        self, module: Module, function: Function, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
+    def _resolve_result(self, module: Module, function: Function) -> frozenset[str]:
         """The names of what a function may return."""
-        found = set[str]()
-        scope = module.scopes[function]
-        for node in ast.walk(function):
-            if isinstance(node, ast.Yield | ast.YieldFrom | ast.Lambda):
-                return {UNKNOWN}
-            if isinstance(node, ast.Return) and node.value is not None:
-                found |= self._resolve(module, node.value, scope, seen)
-        return found or {UNKNOWN}
+        key = (module.scopes[function], "return")
+        if key not in self._meanings:
+            self._meanings[key] = _ANYTHING
+            values: list[tuple[_Binding, Scope]] = []
+            for node in ast.walk(function):
+                if isinstance(node, ast.Yield | ast.YieldFrom | ast.Lambda):
+                    return _ANYTHING
+                if isinstance(node, ast.Return):
+                    values.append((node.value, module.scopes[function]))
+            self._meanings[key] = self._resolve_all(module, values) or _ANYTHING
+        return self._meanings[key]

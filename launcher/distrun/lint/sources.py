@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import stat
 import warnings
@@ -14,9 +15,9 @@ from distrun.lint.module import Module, Program
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LARGEST_FILE = 1 << 20
+LARGEST_FILE = 1 << 19
 _MOST_MODULES = 200
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 1 << 19
 """Reading more would take seconds."""
 
 
@@ -90,15 +91,15 @@ class Sources:
             return True
         path = os.path.join(self._folder, top)
         is_beside = os.path.isdir(path) or any(
-            os.path.isfile(path + end) for end in (".py", ".so", ".pyc")
+            os.path.isfile(path + end) for end in (".py", ".pyc")
         )
         if not is_beside:
-            is_beside = any(each.startswith(f"{top}.cpython-") for each in self._extensions)
+            is_beside = any(each.startswith(f"{top}.") for each in self._extensions)
         if is_beside:
             self._tops.add(top)
         return is_beside
 
-    @property
+    @functools.cached_property
     def _extensions(self) -> list[str]:
         try:
             with os.scandir(self._folder) as entries:
