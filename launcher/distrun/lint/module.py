@@ -29,9 +29,10 @@ class Context(NamedTuple):
 class Scope:
     """Names that are bound in a module, class or function."""
 
-    def __init__(self, parent: Scope | None = None, *, is_class: bool = False) -> None:
+    def __init__(self, parent: Scope | None = None, *, class_name: str | None = None) -> None:
         self.parent = parent
-        self.is_class = is_class
+        self.class_name = class_name
+        """The dotted name of a class at the top of a module; empty for another class."""
         self.bindings: dict[str, list[_Binding]] = {}
 
     def bind(self, name: str, meaning: _Binding) -> None:
@@ -41,10 +42,18 @@ class Scope:
         """The scope whose binding of `name` is seen here."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.bindings and (scope is self or not scope.is_class):
+            if name in scope.bindings and (scope is self or scope.class_name is None):
                 return scope
             scope = scope.parent
         return None
+
+    @property
+    def enclosing_class(self) -> str:
+        """The dotted name of the class around this scope; empty if there is none."""
+        scope: Scope | None = self
+        while scope is not None and scope.class_name is None:
+            scope = scope.parent
+        return UNKNOWN if scope is None else scope.class_name or UNKNOWN
 
 
 class Use(NamedTuple):
@@ -100,6 +109,10 @@ class Module:
         """Dotted names that are assigned to."""
         self.has_star = False
         _Reader(self).read()
+
+    @property
+    def is_package(self) -> bool:
+        return self.name == self.package
 
     @property
     def is_main(self) -> bool:
@@ -310,7 +323,8 @@ class _Reader:
         if node.bases:
             functions = (ast.FunctionDef, ast.AsyncFunctionDef)
             self._module.overriding |= {each for each in node.body if isinstance(each, functions)}
-        inner = self._module.scopes[node] = Scope(scope, is_class=True)
+        name = f"{self._module.name}.{node.name}" if is_top else UNKNOWN
+        inner = self._module.scopes[node] = Scope(scope, class_name=name)
         self._block(node.body, inner, context)
 
     # Conditions ----------------------------------------------------------------------------
@@ -369,25 +383,53 @@ class Program:
         modules: by name; the script first, as `__main__`.
         is_complete: whether all modules beside the script that it imports were read.
         beside: the first names of modules that are beside the script.
+        absent: modules that packages beside the script do not have, but that are imported.
     """
 
-    def __init__(self, modules: list[Module], *, is_complete: bool, beside: frozenset[str]) -> None:
+    def __init__(
+        self,
+        modules: list[Module],
+        *,
+        is_complete: bool,
+        beside: frozenset[str],
+        absent: frozenset[str] = frozenset(),
+    ) -> None:
         self.modules = {module.name: module for module in modules}
         self.is_complete = is_complete
         self.beside = beside
+        self.absent = absent
         self.words: frozenset[str] = frozenset().union(*(each.words for each in modules))
         self._names: dict[ast.AST, frozenset[str]] = {}
         self._meanings: dict[tuple[Scope, str], frozenset[str]] = {}
 
     def function(self, name: str) -> tuple[Module, Function] | None:
-        """The function of a dotted name, if the program has it."""
-        origin, _, last = name.rpartition(".")
-        module = self.modules.get(origin)
-        if module is None or last not in module.functions:
+        """The function that a call of this dotted name runs, if the program has it.
+
+        It may be a method, as `__main__.Trainer().train`.
+        """
+        owner, _, last = name.rpartition(".")
+        if owner.endswith("()"):
+            return self._method(owner.removesuffix("()"), last)
+        module = self.modules.get(owner)
+        if module is None or len(module.scope.bindings.get(last, ())) != 1:
             return None
-        if len(module.scope.bindings.get(last, ())) != 1:
+        return (module, module.functions[last]) if last in module.functions else None
+
+    def constructor(self, name: str) -> tuple[Module, Function] | None:
+        """The `__init__` of a class, if the program has it."""
+        return self._method(name, "__init__")
+
+    def _method(self, class_name: str, name: str) -> tuple[Module, Function] | None:
+        owner, _, last = class_name.rpartition(".")
+        module = self.modules.get(owner)
+        if module is None or len(module.scope.bindings.get(last, ())) != 1:
             return None
-        return module, module.functions[last]
+        found = module.classes.get(last)
+        methods = [] if found is None else [
+            each for each in found.body
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == name
+        ]  # fmt: skip
+        return (module, methods[0]) if len(methods) == 1 else None
 
     def names(self, module: Module, use: Use) -> frozenset[str]:
         """The dotted names that the node of a use may stand for; UNKNOWN among them if any may.
@@ -442,7 +484,8 @@ class Program:
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             values = module.attributes.get(node.attr)
             if values is None:
-                return _ANYTHING
+                name = scope.enclosing_class
+                return frozenset({f"{name}().{node.attr}"}) if name else _ANYTHING
             key = (module.scope, f"self.{node.attr}")
             if key not in self._meanings:
                 self._meanings[key] = _ANYTHING
