@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from distrun.lint.rules import RULES, Surroundings, check, imported_modules
+from distrun.lint.import_rules import imported_modules
+from distrun.lint.rule import Surroundings
+from distrun.lint.rules import RULES, check
 from distrun.lint.sources import Sources
 from distrun.strategies import STRATEGIES, Role
 

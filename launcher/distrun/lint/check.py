@@ -50,8 +50,10 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
 
 
 def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources) -> list[Problem]:
+    from distrun.lint.import_rules import imported_modules
     from distrun.lint.interpreter import ask
-    from distrun.lint.rules import Surroundings, check, imported_modules
+    from distrun.lint.rule import Surroundings
+    from distrun.lint.rules import check
 
     env: dict[str, str] = dict(spec.program.env)
     for role in spec.roles:

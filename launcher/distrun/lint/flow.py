@@ -11,7 +11,8 @@ from distrun.lint.module import Context, Scope, Use, is_main_guard, is_role_test
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.lint.module import Function, Module, Program
+    from distrun.lint.module import Function, Module
+    from distrun.lint.program import Program
 
 _EXITS = ("sys.exit", "os._exit", "builtins.exit", "builtins.quit")
 _RUNNERS = ("absl.app.run", "tensorflow.compat.v1.app.run", "fire.Fire")

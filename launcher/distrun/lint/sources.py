@@ -10,7 +10,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.lint.module import Module, Program
+from distrun.lint.module import Module
+from distrun.lint.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
