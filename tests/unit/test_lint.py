@@ -99,12 +99,14 @@ BAD = [
      "T()", "5:14", "tf.data.Dataset.range in line 7"),
     (MWM, TF + "i = tf.keras.Input((3,))\no = tf.keras.layers.Dense(1)(i)\n" + CREATED, "4:12",
      "in line 3"),
+    (MWM, TF + "m = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])\n" + CREATED,
+     "3:12", "tf.keras.Sequential in line 2"),
     # workers and ps without servers
     (PS, TF + "s = tf.distribute.Server({})\ns = tf.distribute.ParameterServerStrategy(None)\n"
-     "c = tf.distribute.coordinator.ClusterCoordinator(s)\nc.join()\nprint(','.join([]))", "1:1",
+     "c = tf.distribute.coordinator.ClusterCoordinator(s)\nc.join()\nprint(','.join([]))", "2:5",
      "never waits at it"),
     (PS, TF + "s = tf.distribute.ParameterServerStrategy(None)", "1:1", "never starts a server"),
-    (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "1:1",
+    (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "2:5",
      "never waits at it"),
     (PS, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
      "  tf.distribute.Server({}).join()\nmodel = 1", "4:3", "no chief connects"),
@@ -177,6 +179,9 @@ GOOD = [
     (MIRRORED, "import os\nos.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\nif __name__ != '__main__':\n  os.environ['TF_CONFIG'] = '{}'"),
     # what is no operation, or runs later
+    (MWM, TF + "m = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n" + CREATED),
+    (MWM, TF + "m = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Flatten()])\n"
+     + CREATED),
     (MWM, TF + "tf.random.set_seed(1)\ntf.config.list_physical_devices()\n" + CREATED),
     (MWM, TF + "@tf.function\ndef f():\n  return tf.constant(1)\n" + CREATED + "f()"),
     (MWM, TF + "g = lambda: tf.constant(1)\nh = [tf.zeros([n]) for n in []]\n" + CREATED),
@@ -314,3 +319,14 @@ def test_keras_2_code_is_right_where_tf_keras_is_keras_2(lint: Any) -> None:
     assert len(lint(code)) == 1
     assert lint(code, keras=2) == []
     assert lint(code, keras=None) == []
+
+
+def test_each_line_that_sets_the_variable_is_named(lint: Any) -> None:
+    code = """\
+        import json, os
+        os.environ.pop('TF_CONFIG', None)
+        os.environ['TF_CONFIG'] = '{}'
+        config = json.loads(os.environ['TF_CONFIG'])
+        os.environ['TF_CONFIG'] = '{"cluster": {}}'
+        """
+    assert [each.partition(": ")[0] for each in lint(code)] == ["2:1", "3:1", "5:1"]

@@ -31,8 +31,10 @@ def own_cluster(program: Program, around: Surroundings) -> Iterator[Problem]:
     """With a TF_CONFIG of its own, a task is not where the others look for it."""
     if not around.strategy.tf_config:
         return
+    is_its_own = False
     for step in steps(program):
         if step.is_certain and _sets_variable(program, step):
+            is_its_own = True
             yield problem(
                 step.module,
                 step.node,
@@ -40,8 +42,7 @@ def own_cluster(program: Program, around: Surroundings) -> Iterator[Problem]:
                 "tasks will not find each other",
                 "remove this line",
             )
-            return
-        if _mentions_variable(step.node):
+        elif not is_its_own and _mentions_variable(step.node):
             return  # it is read first: what is written may be made of that
 
 
@@ -100,7 +101,6 @@ _CONNECTS = frozenset(
 def servers(program: Program, around: Surroundings) -> Iterator[Problem]:
     """Workers and parameter servers do what the chief says, in a server of tf.distribute."""
     serving = [role for role, rule in around.strategy.roles.items() if rule.serves]
-    main = program.modules["__main__"]
     imported = {each.name.partition(".")[0] for m in program.modules.values() for each in m.imports}
     if not serving or "tensorflow" not in imported or not program.is_complete:
         return
@@ -124,13 +124,18 @@ def servers(program: Program, around: Surroundings) -> Iterator[Problem]:
              if _is_join(program, m, each)]  # fmt: skip
     if not joins and not program.words & _WAITS and not _loops_forever(program):
         yield problem(
-            main,
-            first,
+            *(_creation(program) or (origin, first)),
             f"the program starts a server, but never waits at it: the tasks of {names} end at once",
             "call join() of the server",
         )
     if joins and around.tasks.get(Role.CHIEF) and not program.words & _CONNECTS:
         yield from _idle_chief(program, joins, names)
+
+
+def _creation(program: Program) -> tuple[Module, ast.AST] | None:
+    """Where the program creates its server, or may do so."""
+    uses = ((m, each.node) for m in program.modules.values() for each in m.uses)
+    return next(((m, node) for m, node in uses if "Server" in _identifiers(node)), None)
 
 
 def _idle_chief(program: Program, joins: list[tuple[Module, Use]], names: str) -> Iterator[Problem]:

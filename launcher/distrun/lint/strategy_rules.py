@@ -95,8 +95,21 @@ def late_strategy(program: Program, around: Surroundings) -> Iterator[Problem]:
                         "create the strategy first",
                     )
                 return
-            if first is None and is_operation(name):
+            if first is None and (is_operation(name) or _builds_layers(program, step, name)):
                 first = step, name
+
+
+def _builds_layers(program: Program, step: Step, name: str) -> bool:
+    """Whether a call creates a Sequential model whose layers know the shape of their input."""
+    node = step.node
+    if not name.endswith("keras.Sequential") and not name.endswith("keras.models.Sequential"):
+        return False
+    layers = getattr(node.args[0], "elts", []) if isinstance(node, ast.Call) and node.args else []
+    calls = [each for each in layers if isinstance(each, ast.Call)]
+    names = [only_name(program.names(step.module, step.use._replace(node=each))) for each in calls]
+    given = {each.arg for call in calls for each in call.keywords}
+    has_shape = given & {"input_shape", "input_dim"} or (names[:1] and "Input" in names[0])
+    return bool(has_shape) and any(map(is_operation, names))
 
 
 def _inner_steps(step: Step) -> Iterator[tuple[Module, Scope, ast.expr]]:
