@@ -32,19 +32,24 @@ FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
     *("distrun.strategies", "distrun.verdict"),
+    *("distrun.lint.module", "distrun.lint.flow", "distrun.lint.rules", "distrun.lint.removed"),
+    "distrun.lint.operations",
 }
 PURE_STDLIB = {
     *(
         "__future__",
         "abc",
+        "ast",
         "base64",
         "bisect",
         "collections",
         "contextlib",
         "copy",
         "dataclasses",
+        "difflib",
         "enum",
         "errno",
+        "fnmatch",
     ),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
     *("posixpath", "re", "shlex", "string", "struct", "textwrap", "types", "typing"),
@@ -366,12 +371,12 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 
 LAYERS = (
     {
-        *("distrun.agent", "distrun.errors", "distrun.frozen"),
+        *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.frozen"),
         "distrun.resources",
         "distrun.strategies",
     },
     {"distrun.codec", "distrun.spec"},
-    {"distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight"},
+    {"distrun.lint", "distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight"},
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},

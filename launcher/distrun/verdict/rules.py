@@ -148,7 +148,7 @@ _OLD_CODE = (
              r"Argument\(s\) not recognized: \{'lr'",
              r"fit\(\) got an unexpected keyword argument '(?:workers|use_multipro|max_queue_size)",
              r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
-             r"add_weight\(\) got multiple values for argument 'shape'",
+             r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
              r"[Ff]ile(?:name|path)\b.* must end in `\.(?:weights\.h5|keras)`",
              r"Invalid filepath extension for saving|Keras 3 only supports|deprecated in Keras 3",
              r"A KerasTensor (?:cannot be used as input to a TensorFlow function|is symbolic)",
@@ -187,9 +187,11 @@ _SETUP = (
     Rule(Kind.CLUSTER_MISMATCH, Code.CLUSTER_SPEC_INCOMPLETE,
          any_of=(
              "was not defined in job", "was not defined in cluster", "No such job in cluster: ",
-             "No task with index ",
+             "No task with index ", "not found in cluster_spec", "exceeds the maximum id of ",
+             "There must be at least one ps.", "There must be at least one worker.",
+             "tasks can be found in `cluster_spec`",
          ),
-         patterns=(r"^KeyError: '(?:chief|worker|ps|evaluator|master)'$",)),
+         patterns=(r"^KeyError: '(?:chief|worker|ps|master)'$",)),
     Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_REFUSED,
          frames=(
              "/distribute/multi_worker_util.py", "/cluster_resolver/tfconfig_cluster_resolver.py",
@@ -292,9 +294,6 @@ _PROXY = Rule(
     tensorflows=("http_proxy", "https_proxy", "via proxy"),
 )
 
-# Echoes: what TensorFlow, gRPC and sockets say when another task has ended. If no other task ended
-# or hung, the same words mean that the network failed.
-
 _MISMATCH = (
     Rule(Kind.CLUSTER_MISMATCH, Code.GROUP_SIZES_DIFFER,
          any_of=(" is joining a group with size", " is joining a group that is already full")),
@@ -307,6 +306,9 @@ _MISMATCH = (
          patterns=(r"Collective instance \d+ expected .* but got ",)),
 )
 """Workers whose collectives do not agree: no single task can be blamed."""
+
+# Echoes: what TensorFlow, gRPC and sockets say when another task has ended. If no other task ended
+# or hung, the same words mean that the network failed.
 
 _COLLECTIVE_TIMEOUT = Rule(
     Kind.COLLECTIVE_MISMATCH, Code.COLLECTIVES_MISMATCHED,
@@ -347,14 +349,8 @@ _CONNECTION_ECHO = Rule(
 )
 
 RULES = (
-    _PROXY,
-    *_OLD_CODE,
-    *_SETUP,
-    *_MISMATCH,
-    _COLLECTIVE_ECHO,
-    *_RESOURCES,
-    *_TRAINING,
-    _CONNECTION_ECHO,
+    _PROXY, *_OLD_CODE, *_SETUP, *_MISMATCH, _COLLECTIVE_TIMEOUT, _COLLECTIVE_ECHO, *_RESOURCES,
+    *_TRAINING, _CONNECTION_ECHO,
 )
 # fmt: on
 """All rules, in the order in which they are tried."""
