@@ -22,7 +22,7 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_plan_and_doctor_run_the_ssh_options_of_a_spec_and_validate_does_not(
+def test_plan_and_doctor_run_the_ssh_options_of_a_spec(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
 ) -> None:
     lacking = missing(["ssh"])
@@ -31,12 +31,38 @@ def test_plan_and_doctor_run_the_ssh_options_of_a_spec_and_validate_does_not(
     marker = tmp_path / "ran"
     command = f"touch {shlex.quote(str(marker))}; false"
     spec = write_spec("exit 0", hosts=["far"], ssh={"options": {"ProxyCommand": command}})
-    assert distrun("validate", spec).returncode == 0
-    assert not marker.exists()
     for verb in ("plan", "doctor"):
         assert distrun(verb, spec, timeout=60).returncode == 69
         assert marker.exists()
         marker.unlink()
+
+
+def test_validate_runs_the_interpreter_of_a_spec(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\ntouch ran\n")
+    python.chmod(0o755)
+    (tmp_path / "train.py").write_text("import tensorflow\n")
+    spec = write_spec("", program={"script": "train.py", "python": str(python)})
+    assert distrun("validate", spec).returncode == 0
+    assert (tmp_path / "ran").exists()
+
+
+def test_validate_runs_commands_of_a_specs_ssh_configuration(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    lacking = missing(["ssh"])
+    if lacking:
+        pytest.skip(lacking)
+    marker = tmp_path / "ran"
+    (tmp_path / "config").write_text(f'Match exec "touch {marker}"\n')
+    cluster = {"worker": ["far:20000", "farther:20000"]}
+    spec = write_spec(
+        "exit 0", cluster=cluster, hosts=["far", "near"], ssh={"config_file": "config"}
+    )
+    distrun("validate", spec)
+    assert marker.exists()
 
 
 def test_others_see_the_arguments_of_tasks_and_not_their_environment(
