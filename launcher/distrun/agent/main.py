@@ -72,7 +72,11 @@ def _serve(make: Callable[[], Agent], reader: int, writer: int) -> NoReturn:
     """Fork into the guard and the agent that `make` returns; never returns."""
     syscalls.become_subreaper()
     guard = os.getpid()
-    agent = os.fork()
+    try:
+        agent = os.fork()
+    except OSError as error:
+        make().refuse(error)
+        os._exit(1)
     if agent:
         os.close(reader)
         os.close(writer)

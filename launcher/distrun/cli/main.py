@@ -143,8 +143,11 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         return 128 + signal.SIGPIPE
     except OSError as error:
         _discard_output(sys.stdout)
+        from distrun.cli.cause_text import advice_on_error
+
         what = f"{error.filename}: " if error.filename else ""
-        console.print_message(f"{what}{error.strerror or error}")
+        advice = advice_on_error(error.errno or 0)
+        console.print_error(HostError(f"{what}{error.strerror or error}", hint=advice))
         return HostError.exit_code
     except Exception:  # noqa: BLE001 - the last resort: the traceback goes into the bug report
         traceback.print_exc()

@@ -123,7 +123,9 @@ def _diagnose_login(status: int, stderr: str, stdout: str) -> Code:
         return Code.PYTHON_MISSING
     if status == _NOT_EXECUTABLE:
         return Code.PYTHON_NOT_EXECUTABLE
-    return Code.REMOTE_DISK_FULL if _FULL in stderr else Code.AGENT_NOT_STARTED
+    # The agent reads that folder first.
+    signs = {"'/proc/self/fd'": Code.PROC_MISSING, _FULL: Code.REMOTE_DISK_FULL}
+    return next((code for sign, code in signs.items() if sign in stderr), Code.AGENT_NOT_STARTED)
 
 
 def _diagnose_ssh(name: str, settings: SshSpec, stderr: str) -> Cause:
