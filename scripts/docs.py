@@ -41,7 +41,8 @@ required; `cluster` is required if the strategy runs in several processes. The
 - A duration is written like `500ms`, `10s`, `5m`, `1h` or `2d`. Some keys also take `off`.
 - Relative paths are relative to the file.
 - `--set PATH=VALUE` changes one value for one launch, e.g. `--set cluster.worker=4`.
-- `distrun validate` shows all errors at once, each with its line and column. `distrun schema`
+- `distrun validate` shows all errors at once, each with its line and column, and warns about
+  [mistakes in the program](failures.md#warnings-before-the-start). `distrun schema`
   prints the same keys for [editors](../README.md#in-your-editor).
 """
 

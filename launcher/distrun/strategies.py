@@ -72,6 +72,8 @@ class Strategy(Frozen, kw_only=True):
     name: str
     roles: dict[Role, RoleRule]
     success: Success
+    classes: tuple[str, ...]
+    """The classes of tf.distribute that a program may create; none: the default strategy."""
     tf_config: bool = True
     """Whether tasks get TF_CONFIG; a strategy that runs in one process has no cluster."""
     env: tuple[tuple[str, str], ...] = ()
@@ -83,9 +85,10 @@ USUAL = "multi_worker_mirrored"
 _EVALUATOR = RoleRule(least=0, most=1, restarts=Scope.TASK, essential=False, gpus=False)
 
 
-def _one_process(name: str) -> Strategy:
+def _one_process(name: str, *classes: str) -> Strategy:
     return Strategy(
         name=name,
+        classes=classes,
         roles={Role.WORKER: RoleRule(least=1, most=1, restarts=Scope.TASK)},
         success=Success.CHIEF_AND_WORKERS,
         tf_config=False,
@@ -95,9 +98,14 @@ def _one_process(name: str) -> Strategy:
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
-        *map(_one_process, ("default", "one_device", "mirrored", "central_storage", "tpu")),
+        _one_process("default"),
+        _one_process("one_device", "OneDeviceStrategy"),
+        _one_process("mirrored", "MirroredStrategy"),
+        _one_process("central_storage", "CentralStorageStrategy"),
+        _one_process("tpu", "TPUStrategy", "TPUStrategyV2"),
         Strategy(
             name="multi_worker_mirrored",
+            classes=("MultiWorkerMirroredStrategy",),
             roles={
                 Role.CHIEF: RoleRule(least=0, most=1, restarts=Scope.GROUP),
                 Role.WORKER: RoleRule(least=1, most=None, restarts=Scope.GROUP),
@@ -107,6 +115,7 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             name="parameter_server",
+            classes=("ParameterServerStrategy", "ParameterServerStrategyV2"),
             roles={
                 Role.CHIEF: RoleRule(least=1, most=1, restarts=Scope.GROUP),
                 Role.WORKER: RoleRule(least=1, most=None, restarts=Scope.TASK, serves=True),

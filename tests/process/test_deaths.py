@@ -97,6 +97,21 @@ def test_what_stands_still_is_ended_when_asked_for(
     wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
 
 
+@pytest.mark.parametrize("stopped", [["agent"], ["guard"], ["guard", "agent"], ["agent", "guard"]])
+def test_an_agent_that_was_stopped_still_reports_the_exit_of_a_task(
+    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim, stopped: list[str]
+) -> None:
+    script = "touch up-$DISTRUN_TASK; until test -e go; do sleep 0.02; done; exit 3"
+    launch = distrun.start(
+        "launch", write_spec(script), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    for pid in [victim_of(who, launch) for who in stopped]:
+        os.kill(pid, signal.SIGSTOP)
+    (distrun.cwd / "go").touch()
+    assert launch.wait(60) == 3
+
+
 def test_a_lost_supervisor_is_told_by_ps_and_status(
     distrun: Distrun, write_spec: WriteSpec, status: Status
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from distrun import jobstore
+from distrun.agent.probe.listener import Listener
 from distrun.agent.reattach import ReattachListener
 from distrun.jobstore import JobFolder, JobStore
 from distrun.supervisor.clients import Clients
@@ -120,3 +121,35 @@ def test_a_command_talks_to_no_supervisor_of_a_stranger(open_folder: JobFolder) 
         wait_until(path.is_socket)
         assert open_folder.connect() is None
         assert stranger.report() == "received b''"
+
+
+class Endless:
+    """A listening socket that always has one more caller, each of which stays."""
+
+    def __init__(self) -> None:
+        self.callers: list[socket.socket] = []
+
+    def fileno(self) -> int:
+        return self.callers[0].fileno()
+
+    def accept(self) -> tuple[socket.socket, None]:
+        assert len(self.callers) < 5000, "the agent would never turn to its other work"
+        ours, caller = socket.socketpair()
+        self.callers.append(caller)
+        return ours, None
+
+
+def test_callers_of_the_preflight_do_not_use_up_the_agents_time_and_descriptors() -> None:
+    with selectors.DefaultSelector() as selector:
+        listener = Listener(selector)
+        listener._greeting = b"hello"
+        endless = Endless()
+        for _ in range(20):
+            listener._accept(endless)  # type: ignore[arg-type]
+        assert len(endless.callers) > 1000
+        assert len(selector.get_map()) <= 256
+        assert all(caller.recv(10) == b"hello" for caller in endless.callers)
+        listener.close()
+        assert not selector.get_map()
+    for caller in endless.callers:
+        caller.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
 import re
 import signal
 import subprocess
@@ -29,6 +32,7 @@ echo $i > {folder}/count-$DISTRUN_TASK
 # Short, for its end is waited for; but a host that was only slow for some seconds is none that
 # is lost.
 LEASE = "10s"
+_PTRACE_ATTACH, _PTRACE_DETACH = 16, 17
 # A firewall that no longer knows a connection: neither side hears of the other on it.
 FORGOTTEN = """\
 table inet forgotten {{
@@ -47,6 +51,19 @@ def link_of(status: Status) -> Callable[[str, str], Any]:
         return found[0]["link_lost"] if found else None
 
     return ask
+
+
+@contextlib.contextmanager
+def hanging(pid: int) -> Iterator[None]:
+    """Have a process hang as if in the kernel: it executes nothing, and SIGCONT changes nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.ptrace(_PTRACE_ATTACH, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+    os.waitpid(pid, 0)
+    try:
+        yield
+    finally:
+        if libc.ptrace(_PTRACE_DETACH, pid, None, None) != 0:
+            os.waitpid(pid, 0)  # it was killed: the tracer is told first
 
 
 def counted(text: str, task: str) -> list[int]:
@@ -231,3 +248,63 @@ def test_without_a_lease_nobody_waits_for_a_link_whose_loss_is_noticed_after_the
     assert process.returncode == 130
     assert "reconnecting" not in said
     assert "the logs of h1's tasks are not all here" in said
+
+
+def test_an_agent_that_was_stopped_goes_on(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+) -> None:
+    (h1,) = hosts(1)
+    job = distrun("launch", "-d", remote_spec("exec sleep 1000", [h1], timeouts={"link": "60s"}))
+    assert job.returncode == 0, job.stderr
+    (task,) = processes_of(h1, "sleep")
+    agent, guard = task.parents()[:2]
+    for each in (agent, guard):
+        each.suspend()
+    wait_until(lambda: psutil.STATUS_STOPPED not in (agent.status(), guard.status()))
+    assert distrun("kill").returncode == 0
+    wait_until(lambda: not processes_of(h1))
+
+
+def test_a_guard_ends_the_tasks_of_an_agent_that_hangs_when_its_lease_expires(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+) -> None:
+    h1, h2 = hosts(2)
+    spec = remote_spec("setsid sleep 1000 & exec sleep 1000", [h1, h2], timeouts={"link": LEASE})
+    job = distrun("launch", "-d", spec)
+    assert job.returncode == 0, job.stderr
+    wait_until(lambda: len(processes_of(h2, "sleep")) == 2)
+    task = processes_of(h2, "sleep")[0]
+    agent = next(each for each in task.parents() if each.name().startswith("python"))
+    with hanging(agent.pid):
+        h2.cut()
+        waited = distrun("wait", job.stdout.strip())
+        assert waited.returncode == 69
+        # The supervisor does not start a replacement before this.
+        assert not processes_of(h2, "sleep")
+    wait_until(lambda: not processes_of(h2))
+
+
+def test_what_is_not_known_of_a_suspended_host_is_told_and_its_tasks_end_on_waking(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+) -> None:
+    h1, h2 = hosts(2)
+    job = distrun(
+        "launch", "-d", remote_spec("exec sleep 1000", [h1, h2], timeouts={"link": LEASE})
+    )
+    assert job.returncode == 0, job.stderr
+    (task,) = processes_of(h2, "sleep")
+    # From above: each would resume the one below it.
+    suspended = task.parents()[:3][::-1]
+    for each in suspended:
+        each.suspend()
+    try:
+        waited = distrun("wait", job.stdout.strip())
+        assert waited.returncode == 69
+        assert "h2 was lost: no sign of life for 10 s (timeouts.link)" in waited.stderr
+        assert "it is not known whether its tasks have ended" in waited.stderr
+        assert "it is not known whether its tasks have ended" in distrun("events").stdout
+        assert task.is_running()
+    finally:
+        for each in suspended:
+            each.resume()
+    wait_until(lambda: not processes_of(h2), what="the lease is enforced on waking")

@@ -32,19 +32,24 @@ FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
     *("distrun.strategies", "distrun.verdict"),
+    *("distrun.lint.module", "distrun.lint.flow", "distrun.lint.rules", "distrun.lint.removed"),
+    "distrun.lint.operations",
 }
 PURE_STDLIB = {
     *(
         "__future__",
         "abc",
+        "ast",
         "base64",
         "bisect",
         "collections",
         "contextlib",
         "copy",
         "dataclasses",
+        "difflib",
         "enum",
         "errno",
+        "fnmatch",
     ),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
     *("posixpath", "re", "shlex", "string", "struct", "textwrap", "types", "typing"),
@@ -371,7 +376,7 @@ LAYERS = (
         "distrun.strategies",
     },
     {"distrun.codec", "distrun.spec"},
-    {"distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight"},
+    {"distrun.lint", "distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight"},
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},

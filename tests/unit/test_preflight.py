@@ -194,3 +194,38 @@ def test_addresses_of_ipv6_are_told_as_cluster_addresses_are() -> None:
 def test_a_proxy_is_told_as_grpc_would_use_it(env: dict[str, str], proxied: list[str]) -> None:
     use = proxy_use(env, ["10.0.0.1", "gpu-1.lab"])
     assert (list(use.machines) if use else []) == proxied
+
+
+def notes(checks: tuple[Check, ...]) -> list[tuple[str, str]]:
+    """Host and text of what is told of the servers' security."""
+    return [
+        (check.host, cause_text(check.cause))
+        for check in checks
+        if check.subject is Subject.SECURITY and check.grade is Grade.NOTE
+    ]
+
+
+def exposed(name: str, users: list[str], addresses: list[str], **about: Any) -> HostAnswers:
+    inspected = Inspected([FACTS], Facts({"/work": 10**9}, users, addresses))
+    return host(name, **{"inspected": inspected, **about})
+
+
+def test_other_users_of_a_host_are_named() -> None:
+    users = ["alice", "bob", "carol", "dan", "x" * 1000]
+    (_, text), (_, two) = notes(judged(exposed("a", users, []), exposed("b", users[:2], [])))
+    assert text.endswith("servers: alice, bob, carol and 2 more")
+    assert two.endswith("servers: alice, bob")
+    assert notes(judged(exposed("a", users, [], ports=0))) == [], "it has only an evaluator"
+
+
+def test_addresses_from_which_others_reach_the_servers_are_named() -> None:
+    addresses = ["10.0.0.5", "8.8.8.8", "not an address", "2001:4860:4860::8888", "fd00::1"]
+    (_, text), *others = notes(judged(exposed("a", [], addresses)))
+    assert text.endswith("also listen on 8.8.8.8, 2001:4860:4860::8888")
+    assert others == []
+    (_, text), *others = notes(
+        judged(exposed("a", [], ["192.168.1.5"]), machines=("localhost", "127.0.0.1"))
+    )
+    assert text.endswith("also listen on 192.168.1.5")
+    assert others == []
+    assert notes(judged(exposed("a", [], ["192.168.1.5"]))) == [], "of the cluster's network"

@@ -22,7 +22,7 @@ from distrun.cli.verdict_text import evidence_text
 from distrun.events import Outcome
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
-from distrun.verdict.model import Verdict
+from distrun.verdict.model import Kind, Verdict
 from table import HERE, failures, rows, shares
 
 from .histories import Job
@@ -97,6 +97,26 @@ def fail_by(kind: type[events.Event], cause: Cause) -> tuple[Verdict, Outcome]:
     verdict = analyze(failure, lambda _: LogTail(b""))
     job(events.VerdictReached, verdict=verdict)
     return verdict, job.outcome
+
+
+def test_a_collective_mismatch_has_the_words_of_each_side_and_blames_nobody() -> None:
+    found = [each for each in rows("rules") if each.kind == Kind.COLLECTIVE_MISMATCH]
+    assert len(found) >= 6
+    for each in found:
+        verdict = each.verdict
+        assert verdict is not None
+        assert {evidence.task for evidence in verdict.evidence} == {"worker:0", "worker:1"}
+        assert verdict.cause.text.count("data_type") == 2 or (
+            verdict.cause.text.count("expected shape [") == 2 or "timed out" in verdict.cause.text
+        )
+        assert (verdict.task, verdict.echoes) == (None, ())
+
+
+@pytest.mark.parametrize("name", ["wrapped_gather_run", "wrapped_raised_in_function"])
+def test_two_that_failed_of_the_same_error_are_alike(name: str) -> None:
+    verdict = table.row(HERE / "rules" / f"{name}.json").verdict
+    assert verdict is not None
+    assert ({verdict.task, *verdict.alike}, verdict.echoes) == ({"worker:0", "worker:1"}, ())
 
 
 WRAPPERS = (

@@ -11,10 +11,13 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Optional
 
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Heartbeat, heartbeat_interval
 
 _RESERVE = 0.5
 """Seconds of a lease that are reserved for delays."""
+_GUARD_DELAY = 0.2
+"""Seconds after the end of the grace, at which the guard ends what the agent has not ended."""
 
 
 def clock() -> float:
@@ -28,10 +31,15 @@ class Lease:
     Args:
         seconds: its length; None: it never expires.
         grace: seconds needed at its end to end the tasks.
+        timer: that of the guard, which enforces the lease if the agent cannot.
     """
 
     def __init__(
-        self, seconds: Optional[float], grace: float, now: Callable[[], float] = clock
+        self,
+        seconds: Optional[float],
+        grace: float,
+        now: Callable[[], float] = clock,
+        timer: Optional[int] = None,
     ) -> None:
         self._now = now
         self._interval = heartbeat_interval(seconds)
@@ -45,6 +53,8 @@ class Lease:
         if seconds is not None:
             self.grace = min(grace, seconds / 4)
             self._usable = seconds - self.grace - min(_RESERVE, seconds / 4)
+        self._timer = timer
+        self.acknowledge(0)
 
     @property
     def remaining(self) -> Optional[float]:
@@ -67,6 +77,9 @@ class Lease:
         """Renew the lease: the supervisor has received that heartbeat."""
         self._renewed = max(self._renewed, self._sent.get(number, self._renewed))
         self._sent = {each: sent for each, sent in self._sent.items() if each > number}
+        remaining = self.remaining
+        if self._timer is not None and remaining is not None:
+            syscalls.set_timer(self._timer, max(0.0, remaining + self.grace) + _GUARD_DELAY)
 
     def on_link_lost(self) -> None:
         """Forget the heartbeats that were sent over the lost link, and send the next one at once.

@@ -58,9 +58,11 @@ class Link:
         self,
         channel: Channel[protocol.Order, protocol.Report],
         listener: Optional[ReattachListener] = None,
+        lease_timer: Optional[int] = None,
     ) -> None:
         self.channel = channel
         self._listener = listener
+        self._lease_timer = lease_timer
         self._outbox: Outbox[protocol.Report] = Outbox()
         self._seconds: Optional[float] = 0.0
         self._lease: Optional[Lease] = None
@@ -88,7 +90,7 @@ class Link:
             # Imported here because a link that never comes back has no heartbeats.
             from distrun.agent.lease import Lease
 
-            self._lease = Lease(lease, protocol.KILL_GRACE)
+            self._lease = Lease(lease, protocol.KILL_GRACE, timer=self._lease_timer)
 
     @property
     def token(self) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
-from typing import Callable, NoReturn, Tuple
+from typing import Callable, NoReturn, Optional, Tuple
 
 from distrun.agent.agent import Agent
 from distrun.agent.link import Link
@@ -22,7 +23,7 @@ def main() -> NoReturn:
     ends the agent's processes if the agent dies. Each notices the other's death.
     """
     reader, writer = move_stdio()
-    _serve(lambda: Agent(Link(Channel(reader, writer, Order))), reader, writer)
+    _serve(lambda _: Agent(Link(Channel(reader, writer, Order))), reader, writer)
 
 
 def main_over_ssh(mark: bytes) -> NoReturn:
@@ -45,9 +46,9 @@ def main_over_ssh(mark: bytes) -> NoReturn:
     reader, writer = move_stdio()
     os.write(writer, mark)
 
-    def make() -> Agent:
+    def make(lease_timer: int) -> Agent:
         listener = ReattachListener(liveness.token, ChecksummedSender)
-        link = Link(ChecksummedSender(reader, writer), listener)
+        link = Link(ChecksummedSender(reader, writer), listener, lease_timer)
         return Agent(link, connection_addresses(os.environ.get("SSH_CONNECTION", "")))
 
     _serve(make, reader, writer)
@@ -68,8 +69,12 @@ def move_stdio() -> Tuple[int, int]:
     return reader, writer
 
 
-def _serve(make: Callable[[], Agent], reader: int, writer: int) -> NoReturn:
-    """Fork into the guard and the agent that `make` returns; never returns."""
+def _serve(make: Callable[[int], Agent], reader: int, writer: int) -> NoReturn:
+    """Fork into the guard and the agent that `make` returns; never returns.
+
+    They share a timer, which `make` gets. The agent sets it to the end of its lease.
+    """
+    lease_timer = syscalls.timer()
     syscalls.become_subreaper()
     guard = os.getpid()
     try:
@@ -80,24 +85,39 @@ def _serve(make: Callable[[], Agent], reader: int, writer: int) -> NoReturn:
     if agent:
         os.close(reader)
         os.close(writer)
-        _guard(agent)
+        _guard(agent, lease_timer)
     syscalls.die_with_parent(guard, signal.SIGTERM)
     syscalls.become_subreaper()
     program.raise_descriptor_limit()
-    make().run()
+    make(lease_timer).run()
     os._exit(0)
 
 
-def _guard(agent: int) -> NoReturn:
-    """Wait for the agent, then end the processes that it left, if any."""
+def _guard(agent: int, lease_timer: int) -> NoReturn:
+    """Wait for the agent, then end the processes that it left, if any.
+
+    A stopped agent is resumed. An agent that hangs when its lease expires is killed with its tasks.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == agent:
+    wakeup = syscalls.signal_pipe((signal.SIGCHLD,))
+    grace = KILL_GRACE
+    while (status := _wait(agent, os.WNOHANG)) is None:
+        if lease_timer in select.select([lease_timer, wakeup.fileno()], [], [])[0]:
+            grace, status = 0.0, signal.SIGKILL
             break
-    processes.end_all(KILL_GRACE)
+        wakeup.read(4096)
+    processes.end_all(grace)
     _exit_like(status)
+
+
+def _wait(child: int, options: int = 0) -> Optional[int]:
+    """Wait for the end of a child, and resume it if it is stopped. None with WNOHANG: it lives."""
+    while True:
+        pid, status = os.waitpid(child, options | os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            return status if pid else None
+        os.kill(pid, signal.SIGCONT)
 
 
 def _wait_for(guard: int) -> NoReturn:
@@ -106,8 +126,7 @@ def _wait_for(guard: int) -> NoReturn:
     os.close(1)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _, status = os.waitpid(guard, 0)
-    _exit_like(status)
+    _exit_like(_wait(guard) or 0)
 
 
 def _exit_like(status: int) -> NoReturn:

@@ -227,6 +227,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "ports": lambda c: format_count(c.count, "port"),
     "ports_cannot": lambda c: "no port can" if c.total == 1 else f"{c.total} ports cannot",
     "process_exit": _process_exit,
+    "user_names": lambda c: c.text + (f" and {c.count - 3} more" if c.count > 3 else ""),
     "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
     "restarts": lambda c: format_count(c.count, "restart"),
     "sender": lambda c: f"process {c.pid} of user {c.count}" if c.pid else "an unseen process",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from distrun.cli.options import name_option, overrides_option, spec_argument
+from distrun.cli.options import name_option, overrides_option, spec_argument, strict_option
 
 
 @click.command("launch")
@@ -13,6 +13,7 @@ from distrun.cli.options import name_option, overrides_option, spec_argument
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running.")
 @name_option
 @overrides_option
+@strict_option
 @click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting.")
 @click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`.")
 def command(
@@ -21,6 +22,7 @@ def command(
     detach: bool,
     name: str | None,
     overrides: tuple[str, ...],
+    strict: bool,
     no_preflight: bool,
     dry_run: bool,
 ) -> int:
@@ -36,6 +38,7 @@ def command(
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
+    from distrun.cli.spec_warnings import find_warnings, print_warnings
     from distrun.cli.transfer_bar import read_files
     from distrun.spec.loader import load
 
@@ -43,8 +46,12 @@ def command(
     if dry_run:
         from distrun.cli.plan_view import show_plan
 
-        return show_plan(spec, as_json=False)
+        return show_plan(spec, find_warnings(spec, strict=strict), as_json=False)
+    if strict:
+        find_warnings(spec, strict=True)
     manifest = read_files(spec)
     spec = without_missing_tensorboard(spec)
     job = LaunchedJob(spec, preflight=not no_preflight, manifest=manifest, detach=detach)
+    if not strict:  # the supervisor starts meanwhile
+        print_warnings(find_warnings(spec, strict=False))
     return job.run()

@@ -30,6 +30,10 @@ overrides_option = click.option(
 
 name_option = click.option("--name", help="The job's name. Default: the name in the spec.")
 
+strict_option = click.option(
+    "--strict", is_flag=True, help="Make warnings about the program errors (exit code 65)."
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 

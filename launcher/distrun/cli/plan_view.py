@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.text import Text
 
 from distrun.cli import console
+from distrun.cli.spec_warnings import print_warnings
 from distrun.cli.table import Column, make_table
 from distrun.cli.text_format import format_count, format_duration, format_task_names
 from distrun.codec import to_json
@@ -20,7 +21,7 @@ from distrun.frozen import Frozen
 from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan, common_env
 from distrun.spec.model import RestartSpec, Spec
-from distrun.spec.problems import printable
+from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes
 from distrun.supervisor import tensorboard
 from distrun.supervisor.dry_run import make_plan
@@ -44,12 +45,15 @@ _SECRETS = (
 _WRAP = 79
 
 
-def show_plan(spec: Spec, *, as_json: bool) -> int:
+def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> int:
     """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
+    if not as_json:
+        print_warnings(warnings)
     plan = make_plan(spec)
     if as_json:
         tasks = (_task_as_json(task) for task in plan.tasks)
-        console.print_json({"plan": _plan_as_json(plan, spec)}, tasks)
+        found = [to_json(each) for each in warnings]
+        console.print_json({"plan": _plan_as_json(plan, spec), "warnings": found}, tasks)
         return 0
     console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
     return 0

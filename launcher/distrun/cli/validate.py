@@ -5,22 +5,28 @@ from __future__ import annotations
 import click
 
 from distrun.cli import console
-from distrun.cli.options import overrides_option, spec_argument
+from distrun.cli.options import overrides_option, spec_argument, strict_option
 from distrun.cli.text_format import format_count
 
 
 @click.command("validate")
 @spec_argument
 @overrides_option
-def command(spec_path: str, overrides: tuple[str, ...]) -> int:
+@strict_option
+def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     """Check the YAML file SPEC and show all errors at once.
+
+    The Python program that it names is read, too, with the modules beside it that it imports, and
+    warnings are shown: for example, if it creates another strategy. Nothing of it is run.
 
     \b
       distrun validate job.yaml
     """
+    from distrun.cli.spec_warnings import find_warnings, print_warnings
     from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides)
+    print_warnings(find_warnings(spec, strict=strict))
     tasks = sum(role.count for role in spec.roles)
     console.print_message(f"{spec_path} is valid: {spec.strategy}, {format_count(tasks, 'task')}")
     return 0

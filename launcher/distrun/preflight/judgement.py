@@ -12,12 +12,15 @@ from distrun.preflight import Check, Grade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from ipaddress import IPv4Address, IPv6Address
 
     from distrun.agent.linux.facts import Facts
     from distrun.agent.protocol.probe_messages import Dialled, Inspected, ProgramFacts, Unreachable
 
 _CLOCK_LIMIT = 1.0
 _LITTLE, _TOO_LITTLE = 100_000_000, 1_000_000
+_MOST_USERS = 3
+_LONGEST_NAME = 32
 THIS_MACHINE = "this machine"
 """The host of checks of the launching side."""
 UNKNOWN_VERSION = "unknown"
@@ -79,6 +82,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *(check for host, its in facts for check in _check_program(host, its, answers.machines)),
         *_check_scripts(answers, facts),
         *_check_versions(facts),
+        *_check_servers(answers),
     ]
     if answers.job_disk is not None:
         checks.append(_check_disk(THIS_MACHINE, "record", answers.job_folder, answers.job_disk))
@@ -219,6 +223,43 @@ def _compare(
 def _minor_version(version: str) -> str:
     """3.11 of 3.11.4: within it, bytecode, pickles and wheels are compatible."""
     return ".".join(version.split(".")[:2])
+
+
+def _check_servers(answers: Answers) -> Iterator[Check]:
+    """Yield notes on who else can reach the servers of TensorFlow: they ask for no password."""
+    is_on_one_machine = all(map(_is_loopback, answers.machines))
+    for each in answers.hosts:
+        facts = each.inspected.facts
+        if not each.ports or facts is None:
+            continue
+        users = [name[:_LONGEST_NAME] for name in facts.users]
+        if users:
+            names = ", ".join(users[:_MOST_USERS])
+            cause = Cause(Code.SERVERS_OPEN_TO_USERS, text=names, count=len(users))
+            yield _security_note(each.host, cause)
+        found = [_parse_address(each) for each in facts.addresses]
+        open_to = [str(each) for each in found if each and (is_on_one_machine or each.is_global)]
+        if open_to:
+            cause = Cause(Code.SERVERS_OPEN_TO_NETWORK, addresses=tuple(open_to))
+            yield _security_note(each.host, cause)
+
+
+def _security_note(host: str, cause: Cause) -> Check:
+    return Check(host=host, subject=Subject.SECURITY, grade=Grade.NOTE, cause=cause)
+
+
+def _is_loopback(machine: str) -> bool:
+    address = _parse_address(machine)
+    return machine == "localhost" if address is None else address.is_loopback
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 # The network -------------------------------------------------------------------------------

@@ -165,7 +165,12 @@ class Spec(Frozen, kw_only=True):
     @property
     def default_host(self) -> HostSpec:
         """The host of tasks whose address names no host: this machine, if it is one of them."""
-        return next((host for host in self.hosts if host.is_local), self.hosts[0])
+        return self.local_host or self.hosts[0]
+
+    @property
+    def local_host(self) -> HostSpec | None:
+        """This machine, if it is one of the hosts."""
+        return next((host for host in self.hosts if host.is_local), None)
 
     @property
     def sends_files(self) -> bool:

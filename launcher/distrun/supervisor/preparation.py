@@ -273,6 +273,7 @@ class Preparation:
             self._order,
             lacking_files=frozenset(lacking),
             passed=passed,
+            with_exposure=self._checks_all,
         )
         self._probe.start()
 

@@ -51,6 +51,7 @@ class Probe:
         order: sends a host an order.
         lacking_files: the hosts that a launch would first send the program's files.
         passed: by host, variables that its tasks get from the launching environment.
+        with_exposure: whether to find who else can connect to the hosts' ports.
     """
 
     def __init__(
@@ -63,11 +64,13 @@ class Probe:
         *,
         lacking_files: Collection[str],
         passed: Mapping[str, Mapping[str, str]],
+        with_exposure: bool,
     ) -> None:
         self._spec = spec
         self._by_name = {host.name: host for host in spec.hosts}
         self._lacking_files = lacking_files
         self._passed = passed
+        self._with_exposure = with_exposure
         self._plan = plan
         self._reaches = reaches
         self._hosts = hosts = tuple(reaches)
@@ -93,7 +96,8 @@ class Probe:
             self._sent_at[host] = time.time()
             self._order(host, probe_messages.Listen(self._greetings[host]))
         for host, programs in self._programs().items():
-            self._order(host, probe_messages.Inspect(programs, _INSPECT_SECONDS))
+            order = probe_messages.Inspect(programs, _INSPECT_SECONDS, self._with_exposure)
+            self._order(host, order)
 
     def receive(self, host: str, answer: Report) -> None:
         """Record an agent's answer. After the last one of a step, start the next step."""

@@ -179,7 +179,8 @@ class _Analysis:
         for task in ended[:_MOST_TASKS_QUOTED]:
             log = self._log(task.name)
             said = root if task.name == root.task else failure_in_log(task, log)
-            evidence.extend(last_line(task.name, log) if said is None else said.evidence)
+            lines = last_line(task.name, log) if said is None else said.evidence
+            evidence.extend(lines or (exit_evidence(task),))
         return Verdict(
             task=None,
             attempt=self._failure.tasks[root.task].attempt,

@@ -148,7 +148,7 @@ _OLD_CODE = (
              r"Argument\(s\) not recognized: \{'lr'",
              r"fit\(\) got an unexpected keyword argument '(?:workers|use_multipro|max_queue_size)",
              r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
-             r"add_weight\(\) got multiple values for argument 'shape'",
+             r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
              r"[Ff]ile(?:name|path)\b.* must end in `\.(?:weights\.h5|keras)`",
              r"Invalid filepath extension for saving|Keras 3 only supports|deprecated in Keras 3",
              r"A KerasTensor (?:cannot be used as input to a TensorFlow function|is symbolic)",
@@ -187,9 +187,11 @@ _SETUP = (
     Rule(Kind.CLUSTER_MISMATCH, Code.CLUSTER_SPEC_INCOMPLETE,
          any_of=(
              "was not defined in job", "was not defined in cluster", "No such job in cluster: ",
-             "No task with index ",
+             "No task with index ", "not found in cluster_spec", "exceeds the maximum id of ",
+             "There must be at least one ps.", "There must be at least one worker.",
+             "tasks can be found in `cluster_spec`",
          ),
-         patterns=(r"^KeyError: '(?:chief|worker|ps|evaluator|master)'$",)),
+         patterns=(r"^KeyError: '(?:chief|worker|ps|master)'$",)),
     Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_REFUSED,
          frames=(
              "/distribute/multi_worker_util.py", "/cluster_resolver/tfconfig_cluster_resolver.py",

@@ -43,10 +43,6 @@ def keras_tensor():
     keras.Model(inputs, tf.reduce_mean(inputs, axis=1))
 
 
-def reduction_none():
-    keras.losses.SparseCategoricalCrossentropy(reduction=keras.losses.Reduction.NONE)
-
-
 def rate():
     keras.optimizers.SGD(lr=0.1)
 
@@ -66,10 +62,6 @@ def generator():
 
 def experimental():
     layers.experimental.preprocessing.Rescaling(1 / 255)
-
-
-def embedding():
-    layers.Embedding(10, 4, input_length=3)
 
 
 def backend():

@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import struct
+import time
 from typing import Iterable
 
 _PR_SET_PDEATHSIG = 1
@@ -101,6 +102,17 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
     for number in numbers:
         signal.signal(number, lambda *_: None)
     return io.FileIO(reader)
+
+
+def timer() -> int:
+    """A descriptor for :func:`set_timer`: it becomes readable when the timer expires."""
+    return _check(_libc.timerfd_create(time.CLOCK_BOOTTIME, os.O_CLOEXEC), "timerfd_create")
+
+
+def set_timer(descriptor: int, seconds: float) -> None:
+    """Set a timer anew. It counts while the machine sleeps. See timerfd_create(2)."""
+    value = (ctypes.c_long * 4)(0, 0, int(seconds), int(seconds % 1 * 1e9))
+    _libc.timerfd_settime(descriptor, 0, value, None)
 
 
 def reserve(descriptor: int, offset: int, count: int) -> None:

@@ -1,7 +1,8 @@
 """Listens on the held ports during the preflight, so that the other hosts can try to reach them.
 
 Each caller receives the greeting and closes the connection. The listener resets connections, so
-that none stays in TIME_WAIT on a port that a task's server needs.
+that none stays in TIME_WAIT on a port that a task's server needs. Anybody can connect: connections
+that do not end are closed for newer ones, so that the agent has descriptors left.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.ports import PortHolder
 
 _RESET = struct.pack("ii", 1, 0)
+_MOST_CONNECTIONS = 256
+_MOST_PER_TURN = 64
+"""Connections that are accepted in one turn, so that callers cannot starve what else there is."""
 
 
 class Listener:
@@ -52,7 +56,7 @@ class Listener:
             self._close(connection)
 
     def _accept(self, listening: socket.socket) -> None:
-        while True:
+        for _ in range(_MOST_PER_TURN):
             try:
                 connection, _ = listening.accept()
             except OSError:  # no more callers, or this one has already gone
@@ -64,6 +68,8 @@ class Listener:
             except OSError:
                 connection.close()
                 continue
+            if len(self._connections) == _MOST_CONNECTIONS:
+                self._close(next(iter(self._connections.values())))
             self._connections[connection.fileno()] = connection
             self._selector.register(
                 connection, selectors.EVENT_READ, lambda sock=connection: self._close(sock)

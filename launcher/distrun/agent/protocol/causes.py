@@ -113,6 +113,8 @@ class Code(StrEnum):
     TENSORFLOW_MISSING = "tensorflow_missing"  # name; hosts: those that have it
     PROXY_UNUSED = "proxy_unused"  # name: of the variable
     PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
+    SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
+    SERVERS_OPEN_TO_NETWORK = "servers_open_to_network"  # addresses: the host's
     PREFLIGHT_FAILED = "preflight_failed"  # host; within: the first failure; count: of all
 
     # Decided by the plan.
@@ -290,6 +292,7 @@ class Subject(StrEnum):
     PYTHON = "python"
     TENSORFLOW = "tensorflow"
     PROXIES = "proxies"
+    SECURITY = "security"
 
 
 _LISTS = ("tasks", "hosts", "addresses", "commands")

@@ -64,6 +64,8 @@ class Inspect(Order):
     parts: ClassVar = (("programs", list_of(Program)),)
     programs: List[Program]
     seconds: float
+    with_exposure: bool = False
+    """Whether to find who else can connect to its ports: see :class:`Facts`."""
 
 
 # From agent to supervisor ------------------------------------------------------------------

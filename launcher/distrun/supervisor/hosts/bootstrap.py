@@ -44,7 +44,10 @@ _REATTACH = (
     *("distrun.agent.linux", "distrun.agent.linux.peers"),
 )
 """The modules that pass a new connection to a running agent."""
-_SOURCE_ONLY = ("distrun.agent.unsent_reports", "distrun.agent.linux.socket_owners")
+_SOURCE_ONLY = (
+    *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
+    "distrun.agent.linux.socket_owners",
+)
 """Modules that so few agents need that they are not sent compiled."""
 
 _FIRST = """\

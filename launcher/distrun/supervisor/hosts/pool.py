@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import selectors
 import time
 from functools import partial
@@ -32,6 +34,13 @@ def make_reach(host: HostSpec, spec: Spec) -> Reach:
     module = importlib.import_module(f"distrun.supervisor.hosts.{host.reach}")
     reach: Reach = module.make_reach(host, spec)
     return reach
+
+
+def _is_stopped(child: int) -> bool:
+    """Whether a child was stopped since the last call."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG) is not None
+    return False
 
 
 class PoolObserver(Protocol):
@@ -144,8 +153,13 @@ class HostPool:
             host.watch_writing()
 
     def check_exits(self) -> None:
-        """Handle what has exited; call it when a child of this process has ended."""
+        """Handle what has exited; call it when a child of this process has ended or was stopped.
+
+        An agent's guard that was stopped is resumed, and resumes a stopped agent.
+        """
         for host in list(self._hosts.values()):
+            if host.reach.is_below_supervisor and host.pid is not None and _is_stopped(host.pid):
+                processes.resume(host.pid)
             host.check_exit()
         if self._hosts:
             # Processes that ssh had started, such as the ssh to a jump host, end after it.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import re
 import shlex
 import subprocess
@@ -24,6 +26,8 @@ _OPTIONS = (
     "ControlMaster=no",  # a master would outlive the job
 )
 """Options that the link depends on; the spec's own cannot change them."""
+_SYSTEM_CONFIG = "/etc/ssh/ssh_config"
+_QUERY_SECONDS = 5.0
 _OPTIONS_SINCE_8_7 = ("ForkAfterAuthentication=no", "StdinNull=no", "SessionType=default")
 """More of them. An older ssh refuses to start with options that it does not know."""
 
@@ -43,9 +47,11 @@ def link_command(
         settings: the spec's `ssh`.
         alive_interval: seconds of silence after which ssh probes the other side.
         connect_timeout: seconds for the connection.
-        is_separate: do not use a connection that the user shares among logins (ControlPath).
+        is_separate: do not use connections that the user shares among logins (ControlPath), to
+            the host or to jump hosts.
     """
-    words = ["ssh", "-T", "-x", *_settings_words(settings, host)]
+    config_file = _separate_config(settings.config_file) if is_separate else settings.config_file
+    words = ["ssh", "-T", "-x", *_settings_words(settings, host, config_file)]
     # If an option is given twice, ssh uses the first.
     options = [*_OPTIONS, *(_OPTIONS_SINCE_8_7 if _version() >= (8, 7) else ())]
     options += ["ControlPath=none"] if is_separate else []
@@ -64,13 +70,59 @@ def link_command(
 def login_command(host: str, settings: SshSpec) -> str:
     """Return the shell command that logs in to a host with the spec's settings."""
     options = [f"-o{name}={value}" for name, value in settings.options.items()]
-    return shlex.join(["ssh", *_settings_words(settings, host), *options, host])
+    return shlex.join(
+        ["ssh", *_settings_words(settings, host, settings.config_file), *options, host]
+    )
 
 
-def _settings_words(settings: SshSpec, host: str) -> list[str]:
+def shared_connection(host: str, settings: SshSpec) -> tuple[str, str]:
+    """Return a host whose connection ssh shares among logins, and the socket of that connection.
+
+    The host is on the way to `host`, or `host` itself. Two empty strings if there is none.
+    """
+    waiting, seen = [host], set()
+    while waiting:
+        current = waiting.pop()
+        words = ["ssh", "-G", *_settings_words(settings, current, settings.config_file)]
+        seen.add(current)
+        try:
+            done = subprocess.run(
+                [*words, "--", current],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_QUERY_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        lines = done.stdout.decode("utf-8", "replace").splitlines()
+        found = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+        path = found.get("controlpath", "none")
+        if path != "none" and os.path.exists(path):
+            return current, path
+        jumps = found.get("proxyjump", "none").split(",")
+        waiting += [each for each in jumps if each != "none" and each not in seen]
+    return "", ""
+
+
+@lru_cache(maxsize=1)
+def _separate_config(config_file: str | None) -> str:
+    """Return the path of a configuration that has the user's, but shares no connection.
+
+    ssh passes its path on to the ssh of each jump host, unlike options. The file is in the memory
+    of this process.
+    """
+    files = [config_file] if config_file is not None else ["~/.ssh/config", _SYSTEM_CONFIG]
+    lines = ["ControlPath none", *(f'Include "{glob.escape(each)}"' for each in files)]
+    descriptor = os.memfd_create("ssh_config")
+    os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def _settings_words(settings: SshSpec, host: str, config_file: str | None) -> list[str]:
     words = []
-    if settings.config_file is not None:
-        words += ["-F", settings.config_file]
+    if config_file is not None:
+        words += ["-F", config_file]
     if settings.port is not None:
         words += ["-p", str(settings.port)]
     if settings.user is not None and "@" not in host:

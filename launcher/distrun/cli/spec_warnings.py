@@ -1,0 +1,38 @@
+"""Warnings about a spec's program: printed, or errors with `--strict`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distrun.cli import console
+
+if TYPE_CHECKING:
+    from distrun.spec.model import Spec
+    from distrun.spec.problems import Problem
+
+
+def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
+    """Check the program that a spec names; nothing of it is run.
+
+    Raises:
+        SpecProblemsError: there are warnings, and `strict` makes them errors.
+    """
+    from distrun.lint.check import check_program
+
+    return refuse_if(check_program(spec), strict=strict)
+
+
+def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:
+    """Return the warnings. Raises SpecProblemsError if there are some and `strict` is set."""
+    if warnings and strict:
+        from distrun.spec.problems import SpecProblemsError
+
+        raise SpecProblemsError(warnings)
+    return warnings
+
+
+def print_warnings(warnings: tuple[Problem, ...]) -> None:
+    """Print warnings on stderr in the form of errors, each marked as a warning."""
+    lines = [str(each).replace(f"{each.mark}: ", f"{each.mark}: warning: ", 1) for each in warnings]
+    if lines:
+        console.print_lines(lines)

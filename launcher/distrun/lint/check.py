@@ -1,0 +1,144 @@
+"""Checks the program of a spec: reads it, asks its interpreter, applies the rules."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from distrun.frozen import Frozen
+from distrun.spec.model import ProgramKind
+from distrun.spec.problems import Problem
+from distrun.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from distrun.lint.interpreter import Answer
+    from distrun.lint.sources import Sources, SyntaxFault
+    from distrun.spec.model import HostSpec, Spec
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_FLAGS = re.compile(r"-[uOBEIsSvqdb]+")
+"""Options of Python without a value."""
+
+
+class _Target(Frozen, kw_only=True):
+    """What Python runs: a script, or a module of `folder`."""
+
+    path: str
+    folder: str
+    package: str = ""
+    python: str | None
+
+
+def check_program(spec: Spec) -> tuple[Problem, ...]:
+    """Return the warnings about the program of a spec. It never fails, and runs nothing of it.
+
+    There are none about programs that are not Python, and about the bundled jobs.
+    """
+    here = spec.local_host
+    target = _find_target(spec, here)
+    if target is None or _is_bundled(target.path):
+        return ()
+    from distrun.lint.sources import Sources
+
+    sources = Sources(target.folder, target.path, target.package)
+    try:
+        return tuple(_judge(spec, here, target, sources))
+    except RecursionError:
+        return ()
+
+
+def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources) -> list[Problem]:
+    from distrun.lint.interpreter import ask
+    from distrun.lint.rules import Surroundings, check, imported_modules
+
+    env: dict[str, str] = dict(spec.program.env)
+    for role in spec.roles:
+        env.update(role.env)
+    names = list(imported_modules(sources.program)) if sources.program else []
+    answer = None
+    if here is not None:
+        answer = ask(
+            target.python,
+            names,
+            sources.files,
+            folder=target.folder,
+            workdir=here.workdir or spec.program.workdir,
+            env={**here.env, **env},
+        )
+        env = {**os.environ, **here.env, **env}
+    found = [_syntax_problem(each, answer) for each in _faults(sources, answer)]
+    if sources.program is None:
+        return found
+    uses_keras_2 = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    around = Surroundings(
+        strategy=STRATEGIES[spec.strategy],
+        tasks={role.role: role.count for role in spec.roles},
+        keras=None if uses_keras_2 or answer is None else answer.keras,
+        python=target.python or sys.executable,
+        missing=answer.missing if answer is not None else frozenset(),
+    )
+    return found + check(sources.program, around)
+
+
+def _faults(sources: Sources, answer: Answer | None) -> list[SyntaxFault]:
+    """What the program's interpreter cannot parse; if it was not asked, what this one cannot."""
+    from distrun.lint.sources import SyntaxFault, shown_path
+
+    if answer is None or answer.errors is None:
+        return sources.faults
+    return [SyntaxFault(file, shown_path(file), *each) for file, each in answer.errors.items()]
+
+
+def _syntax_problem(fault: SyntaxFault, answer: Answer | None) -> Problem:
+    from distrun.lint.interpreter import own_version
+
+    version = own_version() if answer is None else answer.version
+    is_python = fault.file.endswith((".py", ".pyw"))
+    return Problem(
+        fault.shown,
+        fault.line,
+        fault.column,
+        f"Python {version} cannot parse this: {fault.message}",
+        "" if is_python else "run a program that is not Python with `command`",
+    )
+
+
+def _find_target(spec: Spec, here: HostSpec | None) -> _Target | None:
+    program = spec.program
+    python = here.python if here is not None and here.python else program.python
+    workdir = here.workdir if here is not None and here.workdir else program.workdir
+    if program.kind is ProgramKind.SCRIPT:
+        real = os.path.realpath(program.target)  # Python looks for modules beside the target
+        return _Target(path=program.target, folder=os.path.dirname(real), python=python)
+    if program.kind is ProgramKind.MODULE:
+        return _find_module(program.target, workdir, python)
+    if not _PYTHON.fullmatch(os.path.basename(program.argv[0])):
+        return None
+    words = [*program.argv[1:], *program.args]
+    while words and _FLAGS.fullmatch(words[0]):
+        words.pop(0)
+    if len(words) > 1 and words[0] == "-m":
+        return _find_module(words[1], workdir, program.argv[0])
+    if not words or not words[0].endswith(".py"):
+        return None
+    path = os.path.join(workdir, words[0])
+    return _Target(
+        path=path, folder=os.path.dirname(os.path.realpath(path)), python=program.argv[0]
+    )
+
+
+def _find_module(name: str, folder: str, python: str | None) -> _Target | None:
+    """A module that `python -m` finds in the working folder."""
+    path = os.path.join(folder, *name.split("."))
+    package = name.rpartition(".")[0]
+    if os.path.isdir(path):
+        path, package = os.path.join(path, "__main__"), name
+    return _Target(path=f"{path}.py", folder=folder, package=package, python=python)
+
+
+def _is_bundled(path: str) -> bool:
+    from distrun.resources import bundled_jobs
+
+    return any(str(each) == path for each in bundled_jobs().values())

@@ -1,0 +1,75 @@
+"""Asks an interpreter which modules it has. Runs in that interpreter, which may be old."""
+
+# ruff: noqa: UP - this also runs on old versions of Python
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from re import Pattern
+from typing import Any
+
+_KERAS = re.compile(r"keras-(\d+)\.")
+_TENSORFLOW = re.compile(r"(?:tensorflow|tf_nightly)(?:_\w+)?-(\d+)\.(\d+)")
+
+
+def answer(names: Iterable[str]) -> dict[str, Any]:
+    """Return which of some modules are missing, and the first number of tf.keras's version.
+
+    No module is imported. `keras` is None if it is unknown.
+    """
+    missing = [name for name in names if not _exists(name)]
+    tensorflow, keras = _version("tensorflow", _TENSORFLOW), _version("keras", _KERAS)
+    if tensorflow is not None and tensorflow < (2, 16):
+        keras = (2,)  # TensorFlow's own
+    elif tensorflow is None:
+        keras = None
+    return {"missing": missing, "keras": keras and keras[0]}
+
+
+def _exists(name: str) -> bool:
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except Exception:  # noqa: BLE001 - a finder of the user's own may raise anything
+        return True
+
+
+def _version(name: str, pattern: Pattern[str]) -> tuple[int, ...] | None:
+    """Return the numbers in the name of a package's metadata, which lies beside it."""
+    try:
+        spec = importlib.util.find_spec(name)
+        folder = os.path.dirname(os.path.dirname(str(spec.origin))) if spec else ""
+        found = [pattern.match(each) for each in os.listdir(folder) if each.endswith("-info")]
+    except Exception:  # noqa: BLE001 - see above
+        return None
+    versions = [tuple(int(part) for part in each.groups()) for each in found if each]
+    return max(versions) if versions else None
+
+
+def syntax_errors(paths: Iterable[str]) -> dict[str, list[Any]]:
+    """Return why this interpreter cannot parse some files: line, column and message of each."""
+    import ast
+    import warnings
+
+    warnings.simplefilter("ignore")
+    errors = {}
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                ast.parse(file.read())
+        except SyntaxError as error:
+            errors[path] = [error.lineno, error.offset, error.msg]
+        except Exception:  # noqa: BLE001, S112 - it may nest too deeply, or be gone
+            continue
+    return errors
+
+
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    sys.path[0] = asked["folder"]
+    given = answer(asked["names"])
+    given["errors"] = syntax_errors(asked["files"])
+    given["version"] = ".".join(map(str, sys.version_info[:2]))
+    json.dump(given, sys.stdout)

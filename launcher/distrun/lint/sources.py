@@ -1,0 +1,170 @@
+"""Finds and reads the program's modules: the script and those beside it that it imports."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+import warnings
+from typing import TYPE_CHECKING
+
+from distrun.frozen import Frozen
+from distrun.lint.module import Module, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LARGEST_FILE = 1 << 20
+_MOST_MODULES = 200
+_MOST_BYTES = 4 << 20
+"""Reading more would take seconds."""
+
+
+class SyntaxFault(Frozen):
+    """Why a file could not be parsed. Line and column count from 1."""
+
+    file: str
+    shown: str
+    line: int
+    column: int
+    message: str
+
+
+class Sources:
+    """Reads a program.
+
+    Args:
+        folder: where Python looks for modules first.
+
+    Attributes:
+        program: its modules; None if the script could not be read or parsed.
+        faults: the files that could not be parsed.
+        files: the files that were read.
+    """
+
+    def __init__(self, folder: str, script: str, package: str = "") -> None:
+        self._folder = folder
+        self._is_complete = True
+        self._modules: dict[str, Module] = {}
+        self._bytes = 0
+        self.faults: list[SyntaxFault] = []
+        self.files: list[str] = []
+        self._tops: set[str] = set()
+        main = self._read("__main__", script, package)
+        self.program: Program | None = None
+        if main is not None:
+            self._read_imports(main)
+            self.program = Program(
+                list(self._modules.values()),
+                is_complete=self._is_complete,
+                beside=frozenset(self._tops),
+            )
+
+    def _read_imports(self, main: Module) -> None:
+        waiting = [main]
+        while waiting:
+            module = waiting.pop(0)
+            for name in self._imported(module):
+                if name in self._modules:
+                    continue
+                path = self.find(name)
+                if path is not None:
+                    is_package = os.path.basename(path) == "__init__.py"
+                    package = name if is_package else name.rpartition(".")[0]
+                    found = self._read(name, path, package)
+                    waiting += [] if found is None else [found]
+
+    def _imported(self, module: Module) -> Iterator[str]:
+        """The names of modules beside the script that a module may import, packages first."""
+        names: list[str] = []
+        for each in module.imports:
+            names += [each.name, *(f"{each.name}.{one}" for one in each.members)]
+        for name in dict.fromkeys(filter(None, names)):
+            parts = name.split(".")
+            if self._has_module(parts[0]):
+                yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+    def _has_module(self, top: str) -> bool:
+        """Whether something in the folder is a module of this name, also an extension module."""
+        if top in self._tops:
+            return True
+        path = os.path.join(self._folder, top)
+        is_beside = os.path.isdir(path) or any(
+            os.path.isfile(path + end) for end in (".py", ".so", ".pyc")
+        )
+        if not is_beside:
+            is_beside = any(each.startswith(f"{top}.cpython-") for each in self._extensions)
+        if is_beside:
+            self._tops.add(top)
+        return is_beside
+
+    @property
+    def _extensions(self) -> list[str]:
+        try:
+            with os.scandir(self._folder) as entries:
+                return [entry.name for entry in entries if entry.name.endswith(".so")]
+        except OSError:
+            return []
+
+    def find(self, name: str) -> str | None:
+        """The file of a module beside the script."""
+        path = os.path.join(self._folder, *name.split("."))
+        files = (os.path.join(path, "__init__.py"), f"{path}.py")
+        return next((each for each in files if os.path.isfile(each)), None)
+
+    def _read(self, name: str, path: str, package: str) -> Module | None:
+        if len(self._modules) >= _MOST_MODULES or self._bytes >= _MOST_BYTES:
+            self._is_complete = False
+            return None
+        text = read_bounded(path)
+        module = None if text is None else self._parse(name, path, text, package)
+        if module is None:
+            self._is_complete = False
+        else:
+            self._modules[name] = module
+            self._bytes += len(module.text)
+        return module
+
+    def _parse(self, name: str, path: str, text: bytes, package: str) -> Module | None:
+        self.files.append(path)
+        shown = shown_path(path)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(text)
+            return Module(name, shown, text, tree, package)
+        except SyntaxError as error:
+            fault = SyntaxFault(path, shown, error.lineno or 1, error.offset or 1, error.msg)
+            self.faults.append(fault)
+        except ValueError as error:  # before Python 3.12: a null byte
+            self.faults.append(SyntaxFault(path, shown, 1, 1, str(error)))
+        except (RecursionError, MemoryError):
+            pass  # it nests too deeply for this interpreter
+        return None
+
+
+def read_bounded(path: str) -> bytes | None:
+    """The bytes of a file; None if it cannot be read, is no file, or is large."""
+    try:
+        # Opening a FIFO would wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+            return None
+        try:
+            text = file.read(LARGEST_FILE + 1)
+        except OSError:
+            return None
+    return text if len(text) <= LARGEST_FILE else None
+
+
+def shown_path(path: str) -> str:
+    """A path as messages name it: relative to the current folder, if it is below that."""
+    try:
+        inside = os.path.relpath(path)
+    except (OSError, ValueError):  # the current folder is gone
+        return path
+    return path if inside.split(os.sep)[0] == os.pardir else inside

@@ -1,0 +1,230 @@
+"""`validate`, `plan` and `launch` read the program and warn, and refuse it with --strict."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Distrun
+
+SETS = "import os\n\nos.environ['TF_CONFIG'] = '{}'\nprint('it ran')\n"
+WARNED = (
+    "train.py:3:1: {}the program sets or removes TF_CONFIG, which distrun sets for each task: the "
+    "tasks will not find each other; remove this line"
+)
+
+
+def write_job(folder: Path, script: str | bytes = SETS, **keys: Any) -> Path:
+    """Write a spec and its script, which does not need TensorFlow."""
+    folder.joinpath("train.py").write_bytes(
+        script if isinstance(script, bytes) else script.encode()
+    )
+    spec = folder / "job.yaml"
+    program = {"script": "train.py", **keys.pop("program", {})}
+    strategy = {"strategy": "multi_worker_mirrored", "cluster": {"worker": 1}}
+    spec.write_text(json.dumps({**strategy, "program": program, **keys}))
+    return spec
+
+
+def test_a_warning_does_not_stop_but_strict_does(distrun: Distrun, tmp_path: Path) -> None:
+    spec = write_job(tmp_path)
+    warned, refused = WARNED.format("warning: "), WARNED.format("")
+
+    done = distrun("validate", spec)
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[0] == warned
+    assert "is valid" in done.stderr.splitlines()[1]
+
+    done = distrun("launch", spec)
+    assert (done.returncode, done.stdout) == (0, "worker:0 | it ran\n")
+    assert done.stderr.splitlines().count(warned) == 1
+
+    done = distrun("plan", spec)
+    assert (done.returncode, done.stderr.splitlines()) == (0, [warned])
+    assert distrun("launch", "--dry-run", spec).stderr.splitlines() == [warned]
+
+    jobs = len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"])
+    for command in (["validate"], ["plan"], ["plan", "--json"], ["launch"], ["launch", "-d"],
+                    ["launch", "--dry-run"]):  # fmt: skip
+        done = distrun(*command, "--strict", spec)
+        assert (done.returncode, done.stdout, done.stderr) == (65, "", f"{refused}\n"), command
+    assert len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]) == jobs
+
+
+def test_the_plan_as_json_has_the_warnings(distrun: Distrun, tmp_path: Path) -> None:
+    done = distrun("plan", "--json", write_job(tmp_path))
+    assert done.stderr == ""
+    (warning,) = json.loads(done.stdout)["warnings"]
+    assert (warning["file"], warning["line"], warning["column"]) == ("train.py", 3, 1)
+    assert (warning["message"], warning["hint"]) == (
+        WARNED.format("").partition(": ")[2].partition(";")[0],
+        "remove this line",
+    )
+    done = distrun("plan", "--json", write_job(tmp_path, "print(1)\n"))
+    assert json.loads(done.stdout)["warnings"] == []
+
+
+def test_the_script_is_not_run(distrun: Distrun, tmp_path: Path) -> None:
+    write_job(tmp_path, "open('ran', 'w')\nimport beside\nimport nowhere_at_all\n")
+    (tmp_path / "beside.py").write_text("open('ran', 'w')\n")
+    done = distrun("validate", "job.yaml")
+    assert "train.py:3:1: warning: there is no module 'nowhere_at_all'" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_job_that_runs_a_module_of_a_package(distrun: Distrun, tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "main.py").write_text("from . import inner\n")
+    (tmp_path / "pkg" / "inner.py").write_text(SETS)
+    spec = write_job(tmp_path)
+    for program in ({"module": "pkg.main"}, {"command": [sys.executable, "-m", "pkg.main"]}):
+        spec.write_text(json.dumps({**json.loads(spec.read_text()), "program": program}))
+        assert "pkg/inner.py:3:1: warning: the program sets" in distrun("validate", spec).stderr
+    program = {"command": ["python3", "-u", "train.py"]}
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "program": program}))
+    assert WARNED.format("warning: ") in distrun("validate", spec).stderr
+
+
+# Syntax ------------------------------------------------------------------------------------
+
+
+def test_a_syntax_error_has_its_place_and_the_version(distrun: Distrun, tmp_path: Path) -> None:
+    done = distrun("validate", write_job(tmp_path, "import os\nprint('é', os.sep\n"))
+    version = "{}.{}".format(*sys.version_info)
+    assert done.stderr.startswith(
+        f"train.py:2:6: warning: Python {version} cannot parse this: '(' was never closed\n"
+    )
+    done = distrun("validate", "--strict", "job.yaml")
+    assert done.returncode == 65
+    (tmp_path / "train.py").write_text("import beside\n")
+    (tmp_path / "beside.py").write_text("x = \n")
+    assert "beside.py:1:5: warning: Python" in distrun("validate", "job.yaml").stderr
+
+
+def test_another_interpreter_parses_for_itself(distrun: Distrun, tmp_path: Path) -> None:
+    python = tmp_path / "python9"
+    answer: dict[str, Any] = {"version": "9.9", "missing": [], "keras": None, "errors": {}}
+    python.write_text(f"#!/bin/sh\ncat > asked\necho '{json.dumps(answer)}'\n")
+    python.chmod(0o755)
+    spec = write_job(tmp_path, "x = = 1\n", program={"python": "./python9"})
+    done = distrun("validate", spec)
+    assert "warning" not in done.stderr
+    assert json.loads((tmp_path / "asked").read_text())["files"] == [str(tmp_path / "train.py")]
+
+    errors = {str(tmp_path / "train.py"): [1, 5, "invalid syntax"]}
+    script = f"#!/bin/sh\necho '{json.dumps({**answer, 'errors': errors})}'\n"
+    python.write_text(script)
+    warned = "train.py:1:5: warning: Python 9.9 cannot parse this: invalid syntax\n"
+    assert distrun("validate", spec).stderr.startswith(warned)
+    python.write_text("#!/bin/sh\necho no answer\n")
+    assert "train.py:1:5: warning: Python 3." in distrun("validate", spec).stderr
+
+
+def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", other], check=True)
+    site = next(other.glob("lib/python3*/site-packages"))
+    (site / "only_there.py").write_text("raise SystemExit('it was imported')\n")
+    spec = write_job(tmp_path, "import only_there\nimport json\n")
+    assert "3:" not in distrun("validate", spec).stderr
+    assert "train.py:1:1: warning: there is no module 'only_there'" in (
+        distrun("validate", spec).stderr
+    )
+    spec = write_job(
+        tmp_path, "import only_there\nimport yaml\n", program={"python": "other/bin/python"}
+    )
+    stderr = distrun("validate", spec).stderr
+    assert stderr.startswith("train.py:2:1: warning: there is no module 'yaml': neither beside")
+    assert f"nor in {other}/bin/python" in stderr
+    env = {"PYTHONPATH": str(site)}
+    spec = write_job(tmp_path, "import only_there\n", program={"env": env})
+    assert "warning" not in distrun("validate", spec).stderr
+
+
+# What cannot be read -----------------------------------------------------------------------
+
+DEEP = "x = " + "(" * 90 + ")" * 90 + "\ny = " + "+".join(["1"] * 50_000) + "\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        b"# " + b"x" * (3 << 20) + b"\n" + SETS.encode(),
+        DEEP.encode(),
+        b"x = " + b"-" * 200_000 + b"1\n",
+        b"",
+    ],
+    ids=["large", "deep", "minus", "empty"],
+)
+def test_what_is_too_much_is_silent(distrun: Distrun, tmp_path: Path, script: bytes) -> None:
+    done = distrun("validate", write_job(tmp_path, script), timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.fullmatch(r"distrun: \S+job.yaml is valid: .*\n", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "warned"),
+    [
+        ("\ufeff".encode() + SETS.encode(), "train.py:3:1: warning: the program sets"),
+        (b"# -*- coding: latin-1 -*-\nimport os\nx = '\xe9'; os.environ['TF_CONFIG'] = ''\n",
+         "train.py:3:10: warning: the program sets"),
+        ("import os\nx = 'éé'; os.environ['TF_CONFIG'] = ''\n".encode(), "train.py:2:11: warning:"),
+        (b"x = '\xe9'\n", "train.py:1:"),
+        (b"# -*- coding: klingon -*-\n", "cannot parse this: unknown encoding: klingon"),
+        (b"x = 1\0\n", "warning: Python"),
+        (b"#!/bin/sh\nif true; then echo; fi\n", "train.py:2:8: warning: Python"),
+    ],
+)  # fmt: skip
+def test_encodings_and_other_languages(
+    distrun: Distrun, tmp_path: Path, script: bytes, warned: str
+) -> None:
+    done = distrun("validate", write_job(tmp_path, script))
+    assert done.returncode == 0
+    assert warned in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_neighbour_that_is_a_pipe_or_a_folder_is_not_opened(
+    distrun: Distrun, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    script = "import pipe, data.inner, loop\nfrom data import more\n"
+    done = distrun("validate", write_job(tmp_path, script), timeout=60)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    # Python does not take these for modules either.
+    missing = re.findall(r"there is no module '(\w+)'", done.stderr)
+    assert missing == ["pipe", "loop"]
+
+
+def test_thousands_of_modules_beside_the_script(distrun: Distrun, tmp_path: Path) -> None:
+    for number in range(2000):
+        (tmp_path / f"m{number}.py").write_text(f"import m{number + 1}\n")
+    done = distrun("validate", write_job(tmp_path, f"import m0\n{SETS}"), timeout=60)
+    assert done.stderr.startswith("train.py:4:1: warning: the program sets or removes TF_CONFIG")
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_notebook_and_a_shell_script(distrun: Distrun, tmp_path: Path) -> None:
+    spec = write_job(tmp_path)
+    (tmp_path / "train.sh").write_text("#!/bin/sh\ncd data && ls\n")
+    (tmp_path / "train.ipynb").write_text(json.dumps({"cells": [], "nbformat": 4}))
+    for script in ("train.sh", "train.ipynb"):
+        program = {"script": script}
+        spec.write_text(json.dumps({**json.loads(spec.read_text()), "program": program}))
+        done = distrun("validate", spec)
+        assert done.returncode == 0
+        assert "Traceback" not in done.stderr
+    command = {"command": ["sh", "train.sh"]}
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "program": command}))
+    assert "warning" not in distrun("validate", spec).stderr

@@ -1,0 +1,3 @@
+"""The settings of a run."""
+
+STEPS = 3

@@ -1,0 +1,299 @@
+"""What the program is warned about before a launch, and what it is not: each rule by itself."""
+
+# ruff: noqa: ISC004, E501 - the programs are a line or two each
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from distrun.lint.rules import RULES, Surroundings, check, imported_modules
+from distrun.lint.sources import Sources
+from distrun.strategies import STRATEGIES, Role
+
+MWM, PS, MIRRORED = "multi_worker_mirrored", "parameter_server", "mirrored"
+TF = "import tensorflow as tf\n"
+CLUSTERS = {
+    MWM: {Role.WORKER: 2},
+    PS: {Role.CHIEF: 1, Role.WORKER: 2, Role.PS: 1},
+    MIRRORED: {Role.WORKER: 1},
+}
+CREATED = "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+
+
+@pytest.fixture
+def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Check a program: `train.py` and files beside it; returns `line:column message`."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(
+        code: str,
+        strategy: str = MWM,
+        *,
+        keras: int | None = 3,
+        lacks: str = "",
+        beside: dict[str, str] | None = None,
+    ) -> list[str]:
+        for name, text in {"train": code, **(beside or {})}.items():
+            path = tmp_path / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(dedent(text))
+        sources = Sources(str(tmp_path), str(tmp_path / "train.py"))
+        assert not sources.faults
+        assert sources.program is not None
+        around = Surroundings(
+            strategy=STRATEGIES[strategy],
+            tasks=CLUSTERS[strategy],
+            keras=keras,
+            missing=frozenset(lacks.split()) & set(imported_modules(sources.program)),
+        )
+        found = check(sources.program, around)
+        return [str(each).removeprefix("train.py:") for each in found]
+
+    return run
+
+
+# What is warned about: the strategy, the code, the place and words of the only warning.
+BAD = [
+    # another strategy than the spec's
+    (MWM, TF + "s = tf.distribute.MirroredStrategy()", "2:5", "creates MirroredStrategy, but the"),
+    (MIRRORED, TF + CREATED, "2:12", "strategy: multi_worker_mirrored"),
+    (PS, TF + "x = 1\nwith tf.distribute.MirroredStrategy().scope(): pass\n"
+     "if x == 'ps': tf.distribute.Server({}).join()\ntf.config.experimental_connect_to_cluster(x)",
+     "3:6", "creates MirroredStrategy"),
+    (MWM, "from tensorflow.distribute import MirroredStrategy as S\ndef main():\n  s = S()\n"
+     "main()", "3:7", "strategy: mirrored"),
+    (MWM, TF + "d = tf.distribute\nS = d.experimental.ParameterServerStrategy\nS(None)", "4:1",
+     "creates ParameterServerStrategy"),
+    (MWM, TF + "if __name__ == '__main__':\n  s = tf.distribute.OneDeviceStrategy('cpu:0')", "3:7",
+     "strategy: one_device"),
+    # TF_CONFIG set by the program
+    (MWM, "import os\nos.environ['TF_CONFIG'] = '{}'\n", "2:1", "sets or removes TF_CONFIG"),
+    (MWM, "from os import environ as e\ndef f():\n  e['TF_CONFIG'] = '{}'\nf()", "3:3", "TF_CONFIG"),
+    (MWM, "import os, json\nos.environ.update({'TF_CONFIG': '{}'})", "2:1", "TF_CONFIG"),
+    (MWM, "import os\nos.environ.update(TF_CONFIG='{}')", "2:1", "TF_CONFIG"),
+    (MWM, "import os\nos.environ.pop('TF_CONFIG', None)", "2:1", "TF_CONFIG"),
+    (MWM, "import os\nif __name__ == '__main__':\n  del os.environ['TF_CONFIG']", "3:3", "TF_CONFIG"),
+    (MWM, "import os\nos.putenv('TF_CONFIG', '')", "2:1", "TF_CONFIG"),
+    (PS, "import os, json\nos.environ['TF_CONFIG'] = '{}'\njson.loads(os.environ['TF_CONFIG'])",
+     "2:1", "TF_CONFIG"),
+    # a strategy after the first operation
+    (MWM, TF + "x = tf.constant(1)\n" + CREATED, "3:12", "tf.constant in line 2"),
+    (MWM, TF + "d = tf.data.Dataset.range(9)\ndef main():\n  s = tf.distribute."
+     "MultiWorkerMirroredStrategy()\nmain()", "4:7", "tf.data.Dataset.range in line 2"),
+    (MWM, TF + "def data():\n  return tf.zeros([1])\nd = data()\n" + CREATED, "5:12",
+     "tf.zeros in line 3"),
+    (MWM, TF + "print(tf.config.list_logical_devices('GPU'))\n" + CREATED, "3:12",
+     "list_logical_devices"),
+    (MWM, "from tensorflow import Variable as V\nv = V(1)\nfrom tensorflow.distribute import "
+     "experimental as e\ns = e.MultiWorkerMirroredStrategy()", "4:5", "tf.Variable in line 2"),
+    # workers and ps without servers
+    (PS, TF + "s = tf.distribute.ParameterServerStrategy(None)", "1:1", "never starts a server"),
+    (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "1:1",
+     "never waits at it"),
+    (PS, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
+     "  tf.distribute.Server({}).join()\nmodel = 1", "4:3", "no chief connects"),
+    (PS, TF + "s = tf.distribute.Server({})\ns.join()\ntf.distribute.ParameterServerStrategy(None)",
+     "3:1", "every task waits"),
+    # TensorFlow 1
+    (MWM, TF + "x = tf.placeholder(tf.float32)", "2:5", "tf.placeholder is of TensorFlow 1"),
+    (MWM, TF + "tf.logging.set_verbosity(1)", "2:1", "tf.compat.v1.logging"),
+    (MWM, TF + "with tf.Session() as s:\n  pass", "2:6", "tf.Session"),
+    (MWM, TF + "def main(_): pass\nif __name__ == '__main__':\n  tf.app.run()", "4:3", "tf.app"),
+    (MWM, TF + "o = tf.train.AdamOptimizer()", "2:5", "tf.compat.v1.train.AdamOptimizer"),
+    (MWM, "from tensorflow.examples.tutorials.mnist import input_data", "1:1", "tf.examples"),
+    (MWM, "import tensorflow.contrib.slim as slim", "1:1", "no tf.contrib"),
+    (MWM, TF + "class Net:\n  def build(self):\n    tf.get_variable('x')\nNet().build()", "4:5", "get_variable"),
+    (MWM, TF + "class Net(tf.keras.Model):\n  def call(self, x):\n    return tf.to_float(x)", "4:12",
+     "tf.to_float"),
+    (MWM, TF + "for each in []:\n    tf.to_float(1)", "3:5", "tf.to_float"),
+    # Keras 2
+    (MWM, TF + "m = tf.keras.metrics.Mean()\nfor _ in range(2): m.reset_states()", "3:20",
+     "reset_states() of metrics.Mean"),
+    (MWM, TF + "class T:\n  def __init__(self):\n    self.m = tf.keras.metrics.Mean()\n"
+     "  def fit(self):\n    self.m.reset_states()\nT().fit()", "6:5", "reset_states()"),
+    (MWM, TF + "a, b = tf.keras.metrics.Mean(), tf.keras.metrics.Mean()\nfor m in (a, b):\n"
+     "  m.reset_states()", "4:3", "reset_states()"),
+    (MWM, "from tensorflow import keras\no = keras.optimizers.Adam(lr=0.1)", "2:5", "lr= in tf.keras"),
+    (MWM, "import keras\nkeras.losses.MeanSquaredError(reduction=keras.losses.Reduction.NONE)",
+     "2:41", "keras.losses.Reduction"),
+    (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('w.h5')", "3:1", ".weights.h5"),
+    (MWM, TF + "import os\ndef build():\n  return tf.keras.Model()\nm = build()\n"
+     "m.save(os.path.join('a', 'model'))", "6:1", "end in .keras or .h5"),
+    (MWM, TF + "path = 'ckpt/w-{epoch}'\ntf.keras.callbacks.ModelCheckpoint(filepath=path, "
+     "save_weights_only=True)", "3:1", ".weights.h5"),
+    (MWM, TF + "tf.keras.layers.experimental.preprocessing.Rescaling(1)", "2:1", "layers.experim"),
+    (MWM, TF + "o = tf.keras.optimizers.legacy.Adam()", "2:5", "optimizers.legacy"),
+    (MWM, "from tensorflow.keras.layers.experimental import preprocessing", "1:1", "experimental"),
+    (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
+    # a module that is nowhere
+    (MWM, "import nowhere", "1:1", "no module 'nowhere': neither beside"),
+    (MWM, "def main():\n  from nowhere.inner import x\nmain()", "2:3", "no module 'nowhere'"),
+]  # fmt: skip
+
+# Near misses: right code, and code about which nothing can be said.
+GOOD = [
+    (MWM, TF + CREATED),
+    # a strategy that is chosen, or not certain
+    (MWM, TF + "import sys\ns = (tf.distribute.MirroredStrategy() if len(sys.argv) > 1 else "
+     "tf.distribute.MultiWorkerMirroredStrategy())"),
+    (MWM, TF + "import sys\nif '-m' in sys.argv:\n  s = tf.distribute.MirroredStrategy()"),
+    (MWM, TF + "S = {'m': tf.distribute.MirroredStrategy}\ns = S['m']()"),
+    (MWM, TF + "s = getattr(tf.distribute, 'MultiWorker' + 'MirroredStrategy')()\n"
+     "t = tf.distribute.MirroredStrategy()"),
+    (MWM, TF + "def unused():\n  return tf.distribute.MirroredStrategy()"),
+    (MWM, "from elsewhere import tf\ns = tf.distribute.MirroredStrategy()"),
+    (MWM, "class tf:\n  class distribute:\n    MirroredStrategy = int\n"
+     "s = tf.distribute.MirroredStrategy()"),
+    (MWM, TF + "def f(tf):\n  tf.distribute.MirroredStrategy()\nf(None)"),
+    # TF_CONFIG read, made of the given one, or set on a condition
+    (MWM, "import os\nos.environ.setdefault('TF_CONFIG', '{}')"),
+    (MWM, "import os, json\nc = json.loads(os.environ['TF_CONFIG'])\nprint(os.environ)"),
+    (MWM, "import os\nif 'TF_CONFIG' not in os.environ:\n  os.environ['TF_CONFIG'] = '{}'"),
+    (MWM, "import os\nos.environ['TF_CONFIG'] = os.environ.get('TF_CONFIG', '{}')"),
+    (MWM, "import os, json\nc = json.loads(os.environ['TF_CONFIG'])\nc['x'] = 1\n"
+     "os.environ['TF_CONFIG'] = json.dumps(c)"),
+    (MWM, "import os\nenv = dict(os.environ)\nenv['TF_CONFIG'] = '{}'"),
+    (MWM, "import os\ndef local():\n  os.environ['TF_CONFIG'] = '{}'"),
+    (MWM, "import os, sys\nif sys.argv[1:]:\n  sys.exit()\nos.environ['TF_CONFIG'] = '{}'"),
+    (MWM, "import os\ndef f():\n  if os.getpid():\n    return\n  os.environ['TF_CONFIG'] = ''\nf()"),
+    (MIRRORED, "import os\nos.environ['TF_CONFIG'] = '{}'"),
+    (MWM, "import os\nif __name__ != '__main__':\n  os.environ['TF_CONFIG'] = '{}'"),
+    # what is no operation, or runs later
+    (MWM, TF + "tf.random.set_seed(1)\ntf.config.list_physical_devices()\n" + CREATED),
+    (MWM, TF + "@tf.function\ndef f():\n  return tf.constant(1)\n" + CREATED + "f()"),
+    (MWM, TF + "g = lambda: tf.constant(1)\nh = [tf.zeros([n]) for n in []]\n" + CREATED),
+    (MWM, TF + "import sys\nif sys.argv:\n  tf.constant(1)\n" + CREATED),
+    (MWM, TF + CREATED + "tf.constant(1)"),
+    (MWM, TF + "import sys\nif sys.argv:\n  s = tf.distribute.MultiWorkerMirroredStrategy()\n"
+     "x = tf.constant(1)\ns = tf.distribute.MultiWorkerMirroredStrategy()"),
+    (MWM, "import numpy as tf\nx = tf.ones([1])\nimport tensorflow\n"
+     "s = tensorflow.distribute.MultiWorkerMirroredStrategy()"),
+    # servers
+    (PS, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
+     "  tf.distribute.Server({}).join()\ns = tf.distribute.ParameterServerStrategy(None)"),
+    (PS, TF + "import my_cluster\ns = tf.distribute.ParameterServerStrategy(None)"),
+    (PS, "import subprocess"),
+    (PS, "import tensorflow.compat.v1 as tf\ns = tf.train.Server({})\nif 'ps' in str(s):\n"
+     "  s.join()\nwith tf.train.MonitoredTrainingSession(s.target): pass"),
+    (PS, "import tensorflow.compat.v1 as tf\nc = tf.estimator.RunConfig()\n"
+     "tf.estimator.train_and_evaluate(c, None, None)"),
+    # compat.v1, conditions and guards
+    (MWM, "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\nx = tf.placeholder(1)"),
+    (MWM, TF + "tf = tf.compat.v1\nx = tf.placeholder(tf.float32)"),
+    (MWM, "try:\n  import tensorflow.compat.v1 as tf\nexcept ImportError:\n"
+     "  import tensorflow as tf\ntf.logging.set_verbosity(1)"),
+    (MWM, TF + "if hasattr(tf, 'Session'):\n  tf.Session()"),
+    (MWM, TF + "try:\n  tf.logging.set_verbosity(1)\nexcept AttributeError:\n  pass"),
+    (MWM, TF + "import contextlib\nwith contextlib.suppress(AttributeError):\n  tf.Session()"),
+    (MWM, TF + "tf.Session = tf.compat.v1.Session\ntf.Session()"),
+    (MWM, TF + "v1 = tf.compat.v1\nv1.logging.set_verbosity(1)\ntf.compat.v1.Session()"),
+    (MWM, TF + "def old():\n  tf.Session()"),
+    (MWM, "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import nowhere"),
+    (MWM, TF + "is_old = tf.__version__ < '2' and tf.Session()"),
+    # Keras 3 code, or Keras 2 on purpose
+    (MWM, TF + "m = tf.keras.metrics.Mean()\nm.reset_state()"),
+    (MWM, TF + "class M:\n  def reset_states(self): pass\nm = M()\nm.reset_states()"),
+    (MWM, TF + "def f(m):\n  m.reset_states()\nf(1)"),
+    (MWM, "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n" + TF
+     + "tf.keras.metrics.Mean().reset_states()"),
+    (MWM, "import tf_keras as keras\nkeras.metrics.Mean().reset_states()"),
+    (MWM, TF + "if hasattr(tf.keras.metrics.Mean, 'reset_states'):\n"
+     "  tf.keras.metrics.Mean().reset_states()"),
+    (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('a.weights.h5')\nm.save('m.keras')"),
+    (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights(f'{1}.h5')\nm.save('m.h5')"),
+    (MWM, TF + "import sys\nm = tf.keras.Model()\nm.save(sys.argv[1])\nm.save_weights(f'a{m}')"),
+    (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.NONE)"),
+    (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
+    (MWM, TF + "o = tf.keras.optimizers.Adam(learning_rate=0.1)"),
+    # modules
+    (MWM, "try:\n  import nowhere\nexcept ImportError:\n  nowhere = None"),
+    (MWM, "import importlib\nimportlib.import_module('nowhere')"),
+    (MWM, "import sys\nsys.path.insert(0, 'lib')\nimport nowhere"),
+    (MWM, "from sys import path\npath.append('lib')\nimport nowhere"),
+    (MWM, "import os\nif os.name == 'nt':\n  import nowhere"),
+    (MWM, "def unused():\n  import nowhere"),
+    (MWM, "from __future__ import annotations\nimport helper\nfrom package import inner"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("strategy", "code", "place", "words"), BAD)
+def test_a_mistake_is_warned_about(
+    lint: Any, strategy: str, code: str, place: str, words: str
+) -> None:
+    found = lint(code, strategy, lacks="nowhere")
+    assert len(found) == 1, found
+    assert found[0].startswith(f"{place}: ")
+    assert words in found[0]
+
+
+@pytest.mark.parametrize(("strategy", "code"), GOOD)
+def test_what_is_right_or_undecided_is_not(lint: Any, strategy: str, code: str) -> None:
+    beside = {"helper": "x = 1", "package/inner": "y = 1", "package/__init__": ""}
+    assert lint(code, strategy, lacks="nowhere", beside=beside) == []
+
+
+def test_every_rule_has_a_mistake() -> None:
+    assert len(RULES) == 8
+    words = " ".join(words for *_, words in BAD)
+    for part in ("creates", "TF_CONFIG", "line 2", "never starts", "every task", "TensorFlow 1"):
+        assert part in words
+
+
+def test_modules_beside_the_script_are_read_as_well(lint: Any) -> None:
+    code = TF + "import helper\nfrom package import inner\nhelper.setup()\n"
+    found = lint(
+        code,
+        beside={
+            "helper": "import os\ndef setup():\n  os.environ['TF_CONFIG'] = '{}'\n",
+            "package/__init__": "",
+            "package/inner": "from . import deep\n",
+            "package/deep": TF + "tf.reset_default_graph()\nimport nowhere\n",
+        },
+        lacks="nowhere",
+    )
+    assert [each.partition(": ")[0] for each in found] == [
+        "helper.py:3:3",
+        "package/deep.py:2:1",
+        "package/deep.py:3:1",
+    ]
+
+
+def test_the_main_part_of_a_module_beside_does_not_run(lint: Any) -> None:
+    helper = "import os\nif __name__ == '__main__':\n  os.environ['TF_CONFIG'] = '{}'\n"
+    assert lint("import helper\n", beside={"helper": helper}) == []
+    operation = TF + "if __name__ == '__main__':\n  tf.constant(1)\n"
+    assert lint(TF + "import helper\n" + CREATED, beside={"helper": operation}) == []
+
+
+def test_an_operation_in_a_module_beside_comes_first(lint: Any) -> None:
+    helper = TF + "def data():\n  return tf.data.Dataset.range(3)\n"
+    found = lint(TF + "import helper\nd = helper.data()\n" + CREATED, beside={"helper": helper})
+    assert len(found) == 1
+    assert found[0].startswith("4:12: ")
+    assert "tf.data.Dataset.range in line helper.py:3" in found[0]
+
+
+def test_many_warnings_of_a_kind_are_counted(lint: Any) -> None:
+    names = ("Session", "placeholder", "logging", "app", "flags", "get_variable", "to_float")
+    found = lint(TF + "".join(f"tf.{name}()\n" for name in names))
+    assert len(found) == 5
+    assert "and 2 more like this" in found[-1]
+
+
+def test_a_misspelt_module_has_a_suggestion(lint: Any) -> None:
+    found = lint("import helpr\nimport helper\n", beside={"helper": ""}, lacks="helpr")
+    assert found == [
+        "1:1: there is no module 'helpr': neither beside the script, nor in python; did you mean "
+        "'helper'?"
+    ]
+
+
+def test_keras_2_code_is_right_where_tf_keras_is_keras_2(lint: Any) -> None:
+    code = TF + "tf.keras.metrics.Mean().reset_states()\n"
+    assert len(lint(code)) == 1
+    assert lint(code, keras=2) == []
+    assert lint(code, keras=None) == []

@@ -1,0 +1,72 @@
+"""Programs that are right get no warning: those of this repository, and others in other styles."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from distrun import resources
+from distrun.lint import check
+from distrun.lint.check import check_program
+from distrun.spec.loader import load
+
+ROOT = Path(__file__).resolve().parents[2]
+RIGHT = Path(__file__).parent / "right_programs"
+PLAIN = ROOT / "tests" / "e2e" / "plain"
+EXAMPLES = ROOT / "jobs" / "examples"
+MWM = "multi_worker_mirrored, cluster: {worker: 2}"
+PS = "parameter_server, cluster: {chief: 1, worker: 2, ps: 2}"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "program"),
+    [
+        (MWM, f"script: {PLAIN}/fit.py, env: {{TF_USE_LEGACY_KERAS: 1}}"),
+        (PS, f"script: {PLAIN}/coordinator.py"),
+        (MWM, f"script: {PLAIN}/replicas.py"),
+        ("mirrored", f"script: {EXAMPLES}/custom_loop.py"),
+        (MWM, f"script: {EXAMPLES}/multi_worker.py"),
+        (MWM, f"script: {EXAMPLES}/keras_fit.py"),
+        (PS, f"script: {EXAMPLES}/parameter_server.py"),
+        (MWM, "script: mnist"),
+        (PS, "script: mnist"),
+        ("mirrored", "script: mnist"),
+        (MWM, f"script: {RIGHT}/class_based.py"),
+        (MWM, f"script: {RIGHT}/chosen_by_argument.py"),
+        ("mirrored", f"script: {RIGHT}/chosen_by_argument.py"),
+        (PS, f"script: {RIGHT}/graphs.py"),
+        ("mirrored", f"script: {RIGHT}/keras_callbacks.py"),
+        (PS, f"module: trainer.main, workdir: {RIGHT}"),
+        (PS, f"command: [{sys.executable}, -u, -m, trainer.main], workdir: {RIGHT}"),
+    ],
+)
+def test_a_right_program_has_no_warning(
+    strategy: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A launch does not read the bundled jobs; here they are checked like others.
+    monkeypatch.setattr(check, "_is_bundled", lambda _: False)
+    (tmp_path / "job.yaml").write_text(
+        f"{{strategy: {strategy}, program: {{{program}, python: {sys.executable}}}}}"
+        if "command" not in program
+        else f"{{strategy: {strategy}, program: {{{program}}}}}"
+    )
+    assert check_program(load(tmp_path / "job.yaml")) == ()
+
+
+@pytest.mark.parametrize("name", sorted(resources.templates()))
+def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text(resources.templates()[name].read_text())
+    examples = resources.examples()
+    if name in examples:
+        (tmp_path / examples[name].name).write_text(examples[name].read_text())
+    (tmp_path / "train.py").write_text((PLAIN / "replicas.py").read_text())
+    assert check_program(load(spec)) == ()
+
+
+def test_every_example_and_plain_script_is_checked() -> None:
+    assert {path.stem for path in PLAIN.glob("*.py")} == {"fit", "coordinator", "replicas"}
+    names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server"}
+    assert set(resources.examples()) == names
