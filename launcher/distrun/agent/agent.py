@@ -59,10 +59,6 @@ class Agent:
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
-    def refuse(self, error: OSError) -> None:
-        """Report that this process cannot serve."""
-        self._link.report_fault(Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0))
-
     def run(self) -> None:
         """Serve until a shutdown or the end of the link; leaves no process behind."""
         self._link.open(self._selector, self)

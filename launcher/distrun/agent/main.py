@@ -80,8 +80,7 @@ def _serve(make: Callable[[int], Agent], reader: int, writer: int) -> NoReturn:
     try:
         agent = os.fork()
     except OSError as error:
-        make().refuse(error)
-        os._exit(1)
+        os._exit(error.errno or 1)
     if agent:
         os.close(reader)
         os.close(writer)
