@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from distrun.agent.protocol import Struct
+from distrun.field_types import check_fields
 
 T = TypeVar("T")
 
@@ -60,7 +64,10 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
         key_kind, value_kind = get_args(kind)
         return {_read(key_kind, key): _read(value_kind, each) for key, each in value.items()}
     if hasattr(kind, "from_json"):
-        return kind.from_json(value)
+        found = kind.from_json(value)
+        if isinstance(found, Struct):  # which takes any values
+            check_fields(found)
+        return found
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = _hints(kind)
         known = {name: _read(hints[name], value[name]) for name in hints if name in value}
@@ -68,8 +75,16 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
     if isinstance(kind, type) and issubclass(kind, (Enum, str)) and kind is not str:
         return kind(value)
     if kind is float:
-        return float(value)
+        return _read_float(value)
+    if kind in (str, int, bool) and type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
+
+
+def _read_float(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no finite number")
+    return float(value)
 
 
 def _read_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
+from distrun.field_types import check_number
 from distrun.frozen import Frozen, dataclass_transform, field
 from distrun.preflight import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
@@ -366,7 +367,11 @@ def encode(event: Event) -> dict[str, Any]:
 
 
 def decode(record: dict[str, Any]) -> Event | None:
-    """The inverse; None for an event that this version does not know."""
+    """The inverse; None for an event that this version does not know.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: it is not an event.
+    """
     kind = KINDS.get(record.get("event", ""))
     record = {_FORMER_NAMES.get(name, name): value for name, value in record.items()}
     if kind is PreflightFound and "text" in record:  # of an earlier version, with the host in it
@@ -374,4 +379,7 @@ def decode(record: dict[str, Any]) -> Event | None:
         record = {**record, "cause": cause.to_json()}
     if record.get("oom") == "":  # likewise
         record = {**record, "oom": None}
-    return None if kind is None else from_json(kind, record)
+    if kind is None:
+        return None
+    check_number(record["at"], "at")
+    return from_json(kind, record)

@@ -97,7 +97,7 @@ class EventReader:
 def _decode_line(line: bytes) -> Event | None:
     try:
         return decode(json.loads(line))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
 
 

@@ -14,6 +14,8 @@ from harness.command import Distrun, Json, WriteSpec
 
 HOSTILE = "a'b\"c\n$(touch owned) ../../x; touch owned\x1b[31m\x1b]0;title\x07\u202e`touch owned`"
 
+NAME = "a'b\"c $(touch owned) ../../x; touch owned `touch owned`"
+
 
 @pytest.fixture
 def hostile_folder(tmp_path: Path) -> Path:
@@ -24,7 +26,7 @@ def hostile_folder(tmp_path: Path) -> Path:
 
 def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folder: Path) -> None:
     document = {
-        "name": HOSTILE,
+        "name": NAME,
         "strategy": "multi_worker_mirrored",
         "cluster": {"worker": 1},
         "program": {
@@ -40,13 +42,13 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
     said = [distrun(command, spec, **run) for command in ("validate", "plan", "launch")]
     assert [done.returncode for done in said] == [0, 0, 3]
     assert (hostile_folder / "got").read_text() == HOSTILE
-    for args in (("ps", "-a"), ("status",), ("events",), ("logs",), ("status", HOSTILE)):
+    for args in (("ps", "-a"), ("status",), ("events",), ("logs",), ("status", NAME)):
         said.append(distrun(*args, **run))
         assert said[-1].returncode == 0, said[-1].stderr
     said.append(distrun("status", "no such \x1b[31m", **run))
     assert said[-1].returncode == 2
     job = json.loads(distrun("status", "--json", **run).stdout)["job"]
-    assert job["name"] == HOSTILE
+    assert job["name"] == NAME
     assert re.fullmatch(r"[a-z0-9-]+", job["job_id"])
     assert os.path.dirname(job["folder"]) == str(hostile_folder / "h" / "jobs")
     shown = "".join(done.stdout + done.stderr for done in said)
@@ -54,6 +56,24 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
     assert set(os.listdir(hostile_folder.parent)) == before
     assert sorted(os.listdir(hostile_folder)) == ["got", "h", spec.name]
     assert distrun("clean", **run).stdout == f"{job['job_id']}\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\x1b[31m", "a\x9b", "a\u202eb", "a\u2028b", "a\x7f", "\t"]
+)
+def test_a_name_that_would_act_on_a_terminal_is_refused(
+    distrun: Distrun, write_spec: WriteSpec, name: str
+) -> None:
+    spec = write_spec("exit 0")
+    for args in (["--name", name], ["--set", f"name={json.dumps(name)}"]):
+        done = distrun("launch", spec, *args)
+        assert done.returncode == 65, done.stderr
+        assert "control characters" in done.stderr or "control character" in done.stderr
+        assert not re.search(r"[\x1b\x9b\u202e\u2028\x7f]", done.stderr)
+    spec.write_text(spec.read_text().replace("name: job", f"name: {json.dumps(name)}"))
+    done = distrun("validate", spec)
+    assert done.returncode == 65
+    assert re.match(rf"{re.escape(str(spec))}:\d+:\d+: name has a line break", done.stderr)
 
 
 @pytest.mark.parametrize("output", ["../up.yaml", "$(touch owned).yaml", "new\nline.yaml"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,26 @@ def same_as_git(top: Path, ignoring: dict[str, str]) -> None:
 def test_each_pattern_means_what_it_means_to_git(repository: Path) -> None:
     for pattern in PATTERNS:
         same_as_git(repository, {"": pattern})
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*a" * 8 + "*b", "**/" * 30 + "b", "a*" * 120 + "/b", "**/*a" * 60 + "b",
+        "[!b]*" * 80 + "b", "*" * 4000 + "b", "**/a*/**/a*/**/a*/**/b", "?*" * 100 + "b",
+    ],
+    ids=lambda pattern: pattern[:20],
+)  # fmt: skip
+def test_matching_takes_linear_time(tmp_path: Path, pattern: str) -> None:
+    """As a regular expression, the first one took 20 s for one name."""
+    folder = tmp_path / ("a" * 250)
+    folder.mkdir()
+    for number in range(20):
+        (folder / ("a" * 240 + str(number))).touch()
+    (tmp_path / ".gitignore").write_text(pattern)
+    before = time.process_time()
+    assert len(sent(tmp_path)) == 21
+    assert time.process_time() - before < 2
 
 
 @settings(max_examples=examples(60))

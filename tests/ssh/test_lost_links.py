@@ -207,7 +207,7 @@ def without_a_lease(
     (client,) = [each for each in below if each.name() == "ssh"]
     yield h1, process, client
     # As the message says: nothing of the job is left there then.
-    (agent,) = set(re.findall(r"kill -9 (\d+), its agent", distrun("events").stdout))
+    (agent,) = set(re.findall(r"that it has the process id (\d+)", distrun("events").stdout))
     assert processes_of(h1, "sleep")
     h1.run("kill", "-9", agent)
     wait_until(lambda: not processes_of(h1))
@@ -282,6 +282,34 @@ def test_a_guard_ends_the_tasks_of_an_agent_that_hangs_when_its_lease_expires(
         # The supervisor does not start a replacement before this.
         assert not processes_of(h2, "sleep")
     wait_until(lambda: not processes_of(h2))
+
+
+def test_an_agent_that_hangs_without_tasks_ends_by_itself(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    has_ended: HasEnded,
+    tmp_path: Path,
+) -> None:
+    h1, h2 = hosts(2)
+    script = (
+        "test $DISTRUN_TASK = worker:1 && echo done && exit 0; "
+        f"until test -e {tmp_path}/end; do sleep 0.05; done"
+    )
+    spec = remote_spec(script, [h1, h2], timeouts={"link": LEASE})
+    launch = distrun.start("launch", spec, stdout=-3, stderr=-3)
+    wait_until(lambda: has_ended("worker:1"))
+    wait_until(lambda: "worker:1 | done" in distrun("logs").stdout)
+    (agent,) = [each for each in processes_of(h2) if not each.children()]
+    with hanging(agent.pid):
+        h2.cut()
+        wait_until(lambda: "not known whether its tasks have ended" in distrun("events").stdout)
+        assert agent.is_running()
+    wait_until(lambda: not processes_of(h2))
+    assert not list(h2.home.glob(".local/state/distrun/agents/*")), "it removed its folder"
+    (tmp_path / "end").touch()
+    assert launch.wait(60) == 0
 
 
 def test_what_is_not_known_of_a_suspended_host_is_told_and_its_tasks_end_on_waking(

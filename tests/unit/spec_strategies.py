@@ -15,6 +15,11 @@ OFF_OR_DURATION = st.just("off") | DURATIONS
 
 # What any process can be given: text without NUL and without half surrogates.
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+NAME_CHARACTERS = st.characters(
+    exclude_characters="\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
+    exclude_categories=["Cc", "Cs", "Zl", "Zp"],
+)
+"""No control characters, ends of lines, or characters that reverse text."""
 VERBATIM = TEXTS | st.integers(-(10**12), 10**12) | st.booleans()
 ARGS = st.lists(VERBATIM, max_size=4)
 ENV_NAMES = st.from_regex(r"(?!DISTRUN_)[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
@@ -113,7 +118,7 @@ PROGRAMS = (
 ).filter(lambda program: "PATH" not in program.get("env", {}))
 
 OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
-    "name": TEXTS.filter(len),
+    "name": st.text(NAME_CHARACTERS, min_size=1, max_size=20),
     "hosts": hosts(),
     "placement": st.sampled_from(["spread", "pack"]),
     "ssh": st.fixed_dictionaries({}, optional={

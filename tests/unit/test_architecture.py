@@ -371,7 +371,7 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 
 LAYERS = (
     {
-        *("distrun.agent", "distrun.errors", "distrun.frozen"),
+        *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.frozen"),
         "distrun.resources",
         "distrun.strategies",
     },

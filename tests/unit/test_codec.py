@@ -22,10 +22,25 @@ from distrun.verdict.model import Kind
 
 TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 st.register_type_strategy(str, TEXT)
-st.register_type_strategy(float, st.floats(allow_nan=False))
-st.register_type_strategy(
-    Cause, st.builds(Cause, st.sampled_from(list(Code)), path=TEXT, errno=st.integers(0, 200))
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+LEAF = st.builds(
+    Cause,
+    st.sampled_from(list(Code)),
+    path=TEXT,
+    port=st.integers(0, 65535),
+    pid=st.integers(0, 1 << 31),
+    errno=st.integers(0, 200),
+    signal=st.integers(0, 64),
+    status=st.none() | st.integers(-255, 255),
+    seconds=st.floats(-1e11, 1e11),
+    count=st.integers(0, 1 << 62),
+    total=st.integers(0, 1 << 62),
+    within=st.just(()),
 )
+CAUSES = st.tuples(LEAF, st.lists(LEAF, max_size=2)).map(
+    lambda made: made[0]._replace(within=tuple(made[1]))
+)
+st.register_type_strategy(Cause, CAUSES)
 st.register_type_strategy(Kind, st.sampled_from(list(Kind)))
 st.register_type_strategy(Subject, st.sampled_from(list(Subject)))
 
@@ -42,6 +57,8 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     """Instances of a dataclass, by the types of its fields."""
     hints = get_type_hints(kind)
     values = {each.name: st.from_type(hints[each.name]) for each in dataclasses.fields(kind)}
+    if issubclass(kind, events.Event):
+        values["at"] = st.floats(0, 1e11)
     return st.builds(kind, **values)
 
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrun.agent import protocol
-from distrun.agent.protocol.framing import MARK, ChecksummedReceiver, ChecksummedSender, Damage
+from distrun.agent.protocol.framing import MARK, ChecksummedSender
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage
 from harness.examples import examples
 
 BEGIN = b"\nbegin\n"

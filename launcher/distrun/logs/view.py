@@ -29,10 +29,21 @@ _SEQUENCE = (
 )
 _ANY_ESCAPE = re.compile(rb"\x1b" + _SEQUENCE)
 _ESCAPE_BUT_COLOUR = re.compile(rb"\x1b(?!\[[0-9;:]*m)" + _SEQUENCE)
-# Backspace, vertical tab, form feed, shift out and shift in: they move the cursor, or change the
-# terminal's character set permanently.
-_MOVING = (b"\x08", b"\x0b", b"\x0c", b"\x0e", b"\x0f")
+# Backspace, vertical tab, form feed, shift out and shift in move the cursor, or change the
+# terminal's character set permanently. ENQ has some terminals type an answer into the shell. NUL
+# hides what follows it from many programs.
+_MOVING = (b"\0", b"\x05", b"\x08", b"\x0b", b"\x0c", b"\x0e", b"\x0f")
 _ALL_MOVING = b"".join(_MOVING)
+# U+0080 to U+009F (C1) are escape sequences' introducers in one character. U+202A to U+202E and
+# U+2066 to U+2069 reverse the order in which text is shown.
+_HARMFUL_CHARACTER = re.compile(rb"\xc2[\x80-\x9f]|\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])")
+# The bytes 80 to 9F mean the same to a terminal that is not in UTF-8 mode. In a character of UTF-8
+# they stay, so whole characters are matched first.
+_HARMFUL_BYTE = re.compile(
+    rb"([\xc3-\xdf][\x80-\xbf]|\xc2[\xa0-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|"
+    rb"[\xe1-\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf4][\x80-\xbf]{3})"
+    rb"|\xc2?[\x80-\x9f]"
+)
 
 
 class View(Frozen):
@@ -117,6 +128,8 @@ def _sanitized(block: bytes, *, colour: bool) -> bytes:
     """`block` without bytes that move the cursor. A test that fails costs almost nothing."""
     if any(byte in block for byte in _MOVING):
         block = block.translate(None, _ALL_MOVING)
+    if not block.isascii():
+        block = _without_harmful_characters(block)
     escapes = b"\x1b" in block
     if escapes:
         block = (_ESCAPE_BUT_COLOUR if colour else _ANY_ESCAPE).sub(b"", block)
@@ -127,6 +140,14 @@ def _sanitized(block: bytes, *, colour: bool) -> bytes:
     if escapes and colour:
         block = b"\n".join(map(_reset_at_end, block.split(b"\n")))
     return block
+
+
+def _without_harmful_characters(block: bytes) -> bytes:
+    try:
+        block.decode()
+    except UnicodeDecodeError:
+        block = _HARMFUL_BYTE.sub(rb"\1", block)
+    return _HARMFUL_CHARACTER.sub(b"", block)
 
 
 def _reset_at_end(line: bytes) -> bytes:

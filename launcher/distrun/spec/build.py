@@ -14,9 +14,9 @@ from distrun.spec.hosts import (
     with_addresses_of_aliases,
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
-from distrun.spec.keys.document import LONGEST_NAME
+from distrun.spec.keys.document import LONGEST_NAME, job_name_problem
 from distrun.spec.machine import is_this_machine
-from distrun.spec.problems import Mark, Problems, quoted
+from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import build_program, check_readable, quoted_path
 from distrun.spec.roles import EMPTY, WrittenRole, check_addresses, check_roles, read_roles
 from distrun.spec.schema import Section, bad_character
@@ -89,11 +89,11 @@ def build(
 def _name(document: Section, context: LoadContext, problems: Problems) -> str:
     if context.name is not None:
         length = len(context.name)
-        if not 1 <= length <= LONGEST_NAME or bad_character(context.name):
+        if not 1 <= length <= LONGEST_NAME or job_name_problem(context.name):
             problems.add(
                 Mark("--name"),
                 f"{quoted(context.name)} is no name for a job",
-                f"use 1 to {LONGEST_NAME} characters",
+                f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters",
             )
         return context.name
     if context.file == STDIN_NAME:
@@ -101,7 +101,7 @@ def _name(document: Section, context: LoadContext, problems: Problems) -> str:
     else:
         default = os.path.splitext(os.path.basename(context.file))[0]
     # A file's name may be bytes that are not UTF-8.
-    default = os.fsencode(default).decode("utf-8", "replace")[:LONGEST_NAME]
+    default = printable(os.fsencode(default).decode("utf-8", "replace"))[:LONGEST_NAME]
     name: str = document.get("name", default)
     return name
 

@@ -7,8 +7,11 @@ git includes. A test compares this module with git itself.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+from collections.abc import Sequence
+from enum import Enum
 
 from distrun.frozen import Frozen
 
@@ -23,10 +26,94 @@ _CLASSES = {
 }  # fmt: skip
 
 
+_Token = tuple[frozenset[int], "Times"]
+"""The bytes that it matches, and how often."""
+_ALL = frozenset(range(256))
+_NO_SLASH = _ALL - frozenset(b"/")
+
+
+class Times(Enum):
+    """How often a token matches a byte."""
+
+    ONCE = "once"
+    ANY = "any"
+    ANY_WITH_NEXT = "any with next"
+    """Any number followed by the next token; or both match nothing."""
+
+
+class Glob:
+    """A pattern as tokens. It matches in time linear in the length of the path.
+
+    A regular expression with several wildcards would try all combinations of what they match. Such
+    a pattern is a nondeterministic automaton here, whose states are the bits of a number. State n:
+    the first n tokens have matched.
+    """
+
+    def __init__(self, tokens: Sequence[_Token]) -> None:
+        self._expression: re.Pattern[bytes] | None = None
+        """For a pattern with at most one wildcard: this is faster, and linear as well."""
+        if sum(times is not Times.ONCE for _, times in tokens) <= 1:
+            self._expression = re.compile(_expression(tokens), re.DOTALL)
+            return
+        self._accepted = 1 << len(tokens)
+        self._advances = [0] * 256
+        """For each byte: the states whose token matches this byte once."""
+        self._loops = [0] * 256
+        """For each byte: the states whose token matches this byte and more."""
+        self._skips = self._double_skips = 0
+        """The states whose token, or whose token and the next one, may match nothing."""
+        for number, (members, times) in enumerate(tokens):
+            table = self._advances if times is Times.ONCE else self._loops
+            for byte in members:
+                table[byte] |= 1 << number
+            self._skips |= (times is Times.ANY) << number
+            self._double_skips |= (times is Times.ANY_WITH_NEXT) << number
+        self._first = self._skip(1)
+
+    def matches(self, text: bytes) -> bool:
+        """Whether it matches the whole text."""
+        if self._expression is not None:
+            return self._expression.fullmatch(text) is not None
+        states = self._first
+        for byte in text:
+            states = (states & self._advances[byte]) << 1 | states & self._loops[byte]
+            if not states:
+                return False
+            states = self._skip(states)
+        return bool(states & self._accepted)
+
+    def _skip(self, states: int) -> int:
+        """Add the states that are reached without another byte."""
+        fresh = states
+        while fresh := fresh & (self._skips | self._double_skips):
+            fresh = ((fresh & self._skips) << 1 | (fresh & self._double_skips) << 2) & ~states
+            states |= fresh
+        return states
+
+
+def _expression(tokens: Sequence[_Token]) -> bytes:
+    parts = [_byte_expression(members) for members, _ in tokens]
+    for number, (_, times) in enumerate(tokens):
+        if times is Times.ANY:
+            parts[number] += b"*"
+        elif times is Times.ANY_WITH_NEXT:
+            parts[number] = b"(?:" + parts[number] + b"*"
+            parts[number + 1] += b")?"
+    return b"".join(parts)
+
+
+def _byte_expression(members: frozenset[int]) -> bytes:
+    if members in (_ALL, _NO_SLASH):
+        return b"." if members == _ALL else b"[^/]"
+    if not members:
+        return b"(?!)"
+    return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(members)) + b"]"
+
+
 class Pattern(Frozen):
     """One line of a file."""
 
-    expression: re.Pattern[bytes]
+    glob: Glob
     is_exclusion: bool
     only_folders: bool
     only_name: bool
@@ -37,7 +124,7 @@ class Pattern(Frozen):
         if self.only_folders and not is_folder:
             return False
         subject = path.rpartition(b"/")[2] if self.only_name else path
-        return self.expression.fullmatch(subject) is not None
+        return self.glob.matches(subject)
 
 
 class IgnoreRules(Frozen):
@@ -114,10 +201,10 @@ def _pattern(line: bytes) -> Pattern | None:
     only_name = b"/" not in glob
     glob = glob.removeprefix(b"/")
     try:
-        expression = re.compile(_expression(glob), re.DOTALL)
-    except (_InvalidError, re.error):
+        tokens = _tokens(glob)
+    except _InvalidError:
         return None  # git ignores invalid patterns, too
-    return Pattern(expression, is_exclusion, only_folders, only_name) if glob else None
+    return Pattern(Glob(tokens), is_exclusion, only_folders, only_name) if glob else None
 
 
 def _strip_trailing_blanks(line: bytes) -> bytes:
@@ -131,49 +218,49 @@ class _InvalidError(Exception):
     """The pattern is invalid. It matches nothing."""
 
 
-def _expression(glob: bytes) -> bytes:
-    parts: list[bytes] = []
+def _tokens(glob: bytes) -> list[_Token]:
+    tokens: list[_Token] = []
     at = 0
     while at < len(glob):
         each = glob[at : at + 1]
         if each == b"*":
-            part, at = _stars(glob, at)
-        elif each == b"?":
-            part, at = b"[^/]", at + 1
+            more, at = _stars(glob, at)
+            tokens += more
+            continue
+        if each == b"?":
+            members, at = _NO_SLASH, at + 1
         elif each == b"[":
-            part, at = _bracket(glob, at)
-        elif each == b"\\":
-            if at + 1 == len(glob):
-                raise _InvalidError
-            part, at = re.escape(glob[at + 1 : at + 2]), at + 2
+            members, at = _bracket(glob, at)
         else:
-            part, at = re.escape(each), at + 1
-        parts.append(part)
-    return b"".join(parts)
+            text, at = _member(glob, at)
+            members = frozenset(text)
+        tokens.append((members, Times.ONCE))
+    return tokens
 
 
-def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
+def _stars(glob: bytes, at: int) -> tuple[list[_Token], int]:
     """One star matches within a folder. Two stars that are a whole part match any folders."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
     # git compares the text before the first wildcard separately, and starts matching after it.
     begins_part = glob[at - 1 : at] == b"/" or not re.search(rb"[*?\[\\]", glob[:at])
+    within_folder: list[_Token] = [(_NO_SLASH, Times.ANY)]
     if end - at == 1 or not begins_part:
-        return b"[^/]*", end
+        return within_folder, end
     if end == len(glob):
-        return b".*", end
+        return [(_ALL, Times.ANY)], end
     if glob[end : end + 1] == b"/":
-        return b"(?:.*/)?", end + 1
-    return (b".*" if glob[end : end + 2] == b"\\/" else b"[^/]*"), end
+        return [(_ALL, Times.ANY_WITH_NEXT), (frozenset(b"/"), Times.ONCE)], end + 1
+    return ([(_ALL, Times.ANY)] if glob[end : end + 2] == b"\\/" else within_folder), end
 
 
-def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
+def _bracket(glob: bytes, at: int) -> tuple[frozenset[int], int]:
     """`[a-z]`, `[!a]`, `[[:digit:]_]`. It never matches a slash."""
     at += 1
     is_negated = glob[at : at + 1] in (b"!", b"^")
     at += is_negated
-    members: list[bytes] = []
+    members: set[int] = set()
     is_first = True
     while is_first or glob[at : at + 1] != b"]":
         is_first = False
@@ -182,16 +269,21 @@ def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
         if glob[at : at + 2] == b"[:" and (end := glob.find(b":]", at + 2)) >= 0:
             if glob[at + 2 : end] not in _CLASSES:
                 raise _InvalidError
-            members.append(_CLASSES[glob[at + 2 : end]])
+            members.update(_class_members(glob[at + 2 : end]))
             at = end + 2
             continue
         low, at = _member(glob, at)
-        members.append(re.escape(low))
+        members.update(low)
         if glob[at : at + 1] == b"-" and glob[at + 1 : at + 2] not in (b"]", b""):
             high, at = _member(glob, at + 1)
-            if low <= high:
-                members.append(re.escape(low) + b"-" + re.escape(high))
-    return b"(?!/)[" + (b"^" if is_negated else b"") + b"".join(members) + b"]", at + 1
+            members.update(range(low[0], high[0] + 1))
+    return (_NO_SLASH - members if is_negated else _NO_SLASH & members), at + 1
+
+
+@functools.cache
+def _class_members(name: bytes) -> frozenset[int]:
+    expression = re.compile(b"[" + _CLASSES[name] + b"]")
+    return frozenset(byte for byte in range(256) if expression.match(bytes([byte])))
 
 
 def _member(glob: bytes, at: int) -> tuple[bytes, int]:

@@ -176,9 +176,12 @@ class _Analysis:
     def _disagreement(self, root: TaskFailure, ended: list[TaskState]) -> Verdict:
         """Return the verdict on tasks that do not agree, with the words of each side."""
         evidence: list[Evidence] = []
+        alike: list[str] = []
         for task in ended[:_MOST_TASKS_QUOTED]:
             log = self._log(task.name)
             said = root if task.name == root.task else failure_in_log(task, log)
+            if said is not None and said.cause.code is root.cause.code:
+                alike.append(task.name)
             lines = last_line(task.name, log) if said is None else said.evidence
             evidence.extend(lines or (exit_evidence(task),))
         return Verdict(
@@ -187,6 +190,7 @@ class _Analysis:
             kind=root.kind,
             cause=root.cause._replace(task=""),
             evidence=tuple(evidence),
+            alike=tuple(alike) if len(alike) > 1 else (),
         )
 
     def _crash_before_stop(self, task: TaskState) -> TaskFailure | None:

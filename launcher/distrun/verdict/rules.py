@@ -307,9 +307,6 @@ _PROXY = Rule(
     tensorflows=("http_proxy", "https_proxy", "via proxy"),
 )
 
-# Echoes: what TensorFlow, gRPC and sockets say when another task has ended. If no other task ended
-# or hung, the same words mean that the network failed.
-
 _MISMATCH = (
     Rule(Kind.CLUSTER_MISMATCH, Code.GROUP_SIZES_DIFFER,
          any_of=(" is joining a group with size", " is joining a group that is already full")),
@@ -322,6 +319,9 @@ _MISMATCH = (
          patterns=(r"Collective instance \d+ expected .* but got ",)),
 )
 """Workers whose collectives do not agree: no single task can be blamed."""
+
+# Echoes: what TensorFlow, gRPC and sockets say when another task has ended. If no other task ended
+# or hung, the same words mean that the network failed.
 
 _COLLECTIVE_TIMEOUT = Rule(
     Kind.COLLECTIVE_MISMATCH, Code.COLLECTIVES_MISMATCHED,
@@ -362,14 +362,8 @@ _CONNECTION_ECHO = Rule(
 )
 
 RULES = (
-    _PROXY,
-    *_OLD_CODE,
-    *_SETUP,
-    *_MISMATCH,
-    _COLLECTIVE_ECHO,
-    *_RESOURCES,
-    *_TRAINING,
-    _CONNECTION_ECHO,
+    _PROXY, *_OLD_CODE, *_SETUP, *_MISMATCH, _COLLECTIVE_TIMEOUT, _COLLECTIVE_ECHO, *_RESOURCES,
+    *_TRAINING, _CONNECTION_ECHO,
 )
 # fmt: on
 """All rules, in the order in which they are tried."""

@@ -236,7 +236,8 @@ class TestNothingLost:
         self, tmp_path_factory: pytest.TempPathFactory, written: Any, data: st.DataObject
     ) -> None:
         written = [
-            (t, re.sub(rb"[\r\x1b\x08\x0b-\x0f]", b"?", text), at) for t, text, at in written
+            (t, re.sub(rb"[\0\x05\r\x1b\x08\x0b-\x0f\x80-\x9f]", b"?", text), at)
+            for t, text, at in written
         ]
         job = Job(tmp_path_factory.mktemp("job"))
         texts = dict.fromkeys(PLAIN.tasks, b"")

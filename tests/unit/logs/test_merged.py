@@ -43,7 +43,8 @@ class TestPrefix:
         assert job.shown() == b"ps:0     | \n" * 2
 
     def test_bytes_that_are_no_text_pass(self, job: Job) -> None:
-        junk = bytes(set(range(256)) - set(b"\n\r\x1b\x08\x0b\x0c\x0e\x0f"))
+        harmful = {*b"\n\r\x1b\0\x05\x08\x0b\x0c\x0e\x0f", *range(0x80, 0xA0)}
+        junk = bytes(set(range(256)) - harmful)
         job.write("worker:0", junk + b"\n")
         assert job.shown() == b"worker:0 | " + junk + b"\n"
 
@@ -85,6 +86,18 @@ class TestTerminal:
             (b"cut \x1b\n", b"cut "),
             (b"ab\x08\x08\x0e\x0ccd\n", b"abcd"),
             (b"\x1b[31mred\x1b[0m\n", b"red"),
+            # OSC 52 writes the clipboard; C1 characters introduce it as ESC ] does.
+            ("\x9d52;c;eA==\x9c\n".encode(), b"52;c;eA=="),
+            (b"\x9d52;c;eA==\x9c\n", b"52;c;eA=="),
+            (b"\xe9t\xe9 \x9b2J\n", b"\xe9t\xe9 2J"),
+            ("é \x9b2J 日本 \x80\n".encode(), "é 2J 日本 ".encode()),
+            (b"\xc2\x05\x9b2J\n", b"2J"),
+            (b"\xc2\x1b[m\x9b2J\n", b"\xc2" + b"2J"),
+            (b"\xe2\x80\x1b[m\xae.\n", b"\xe2\xae."),
+            (b"\xc2\xc2\x9b\x9b2J\n", b"\xc2" + b"2J"),
+            (b"a\0b\x05c\n", b"abc"),
+            ("x\u202egnp.exe\u2066y\u2069\n".encode(), b"xgnp.exey"),
+            ("naïve “quotes” € \U0001f600\n".encode(), "naïve “quotes” € \U0001f600".encode()),
         ],
     )
     def test_only_what_a_line_says_is_left(self, job: Job, written: Any, seen: Any) -> None:

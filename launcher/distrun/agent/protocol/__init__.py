@@ -17,6 +17,7 @@ from distrun.agent.protocol.messages import (
     Reattached, Refused, Report, Request, Shutdown, StartTask, StopJob, StopTask, TaskEnded,
     TaskExited, TaskNotStarted, TaskStarted, Watch, WatchStarted, heartbeat_interval,
 )  # fmt: skip
+from distrun.agent.structs import StrEnum, Struct
 
 __all__ = [
     "INDEX_RECORD", "INDEX_SUFFIX", "KILL_GRACE", "LOG_OVERHEAD", "PROTOCOL", "UNSENT_REPORTS",
@@ -24,7 +25,7 @@ __all__ = [
     "Code", "Configure", "Detach", "Fault", "FollowLogs", "Heartbeat", "HeartbeatAck", "Hello",
     "HoldPorts", "JobEvent", "LogData", "LogEnded", "LogReceived", "Message", "Notice", "OpenJob",
     "Order", "PortsHeld", "PortsRefused", "Progress", "ProgressIgnored", "Reattach", "Reattached",
-    "Refused", "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "Subject",
-    "TaskEnded", "TaskExited", "TaskNotStarted", "TaskStarted", "Watch", "WatchStarted",
-    "heartbeat_interval",
+    "Refused", "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "StrEnum",
+    "Struct", "Subject", "TaskEnded", "TaskExited", "TaskNotStarted", "TaskStarted", "Watch",
+    "WatchStarted", "heartbeat_interval",
 ]  # fmt: skip

@@ -50,6 +50,13 @@ class Code(StrEnum):
     MESSAGE_INVALID = "message_invalid"  # text: how it begins
     MESSAGE_UNEXPECTED = "message_unexpected"  # name: its type, text: the kind that was expected
 
+    # An agent reports what it cannot know, or was not asked. `name` is the type of its message.
+    REPORT_INVALID = "report_invalid"  # name, text: the field and its value
+    REPORT_UNASKED = "report_unasked"  # name; task: the one that it is about
+    REPORT_OF_FOREIGN_TASK = "report_of_foreign_task"  # name, task
+    FRAMES_DAMAGED = "frames_damaged"  # count
+    ORDERS_NOT_READ = "orders_not_read"
+
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
     PORT_HELD_BY_JOB = "port_held_by_job"  # port

@@ -67,7 +67,7 @@ def decode(body: bytes) -> Tuple[int, Message]:
         if newline:
             fields["data"] = attached
         kind = _kind(fields.pop("type"))
-        seq = int(fields.pop("seq", 0))
+        seq = _read_seq(fields.pop("seq", 0))
         for name, read in kind.parts:
             if name in fields:
                 fields[name] = read(fields[name])
@@ -76,6 +76,12 @@ def decode(body: bytes) -> Tuple[int, Message]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         begin = body[:80].decode("ascii", "backslashreplace")
         raise ProtocolError(Cause(Code.MESSAGE_INVALID, text=begin)) from error
+
+
+def _read_seq(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise ValueError(value)
+    return value
 
 
 def _kind(name: str) -> Type[Message]:
@@ -101,6 +107,8 @@ class Channel(Generic[Received, Sent]):
         writer: the descriptor to write to.
         receives: the kind of messages that the other side may send.
     """
+
+    longest_frame = MAX_FRAME
 
     def __init__(self, reader: int, writer: int, receives: Type[Received]) -> None:
         self._receives = receives
@@ -181,7 +189,7 @@ class Channel(Generic[Received, Sent]):
         position = 0
         while len(self._incoming) - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._incoming, position)
-            if length > MAX_FRAME:
+            if length > self.longest_frame:
                 raise ProtocolError(Cause(Code.FRAME_TOO_LONG, count=length))
             start = position + _LENGTH.size
             if len(self._incoming) < start + length:

@@ -14,6 +14,15 @@ from distrun.spec.schema import Key, MappingSchema
 from distrun.strategies import STRATEGIES, USUAL
 
 LONGEST_NAME = 100
+_CONTROLS = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+"""Control characters, ends of lines, characters that reverse text, halves of surrogate pairs."""
+
+
+def job_name_problem(name: str) -> str | None:
+    """Return what is wrong with a job's name, or None."""
+    if re.search(f"[{_CONTROLS}]", name):
+        return "has a line break or a control character; use letters, digits, blanks and signs"
+    return None
 
 
 def strategy_name(text: str) -> str:
@@ -36,7 +45,8 @@ SPEC = MappingSchema(
     expected="a mapping that has at least strategy and program",
     unknown_hint=_section_hint,
     keys=(
-        Key("name", Text(expected="a name", verbatim=True, least=1, most=LONGEST_NAME),
+        Key("name", Text(expected="a name", verbatim=True, least=1, most=LONGEST_NAME,
+                         pattern=rf"[^{_CONTROLS}]*(?![\s\S])", check=job_name_problem),
             ("mnist",), "the file's name without its extension",
             help="The job's name. It is never used as a path or a command."),
         Key("strategy", Choice(values=tuple(STRATEGIES), unknown=strategy_name),

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Protocol
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox, ProtocolError
-from distrun.agent.protocol.framing import Damage
 from distrun.events import LinkLost, LinkRestored
+from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
+from distrun.supervisor.hosts.report_checker import ReportChecker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,6 +139,9 @@ class Host:
         self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, lease)
         self._loss: Cause | None = None
         """Why the link was lost, or why the last attempt to reconnect failed."""
+        self._checker = ReportChecker()
+        self._violation: Cause | None = None
+        """How the agent broke the protocol; then everything that it sends is ignored."""
         self._death: Cause | None = None
         """How the agent ended, if it did not announce that."""
 
@@ -192,6 +196,7 @@ class Host:
             message = self._shutdown = protocol.Shutdown(
                 preserve_logs=self.mirror.failure is not None
             )
+        self._checker.record_order(message)
         number = self._outbox.add(message) if self.reach.can_reattach else 0
         if self.state in (LinkState.CONNECTING, LinkState.UP) and self._connection is not None:
             self._connection.channel.send(message, number)
@@ -279,7 +284,10 @@ class Host:
             self._retry_later(self.reach.not_started(error))
             return
         self._set_connection(connection)
-        self._request_replay(connection)
+        if self._violation is None:
+            self._request_replay(connection)
+        else:
+            self._dismiss(connection)  # the host says once its agent has ended
 
     def send_list(self, sender: FileSender, parts: list[Order]) -> None:
         """Send the list of the program's files; the sender sends those that the host lacks."""
@@ -366,10 +374,16 @@ class Host:
             self._mark_agent_gone()
 
     def _on_readable(self, connection: Connection) -> None:
+        if self._violation is not None:
+            self._discard(connection)
+            return
         try:
             messages = connection.channel.receive()
         except ProtocolError as error:
-            self._on_protocol_error(connection, error)
+            self._on_violation(connection, error.cause)
+            return
+        if connection.channel.is_flooded:
+            self._on_violation(connection, Cause(Code.ORDERS_NOT_READ))
             return
         self._receive(connection, messages)
         if connection is self._connection and connection.channel.ended:
@@ -378,19 +392,28 @@ class Host:
                 self._set_due(_EXIT_SECONDS)
             self.check_exit()
 
-    def _on_protocol_error(self, connection: Connection, error: ProtocolError) -> None:
-        self._observer.on_report(self, protocol.Fault(error.cause, time.time()))
+    def _on_violation(self, connection: Connection, cause: Cause) -> None:
+        """Ignore an agent from now on: it broke the protocol. Its lease is not renewed any more."""
+        self._violation = cause
+        self._observer.on_report(self, protocol.Fault(cause, time.time()))
+        if connection is not self._connection:
+            return
         if self.state is LinkState.CONNECTING:
-            self._mark_unreachable(error.cause)
-        elif self.state is LinkState.RECONNECTING:
-            self._retry_later(error.cause)
-        elif self.reach.can_reattach:
-            self._handle_link_loss(error.cause)
-        elif connection is self._connection:
-            # The agent ends; its exit follows.
-            connection.channel.send(protocol.Shutdown())
-            connection.channel.ended = True
+            self._mark_unreachable(cause)
+            return
+        self._dismiss(connection)
+        if self.reach.can_reattach:
+            self._set_due(_EXIT_SECONDS)
+
+    def _dismiss(self, connection: Connection) -> None:
+        """Have an agent end, without waiting until somebody has received the rest of its logs."""
+        connection.channel.send(protocol.Shutdown(preserve_logs=True))
+
+    def _discard(self, connection: Connection) -> None:
+        connection.channel.discard()
+        if connection.channel.ended:
             self._unregister(connection.channel.reader)
+            self.check_exit()
 
     def _on_exit(self, connection: Connection, status: int) -> None:
         connection.read_stderr()
@@ -425,16 +448,36 @@ class Host:
                 if self.mirror.write(message):
                     written += len(message.data) + protocol.LOG_OVERHEAD
             elif number == 0 or number > self._last_report:
-                self._last_report = max(self._last_report, number)
-                self._handle(connection, message)
+                self._check_and_handle(connection, number, message)
             last = max(last, number)
-            if connection is not self._connection:
+            if connection is not self._connection or self._violation is not None:
                 return
         if last:
             connection.channel.send(protocol.Ack(last))
         if written:
             connection.channel.send(protocol.LogReceived(written))
         self._release_unwanted_logs()
+
+    def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
+        violation = self._find_violation(message)
+        if violation is not None:
+            self._on_violation(connection, violation)
+            return
+        self._last_report = max(self._last_report, number)
+        self._handle(connection, message)
+
+    def _find_violation(self, message: Report) -> Cause | None:
+        """Return how a message breaks the protocol; None if it does not."""
+        is_hello_late = (
+            isinstance(message, protocol.Hello) and self.state is not LinkState.CONNECTING
+        )
+        # An earlier turn is answered late if noise has damaged that answer's successor.
+        is_turn_unknown = (
+            isinstance(message, protocol.Reattached) and not 1 <= message.turn <= self._replay
+        )
+        if is_hello_late or is_turn_unknown:
+            return Cause(Code.REPORT_UNASKED, name=type(message).__name__)
+        return self._checker.find_fault(message)
 
     def _release_unwanted_logs(self) -> None:
         """Let the agent exit and preserve its logs if they cannot be received any more."""
@@ -455,7 +498,8 @@ class Host:
             self._set_due(_ANNOUNCED_EXIT_SECONDS)
             self.preserved_folder = message.preserved
         elif isinstance(message, protocol.LogEnded):
-            self.mirror.final_sizes[message.name] = message.size
+            if message.name in self.mirror.final_sizes:
+                self.mirror.final_sizes[message.name] = message.size
         elif isinstance(message, protocol.Fault) and self.state is LinkState.CONNECTING:
             variable = self.reach.folder_variable
             self._mark_unreachable(
@@ -490,7 +534,7 @@ class Host:
         )
 
     def _on_reattached(self, connection: Connection, message: protocol.Reattached) -> None:
-        if message.turn != self._replay:
+        if message.turn != self._replay or not self._is_replaying:
             return
         self._is_replaying = False
         was_lost = self.state is LinkState.RECONNECTING

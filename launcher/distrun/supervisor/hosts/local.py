@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import Cause, Code, Report
-from distrun.agent.protocol.channel import Channel
+from distrun.agent.protocol import Cause, Code
+from distrun.supervisor.hosts.host_channel import HostChannel
 from distrun.supervisor.hosts.reach import FORK_ERRORS, Connection, Reach, agent_exited
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class LocalReach(Reach):
                 ours.close()
                 raise
         descriptor = ours.detach()
-        return Connection(process, Channel(descriptor, descriptor, Report))
+        return Connection(process, HostChannel(descriptor, descriptor))
 
     def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:  # noqa: ARG002
         from distrun.supervisor.hosts.addresses import own_address

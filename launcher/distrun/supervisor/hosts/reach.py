@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Collection
 
-    from distrun.agent.protocol import Hello, Order, Report
-    from distrun.agent.protocol.channel import Channel
+    from distrun.agent.protocol import Hello
+    from distrun.supervisor.hosts.host_channel import HostChannel
     from distrun.supervisor.hosts.reconnect import Attempt
 
 FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)
 """An agent that cannot fork exits with such a number."""
 _STDERR_BYTES = 8000
+_STDERR_BLOCKS = 16
+"""How many blocks to read at once: more than a pipe holds."""
 
 
 @dataclass
@@ -35,7 +37,7 @@ class Connection:
     """A connection to an agent: a process on this machine, and descriptors that lead through it."""
 
     process: subprocess.Popen[bytes]
-    channel: Channel[Report, Order]
+    channel: HostChannel
     stderr: int | None = None
     """A non-blocking descriptor with the process's standard error; None: it shares this one's."""
     log_window: int = 0
@@ -47,8 +49,10 @@ class Connection:
     _printed: bytes = b""
 
     def read_stderr(self) -> bool:
-        """Read what standard error holds now. Returns False at its end."""
-        while self.stderr is not None:
+        """Read what standard error has now. Returns False at its end."""
+        if self.stderr is None:
+            return False
+        for _ in range(_STDERR_BLOCKS):
             try:
                 block = os.read(self.stderr, 65536)
             except BlockingIOError:
@@ -58,7 +62,7 @@ class Connection:
             if not block:
                 return False
             self._printed = (self._printed + block)[-_STDERR_BYTES:]
-        return False
+        return True
 
     def discard_stderr(self) -> None:
         """Drop what was printed so far: banners and profiles do not explain how a link ends."""

@@ -14,9 +14,9 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.framing import ChecksummedReceiver
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection, Reach, agent_exited
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.ssh_command import link_command, shared_connection

@@ -1,0 +1,161 @@
+"""The supervisor's ends of links to agents: they trust nothing that a host sends.
+
+The messages of a host are checked by the types of their fields. A host can neither have much memory
+allocated, nor keep the supervisor from its other hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.channel import Channel, ProtocolError
+from distrun.agent.protocol.framing import CHECK, HEADER, MARK
+from distrun.agent.protocol.messages import Message, Order, Report
+from distrun.field_types import FieldError, check_fields
+
+_BYTES_PER_TURN = 1 << 18
+"""A link that always has more to read must not starve the others."""
+_MOST_QUEUED = 100_000
+"""Messages for an agent that reads nothing: more than the orders of any job."""
+_HEADER_SIZE = HEADER.size + CHECK.size
+_NOISE_BYTES = 4000
+_MOST_DAMAGED = 64
+"""Damaged frames in what is read in a turn. To verify a frame takes time."""
+
+
+class HostChannel(Channel[Report, Order]):
+    """A link on which the agent alone writes."""
+
+    longest_frame = 4 << 20
+    """Bytes. The longest are the answers of a preflight among thousands of tasks."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        super().__init__(reader, writer, Report)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the agent reads too little of what it is sent."""
+        return len(self._outgoing) > _MOST_QUEUED
+
+    def discard(self) -> None:
+        """Drop what has arrived. Sets :attr:`ended` at the end."""
+        self._fill()
+        self._incoming.clear()
+
+    def _fill(self) -> None:
+        if self.ended:
+            return
+        try:
+            block = os.read(self.reader, _BYTES_PER_TURN)
+        except BlockingIOError:
+            return
+        except OSError:
+            block = b""
+        self.ended = not block
+        self._incoming += block
+
+    def _decode(self, body: bytes) -> tuple[int, Report]:
+        seq, message = super()._decode(body)
+        try:
+            check_fields(message)
+        except FieldError as error:
+            cause = Cause(Code.REPORT_INVALID, name=type(message).__name__, text=str(error))
+            raise ProtocolError(cause) from error
+        return seq, message
+
+
+class Damage(Report):
+    """Stands in place of at least one message that noise has damaged."""
+
+
+del Message.kinds[Damage.__name__]  # no host can send it
+
+
+class ChecksummedReceiver(HostChannel):
+    """Reads the frames after `mark`, among whatever else is printed on the link."""
+
+    def __init__(self, reader: int, writer: int, mark: bytes) -> None:
+        super().__init__(reader, writer)
+        self.met = False
+        """Whether the mark has arrived."""
+        self._noise = b""
+        self._mark = mark
+        self._framed = bytearray()
+        """The bytes after the mark that are not a complete frame yet."""
+        self._next = 0
+        """The number of the next frame."""
+
+    @property
+    def noise(self) -> bytes:
+        """The last bytes before the mark."""
+        return self._noise if self.met else self._noise + bytes(self._incoming)
+
+    def receive(self) -> list[tuple[int, Report]]:
+        self._fill()
+        if not self.met:
+            at = self._incoming.find(self._mark)
+            self.met = at >= 0
+            # All but the last byte of the mark may have arrived.
+            noise = at if self.met else max(0, len(self._incoming) - len(self._mark) + 1)
+            self._noise = (self._noise + self._incoming[:noise])[-_NOISE_BYTES:]
+            del self._incoming[: noise + len(self._mark) if self.met else noise]
+        return self._unframed() if self.met else []
+
+    def _unframed(self) -> list[tuple[int, Report]]:
+        self._framed += self._incoming
+        self._incoming.clear()
+        messages: list[tuple[int, Report]] = []
+        damaged = 0
+        while (found := self._next_frame()) is not None:
+            number, frame = found
+            if number != self._next or not frame:
+                messages.append((0, Damage()))
+            damaged += not frame
+            if damaged > _MOST_DAMAGED:
+                raise ProtocolError(Cause(Code.FRAMES_DAMAGED, count=damaged))
+            self._next = number + 1
+            self._incoming += frame
+            messages += self._frames()
+        return messages
+
+    def _next_frame(self) -> tuple[int, bytes] | None:
+        """The number of the next frame, and the frame, which is empty if noise damaged it.
+
+        Skips the bytes before it. None: it is not complete yet.
+        """
+        framed = self._framed
+        at = 0
+        while True:
+            at = framed.find(MARK, at)
+            if at < 0:
+                at = max(0, len(framed) - len(MARK) + 1)
+                break
+            if len(framed) < at + _HEADER_SIZE:
+                break
+            start = at + _HEADER_SIZE
+            header = _read_header(bytes(framed[at:start]))
+            if header is not None:
+                number, length, check = header
+                if length > self.longest_frame + _HEADER_SIZE:
+                    raise ProtocolError(Cause(Code.FRAME_TOO_LONG, count=length))
+                end = start + length
+                if len(framed) < end:
+                    break
+                frame = bytes(framed[start:end])
+                is_whole = zlib.crc32(frame) == check
+                # Noise lengthens a frame, so the next one starts before the end of this one.
+                del framed[: end if is_whole else start]
+                return number, frame if is_whole else b""
+            at += 1
+        del framed[:at]
+        return None
+
+
+def _read_header(block: bytes) -> tuple[int, int, int] | None:
+    """Number, length and checksum of the frame after a header; None if it is not a header."""
+    _, number, length, check = HEADER.unpack_from(block)
+    if CHECK.unpack_from(block, HEADER.size)[0] != zlib.crc32(block[: HEADER.size]):
+        return None
+    return number, length, check

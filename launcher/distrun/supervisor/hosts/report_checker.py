@@ -1,0 +1,251 @@
+"""What an agent may report: answers to its orders, and what happens to its own tasks.
+
+The types of the fields are checked before, by :mod:`.host_channel`. Here each report is compared
+with the orders that the host was sent. So a host that is broken or hostile cannot speak for another
+host's tasks, and cannot have the supervisor do anything twice.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+
+from distrun.agent.protocol import Cause, Code, messages
+from distrun.agent.protocol.messages import Order, Report
+from distrun.field_types import FieldError
+
+_STAGES: dict[type[Report], tuple[int, int]] = {
+    messages.TaskStarted: (0, 1),
+    messages.TaskExited: (1, 2),
+    messages.TaskEnded: (2, 3),
+    messages.TaskNotStarted: (0, 3),
+}
+"""The stage of an attempt before each report and after it. Each report comes once."""
+_ANSWERS = {
+    "HoldPorts": ("PortsHeld", "PortsRefused"),
+    "Listen": ("Listening",),
+    "Dial": ("Dialled",),
+    "StopListening": ("StoppedListening",),
+    "Inspect": ("Inspected",),
+}
+"""The orders that are answered once, each with one of these."""
+_ONCE_PER_LIST = (("FilesReady", "FilesRefused"), ("FilesPreserved",))
+"""What follows the list of the program's files, at most once each."""
+_UNASKED = {"Ack", "AgentExiting", "Damage", "Heartbeat", "LogData", "Reattached"}
+_BEFORE_HELLO = {"Ack", "AgentExiting", "Fault", "Heartbeat", "Hello", "Reattached"}
+_MOST_FAULTS = 20
+_MOST_IGNORED = 100
+"""For each task. An attempt has a few."""
+_LONGEST_NAME = 255
+_MOST_VALUES = 100
+_LONGEST_VALUE = 4096
+_AGENT_CODES = frozenset(
+    {
+        # A task's program could not be executed, or was killed.
+        *(Code.PROCESS_NOT_MADE, Code.LOG_NOT_OPENED, Code.LOG_NOT_WRITTEN),
+        *(Code.WORKDIR_NOT_ENTERED, Code.PROGRAM_NOT_FOUND, Code.INTERPRETER_NOT_FOUND),
+        *(Code.PROGRAM_NOT_EXECUTABLE, Code.PROGRAM_FORMAT_UNKNOWN, Code.ARGUMENTS_TOO_LONG),
+        *(Code.PROGRAM_NOT_EXECUTED, Code.AGENT_DEFECT),
+        *(Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED),
+        *(Code.PROGRESS_FROM_STRANGER, Code.PROGRESS_EXCESSIVE),
+        # The agent cannot continue.
+        *(Code.AGENT_TERMINATED, Code.AGENT_DIR_NOT_CREATED, Code.PATH_NOT_WRITABLE),
+        *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
+        *(Code.SUPERVISOR_DIED, Code.PROTOCOL_DIFFERS, Code.FRAME_TOO_LONG),
+        *(Code.MESSAGE_TOO_LONG, Code.MESSAGE_INVALID, Code.MESSAGE_UNEXPECTED),
+        # Ports and files.
+        *(Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_PRIVILEGED, Code.PORT_NOT_HELD),
+        *(Code.FREE_PORTS_NOT_HELD, Code.TOO_FEW_FREE_PORTS, Code.PORT_NAME_TAKEN),
+        *(Code.FILE_NOT_WRITTEN, Code.FILE_NOT_READ, Code.FILE_CHANGED, Code.FILE_TRUNCATED),
+        *(Code.DISK_UNRELIABLE, Code.DIGEST_INVALID, Code.PATH_OUTSIDE_TREE),
+        Code.LINK_OUTSIDE_TREE,
+        # The preflight.
+        *(Code.PROBE_NOT_STARTED, Code.PROBE_TIMED_OUT, Code.PROBE_DIED, Code.NO_ROUTE),
+        *(Code.PORT_NOT_LISTENING, Code.CONNECTION_REFUSED, Code.CONNECTION_TIMED_OUT),
+        *(Code.CONNECTION_FAILED, Code.NAME_NOT_RESOLVED, Code.GREETING_MISSING),
+        *(Code.GREETING_DIFFERENT, Code.SCRIPT_NOT_READ, Code.INTERPRETER_FAILED),
+        Code.UNCODED,
+    }
+)
+"""The codes that agents make. What distrun itself says, and what it advises, has other codes."""
+
+
+class ReportChecker:
+    """Compares the reports of one host with the orders that it was sent."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, tuple[int, int]] = {}
+        """The attempt of each task that was ordered last, and how far its reports have come."""
+        self._logs: set[str] = set()
+        self._unanswered: Counter[tuple[str, ...]] = Counter()
+        self._ports: list[messages.HoldPorts] = []
+        self._file_sizes: list[int] = []
+        self._ignored: Counter[str] = Counter()
+        """How often each task's progress was ignored."""
+        self._has_said_hello = False
+        self._faults = 0
+
+    def record_order(self, order: Order) -> None:
+        """Note an order, whose answers are valid from now on."""
+        name = type(order).__name__
+        if isinstance(order, messages.StartTask):
+            self._stages[order.task] = (order.attempt, 0)
+            self._logs.add(order.log)
+        elif isinstance(order, messages.HoldPorts):
+            self._ports.append(order)
+        elif name == "FileList":
+            files = order.files  # type: ignore[attr-defined]
+            self._file_sizes += [size for _, _, size, _ in files]
+            if order.last:  # type: ignore[attr-defined]
+                self._unanswered.update(_ONCE_PER_LIST)
+        if name in _ANSWERS:
+            self._unanswered[_ANSWERS[name]] += 1
+
+    def find_fault(self, report: Report) -> Cause | None:
+        """Return what is wrong with a report, or None. A report that is right is noted."""
+        name = type(report).__name__
+        try:
+            if not self._has_said_hello and name not in _BEFORE_HELLO:
+                return Cause(Code.REPORT_UNASKED, name=name)
+            for cause in _causes(report):
+                _check_cause(cause)
+            if isinstance(report, (*_STAGES, messages.Progress, messages.ProgressIgnored)):
+                return self._check_task(report)
+            return self._check_answer(name, report)
+        except FieldError as error:
+            return Cause(Code.REPORT_INVALID, name=name, text=str(error))
+
+    # Tasks ---------------------------------------------------------------------------------
+
+    def _check_task(self, report: Report) -> Cause | None:
+        name, task = type(report).__name__, report.task  # type: ignore[attr-defined]
+        if task not in self._stages:
+            return Cause(Code.REPORT_OF_FOREIGN_TASK, task=task, name=name)
+        if isinstance(report, messages.Progress):
+            _shorten(report.values)
+            return None
+        if isinstance(report, messages.ProgressIgnored):
+            self._ignored[task] += 1
+            is_asked = self._ignored[task] <= _MOST_IGNORED
+            return None if is_asked else Cause(Code.REPORT_UNASKED, task=task, name=name)
+        before, after = _STAGES[type(report)]
+        if self._stages[task] != (report.attempt, before):  # type: ignore[attr-defined]
+            return Cause(Code.REPORT_UNASKED, task=task, name=name)
+        if isinstance(report, messages.TaskExited) and (report.code is None) is (
+            report.signal is None
+        ):
+            raise FieldError(f"code is {report.code}, signal is {report.signal}")
+        self._stages[task] = (report.attempt, after)  # type: ignore[attr-defined]
+        return None
+
+    # Answers -------------------------------------------------------------------------------
+
+    def _check_answer(self, name: str, report: Report) -> Cause | None:
+        is_asked = True
+        if isinstance(report, messages.Hello):
+            is_asked = not self._has_said_hello
+            _check_hello(report)
+            self._has_said_hello = True
+        elif isinstance(report, messages.Fault):
+            self._faults += 1
+            is_asked = self._faults <= _MOST_FAULTS
+        elif isinstance(report, messages.LogEnded):
+            if report.name not in self._logs:
+                return Cause(Code.REPORT_OF_FOREIGN_TASK, task=report.name, name=name)
+        elif name in ("FilesRequested", "FileDataReceived"):
+            is_asked = self._unanswered[_ONCE_PER_LIST[0]] > 0
+            if name == "FilesRequested":
+                self._check_files(report)
+        elif name not in _UNASKED:
+            is_asked = self._check_single_answer(name, report)
+        return None if is_asked else Cause(Code.REPORT_UNASKED, name=name)
+
+    def _check_single_answer(self, name: str, report: Report) -> bool:
+        """Return whether an order waits for this answer."""
+        answered = next((each for each in self._unanswered if name in each), None)
+        if answered is None or self._unanswered[answered] <= 0:
+            return False
+        self._check_content(name, report)
+        self._unanswered[answered] -= 1
+        return True
+
+    def _check_content(self, name: str, report: Report) -> None:
+        if isinstance(report, (messages.PortsHeld, messages.PortsRefused)):
+            order = self._ports.pop(0)
+            if isinstance(report, messages.PortsHeld):
+                _check_ports(report.chosen, order)
+            elif not report.causes:
+                raise FieldError("causes is []")
+        elif name == "Inspected":
+            for program in report.programs:  # type: ignore[attr-defined]
+                for text in (program.digest, program.python, program.tensorflow):
+                    _check_name(text, "version")
+            if report.facts is None and report.failure is None:  # type: ignore[attr-defined]
+                raise FieldError("facts is None")
+
+    def _check_files(self, report: Report) -> None:
+        numbers, offset = report.numbers, report.offset  # type: ignore[attr-defined]
+        if any(number >= len(self._file_sizes) for number in numbers):
+            raise FieldError(f"numbers has {max(numbers)}")
+        if len(set(numbers)) < len(numbers):
+            raise FieldError("numbers has one twice")
+        if offset > (self._file_sizes[numbers[0]] if numbers else 0):
+            raise FieldError(f"offset is {offset}")
+
+
+def _shorten(values: dict[str, str]) -> None:
+    """Drop what is too much. It is no fault of the host: its task chose the values."""
+    for key in [*values][_MOST_VALUES:]:
+        del values[key]
+    for key in [each for each in values if len(each) > _LONGEST_NAME]:
+        del values[key]
+    values.update({key: value[:_LONGEST_VALUE] for key, value in values.items()})
+
+
+def _check_hello(hello: messages.Hello) -> None:
+    for name in ("hostname", "python", "address", "seen_from", "token", "pid_namespace"):
+        _check_name(getattr(hello, name), name)
+    for name in ("address", "seen_from"):
+        address = getattr(hello, name)
+        try:
+            ipaddress.ip_address(address.partition("%")[0] or "::")
+        except ValueError as error:
+            raise FieldError(f"{name} is {address[:40]!r}") from error
+    if hello.pid < 1 or not hello.cores or len(hello.gpus) != len(set(hello.gpus)):
+        raise FieldError(f"pid is {hello.pid}, cores is {hello.cores:g}")
+
+
+def _check_name(text: str, field: str) -> None:
+    if len(text) > _LONGEST_NAME or not text.isprintable():
+        raise FieldError(f"{field} is {text[:40]!r}")
+
+
+def _check_ports(chosen: list[int], order: messages.HoldPorts) -> None:
+    first, last = order.first or 1, order.last or 65535
+    is_right = len(set(chosen)) == len(chosen) == order.free
+    if not is_right or any(not first <= port <= last for port in chosen):
+        raise FieldError(f"chosen is {chosen[:10]}")
+
+
+def _causes(report: Report) -> list[Cause]:
+    """The causes in a report, without those within them."""
+    found: list[Cause] = []
+    for value in report._asdict().values():
+        if isinstance(value, Cause):
+            found.append(value)
+        elif isinstance(value, list):
+            for each in value:
+                inner = (each,) if isinstance(each, Cause) else each
+                if isinstance(inner, tuple):
+                    found += [part for part in inner if isinstance(part, Cause)]
+    return found
+
+
+def _check_cause(cause: Cause) -> None:
+    """Refuse what only distrun says: other codes, and commands to type."""
+    if cause.code not in _AGENT_CODES:
+        raise FieldError(f"code is {cause.code.value}")
+    if cause.commands:
+        raise FieldError(f"commands is {list(cause.commands)!r}"[:100])
+    for each in cause.within:
+        _check_cause(each)

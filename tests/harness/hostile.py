@@ -1,0 +1,654 @@
+"""A supervisor between a host that keeps to the protocol and one whose messages are mutated.
+
+The supervisor, its hosts' links, the preparation, the checks of reports and the record are
+distrun's own. Agents are emulated, processes are not there, and the clock is simulated, so that
+many messages can be tried in a second.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import random
+import re
+import selectors
+import shutil
+import struct
+import tempfile
+import types
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from distrun import events, lifecycle
+from distrun.agent import protocol
+from distrun.agent.linux.facts import Facts
+from distrun.agent.protocol import (
+    Cause,
+    Code,
+    Order,
+    Report,
+    file_messages,
+    probe_messages,
+)
+from distrun.agent.protocol.channel import Channel, ProtocolError, encode_body
+from distrun.agent.protocol.framing import HEADER, MARK
+from distrun.cli.cause_text import cause_text
+from distrun.cli.event_text import EventFormatter
+from distrun.cli.job_view import output_json
+from distrun.record import _decode_line
+from distrun.spec.model import HostSpec, Placement, ProgramKind, ProgramSpec, RoleSpec, Spec
+from distrun.strategies import STRATEGIES, Role
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
+from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.hosts.reach import Connection, Reach
+from distrun.supervisor.supervisor import Supervisor
+from distrun.sync.manifest import FileEntry, Manifest
+
+EVIL, GOOD = "evil", "good"
+HOSTS = (EVIL, GOOD)
+NOW = 1.7e9
+FILE = b"print(1)\n"
+DIGEST = hashlib.sha256(FILE).hexdigest()
+BEGIN = b"\nbegin\n"
+NO_PROCESSES = types.SimpleNamespace(end_all=lambda *_: None, reap=lambda *_: None)
+HEARTBEAT = protocol.heartbeat_interval(60.0)
+DEEP, HUGE = "@deep", "@huge"
+"""Stand for a list in 5,000 lists, and for a number of 5,000 digits."""
+STRANGE: Sequence[Any] = (
+    *(float("inf"), float("-inf"), float("nan"), -1, 0, 1, 2, 1 << 31, 1 << 53, 1 << 64, 10**400),
+    *(1e300, -1e300, 0.5, True, False, None, DEEP, HUGE),
+    *("", "x", "5", "worker:0", "evaluator:0", "worker:9", "a\nb", "\ud800", "\udcff"),
+    *(
+        "\x1b]52;c;eA==\x07",
+        "\0",
+        "\u202e",
+        "\x9b31m",
+        "x" * 5000,
+        "../../etc/passwd",
+        "chief-0.log",
+    ),
+    *([], [[]], {}, {"a": 1}, [1, "x"], [None] * 50),
+    *({"code": "job_succeeded"}, {"code": "uncoded", "text": "a\nb"}, {"code": []}),
+    {"code": "ssh_timed_out", "commands": ["rm -rf ~"]},
+)
+REPORTS = sorted(
+    name
+    for name, kind in protocol.Message.kinds.items()
+    if issubclass(kind, Report) and kind.__module__.startswith("distrun.agent")
+)
+"""The kinds of messages that an agent sends."""
+KINDS = (*REPORTS, "Damage", "JobEvent", "StopJob", "StartTask", "x")
+WAYS_PER_RUN = 8
+"""How many mutations of a message are tried in a run."""
+REFUSALS = ("PortsRefused", "FilesRefused", "TaskNotStarted")
+"""They end the preparation or the task, so only a host that is to mutate them sends them."""
+
+
+class Agent:
+    """Answers orders as an agent for which all goes well.
+
+    Args:
+        tamper: returns what is sent in place of the body of a message.
+        refusal: the kind of refusal to send, if there is an occasion.
+    """
+
+    def __init__(
+        self, host: str, tamper: Callable[[bytes], Sequence[bytes]], refusal: str = ""
+    ) -> None:
+        self.host = host
+        self.running: dict[str, int] = {}
+        """The tasks that have started and not exited, each with its attempt."""
+        self.has_exited = False
+        self._has_files = False
+        self._tamper = tamper
+        self._refusal = refusal
+        self._channel: Channel[Order, Report] | None = None
+        self._frames = self._heartbeats = self._last_order = 0
+        self._kept: list[Report] = []
+
+    def connect(self) -> Connection:
+        """Open a link. It is returned as the supervisor has it."""
+        reader, agent_writer = os.pipe()
+        agent_reader, writer = os.pipe()
+        self._channel = Channel(agent_reader, agent_writer, Order)
+        self._frames = 0
+        self._channel.send_bytes(BEGIN)
+        return Connection(
+            types.SimpleNamespace(  # type: ignore[arg-type]
+                pid=0, poll=lambda: 0 if self.has_exited else None, kill=self.exit, wait=int
+            ),
+            ChecksummedReceiver(reader, writer, BEGIN),
+            log_window=1 << 16,
+        )
+
+    def exit(self) -> None:
+        if not self.has_exited:
+            self.has_exited = True
+            self.close()
+
+    def close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def receive(self) -> bool:
+        """Answer the orders that have arrived. Returns whether there were any."""
+        if self._channel is None:
+            return False
+        orders = self._channel.receive()
+        for seq, order in orders:
+            if seq:
+                if seq <= self._last_order:
+                    continue
+                self._last_order = seq
+                self._send(protocol.Ack(seq), is_kept=False)
+            if isinstance(order, protocol.Reattach):
+                self._send(protocol.Reattached(self._last_order, order.turn), is_kept=False)
+                for number, report in enumerate(self._kept, 1):
+                    if number > order.after:
+                        self._send_body(encode_body(report, number))
+            for report in self._answers(order):
+                self._send(report)
+        return bool(orders)
+
+    def beat(self) -> None:
+        self._heartbeats += 1
+        self._send(protocol.Heartbeat(self._heartbeats), is_kept=False)
+
+    def end_tasks(self, code: int | None = 0, signal: int | None = None) -> None:
+        for task, attempt in self.running.items():
+            log = task.replace(":", "-") + ".log"
+            self._send(protocol.LogData(log, 3, b"end\n"), is_kept=False)
+            oom = Cause(Code.OOM_KILL_COUNTED, path="/sys/fs", count=1, total=2) if signal else None
+            self._send(protocol.TaskExited(task, attempt, code, signal, NOW, 1.0, oom))
+            self._send(protocol.TaskEnded(task, attempt, NOW))
+            self._send(protocol.LogEnded(log, 7))
+        self.running.clear()
+
+    def report_fault(self) -> None:
+        self._send(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/run", errno=28), NOW))
+
+    def send_noise(self, block: bytes) -> None:
+        if self._channel is not None:
+            self._channel.send_bytes(block)
+
+    def _answers(self, order: Order) -> Sequence[Report]:
+        name = re.sub("([A-Z])", r"_\1", type(order).__name__).lower()
+        answer = getattr(self, f"_on{name}", None)
+        return answer(order) if answer is not None else []
+
+    def _on_configure(self, _: protocol.Configure) -> Sequence[Report]:
+        return [
+            protocol.Hello(
+                *(protocol.PROTOCOL, 7, self.host, "3.11.2", 2.0, [0], NOW, {"PATH": "/bin"}),
+                *(f"10.0.0.{HOSTS.index(self.host)}", "10.0.0.9", "token", "/run/a", "ns"),
+                "/run/a/files",
+            )
+        ]
+
+    def _on_hold_ports(self, order: protocol.HoldPorts) -> Sequence[Report]:
+        if self._refusal == "PortsRefused":
+            return [protocol.PortsRefused([Cause(Code.PORT_TAKEN, port=2222, name="nginx", pid=5)])]
+        return [protocol.PortsHeld(list(range(20000, 20000 + order.free)), order.wanted)]
+
+    def _on_file_list(self, order: file_messages.FileList) -> Sequence[Report]:
+        if not order.last:
+            return []
+        if self._refusal == "FilesRefused":
+            full = Cause(Code.FILE_NOT_WRITTEN, path="main.py", errno=28)
+            return [file_messages.FilesRefused(full, NOW)]
+        return [file_messages.FilesRequested([0], 0)]
+
+    def _on_file_data(self, order: file_messages.FileData) -> Sequence[Report]:
+        self._has_files = True
+        return [file_messages.FileDataReceived(len(order.data)), file_messages.FilesReady(NOW)]
+
+    def _on_inspect(self, order: probe_messages.Inspect) -> Sequence[Report]:
+        facts = probe_messages.ProgramFacts(
+            *("python3", "/src", {}, "/src/main.py"),
+            is_python=True,
+            digest=DIGEST,
+            python="3.11.2",
+        )
+        host = Facts({"/src": 1 << 40})
+        return [probe_messages.Inspected([facts for _ in order.programs], host)]
+
+    def _on_listen(self, _: probe_messages.Listen) -> Sequence[Report]:
+        return [probe_messages.Listening([], NOW)]
+
+    def _on_dial(self, _: probe_messages.Dial) -> Sequence[Report]:
+        return [probe_messages.Dialled([])]
+
+    def _on_stop_listening(self, _: probe_messages.StopListening) -> Sequence[Report]:
+        return [probe_messages.StoppedListening()]
+
+    def _on_stop_task(self, order: protocol.StopTask) -> Sequence[Report]:
+        self.end_tasks(None, order.signal)
+        return []
+
+    def _on_shutdown(self, _: protocol.Shutdown) -> Sequence[Report]:
+        self.end_tasks(None, 9)
+        if self._has_files:
+            self._send(file_messages.FilesPreserved("/run/kept", 1, 10, NOW))
+        self._send(protocol.AgentExiting(""))
+        self.exit()
+        return []
+
+    def _on_start_task(self, order: protocol.StartTask) -> Sequence[Report]:
+        if self._refusal == "TaskNotStarted":
+            cause = Cause(Code.PROGRAM_NOT_FOUND, name="python3")
+            return [protocol.TaskNotStarted(order.task, order.attempt, cause, NOW)]
+        self.running[order.task] = order.attempt
+        self._send(protocol.TaskStarted(order.task, order.attempt, 100, NOW))
+        values = {"STEP": "1", "LOSS": "0.5"}
+        self._send(protocol.Progress(order.task, values, NOW), is_kept=False)
+        excess = Cause(Code.PROGRESS_EXCESSIVE, count=200)
+        self._send(protocol.ProgressIgnored(order.task, excess, NOW))
+        self._send(protocol.LogData(order.log, 0, b"go\n"), is_kept=False)
+        index = order.log.replace(".log", protocol.INDEX_SUFFIX)
+        self._send(protocol.LogData(index, 0, struct.pack("<dQ", NOW, 3)), is_kept=False)
+        return []
+
+    def _send(self, report: Report, *, is_kept: bool = True) -> None:
+        if is_kept:
+            self._kept.append(report)
+        self._send_body(encode_body(report, len(self._kept) if is_kept else 0))
+
+    def _send_body(self, body: bytes) -> None:
+        for each in self._tamper(body):
+            if self._channel is None:
+                return
+            frame = struct.pack(">I", len(each)) + each
+            fields = HEADER.pack(MARK, self._frames, len(frame), zlib.crc32(frame))
+            self._frames += 1
+            self._channel.send_bytes(fields + struct.pack(">I", zlib.crc32(fields)) + frame)
+
+
+class EmulatedReach(Reach):
+    """Leads to an emulated agent."""
+
+    kind = "ssh"
+    can_reattach = True
+    connect_timeout = 10.0
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    def connect(self, job_id: str) -> Connection:
+        return self.agent.connect()
+
+    def reconnect(self, job_id: str, token: str, attempt: Any) -> Connection:
+        if self.agent.has_exited:
+            raise ConnectionRefusedError(111, "refused")
+        self.agent.close()
+        return self.agent.connect()
+
+    def address(self, hello: Any, hellos: Any) -> str | None:
+        return str(hello.address) or None
+
+    def diagnose(self, connection: Connection, status: int | None) -> Cause:
+        return Cause(Code.SSH_TIMED_OUT)
+
+
+class InstantSelector(selectors.EpollSelector):
+    """Never waits."""
+
+    were_ready = False
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        self.were_ready = bool(ready)
+        return ready
+
+
+class World:
+    """A job with one task on the host `evil`, and the other tasks on `good`.
+
+    Without `evil_role`, that is the evaluator, without which the job can succeed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tamper: Callable[[bytes], Sequence[bytes]] = lambda body: [body],
+        *,
+        evil_role: Role = Role.EVALUATOR,
+        refusal: str = "",
+        sends_files: bool = True,
+        has_preflight: bool = True,
+    ) -> None:
+        self.lines: list[bytes] = []
+        """The record."""
+        self.now = 1000.0
+        self.folder = folder
+        self._log_folder = Path(tempfile.mkdtemp(dir=folder))
+        self.agents = {GOOD: Agent(GOOD, lambda body: [body]), EVIL: Agent(EVIL, tamper, refusal)}
+        good_roles = [each for each in (Role.CHIEF, Role.WORKER, Role.PS) if each is not evil_role]
+        self.good_tasks = [f"{role.value}:0" for role in good_roles]
+        self.evil_task = f"{evil_role.value}:0"
+        spec = Spec(
+            name="job",
+            strategy="parameter_server",
+            roles=tuple(RoleSpec(role=each, count=1) for each in (*good_roles, evil_role)),
+            program=ProgramSpec(
+                kind=ProgramKind.SCRIPT,
+                target=str(folder / "src" / "main.py"),
+                workdir=str(folder / "src"),
+                sync_base=str(folder / "src"),
+            ),
+            hosts=(HostSpec(name=GOOD, slots=len(good_roles)), HostSpec(name=EVIL, slots=1)),
+            placement=Placement.PACK,
+            success=STRATEGIES["parameter_server"].success,
+        )
+        self._signals = os.pipe()
+        supervisor = "distrun.supervisor.supervisor"
+        self._patches: list[Any] = [
+            mock.patch("distrun.supervisor.hosts.pool.processes", NO_PROCESSES),
+            mock.patch("distrun.supervisor.preparation.make_reach", self._make_reach),
+            mock.patch(f"{supervisor}.Clients", self._as_clients),
+            mock.patch(f"{supervisor}.record.EventLog", self._as_event_log),
+            mock.patch(f"{supervisor}.selectors.DefaultSelector", InstantSelector),
+            mock.patch(f"{supervisor}.syscalls.signal_pipe", return_value=self._signals[0]),
+            mock.patch("time.monotonic", self._monotonic),
+            mock.patch("time.time", self._time),
+        ]
+        for patch in self._patches:
+            patch.start()
+        job_folder: Any = types.SimpleNamespace(
+            job_id="job-1",
+            path=folder,
+            logs=self._log_folder,
+            plan_file=folder / "plan.json",
+            events_file=folder / "events.jsonl",
+            log_of=self._log_of,
+            listen=bool,
+            shown=str,
+        )
+        self._supervisor = Supervisor(
+            job_folder,
+            spec,
+            self,  # type: ignore[arg-type]
+            cause_text,
+            manifest=self._make_manifest() if sends_files else None,
+            preflight=has_preflight,
+        )
+        created = events.JobCreated(
+            at=NOW,
+            job_id="job-1",
+            name="job",
+            strategy=spec.strategy,
+            success=spec.success,
+            spec_file="job.yaml",
+            supervisor_pid=1,
+            timeouts=spec.timeouts,
+        )
+        self._supervisor.emit(created)
+        self._supervisor._prepare()
+
+    def _make_manifest(self) -> Manifest:
+        source = self.folder / "src"
+        source.mkdir(exist_ok=True)
+        (source / "main.py").write_bytes(FILE)
+        file = FileEntry(path="main.py", mode=0o644, size=len(FILE), digest=DIGEST)
+        return Manifest(base=str(source), files=(file,))
+
+    def _make_reach(self, host: HostSpec, _: Spec) -> EmulatedReach:
+        return EmulatedReach(self.agents[host.name])
+
+    @property
+    def _pool(self) -> HostPool:
+        return self._supervisor._hosts
+
+    @property
+    def _selector(self) -> InstantSelector:
+        selector = self._supervisor._selector
+        assert isinstance(selector, InstantSelector)
+        return selector
+
+    def _monotonic(self) -> float:
+        return self.now
+
+    def _time(self) -> float:
+        return NOW + self.now
+
+    def close(self) -> None:
+        for patch in self._patches:
+            patch.stop()
+        for agent in self.agents.values():
+            agent.close()
+        for host in self._pool._hosts.values():
+            if host._connection is not None:
+                host._connection.channel.close()
+        self._selector.close()
+        for descriptor in self._signals:
+            os.close(descriptor)
+        shutil.rmtree(self._log_folder)
+
+    def _log_of(self, task: str) -> Path:
+        return self._log_folder / f"{task.replace(':', '-')}.log"
+
+    # In place of the record and the commands ------------------------------------------------
+
+    def _as_event_log(self, _: str) -> World:
+        return self
+
+    def append(self, event: events.Event) -> dict[str, Any]:
+        encoded = events.encode(event)
+        self.lines.append(json.dumps(encoded).encode("ascii"))
+        return encoded
+
+    def _as_clients(self, *_: Any) -> Any:
+        return types.SimpleNamespace(
+            add=bool, watching=set(), broadcast=encode_body, watch_writing=bool
+        )
+
+    # Running --------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> dict[str, protocol.Progress]:
+        return self._supervisor._progress
+
+    @property
+    def state(self) -> lifecycle.JobState:
+        return self._supervisor._state
+
+    def settle(self) -> None:
+        """Deliver messages in both directions until there are no more."""
+        is_busy = True
+        while is_busy:
+            self._supervisor._wait()
+            self._supervisor._fire_timers()
+            if not self.state.phase.is_final:
+                self._supervisor._finish_if_released()
+            answered = [agent.receive() for agent in self.agents.values()]
+            is_busy = any(answered) or self._selector.were_ready
+
+    def advance(self) -> None:
+        """Let time pass until the next heartbeat is due."""
+        self.now += HEARTBEAT
+        for agent in self.agents.values():
+            agent.beat()
+        self.settle()
+        self._pool.check_exits()
+        self.settle()
+
+    def receive(self, host: str, message: Report | dict[str, Any]) -> bool:
+        """Have a host send one more message. Returns whether it is valid."""
+        agent = self.agents[host]
+        number = len(agent._kept) + 1
+        if isinstance(message, Report):
+            agent._send_body(encode_body(message, number))
+        else:
+            agent._send_body(json.dumps({"seq": number, **message}).encode())
+        agent._kept.append(protocol.AgentExiting(""))  # never sent
+        self.settle()
+        return host not in self.faults
+
+    def accepts(self, body: bytes) -> bool:
+        """Return whether the evil host may send this. If not, there must be words for why."""
+        host = self._pool._hosts[EVIL]
+        assert host._connection is not None
+        checker = host._checker
+        host._checker = copy.copy(checker)  # which notes what it accepts
+        vars(host._checker).update({name: copy.copy(v) for name, v in vars(checker).items()})
+        try:
+            _, report = host._connection.channel._decode(body)
+            cause = host._find_violation(report)
+        except ProtocolError as error:
+            cause = error.cause
+        host._checker = checker
+        if cause is None:
+            return True
+        fault = events.encode(events.HostFault(at=NOW, host=EVIL, cause=cause))
+        decoded = _decode_line(json.dumps(fault).encode("ascii"))
+        assert decoded is not None
+        line = EventFormatter().line(decoded)
+        assert line is not None
+        assert line.isprintable()
+        return False
+
+    def run(self) -> None:
+        """Run the job to its end."""
+        self.settle()
+        for _ in range(3):
+            self.advance()
+        for agent in self.agents.values():
+            agent.end_tasks()
+        for step in range(60):
+            if self.state.phase.is_final:
+                return
+            if step == 40:  # it may wait for a host that lives, and does not end its tasks
+                self.agents[EVIL].exit()
+            self.advance()
+        raise AssertionError(f"the job does not end: {self.state}")
+
+    # What must hold afterwards -------------------------------------------------------------
+
+    @property
+    def record(self) -> list[events.Event]:
+        found = [_decode_line(line) for line in self.lines]
+        assert None not in found, self.lines[found.index(None)]
+        return [event for event in found if event is not None]
+
+    @property
+    def faults(self) -> dict[str, Cause]:
+        return {event.host: event.cause for event in self.record if type(event) is events.HostFault}
+
+    def check(self) -> None:
+        """Every reader of the record can show it, and nothing in it reaches a terminal as is."""
+        record = self.record
+        formatter = EventFormatter()
+        for event in record:
+            line = formatter.line(event)
+            assert line is None or line.isprintable()
+            json.dumps(output_json(event), allow_nan=False)
+        state = lifecycle.replay(record)
+        assert state.tasks.keys() <= {*self.good_tasks, self.evil_task}
+        assert GOOD not in self.faults, self.faults[GOOD]
+        for event in record:
+            assert not isinstance(event, (events.HostLost, events.LinkLost)) or event.host != GOOD
+        assert state.outcome is not None
+        assert state.tasks or state.outcome.origin is events.Origin.DISTRUN
+        is_started = not any(isinstance(event, events.TaskNotStarted) for event in record)
+        if state.tasks and is_started and self.evil_task == "evaluator:0":
+            assert all(state.tasks[task].code == 0 for task in self.good_tasks), state.tasks
+            assert state.outcome.exit_code == 0, state.outcome
+
+
+def mutate(body: bytes, chooser: random.Random) -> bytes:
+    """Return a message with one or two odd places, or with its bytes damaged."""
+    if chooser.random() < 0.05:
+        at = chooser.randrange(len(body))
+        return body[:at] + bytes([chooser.randrange(256)]) + body[at + chooser.randrange(3) :]
+    text, newline, attached = body.partition(b"\n")
+    fields = json.loads(text)
+    for _ in range(chooser.choice((1, 1, 2))):
+        fields = _mutated(fields, chooser)
+    written = json.dumps(fields)
+    written = written.replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000)
+    written = written.replace(f'"{HUGE}"', "9" * 5000)
+    if newline and chooser.random() < 0.2:
+        newline = b""
+    return written.encode("ascii") + newline + attached
+
+
+def _mutated(fields: dict[str, Any], chooser: random.Random) -> Any:
+    fields = copy.deepcopy(fields)
+    way = chooser.random()
+    if way < 0.1:
+        fields["type"] = chooser.choice(KINDS)
+        return fields
+    if way < 0.2:
+        fields["seq"] = chooser.choice(STRANGE)
+        return fields
+    holder: Any = fields
+    while True:  # go down to some value
+        keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+        if not keys:
+            return fields
+        key = chooser.choice(list(keys))
+        inner = holder[key]
+        if not isinstance(inner, (dict, list)) or chooser.random() < 0.3:
+            break
+        holder = inner
+    way = chooser.random()
+    if way < 0.15:
+        del holder[key]
+    elif way < 0.2 and isinstance(holder, dict):
+        holder[chooser.choice([each for each in STRANGE if isinstance(each, str)])] = inner
+    else:
+        holder[key] = chooser.choice(STRANGE)
+    return fields
+
+
+def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
+    """Run a job once, and mutate a message of that kind from the evil host in several ways.
+
+    The first way that the supervisor accepts is sent, since that can do most harm. If it accepts
+    none, it must name each as a fault of the host, and the last one is sent.
+
+    Returns the world, closed. Raises AssertionError if anything but the evil host was harmed.
+    """
+    sent: list[bytes] = []
+    is_doubled = chooser.random() < 0.2
+    wanted = f'"type":"{kind}"'.encode()
+    skipped = chooser.choice((0, 0, 0, 1)) if kind in ("Heartbeat", "LogData", "Ack") else 0
+
+    def tamper(body: bytes) -> list[bytes]:
+        nonlocal skipped
+        if sent or wanted not in body:
+            return [body]
+        if skipped:
+            skipped -= 1
+            return [body]
+        ways = [mutate(body, chooser) for _ in range(WAYS_PER_RUN)]
+        sent.append(next((each for each in ways if world.accepts(each)), ways[-1]))
+        return [body, sent[0]] if is_doubled else [sent[0]]
+
+    module = protocol.Message.kinds[kind].__module__
+    world = World(
+        folder,
+        tamper,
+        evil_role=chooser.choice((Role.EVALUATOR, Role.WORKER)),
+        refusal=kind if kind in REFUSALS else "",
+        sends_files=module == file_messages.__name__,
+        has_preflight=module == probe_messages.__name__,
+    )
+    try:
+        world.settle()
+        if kind == "Reattached" or chooser.random() < 0.1:
+            world.agents[EVIL].send_noise(HEADER.pack(MARK, 5, 50, 1) + b"\0" * 4)
+            world.agents[EVIL]._frames += 1
+        if kind == "Fault":
+            world.agents[EVIL].report_fault()
+        world.run()
+        assert sent, kind
+        world.check()
+    finally:
+        world.close()
+    return world

@@ -1,0 +1,325 @@
+"""A host that is broken or hostile: each attack is a fault of that host, and of no other."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import re
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from distrun import events, lifecycle
+from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.channel import ProtocolError, encode
+from distrun.agent.protocol.framing import HEADER, MARK
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.cli.event_text import EventFormatter
+from distrun.field_types import check_fields
+from distrun.record import read
+from distrun.strategies import Role
+from distrun.supervisor.hosts import report_checker
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, HostChannel
+from harness.examples import examples
+from harness.hostile import EVIL, GOOD, REPORTS, World, mutate, run_mutated
+from harness.values import not_none
+
+AGENT = Path(protocol.__file__).resolve().parents[1]
+EXIT = {"type": "TaskExited", "task": "evaluator:0", "attempt": 0, "code": 0, "signal": None}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A job whose tasks have started on both hosts."""
+    made = World(tmp_path)
+    made.settle()
+    assert made.state.tasks["evaluator:0"].pid == 100
+    yield made
+    made.run()
+    made.check()
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seq": float("inf")},
+        {"seq": -1},
+        {"seq": "2"},
+        {"seq": True},
+        {"at": "yesterday"},
+        {"at": 1e300},
+        {"at": float("nan")},
+        {"at": -5},
+        {"at": None},
+        {"code": "0"},
+        {"code": 256},
+        {"code": None},
+        {"code": 0, "signal": 9},
+        {"signal": 65, "code": None},
+        {"attempt": 1},
+        {"attempt": False},
+        {"attempt": 1 << 70},
+        {"lived": float("inf")},
+        {"lived": "1"},
+        {"suspended": 1},
+        {"oom": {"code": "job_succeeded"}},
+        {"oom": {"code": "oom_kill_logged", "pid": 1.5}},
+        {"oom": {"code": "oom_kill_logged", "errno": 1 << 40}},
+        {"oom": {"code": "oom_kill_logged", "text": "\ud800"}},
+        {"oom": {"code": "oom_kill_logged", "commands": ["rm -rf ~"]}},
+        {"task": "worker:0"},
+        {"task": "worker:9"},
+        {"task": "evaluator:0\nworker:0"},
+        {"task": "\ud800"},
+        {"task": 0},
+        {"task": ["evaluator:0"]},
+        {"task": "tensorboard"},
+        {"type": "JobEnded"},
+        {"type": "Damage"},
+        {"type": "StopJob"},
+        {"type": "Hello"},
+    ],
+    ids=lambda change: json.dumps(change)[:50],
+)
+def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, Any]) -> None:
+    assert not world.receive(EVIL, {**EXIT, "at": 1.7e9, **change})
+    faults = [event for event in world.record if isinstance(event, events.HostFault)]
+    assert [fault.host for fault in faults] == [EVIL]
+    assert not_none(EventFormatter().line(faults[0])).count(f"{EVIL} cannot continue: ") == 1
+    tasks = lifecycle.replay(world.record).tasks
+    assert all(task.code is None and task.signal is None for task in tasks.values())
+    # The other host goes on.
+    values = {"STEP": "7"}
+    assert world.receive(GOOD, protocol.Progress("worker:0", values, 1.7e9))
+    assert world.progress["worker:0"].values == values
+
+
+def test_a_host_speaks_only_for_its_own_tasks(world: World) -> None:
+    assert not world.receive(EVIL, protocol.TaskExited("worker:0", 0, 1, None, 1.7e9))
+    assert world.faults[EVIL].code is Code.REPORT_OF_FOREIGN_TASK
+    assert lifecycle.replay(world.record).tasks["worker:0"].code is None
+    assert "worker:0, which is no task of this host" in cause_text(world.faults[EVIL])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        protocol.TaskStarted("evaluator:0", 0, 100, 1.7e9),
+        protocol.TaskEnded("evaluator:0", 0, 1.7e9),
+        protocol.PortsHeld([20000], []),
+        protocol.LogEnded("worker-0.log", 5),
+        protocol.LogEnded("../plan.json", 5),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) -> None:
+    assert not world.receive(EVIL, message)
+
+
+def test_a_task_that_reports_too_much_is_no_fault_of_its_host(world: World) -> None:
+    values = {f"KEY{number}": "x" * 9000 for number in range(300)}
+    assert world.receive(EVIL, protocol.Progress("evaluator:0", values, 1.7e9))
+    assert world.receive(EVIL, protocol.TaskExited("evaluator:0", 0, 0, None, 1.7e9))
+    world.agents[EVIL].running.clear()
+    assert max(map(len, world.lines)) < 1 << 20
+
+
+@pytest.mark.parametrize("chosen", [[], [20000, 20000], ["20000"], [0], [70000], [1, 2, 3]])
+def test_ports_are_those_that_were_asked_for(tmp_path: Path, chosen: list[Any]) -> None:
+    def tamper(body: bytes) -> list[bytes]:
+        fields = json.loads(body)
+        return [json.dumps({**fields, "chosen": chosen}).encode() if "chosen" in fields else body]
+
+    world = World(tmp_path, tamper, evil_role=Role.WORKER)
+    world.run()
+    assert EVIL in world.faults
+    world.check()
+    world.close()
+
+
+@settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
+@given(kind=st.sampled_from(REPORTS), chooser=st.randoms(use_true_random=False))
+def test_mutated_messages_harm_nothing(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, chooser: random.Random
+) -> None:
+    run_mutated(tmp_path_factory.getbasetemp(), kind, chooser)
+
+
+def test_most_mutations_are_noticed(world: World) -> None:
+    """Otherwise the test above would show little."""
+    body = json.dumps({**EXIT, "at": 1.7e9}).encode()
+    accepted = sum(world.accepts(mutate(body, random.Random(seed))) for seed in range(500))
+    assert 25 < accepted < 250
+
+
+def test_agents_may_send_the_codes_that_they_make() -> None:
+    made: set[str] = set()
+    for path in AGENT.rglob("*.py"):
+        if path.name == "causes.py":  # which defines them
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Code":
+                made.add(node.attr)
+    allowed = {code.name for code in report_checker._AGENT_CODES}
+    assert made - {"UNCODED"} <= allowed
+
+
+# Memory and time ---------------------------------------------------------------------------
+
+
+class Raw:
+    """A link with checksums, and its other end as raw bytes."""
+
+    def __init__(self) -> None:
+        reader, self.writing = os.pipe()
+        os.set_blocking(self.writing, False)
+        self.channel = ChecksummedReceiver(reader, os.open(os.devnull, os.O_WRONLY), b"begin")
+        os.write(self.writing, b"begin")
+
+    def close(self) -> None:
+        self.channel.close()
+        os.close(self.writing)
+
+
+@pytest.fixture
+def raw() -> Iterator[Raw]:
+    made = Raw()
+    yield made
+    made.close()
+
+
+def header(number: int, length: int, check: int) -> bytes:
+    fields = HEADER.pack(MARK, number, length, check)
+    return fields + struct.pack(">I", zlib.crc32(fields))
+
+
+@pytest.mark.parametrize("length", [1 << 23, (1 << 32) - 1])
+def test_a_header_that_claims_much_allocates_nothing(raw: Raw, length: int) -> None:
+    os.write(raw.writing, header(0, length, 0))
+    with pytest.raises(ProtocolError, match="frame_too_long"):
+        raw.channel.receive()
+
+
+def test_a_frame_within_one_that_claims_much_is_refused(raw: Raw) -> None:
+    inner = struct.pack(">I", 1 << 25)
+    os.write(raw.writing, header(0, len(inner), zlib.crc32(inner)) + inner)
+    with pytest.raises(ProtocolError, match="frame_too_long"):
+        raw.channel.receive()
+
+
+def test_many_damaged_frames_end_the_link(raw: Raw) -> None:
+    os.write(raw.writing, header(0, 40, 0) * 200 + bytes(40))
+    with pytest.raises(ProtocolError, match="frames_damaged"):
+        raw.channel.receive()
+
+
+def test_a_link_that_always_has_more_is_read_in_turns(tmp_path: Path) -> None:
+    """A file is such a link: reading it never blocks."""
+    path = tmp_path / "endless"
+    frame = encode(protocol.Progress("worker:0", {"STEP": "1" * 10_000}, 1.7e9))
+    path.write_bytes(frame * (3_500_000 // len(frame)))
+    channel = HostChannel(os.open(path, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY))
+    tracemalloc.start()
+    turns = 0
+    while channel.receive():
+        turns += 1
+    assert turns >= 3
+    assert channel.ended
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
+    channel.close()
+
+
+# What is shown -----------------------------------------------------------------------------
+
+TEXT = st.text(max_size=30) | st.sampled_from(
+    ["a\nb", "distrun: done\n", "\x1b[31m", "\x9b", "\u202e", "1-2", "", "\x85x\u2028y"]
+)
+TEXTS = st.lists(TEXT, max_size=3).map(tuple)
+CAUSES = st.recursive(
+    st.builds(
+        Cause,
+        st.sampled_from(list(Code)),
+        **dict.fromkeys(("task", "host", "path", "name", "version", "expected", "text"), TEXT),
+        **dict.fromkeys(("commands", "hosts", "addresses", "tasks"), TEXTS),
+        port=st.integers(0, 65535),
+        errno=st.integers(-4095, 4095),
+        signal=st.integers(0, 64),
+        status=st.none() | st.integers(-255, 255),
+        seconds=st.floats(-1e11, 1e11),
+        count=st.integers(-(1 << 63), 1 << 63),
+        total=st.integers(-(1 << 63), 1 << 63),
+        pid=st.integers(0, 1 << 31),
+        within=st.just(()),
+    ),
+    lambda inner: st.tuples(inner, st.lists(inner, max_size=2)).map(
+        lambda made: made[0]._replace(within=tuple(made[1]))
+    ),
+    max_leaves=4,
+)
+
+
+@given(cause=CAUSES)
+def test_no_text_of_a_host_looks_like_a_line_of_distruns(cause: Cause) -> None:
+    for shown in (cause_text(cause), cause_advice(cause) or ""):
+        first, *others = shown.split("\n")
+        assert all(line.isprintable() for line in (first, *others))
+
+
+def test_further_lines_of_a_text_are_indented() -> None:
+    cause = Cause(Code.AGENT_DEFECT, text="boom\ndistrun: the job succeeded\x1b[2J\rx")
+    host = Cause(Code.HOST_FAILED, host="h1", within=(cause,))
+    lines = cause_text(host).split("\n")
+    assert lines[0].startswith("h1 cannot continue: ")
+    assert lines[1:] == ["    distrun: the job succeeded\\x1b[2J\\rx"]
+
+
+def test_a_process_id_that_a_host_named_is_in_no_command() -> None:
+    shown = cause_text(Cause(Code.AGENT_ABANDONED, pid=4711))
+    assert "said that it has the process id 4711" in shown
+    assert not re.search(r"kill\b", shown)
+
+
+# The record --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"at": 1e300}, {"at": float("inf")}, {"at": "now"}, {"pid": "x"}, {"pid": None},
+        {"attempt": float("nan")}, {"task": 5}, {"task": ["a"]}, {"event": "HostLost"},
+        {"event": "TimedOut", "timer": "restart:x"}, {"event": "TimedOut", "timer": "health:y"},
+        {"event": "TaskNotStarted", "cause": {"code": "log_not_opened", "errno": "x"}},
+        {"event": "TaskNotStarted", "cause": {"code": "log_not_opened", "within": [[]]}},
+        {"event": "JobEnded", "outcome": {}}, {"event": "HostReady"},
+    ],
+    ids=lambda change: json.dumps(change)[:50],
+)  # fmt: skip
+def test_an_event_that_cannot_be_costs_no_reader_of_the_record(
+    world: World, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "events.jsonl"
+    odd = {**events.encode(events.TaskStarted(at=1.0, task="worker:0", attempt=0, pid=1)), **change}
+    good = b"\n".join(world.lines)
+    path.write_bytes(good + b"\n" + json.dumps(odd).encode() + b"\n")
+    expected = lifecycle.replay(world.record)
+    found = read(str(path))
+    assert lifecycle.replay(found) == expected
+    formatter = EventFormatter()
+    lines = [formatter.line(event) for event in found]
+    assert all(line is None or line.isprintable() for line in lines)
+
+
+def test_real_causes_are_valid() -> None:
+    check_fields(Cause(Code.PORT_TAKEN, path="caf\udce9", port=80, status=-9, seconds=1))
