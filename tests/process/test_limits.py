@@ -88,11 +88,11 @@ def pids_cgroup() -> Iterator[Path]:
         folder.rmdir()
 
 
-@pytest.mark.parametrize("limit", [2, 3, 4, 5])
+@pytest.mark.parametrize("limit", [2, 3, 4, 5, 6, 7])
 def test_too_few_processes_are_told_as_that(
     limit: int, distrun: Distrun, write_spec: WriteSpec, pids_cgroup: Path
 ) -> None:
-    """The first that cannot be created: the agent's guard, the agent, a task, another task."""
+    """What cannot be created: a thread, the supervisor, the agent's guard, the agent, a task."""
     (pids_cgroup / "pids.max").write_text(str(limit))
     enter = f'echo $$ > {pids_cgroup}/cgroup.procs; exec "$@"'
     spec = write_spec("exec sleep 1000")

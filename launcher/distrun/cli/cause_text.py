@@ -55,6 +55,13 @@ def cause_advice(cause: Cause) -> str | None:
     return next(filter(None, map(cause_advice, cause.within)), None)
 
 
+def error_text(number: int) -> str:
+    """Return what an error number means."""
+    if number == errno.EAGAIN:  # of fork and clone
+        return "a limit on processes is reached"
+    return os.strerror(number)
+
+
 def advice_on_error(number: int) -> str | None:
     """Return what to do if a system call failed by a limit; None for other error numbers."""
     return _ADVICE_ON_LIMITS.get(number)
@@ -142,9 +149,7 @@ def _without_controls(cause: Cause) -> Cause:
 
 
 def _error(cause: Cause) -> str:
-    if cause.errno == errno.EAGAIN:  # of fork and clone
-        return "a limit on processes is reached"
-    return os.strerror(cause.errno) if cause.errno else ""
+    return error_text(cause.errno) if cause.errno else ""
 
 
 def _inner(cause: Cause, index: int = 0) -> str:
