@@ -80,6 +80,8 @@ BAD = [
     (MWM, "import os\nos.putenv('TF_CONFIG', '')", "2:1", "TF_CONFIG"),
     (PS, "import os, json\nos.environ['TF_CONFIG'] = '{}'\njson.loads(os.environ['TF_CONFIG'])",
      "2:1", "TF_CONFIG"),
+    (MWM, "import os\nclass T:\n  def setup(self):\n    os.environ['TF_CONFIG'] = '{}'\nt = T()\n"
+     "t.setup()", "4:5", "TF_CONFIG"),
     # a strategy after the first operation
     (MWM, TF + "x = tf.constant(1)\n" + CREATED, "3:12", "tf.constant in line 2"),
     (MWM, TF + "d = tf.data.Dataset.range(9)\ndef main():\n  s = tf.distribute."
@@ -90,7 +92,15 @@ BAD = [
      "list_logical_devices"),
     (MWM, "from tensorflow import Variable as V\nv = V(1)\nfrom tensorflow.distribute import "
      "experimental as e\ns = e.MultiWorkerMirroredStrategy()", "4:5", "tf.Variable in line 2"),
+    (MWM, TF + "class T:\n  def __init__(self):\n    self.data = self.load()\n    self.s = tf."
+     "distribute.MultiWorkerMirroredStrategy()\n  def load(self):\n    return tf.data.Dataset.range(9)\n"
+     "T()", "5:14", "tf.data.Dataset.range in line 7"),
+    (MWM, TF + "i = tf.keras.Input((3,))\no = tf.keras.layers.Dense(1)(i)\n" + CREATED, "4:12",
+     "in line 3"),
     # workers and ps without servers
+    (PS, TF + "s = tf.distribute.Server({})\ns = tf.distribute.ParameterServerStrategy(None)\n"
+     "c = tf.distribute.coordinator.ClusterCoordinator(s)\nc.join()\nprint(','.join([]))", "1:1",
+     "never waits at it"),
     (PS, TF + "s = tf.distribute.ParameterServerStrategy(None)", "1:1", "never starts a server"),
     (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "1:1",
      "never waits at it"),
@@ -130,6 +140,8 @@ BAD = [
     (MWM, "from tensorflow.keras.layers.experimental import preprocessing", "1:1", "experimental"),
     (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
     # a module that is nowhere
+    (MWM, "import package.innner", "1:1", "the package package does not have the module 'innner'"),
+    (MWM, "from package.inner2 import x", "1:1", "does not have the module 'inner2'"),
     (MWM, "import nowhere", "1:1", "no module 'nowhere': neither beside"),
     (MWM, "def main():\n  from nowhere.inner import x\nmain()", "2:3", "no module 'nowhere'"),
 ]  # fmt: skip
@@ -210,6 +222,8 @@ GOOD = [
     (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
     (MWM, TF + "o = tf.keras.optimizers.Adam(learning_rate=0.1)"),
     # modules
+    (MWM, "from package import inner, unknown\nimport package.inner"),
+    (MWM, "try:\n  import package.nothing\nexcept ImportError:\n  pass"),
     (MWM, "try:\n  import nowhere\nexcept ImportError:\n  nowhere = None"),
     (MWM, "import importlib\nimportlib.import_module('nowhere')"),
     (MWM, "import sys\nsys.path.insert(0, 'lib')\nimport nowhere"),
@@ -224,7 +238,8 @@ GOOD = [
 def test_a_mistake_is_warned_about(
     lint: Any, strategy: str, code: str, place: str, words: str
 ) -> None:
-    found = lint(code, strategy, lacks="nowhere")
+    beside = {"package/inner": "y = 1", "package/__init__": ""}
+    found = lint(code, strategy, lacks="nowhere", beside=beside)
     assert len(found) == 1, found
     assert found[0].startswith(f"{place}: ")
     assert words in found[0]

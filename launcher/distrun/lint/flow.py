@@ -134,7 +134,7 @@ class _Run:
         if isinstance(node, ast.Call):
             yield self._step(module, node, scope)
             for name in self._called(module, node, scope):
-                found = self._program.function(name)
+                found = self._program.function(name) or self._program.constructor(name)
                 if found is not None:
                     yield from self._function(*found)
         elif isinstance(node, ast.Compare | ast.Subscript) and not _is_target(node):

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeAlias
 UNKNOWN = ""
 """The dotted name of whatever cannot be decided."""
 ROLES = frozenset({"chief", "worker", "ps", "evaluator", "master"})
-_MOST_STEPS = 12
-"""Assignments that are followed to find out what a name means."""
+_ANYTHING = frozenset({UNKNOWN})
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _Binding: TypeAlias = "str | ast.expr | None"
@@ -30,9 +29,10 @@ class Context(NamedTuple):
 class Scope:
     """Names that are bound in a module, class or function."""
 
-    def __init__(self, parent: Scope | None = None, *, is_class: bool = False) -> None:
+    def __init__(self, parent: Scope | None = None, *, class_name: str | None = None) -> None:
         self.parent = parent
-        self.is_class = is_class
+        self.class_name = class_name
+        """The dotted name of a class at the top of a module; empty for another class."""
         self.bindings: dict[str, list[_Binding]] = {}
 
     def bind(self, name: str, meaning: _Binding) -> None:
@@ -42,10 +42,18 @@ class Scope:
         """The scope whose binding of `name` is seen here."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.bindings and (scope is self or not scope.is_class):
+            if name in scope.bindings and (scope is self or scope.class_name is None):
                 return scope
             scope = scope.parent
         return None
+
+    @property
+    def enclosing_class(self) -> str:
+        """The dotted name of the class around this scope; empty if there is none."""
+        scope: Scope | None = self
+        while scope is not None and scope.class_name is None:
+            scope = scope.parent
+        return UNKNOWN if scope is None else scope.class_name or UNKNOWN
 
 
 class Use(NamedTuple):
@@ -93,7 +101,7 @@ class Module:
         self.imports: list[Import] = []
         self.uses: list[Use] = []
         self.calls: list[Use] = []
-        self.attributes: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        self.attributes: dict[str, list[tuple[_Binding, Scope]]] = {}
         """What is assigned to `self.NAME`, by name."""
         self.words: set[str] = set()
         """Every name and attribute that is read, and every text."""
@@ -101,6 +109,10 @@ class Module:
         """Dotted names that are assigned to."""
         self.has_star = False
         _Reader(self).read()
+
+    @property
+    def is_package(self) -> bool:
+        return self.name == self.package
 
     @property
     def is_main(self) -> bool:
@@ -311,7 +323,8 @@ class _Reader:
         if node.bases:
             functions = (ast.FunctionDef, ast.AsyncFunctionDef)
             self._module.overriding |= {each for each in node.body if isinstance(each, functions)}
-        inner = self._module.scopes[node] = Scope(scope, is_class=True)
+        name = f"{self._module.name}.{node.name}" if is_top else UNKNOWN
+        inner = self._module.scopes[node] = Scope(scope, class_name=name)
         self._block(node.body, inner, context)
 
     # Conditions ----------------------------------------------------------------------------
@@ -370,24 +383,53 @@ class Program:
         modules: by name; the script first, as `__main__`.
         is_complete: whether all modules beside the script that it imports were read.
         beside: the first names of modules that are beside the script.
+        absent: modules that packages beside the script do not have, but that are imported.
     """
 
-    def __init__(self, modules: list[Module], *, is_complete: bool, beside: frozenset[str]) -> None:
+    def __init__(
+        self,
+        modules: list[Module],
+        *,
+        is_complete: bool,
+        beside: frozenset[str],
+        absent: frozenset[str] = frozenset(),
+    ) -> None:
         self.modules = {module.name: module for module in modules}
         self.is_complete = is_complete
         self.beside = beside
+        self.absent = absent
         self.words: frozenset[str] = frozenset().union(*(each.words for each in modules))
         self._names: dict[ast.AST, frozenset[str]] = {}
+        self._meanings: dict[tuple[Scope, str], frozenset[str]] = {}
 
     def function(self, name: str) -> tuple[Module, Function] | None:
-        """The function of a dotted name, if the program has it."""
-        origin, _, last = name.rpartition(".")
-        module = self.modules.get(origin)
-        if module is None or last not in module.functions:
+        """The function that a call of this dotted name runs, if the program has it.
+
+        It may be a method, as `__main__.Trainer().train`.
+        """
+        owner, _, last = name.rpartition(".")
+        if owner.endswith("()"):
+            return self._method(owner.removesuffix("()"), last)
+        module = self.modules.get(owner)
+        if module is None or len(module.scope.bindings.get(last, ())) != 1:
             return None
-        if len(module.scope.bindings.get(last, ())) != 1:
+        return (module, module.functions[last]) if last in module.functions else None
+
+    def constructor(self, name: str) -> tuple[Module, Function] | None:
+        """The `__init__` of a class, if the program has it."""
+        return self._method(name, "__init__")
+
+    def _method(self, class_name: str, name: str) -> tuple[Module, Function] | None:
+        owner, _, last = class_name.rpartition(".")
+        module = self.modules.get(owner)
+        if module is None or len(module.scope.bindings.get(last, ())) != 1:
             return None
-        return module, module.functions[last]
+        found = module.classes.get(last)
+        methods = [] if found is None else [
+            each for each in found.body
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == name
+        ]  # fmt: skip
+        return (module, methods[0]) if len(methods) == 1 else None
 
     def names(self, module: Module, use: Use) -> frozenset[str]:
         """The dotted names that the node of a use may stand for; UNKNOWN among them if any may.
@@ -397,66 +439,71 @@ class Program:
         """
         found = self._names.get(use.node)
         if found is None:
-            found = self._names[use.node] = frozenset(
-                self._resolve(module, use.node, use.scope, ())
-            )
+            found = self._names[use.node] = self._resolve(module, use.node, use.scope)
         return found
 
-    def _resolve(
-        self, module: Module, node: ast.AST, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
-        if node in seen or len(seen) > _MOST_STEPS:
-            return set() if node in seen else {UNKNOWN}
+    def _resolve(self, module: Module, node: ast.AST, scope: Scope) -> frozenset[str]:
         if isinstance(node, ast.Name):
-            return self._resolve_name(module, node.id, scope, (*seen, node))
+            return self._resolve_name(module, node.id, scope)
         if isinstance(node, ast.Attribute):
-            return self._resolve_attribute(module, node, scope, (*seen, node))
-        if isinstance(node, ast.Call):
-            found = set[str]()
-            for name in self._resolve(module, node.func, scope, (*seen, node)):
-                function = self.function(name)
-                if function is None:
-                    found.add(name and f"{name}()")
-                else:
-                    found |= self._resolve_result(*function, (*seen, node))
-            return found
-        return {UNKNOWN}
+            return self._resolve_attribute(module, node, scope)
+        if not isinstance(node, ast.Call):
+            return _ANYTHING
+        found = set[str]()
+        for name in self._resolve(module, node.func, scope):
+            function = self.function(name)
+            if function is None:
+                found.add(name and f"{name}()")
+            else:
+                found |= self._resolve_result(*function)
+        return frozenset(found)
 
-    def _resolve_name(
-        self, module: Module, name: str, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
+    def _resolve_name(self, module: Module, name: str, scope: Scope) -> frozenset[str]:
         owner = scope.owner(name)
         if owner is None:
-            return {UNKNOWN if module.has_star else f"builtins.{name}"}
+            return _ANYTHING if module.has_star else frozenset({f"builtins.{name}"})
+        known = self._meanings.get((owner, name))
+        if known is None:
+            self._meanings[owner, name] = _ANYTHING  # for a meaning that depends on itself
+            values = [(each, owner) for each in owner.bindings[name]]
+            known = self._meanings[owner, name] = self._resolve_all(module, values)
+        return known
+
+    def _resolve_all(self, module: Module, values: list[tuple[_Binding, Scope]]) -> frozenset[str]:
         found = set[str]()
-        for meaning in owner.bindings[name]:
-            if isinstance(meaning, ast.expr):
-                if meaning not in seen:
-                    found |= self._resolve(module, meaning, owner, seen)
+        for value, scope in values:
+            if isinstance(value, ast.expr):
+                found |= self._resolve(module, value, scope)
             else:
-                found.add(meaning or UNKNOWN)
-        return found
+                found.add(value or UNKNOWN)
+        return frozenset(found)
 
     def _resolve_attribute(
-        self, module: Module, node: ast.Attribute, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
+        self, module: Module, node: ast.Attribute, scope: Scope
+    ) -> frozenset[str]:
         if isinstance(node.value, ast.Name) and node.value.id == "self":
-            found = set[str]()
-            for value, where in module.attributes.get(node.attr, ()):
-                found |= self._resolve(module, value, where, seen)
-            return found or {UNKNOWN}
-        inner = self._resolve(module, node.value, scope, seen)
-        return {name and f"{name}.{node.attr}" for name in inner}
+            values = module.attributes.get(node.attr)
+            if values is None:
+                name = scope.enclosing_class
+                return frozenset({f"{name}().{node.attr}"}) if name else _ANYTHING
+            key = (module.scope, f"self.{node.attr}")
+            if key not in self._meanings:
+                self._meanings[key] = _ANYTHING
+                self._meanings[key] = self._resolve_all(module, values)
+            return self._meanings[key]
+        inner = self._resolve(module, node.value, scope)
+        return frozenset(name and f"{name}.{node.attr}" for name in inner)
 
-    def _resolve_result(
-        self, module: Module, function: Function, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
+    def _resolve_result(self, module: Module, function: Function) -> frozenset[str]:
         """The names of what a function may return."""
-        found = set[str]()
-        scope = module.scopes[function]
-        for node in ast.walk(function):
-            if isinstance(node, ast.Yield | ast.YieldFrom | ast.Lambda):
-                return {UNKNOWN}
-            if isinstance(node, ast.Return) and node.value is not None:
-                found |= self._resolve(module, node.value, scope, seen)
-        return found or {UNKNOWN}
+        key = (module.scopes[function], "return")
+        if key not in self._meanings:
+            self._meanings[key] = _ANYTHING
+            values: list[tuple[_Binding, Scope]] = []
+            for node in ast.walk(function):
+                if isinstance(node, ast.Yield | ast.YieldFrom | ast.Lambda):
+                    return _ANYTHING
+                if isinstance(node, ast.Return):
+                    values.append((node.value, module.scopes[function]))
+            self._meanings[key] = self._resolve_all(module, values) or _ANYTHING
+        return self._meanings[key]

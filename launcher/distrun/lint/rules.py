@@ -321,7 +321,8 @@ def _is_join(program: Program, module: Module, call: Use) -> bool:
     if not isinstance(function, ast.Attribute) or function.attr != "join":
         return False
     names = program.names(module, _function(call))
-    return not isinstance(function.value, ast.Constant) and "os.path.join" not in names
+    is_text = isinstance(function.value, ast.Constant | ast.JoinedStr)
+    return not is_text and any(name == UNKNOWN or "Server()" in name for name in names)
 
 
 def _loops_forever(program: Program) -> bool:
@@ -366,6 +367,8 @@ def tensorflow_1(program: Program, around: Surroundings) -> Iterator[Problem]:  
     reported = set[str]()
     for module, use, name in _references(program):
         parts = name.split(".")
+        if parts[:3] == ["tensorflow", "compat", "v1"] and GONE.keys() & set(parts[3:4]):
+            parts = ["tensorflow", parts[3]]
         if parts[0] != "tensorflow" or "()" in name or len(parts) == 1:
             continue
         short = f"tf.{parts[1]}"
@@ -588,6 +591,13 @@ def _changes_path(program: Program) -> bool:
 
 def missing_module(program: Program, around: Surroundings) -> Iterator[Problem]:
     """An import that fails ends every task at once."""
+    for step in steps(program):
+        if isinstance(step.node, ast.Import | ast.ImportFrom) and not step.is_guarded:
+            for each in step.module.imported(step.node):
+                if each.name in program.absent:
+                    package, _, last = each.name.rpartition(".")
+                    message = f"the package {package} does not have the module {last!r}"
+                    yield _problem(step.module, step.node, message, "correct the name")
     for name, step in imported_modules(program).items():
         if name in around.missing:
             near = suggestion(name, program.beside) if program.beside else ""
