@@ -11,7 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, plan
+from distrun import events, jobstore, plan
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
@@ -56,6 +56,7 @@ class Preparation:
         has_preflight: bool = False,
         checks_all: bool = False,
     ) -> None:
+        jobstore.require_proc()
         self._spec = spec
         self._order = order
         self._folder = folder
