@@ -145,8 +145,12 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         streams.discard(sys.stdout)
         return 128 + signal.SIGPIPE
     except OSError as error:
+        from distrun.cli.cause_text import advice_on_error, error_text
+
         what = f"{error.filename}: " if error.filename else ""
-        console.print_message(f"{what}{error.strerror or error}")
+        advice = advice_on_error(error.errno or 0)
+        why = error_text(error.errno or 0) if advice else error.strerror or error
+        console.print_error(HostError(f"{what}{why}", hint=advice))
         return HostError.exit_code
     except Exception:  # noqa: BLE001 - the last resort: the traceback goes into the bug report
         traceback.print_exc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import queue
@@ -23,7 +24,10 @@ class _Writer(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self._blocks: queue.SimpleQueue[tuple[Output, bytes]] = queue.SimpleQueue()
-        self.start()
+        try:
+            self.start()
+        except RuntimeError as error:  # the error number is lost, but there is only one
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
     def put(self, output: Output, block: bytes) -> None:
         self._blocks.put((output, block))
