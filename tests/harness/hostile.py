@@ -512,17 +512,19 @@ class World:
         assert line.isprintable()
         return False
 
-    def run(self) -> None:
-        """Run the job to its end."""
+    def run(self, *, is_cut_off: bool = True) -> None:
+        """Run the job to its end. The evil host may be cut off if the job waits for it."""
         self.settle()
         for _ in range(3):
             self.advance()
         for agent in self.agents.values():
             agent.end_tasks()
-        for step in range(60):
+        for step in range(80):
             if self.state.phase.is_final:
                 return
-            if step == 40:  # it may wait for a host that lives, and does not end its tasks
+            if (
+                step == 50 and is_cut_off
+            ):  # it may wait for a host that lives, and does not end its tasks
                 self.agents[EVIL].exit()
             self.advance()
         raise AssertionError(f"the job does not end: {self.state}")
