@@ -522,9 +522,7 @@ class World:
         for step in range(80):
             if self.state.phase.is_final:
                 return
-            if (
-                step == 50 and is_cut_off
-            ):  # it may wait for a host that lives, and does not end its tasks
+            if step == 50 and is_cut_off:  # the host may live, and not end its task
                 self.agents[EVIL].exit()
             self.advance()
         raise AssertionError(f"the job does not end: {self.state}")
