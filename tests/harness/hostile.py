@@ -201,12 +201,16 @@ class Agent:
             return []
         if self._refusal == "FilesRefused":
             full = Cause(Code.FILE_NOT_WRITTEN, path="main.py", errno=28)
-            return [file_messages.FilesRefused(full, NOW)]
+            requested = file_messages.FilesRequested([0], 0)
+            return [requested, file_messages.FilesRefused(full, NOW)]
         return [file_messages.FilesRequested([0], 0)]
 
     def _on_file_data(self, order: file_messages.FileData) -> Sequence[Report]:
+        received = file_messages.FileDataReceived(len(order.data))
+        if self._refusal == "FilesRefused":
+            return [received]
         self._has_files = True
-        return [file_messages.FileDataReceived(len(order.data)), file_messages.FilesReady(NOW)]
+        return [received, file_messages.FilesReady(NOW)]
 
     def _on_inspect(self, order: probe_messages.Inspect) -> Sequence[Report]:
         facts = probe_messages.ProgramFacts(
