@@ -1,14 +1,30 @@
 """Entry point of `distrun` and `python -m distrun`."""
 
+import os
 import signal
 
 
 def main() -> None:
     """Run the command line. Ctrl-C while it is being imported ends it without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _open_closed_streams()
     from distrun.cli.main import main as run
 
     run()
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that is closed.
+
+    Otherwise the next file or socket would get its number, and what is printed would go there.
+    Standard output is opened for reading only: writing to it fails, as to the closed one.
+    """
+    for descriptor, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, flags)  # the lowest free number, which is this one
+            os.set_inheritable(descriptor, True)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,12 @@ class HostError(DistrunError):
     exit_code = 69
 
 
+class OutputError(DistrunError):
+    """What a command prints could not be written: standard output is closed, or a disk is full."""
+
+    exit_code = 69
+
+
 class InternalError(DistrunError):
     """A defect in distrun itself."""
 

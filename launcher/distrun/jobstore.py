@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle, record
 from distrun.agent.linux import peers, private_dir
-from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS
+from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.errors import HostError, UsageError
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ class JobFolder:
     @contextlib.contextmanager
     def _short_path(self) -> Iterator[str]:
         """Yield a path of the socket through /proc: a socket's path must fit in 108 bytes."""
+        require_proc()
         folder = os.open(self._opened, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield f"/proc/self/fd/{folder}/control.sock"
@@ -273,6 +274,12 @@ class JobStore:
         return [folder for folder in self.folders() if folder.supervisor_pid() is not None]
 
 
+def require_proc() -> None:
+    """Raise HostError if this machine shows no processes: they could not be found and ended."""
+    if not os.path.exists("/proc/self/fd"):
+        raise HostError(cause=Cause(Code.PROC_MISSING))
+
+
 def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
     """Create a job's folder and lock it; it appears complete and locked, or not at all.
 
@@ -280,6 +287,7 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
     renamed or put at its path later. Raises OSError if the folder cannot be created, or if other
     users can change those around it.
     """
+    require_proc()
     around = folder.path.parent
     private_dir.create(str(around))
     with _opened(str(around.parent)) as home, _opened(around.name, home) as jobs:

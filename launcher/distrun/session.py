@@ -65,6 +65,7 @@ class Session:
         self._selector = selectors.DefaultSelector()
         # If the supervisor dies, this process inherits its child processes.
         syscalls.become_subreaper()
+        self._handlers = [(number, signal.getsignal(number)) for number in _STOPPING_SIGNALS]
         self._signals = syscalls.signal_pipe(_STOPPING_SIGNALS)
         self._channel, self._process = _start_supervisor(folder.job_id)
         files = None if manifest is None else to_json(manifest)
@@ -78,6 +79,25 @@ class Session:
     def watch(self, descriptor: int, on_readable: Callable[[], None]) -> None:
         """Call `on_readable` whenever the descriptor is readable during :meth:`run`."""
         self._selector.register(descriptor, selectors.EVENT_READ, on_readable)
+
+    def unwatch(self, descriptor: int) -> None:
+        """End what :meth:`watch` began."""
+        self._selector.unregister(descriptor)
+
+    @property
+    def signals(self) -> int:
+        """A descriptor that is readable when a signal has arrived."""
+        return self._signals.fileno()
+
+    def read_signals(self) -> bytes:
+        """Return the numbers of the signals that have arrived, without waiting."""
+        return self._signals.read(64) or b""
+
+    def restore_signals(self) -> None:
+        """Give signals the effect that they had before this session."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._handlers:
+            signal.signal(number, handler)
 
     def run(
         self,
@@ -145,7 +165,7 @@ class Session:
                 self._on_event(event, self.state)
 
     def _on_signal(self) -> None:
-        for number in os.read(self._signals.fileno(), 64):
+        for number in self.read_signals():
             self._on_signal_received(number)
 
     def _on_supervisor_exit(self) -> None:
@@ -173,20 +193,11 @@ def _start_supervisor(
         process = subprocess.Popen(
             isolated_python("distrun.supervisor.main", job_id, str(theirs.fileno())),
             stdin=subprocess.DEVNULL,
-            stdout=_stderr(),
-            stderr=_stderr(),
+            stdout=2,  # until it has a log
+            stderr=2,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
             env={**os.environ, "DISTRUN_JOB_ID": job_id},
         )
     descriptor = ours.detach()
     return Channel(descriptor, descriptor, protocol.Notice), process
-
-
-def _stderr() -> int:
-    """Return the stderr for a new supervisor, which has no log yet; ours may be closed."""
-    try:
-        os.fstat(2)
-    except OSError:
-        return subprocess.DEVNULL
-    return 2

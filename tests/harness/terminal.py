@@ -16,14 +16,16 @@ from collections.abc import Callable
 class Terminal:
     """A command with a terminal of its own, as in a window."""
 
-    def __init__(self, argv: list[str], cwd: str, columns: int, rows: int) -> None:
+    def __init__(
+        self, argv: list[str], cwd: str, columns: int, rows: int, term: str = "xterm-256color"
+    ) -> None:
         self.master, slave = pty.openpty()
         self.resize(columns, rows)
         environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
             argv,
             cwd=cwd,
-            env={**environ, "TERM": "xterm-256color"},
+            env={**environ, "TERM": term},
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -71,9 +71,9 @@ def terminal(distrun: Distrun, tmp_path: Path) -> Iterator[OpenTerminal]:
     """Run distrun in a terminal: `terminal("launch", spec, columns=80, rows=24)`."""
     opened: list[Terminal] = []
 
-    def run(*args: Any, columns: int = 80, rows: int = 24) -> Terminal:
+    def run(*args: Any, columns: int = 80, rows: int = 24, **options: Any) -> Terminal:
         argv = [*distrun.argv, *map(str, args)]
-        opened.append(Terminal(argv, str(tmp_path), columns, rows))
+        opened.append(Terminal(argv, str(tmp_path), columns, rows, **options))
         return opened[-1]
 
     yield run

@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from distrun.logs import Follower, TaskLog, View, line_ends, merged
+from harness.waiting import wait_until
 
 LINES = 50_000
 # Writes numbered lines as tasks do, in pieces that end anywhere.
@@ -144,3 +146,44 @@ def test_following_ends_although_nothing_is_written(tmp_path: Path, signal_from:
     timer.join()
     os.close(reading)
     os.close(writing)
+
+
+@pytest.mark.parametrize("most_open", [100, 1])
+def test_logs_that_are_open_are_followed_after_their_removal(
+    tmp_path: Path, most_open: int
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    logs = task_logs(folder, 2)
+    outputs = [open(log.path, "ab", buffering=0) for log in logs]  # noqa: SIM115
+    with contextlib.closing(Follower(logs, view_of(logs), most_open=most_open)) as follower:
+        blocks: list[bytes] = []
+
+        def has_shown(count: int) -> bool:
+            select.select([follower], [], [], follower.poll_interval)
+            blocks.extend(follower.read())
+            return len(blocks) == count
+
+        for output in outputs:
+            output.write(b"before\n")
+        wait_until(lambda: has_shown(2), timeout=30)
+        assert not follower.has_lost_output
+        shutil.rmtree(folder)
+        wait_until(lambda: has_shown(2) and follower.poll_interval is not None, timeout=30)
+        for output in outputs:
+            output.write(b"after\n")
+            output.close()
+        wait_until(lambda: has_shown(4 if most_open > 1 else 3), timeout=30)
+        assert list(follower.finish()) == []
+        assert follower.has_lost_output == (most_open == 1)
+
+
+def test_a_log_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    logs = task_logs(tmp_path, 1)
+    path = Path(logs[0].path)
+    path.write_bytes(b"the first line\n")
+    with contextlib.closing(Follower(logs, view_of(logs))) as follower:
+        assert follower.read() == [b"worker:0 | the first line\n"]
+        path.with_suffix(".new").write_bytes(b"anew\n")
+        path.with_suffix(".new").rename(path)
+        assert list(follower.finish()) == [b"worker:0 | anew\n"]

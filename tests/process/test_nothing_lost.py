@@ -67,6 +67,27 @@ def test_a_home_that_vanishes_fails_no_job(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("command", [(), ("logs", "-f")], ids=["launch", "logs -f"])
+def test_output_is_shown_after_the_record_was_removed(
+    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path, command: tuple[str, ...]
+) -> None:
+    script = "echo before; until test -e go; do sleep 0.02; done; echo after; sleep 1; echo last"
+    spec = write_spec(script, workers=1)
+    if command:
+        assert distrun("launch", "-d", spec).returncode == 0
+    shown = distrun.start(
+        *(command or ("launch", spec)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert not_none(shown.stdout).readline() == "worker:0 | before\n"
+    shutil.rmtree(distrun_home / "jobs")
+    (distrun.cwd / "go").touch()
+    output, said = shown.communicate(timeout=60)
+    assert output == "worker:0 | after\nworker:0 | last\n"
+    assert shown.returncode == 0
+    if not command:
+        assert "was removed while the job ran\n" in said
+
+
 def test_a_home_that_vanishes_before_a_restart_is_the_stated_cause(
     distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
 ) -> None:

@@ -93,6 +93,26 @@ def test_a_job_that_runs_a_module_of_a_package(distrun: Distrun, tmp_path: Path)
     assert WARNED.format("warning: ") in distrun("validate", spec).stderr
 
 
+def test_a_module_that_python_does_not_find(distrun: Distrun, tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "wrong.py").write_text("x = = 1\n")
+    spec = write_job(tmp_path)
+    for module in ("trian", "pkg.mian", "nowhere.at_all"):
+        program = {"module": module, "workdir": "."}
+        spec.write_text(json.dumps({**json.loads(spec.read_text()), "program": program}))
+        assert distrun("validate", spec).stderr.startswith(
+            f"program.module: warning: there is no module '{module}': neither in {tmp_path}, nor"
+        )
+    for module in ("train", "json.tool"):
+        program = {"module": module, "workdir": "."}
+        spec.write_text(json.dumps({**json.loads(spec.read_text()), "program": program}))
+        assert "there is no module" not in distrun("validate", spec).stderr
+    program = {"module": "pkg.wrong", "workdir": "."}
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "program": program}))
+    assert distrun("validate", spec).stderr.startswith("pkg/wrong.py:1:5: warning: Python 3.")
+
+
 # Syntax ------------------------------------------------------------------------------------
 
 

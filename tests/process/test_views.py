@@ -170,6 +170,28 @@ def test_a_pipe_is_never_coloured(distrun: Distrun, write_spec: WriteSpec) -> No
         assert "\x1b" not in distrun(*args, env=forced).stdout
 
 
+@pytest.mark.parametrize("term", ["dumb", "unknown", ""])
+def test_a_dumb_terminal_gets_no_colour_and_no_cursor_movement(
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, tmp_path: Path, term: str
+) -> None:
+    script = "printf '\\033[31mred\\033[0m text\\n'; until test -e go; do sleep 0.1; done; exit 3"
+    spec = write_spec(script, workers=1)
+    launch = terminal("launch", spec, term=term)
+    wait_until(lambda: "red text" in launch.read(), timeout=30)
+    others = [terminal("status", "--watch", term=term), terminal("logs", "-f", term=term)]
+    wait_until(lambda: "red text" in others[1].read(), timeout=30)
+    (tmp_path / "go").touch()
+    wait_until(launch.ended, timeout=30)
+    assert launch.process.returncode == 3
+    commands = ("ps -a", "status", "logs", "events", f"plan {spec}", f"doctor {spec}", "--help")
+    others += [terminal(*command.split(), term=term) for command in commands]
+    for window in (launch, *others):
+        wait_until(window.ended, timeout=60)
+        assert window.seen
+        assert "\x1b" not in window.seen
+        assert "\r" not in window.seen.replace("\r\n", "")
+
+
 def test_every_json_is_one_versioned_envelope(distrun: Distrun, write_spec: WriteSpec) -> None:
     spec = write_spec("echo out; exit 3")
     distrun("launch", spec)
@@ -217,7 +239,7 @@ def test_a_closed_pipe_or_full_disk_shows_no_traceback(
     with open("/dev/full", "wb") as full:
         done = distrun(*command, stdout=full)
     assert done.returncode == 69
-    assert done.stderr == "distrun: No space left on device\n"
+    assert done.stderr == "distrun: standard output cannot be written: No space left on device\n"
 
 
 def test_usage_is_summed_over_the_process_tree(

@@ -251,6 +251,17 @@ def test_a_host_without_a_disk_is_told(
     assert "No space left on device" in said
 
 
+def test_a_host_without_proc_is_told(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
+    (h1,) = hosts(1)
+    h1.run("mount", "-t", "tmpfs", "none", "/proc")
+    h1.is_changed = True
+    said = refused(distrun, remote_spec("true", [h1]))
+    assert "h1 cannot be used: /proc is not mounted" in said
+    assert "mount it (mount -t proc proc /proc)" in " ".join(said.split())
+
+
 def test_a_dry_run_asks_the_hosts_too(
     hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
 ) -> None:

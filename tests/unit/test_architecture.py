@@ -32,8 +32,10 @@ FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
     *("distrun.strategies", "distrun.verdict"),
-    *("distrun.lint.module", "distrun.lint.flow", "distrun.lint.rules", "distrun.lint.removed"),
-    "distrun.lint.operations",
+    *("distrun.lint.module", "distrun.lint.flow", "distrun.lint.removed", "distrun.lint.rule"),
+    *("distrun.lint.rules", "distrun.lint.operations", "distrun.lint.cluster_rules"),
+    *("distrun.lint.import_rules", "distrun.lint.keras_rules", "distrun.lint.strategy_rules"),
+    *("distrun.lint.tensorflow_rules", "distrun.lint.program"),
 }
 PURE_STDLIB = {
     *(

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from distrun.lint.rules import RULES, Surroundings, check, imported_modules
+from distrun.lint.import_rules import imported_modules
+from distrun.lint.rule import Surroundings
+from distrun.lint.rules import RULES, check
 from distrun.lint.sources import Sources
 from distrun.strategies import STRATEGIES, Role
 
@@ -80,6 +82,8 @@ BAD = [
     (MWM, "import os\nos.putenv('TF_CONFIG', '')", "2:1", "TF_CONFIG"),
     (PS, "import os, json\nos.environ['TF_CONFIG'] = '{}'\njson.loads(os.environ['TF_CONFIG'])",
      "2:1", "TF_CONFIG"),
+    (MWM, "import os\nclass T:\n  def setup(self):\n    os.environ['TF_CONFIG'] = '{}'\nt = T()\n"
+     "t.setup()", "4:5", "TF_CONFIG"),
     # a strategy after the first operation
     (MWM, TF + "x = tf.constant(1)\n" + CREATED, "3:12", "tf.constant in line 2"),
     (MWM, TF + "d = tf.data.Dataset.range(9)\ndef main():\n  s = tf.distribute."
@@ -90,9 +94,19 @@ BAD = [
      "list_logical_devices"),
     (MWM, "from tensorflow import Variable as V\nv = V(1)\nfrom tensorflow.distribute import "
      "experimental as e\ns = e.MultiWorkerMirroredStrategy()", "4:5", "tf.Variable in line 2"),
+    (MWM, TF + "class T:\n  def __init__(self):\n    self.data = self.load()\n    self.s = tf."
+     "distribute.MultiWorkerMirroredStrategy()\n  def load(self):\n    return tf.data.Dataset.range(9)\n"
+     "T()", "5:14", "tf.data.Dataset.range in line 7"),
+    (MWM, TF + "i = tf.keras.Input((3,))\no = tf.keras.layers.Dense(1)(i)\n" + CREATED, "4:12",
+     "in line 3"),
+    (MWM, TF + "m = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])\n" + CREATED,
+     "3:12", "tf.keras.Sequential in line 2"),
     # workers and ps without servers
+    (PS, TF + "s = tf.distribute.Server({})\ns = tf.distribute.ParameterServerStrategy(None)\n"
+     "c = tf.distribute.coordinator.ClusterCoordinator(s)\nc.join()\nprint(','.join([]))", "2:5",
+     "never waits at it"),
     (PS, TF + "s = tf.distribute.ParameterServerStrategy(None)", "1:1", "never starts a server"),
-    (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "1:1",
+    (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "2:5",
      "never waits at it"),
     (PS, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
      "  tf.distribute.Server({}).join()\nmodel = 1", "4:3", "no chief connects"),
@@ -130,6 +144,8 @@ BAD = [
     (MWM, "from tensorflow.keras.layers.experimental import preprocessing", "1:1", "experimental"),
     (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
     # a module that is nowhere
+    (MWM, "import package.innner", "1:1", "the package package does not have the module 'innner'"),
+    (MWM, "from package.inner2 import x", "1:1", "does not have the module 'inner2'"),
     (MWM, "import nowhere", "1:1", "no module 'nowhere': neither beside"),
     (MWM, "def main():\n  from nowhere.inner import x\nmain()", "2:3", "no module 'nowhere'"),
 ]  # fmt: skip
@@ -163,6 +179,9 @@ GOOD = [
     (MIRRORED, "import os\nos.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\nif __name__ != '__main__':\n  os.environ['TF_CONFIG'] = '{}'"),
     # what is no operation, or runs later
+    (MWM, TF + "m = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n" + CREATED),
+    (MWM, TF + "m = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Flatten()])\n"
+     + CREATED),
     (MWM, TF + "tf.random.set_seed(1)\ntf.config.list_physical_devices()\n" + CREATED),
     (MWM, TF + "@tf.function\ndef f():\n  return tf.constant(1)\n" + CREATED + "f()"),
     (MWM, TF + "g = lambda: tf.constant(1)\nh = [tf.zeros([n]) for n in []]\n" + CREATED),
@@ -210,6 +229,8 @@ GOOD = [
     (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
     (MWM, TF + "o = tf.keras.optimizers.Adam(learning_rate=0.1)"),
     # modules
+    (MWM, "from package import inner, unknown\nimport package.inner"),
+    (MWM, "try:\n  import package.nothing\nexcept ImportError:\n  pass"),
     (MWM, "try:\n  import nowhere\nexcept ImportError:\n  nowhere = None"),
     (MWM, "import importlib\nimportlib.import_module('nowhere')"),
     (MWM, "import sys\nsys.path.insert(0, 'lib')\nimport nowhere"),
@@ -224,7 +245,8 @@ GOOD = [
 def test_a_mistake_is_warned_about(
     lint: Any, strategy: str, code: str, place: str, words: str
 ) -> None:
-    found = lint(code, strategy, lacks="nowhere")
+    beside = {"package/inner": "y = 1", "package/__init__": ""}
+    found = lint(code, strategy, lacks="nowhere", beside=beside)
     assert len(found) == 1, found
     assert found[0].startswith(f"{place}: ")
     assert words in found[0]
@@ -297,3 +319,14 @@ def test_keras_2_code_is_right_where_tf_keras_is_keras_2(lint: Any) -> None:
     assert len(lint(code)) == 1
     assert lint(code, keras=2) == []
     assert lint(code, keras=None) == []
+
+
+def test_each_line_that_sets_the_variable_is_named(lint: Any) -> None:
+    code = """\
+        import json, os
+        os.environ.pop('TF_CONFIG', None)
+        os.environ['TF_CONFIG'] = '{}'
+        config = json.loads(os.environ['TF_CONFIG'])
+        os.environ['TF_CONFIG'] = '{"cluster": {}}'
+        """
+    assert [each.partition(": ")[0] for each in lint(code)] == ["2:1", "3:1", "5:1"]

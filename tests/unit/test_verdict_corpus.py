@@ -1,7 +1,7 @@
 """Recorded failures of real tasks, judged anew: the right task and the right kind.
 
-`make.py` beside the corpus made them; the part `held_out` when the rules were done, and no rule has
-been changed because of it.
+`make.py` beside the corpus made them. No rule has been changed because of the parts `held_out` and
+`held_out_2`, which were written without the rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from table import HERE, failures, rows, shares
 
 from .histories import Job
 
-ENOUGH = {"rules": 1.0, "second": 1.0, "held_out": 0.95}
+ENOUGH = {"rules": 1.0, "second": 1.0, "held_out": 0.95, "held_out_2": 0.95}
 
 
 @pytest.mark.parametrize("part", ENOUGH)

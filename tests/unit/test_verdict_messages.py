@@ -96,6 +96,19 @@ in user code:
 
     TypeError: unsupported operand type(s) for +: 'int' and 'str'
 """
+BUILT = """\
+RuntimeError: Unable to automatically build the model. Please build it yourself before calling fit.
+Exception encountered:
+'{message}'
+"""
+AS_A_STRING = (
+    '"Exception encountered when calling N.call().\\n\\n\\x1b[1mCould not infer the shape. Error '
+    "encountered:\\n\\n'scale'\\x1b[0m\\n\\nArguments received by N.call()"
+)
+ENDED = (
+    "tensorflow.python.framework.errors_impl.OutOfRangeError: {{function_node __wrapped__I}} "
+    "End of sequence [Op:IteratorGetNext] name: "
+)
 MESSAGES = {
     "user code": (
         IN_CODE.format(outer="ValueError", inner="ValueError: no: such"), "ValueError: no: such"
@@ -135,8 +148,16 @@ MESSAGES = {
         r"KeyError: 'Exception encountered when calling N.call().\n\n\x1b[1mscales\x1b[0m\n\nAr'",
         "KeyError: 'scales'",
     ),
+    "a model that Keras builds": (
+        BUILT.format(message="Exception encountered when calling N.call().\n\nno bias\n"),
+        "RuntimeError: no bias",
+    ),
+    "a model that Keras builds, and a KeyError": (
+        BUILT.format(message=AS_A_STRING), "RuntimeError: 'scale'"
+    ),
     "user code in a layer in user code": (TF_KERAS, "RuntimeError: 7 features are needed: not 16"),
     "TensorFlow 2.0": (CONVERTED, "ValueError: 3 classes, not 4"),
+    "the end of a dataset": (ENDED, "OutOfRangeError: End of sequence"),
     "a dataset": (MAPPED, "InvalidArgumentError: Field 1 in record is not a valid float: two"),
     "a shape that is inferred": (
         INFERRED, "TypeError: unsupported operand type(s) for +: 'int' and 'str'"

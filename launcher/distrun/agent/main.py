@@ -77,7 +77,10 @@ def _serve(make: Callable[[int], Agent], reader: int, writer: int) -> NoReturn:
     lease_timer = syscalls.timer()
     syscalls.become_subreaper()
     guard = os.getpid()
-    agent = os.fork()
+    try:
+        agent = os.fork()
+    except OSError as error:
+        os._exit(error.errno or 1)
     if agent:
         os.close(reader)
         os.close(writer)

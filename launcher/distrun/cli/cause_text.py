@@ -27,6 +27,18 @@ _MOST_HOSTS = 3
 _INDENTED = "\n    "
 _OPTIONAL = re.compile(r"\[([^][]*)\]")
 _TEMPLATE = re.compile(r"^(\w+) = (.*)$", re.MULTILINE)
+_ADVICE_ON_LIMITS = {
+    errno.EMFILE: (
+        "raise the limit on open files (`ulimit -n`), or put fewer tasks on a host: distrun needs "
+        "30 on each host, and 3 more for each task"
+    ),
+    errno.ENFILE: "end what has so many files open, or raise the kernel's fs.file-max",
+    errno.EAGAIN: (
+        "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup), or end other "
+        "processes of the user"
+    ),
+    errno.ENOMEM: "end what uses the memory, or put fewer tasks on a host",
+}
 _FIELD = re.compile(r"\{(\w+)")
 
 
@@ -37,10 +49,27 @@ def cause_text(cause: Cause) -> str:
 
 def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
-    own = _render(cause, "advice", ADVICE_FUNCTIONS)
+    own = _advice_on_limit(cause) or _render(cause, "advice", ADVICE_FUNCTIONS)
     if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
         return own
     return next(filter(None, map(cause_advice, cause.within)), None)
+
+
+def error_text(number: int) -> str:
+    """Return what an error number means."""
+    if number == errno.EAGAIN:  # of fork and clone
+        return "a limit on processes is reached"
+    return os.strerror(number)
+
+
+def advice_on_error(number: int) -> str | None:
+    """Return what to do if a system call failed by a limit; None for other error numbers."""
+    return _ADVICE_ON_LIMITS.get(number)
+
+
+def _advice_on_limit(cause: Cause) -> str | None:
+    within = map(_advice_on_limit, cause.within)
+    return advice_on_error(cause.errno) or next(filter(None, within), None)
 
 
 def cause_with_advice(cause: Cause) -> str:
@@ -120,7 +149,7 @@ def _without_controls(cause: Cause) -> Cause:
 
 
 def _error(cause: Cause) -> str:
-    return os.strerror(cause.errno) if cause.errno else ""
+    return error_text(cause.errno) if cause.errno else ""
 
 
 def _inner(cause: Cause, index: int = 0) -> str:
@@ -306,12 +335,6 @@ def _advice_on_crash(cause: Cause) -> str:
     return "a fault in native code: of a library, its build, or the driver; see its last lines"
 
 
-def _advice_on_ports(cause: Cause) -> str | None:
-    if cause.errno in (errno.EMFILE, errno.ENFILE):
-        return "raise the limit on open files there (`ulimit -n`), or put fewer tasks on it"
-    return None
-
-
 def _advice_on_writing(cause: Cause) -> str:
     if cause.is_disk_full:
         return (
@@ -326,6 +349,8 @@ def _advice_on_writing(cause: Cause) -> str:
 
 def _advice_on_start(cause: Cause) -> str:
     inner = cause_advice(cause.within[0]) if cause.within else None
+    if cause.is_disk_full:
+        return inner or "make room on the disk of distrun's folder, or set DISTRUN_HOME to another"
     return inner or templates()[Code.PROGRAM_NOT_FOUND.value]["advice"]
 
 
@@ -360,8 +385,6 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.COLLECTIVES_MISMATCHED: _collectives_mismatched,
 }
 ADVICE_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
-    Code.PORT_NOT_HELD: _advice_on_ports,
-    Code.FREE_PORTS_NOT_HELD: _advice_on_ports,
     Code.FILE_NOT_WRITTEN: _advice_on_writing,
     Code.TENSORFLOW_MISSING: lambda c: (
         "install it there, or name an interpreter that has it with the host's `python`"

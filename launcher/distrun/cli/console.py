@@ -19,6 +19,7 @@ JSON_VERSION = 1
 ITEMS = "\0items"
 """Stands for a list that is printed element by element, see :func:`print_json`."""
 _PIPE_WIDTH = 100_000
+_DUMB_TERMINALS = (None, "", "dumb", "unknown")
 
 
 def print_message(text: str) -> None:
@@ -29,19 +30,14 @@ def print_message(text: str) -> None:
 def print_lines(lines: list[str], bold: int | None = None) -> None:
     """Print lines on stderr. Control characters in them are escaped.
 
-    The line at index `bold` is printed in bold on a terminal. Errors are ignored: the terminal may
-    be gone.
+    The line at index `bold` is printed in bold on a terminal.
     """
     from distrun.spec.problems import printable
 
     safe = list(map(printable, lines))
     if bold is not None and uses_colour(sys.stderr):
         safe[bold] = f"\x1b[1m{safe[bold]}\x1b[0m"
-    text = "\n".join(safe)
-    try:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 - the place where it is allowed
-    except (OSError, ValueError):
-        return
+    print("\n".join(safe), file=sys.stderr, flush=True)  # noqa: T201 - the place where it is allowed
 
 
 def print_error(error: DistrunError) -> None:
@@ -108,6 +104,7 @@ def rich_console() -> Console:
         soft_wrap=False,
         # Programs that read a pipe need plain text, so FORCE_COLOR is ignored.
         force_terminal=is_terminal,
+        color_system="auto" if can_redraw(sys.stdout) else None,
         width=None if is_terminal else _PIPE_WIDTH,
         no_color=not uses_colour(sys.stdout) or None,
     )
@@ -115,9 +112,9 @@ def rich_console() -> Console:
 
 def can_redraw(stream: Any) -> bool:
     """Whether lines on a stream can be redrawn: only on a terminal that is not dumb."""
-    return bool(stream.isatty()) and os.environ.get("TERM", "dumb") != "dumb"
+    return bool(stream.isatty()) and os.environ.get("TERM") not in _DUMB_TERMINALS
 
 
 def uses_colour(stream: Any) -> bool:
-    """Whether to use colour: only on a terminal, never with NO_COLOR (https://no-color.org)."""
-    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+    """Whether to use colour: not on a dumb terminal, nor with NO_COLOR (https://no-color.org)."""
+    return can_redraw(stream) and not os.environ.get("NO_COLOR")

@@ -18,9 +18,9 @@ def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
 
     It connects to every host and runs the checks that a launch on other hosts runs before the
     first task: whether the hosts reach each other's ports, the versions of Python and TensorFlow,
-    the script, folders, disks, clocks and proxies. A host that cannot be used is named, and the
-    others are checked without it. No task is started, and nothing is left on the hosts. The exit
-    code is 69 if a check failed.
+    the script, folders, disks, clocks and proxies. It also notes who else can connect to
+    TensorFlow's servers. A host that cannot be used is named, and the others are checked without
+    it. No task is started, and nothing is left on the hosts. The exit code is 69 if a check failed.
 
     \b
       distrun doctor job.yaml

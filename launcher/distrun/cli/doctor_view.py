@@ -14,7 +14,7 @@ from distrun.agent.protocol import Cause, Code, Hello, Subject
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.table import Column, make_table, styled
-from distrun.cli.terminal import Output, Terminal
+from distrun.cli.terminal import Terminal
 from distrun.cli.text_format import format_count, format_duration, format_host_names, format_names
 from distrun.preflight import Check, Grade
 from distrun.spec.problems import printable
@@ -56,7 +56,7 @@ def _failed(host: str, subject: str, cause: Cause) -> Check:
 @contextlib.contextmanager
 def status_line() -> Iterator[Callable[[Preparation], float | None]]:
     """Show the current step on stderr, if that is a terminal; the report goes to stdout."""
-    terminal = Terminal(Output(sys.stderr.fileno()), sys.stderr)
+    terminal = Terminal(sys.stderr.buffer, sys.stderr)
     started = time.monotonic()
 
     def show(preparation: Preparation) -> float | None:

@@ -11,8 +11,9 @@ from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, check_text
 from distrun.cli.event_text import event_text
+from distrun.cli.output import Output
 from distrun.cli.progress import progress_words
-from distrun.cli.terminal import Output, Terminal
+from distrun.cli.terminal import Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
 from distrun.lifecycle import JobState, TaskPhase
@@ -28,6 +29,7 @@ class LaunchView:
     """Prints the tasks' output, messages about events, and a status line with the progress."""
 
     def __init__(self, output: Output, stream: TextIO) -> None:
+        self._output = output
         self._terminal = Terminal(output, stream)
         self._bar = TransferBar()
         self._started = time.monotonic()
@@ -50,7 +52,7 @@ class LaunchView:
 
     def show_status(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> None:
         """Show the job's state in the status line; the transfer bar takes its place."""
-        if self.has_status_line:
+        if self.has_status_line and not self._output.is_behind:
             text = "" if self._bar.is_shown else self._status_line(state, progress)
             self._terminal.show_status(text)
 

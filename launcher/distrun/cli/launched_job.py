@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+import time
 
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.logs import task_logs
-from distrun.cli.terminal import SIGPIPE_EXIT, Output
+from distrun.cli.output import MOST_AHEAD, Output
+from distrun.cli.streams import discard, failure_text, text_stream
+from distrun.errors import OutputError
 from distrun.events import Event, JobPlanned, Result
 from distrun.frozen import replace
 from distrun.jobstore import JobStore
@@ -22,6 +26,10 @@ from distrun.sync.manifest import Manifest
 
 _REDRAW_SECONDS = 1.0
 """How often the status line is redrawn on a terminal."""
+_OUTPUT_SECONDS = 2.0
+"""How long the reader may take for the rest of the output of a job that a signal has stopped."""
+_REPORT_SECONDS = 0.5
+"""The same for the report after it."""
 
 
 def without_missing_tensorboard(spec: Spec) -> Spec:
@@ -41,8 +49,13 @@ class LaunchedJob:
         self, spec: Spec, *, preflight: bool, manifest: Manifest | None, detach: bool
     ) -> None:
         self._detach = detach
-        self._output = Output(sys.stdout.fileno())
+        self._output = Output(1)
+        self._messages = Output(2, beside=self._output, bounded=True)
         self._view = LaunchView(self._output, sys.stdout)
+        self._is_paused = False
+        self._reported_failure = False
+        self._deadline: float | None = None
+        """When to stop waiting for the readers of the output; None: never."""
         self._follower: Follower | None = None
         self._stop_requested = False
         self._terminal_is_gone = False
@@ -59,26 +72,43 @@ class LaunchedJob:
 
     def run(self) -> int:
         """Return the exit code: the job's, or 0 if it was left running."""
+        messages = text_stream(self._messages, sys.stderr, line_buffering=True)
+        try:
+            with contextlib.redirect_stderr(messages):
+                try:
+                    state = self._run()
+                    code = 0 if state is None else self._result(state)
+                finally:
+                    self._finish_writing()
+        finally:
+            self._session.restore_signals()
+        if state is None:
+            self._print_job_id()
+        return code
+
+    def _run(self) -> JobState | None:
+        """Return how the job ended; None if it was left running."""
         session, view = self._session, self._view
+        session.watch(self._output.progress, self._on_written)
         try:
             for _ in session.run(
                 _all_executed if self._detach else lambda _: False, self._sleep_time
             ):
                 self._refresh()
             if self._detach and _all_executed(session.state) and not self._stop_requested:
-                return self._detach_from_job()
+                self._detach_from_job()
+                return None
             session.close()
             view.clear_status()
-            if self._follower is not None:
-                view.write_output(self._follower.finish())
+            self._show_rest()
         finally:
             view.close()
             if self._follower is not None:
                 self._follower.close()
-        return self._result(session.state)
+        return session.state
 
-    def _detach_from_job(self) -> int:
-        """Print the job's id, and leave the job running without this command.
+    def _detach_from_job(self) -> None:
+        """Leave the job running without this command.
 
         A job that has ended already is treated the same way: all its tasks were executed. So the
         result of a detached launch does not depend on how fast the job ends.
@@ -88,8 +118,50 @@ class LaunchedJob:
             self._session.close()
         else:
             self._session.detach()
-        console.print_text(self._folder.job_id)
-        return 0
+
+    def _print_job_id(self) -> None:
+        """Print the id of the job that was left running. The launch succeeds even if this fails."""
+        job_id = self._folder.job_id
+        try:
+            console.print_text(job_id)
+            sys.stdout.flush()
+        except (OutputError, BrokenPipeError) as error:
+            discard(sys.stdout)
+            console.print_message(f"job {job_id} was started, but its id was not printed: {error}")
+
+    def _show_rest(self) -> None:
+        """Show the output that is still to be shown when the job has ended."""
+        if self._stop_requested:
+            self._deadline = time.monotonic() + _OUTPUT_SECONDS
+        shown = True
+        for block in () if self._follower is None else self._follower.finish():
+            self._view.write_output([block])
+            shown = self._wait_for_reader(self._output, at_most=MOST_AHEAD)
+            if not shown:
+                break
+        shown = shown and self._wait_for_reader(self._output)
+        self._report_failure()
+        if not shown:
+            self._view.print(
+                "the last lines are not shown, because nothing reads the output: "
+                f"distrun logs {self._folder.job_id}"
+            )
+
+    def _wait_for_reader(self, output: Output, at_most: int = 0) -> bool:
+        """Wait until at most so many bytes are pending. A signal or the deadline ends this."""
+        while not output.wait(at_most, self._session.signals, self._deadline):
+            if not self._session.read_signals():
+                return False
+            self._deadline = time.monotonic()
+        return True
+
+    def _finish_writing(self) -> None:
+        """Wait for the readers of the last messages, and of what is left after an error."""
+        if self._deadline is not None:
+            self._deadline = time.monotonic() + _REPORT_SECONDS
+        self._wait_for_reader(self._messages)
+        self._deadline = time.monotonic() + _REPORT_SECONDS
+        self._wait_for_reader(self._output)
 
     def _sleep_time(self) -> float | None:
         """Seconds to wait for the next event; None: without limit, as nothing needs redrawing."""
@@ -98,8 +170,8 @@ class LaunchedJob:
 
     def _refresh(self) -> None:
         follower = self._follower
-        if follower is not None and follower.poll_interval is not None:
-            self._view.write_output(follower.read())
+        if follower is not None and follower.poll_interval is not None and not self._is_paused:
+            self._show_output()
         self._view.show_status(self._session.state, self._session.progress)
         if self._output.is_gone and not self._stop_requested:
             if self._output.is_terminal:
@@ -107,7 +179,16 @@ class LaunchedJob:
                 self._on_signal(signal.SIGHUP)
             else:
                 # Like any program in a pipe: end when nobody reads the output.
-                self._stop(Cause(Code.OUTPUT_READER_GONE), SIGPIPE_EXIT)
+                self._stop(Cause(Code.OUTPUT_READER_GONE), 128 + signal.SIGPIPE)
+        self._report_failure()
+
+    def _report_failure(self) -> None:
+        """Print once that the output cannot be written. The job continues without it."""
+        failure = self._output.failure
+        if failure is not None and not self._output.is_gone and not self._reported_failure:
+            self._reported_failure = True
+            where = f"distrun logs {self._folder.job_id}"
+            self._view.print(f"{failure_text(failure)}; the tasks' output is in the logs: {where}")
 
     def _on_event(self, event: Event, state: JobState) -> None:
         if isinstance(event, JobPlanned) and state.tasks and not self._detach:
@@ -117,9 +198,25 @@ class LaunchedJob:
 
     def _follow_logs(self, tasks: list[str]) -> None:
         view = View(tasks, colour=console.uses_colour(sys.stdout))
-        follower = Follower(task_logs(self._folder, tasks), view)
-        self._follower = follower
-        self._session.watch(follower.fileno(), lambda: self._view.write_output(follower.read()))
+        self._follower = Follower(task_logs(self._folder, tasks), view)
+        self._session.watch(self._follower.fileno(), self._show_output)
+
+    def _show_output(self) -> None:
+        """Write new output. While the reader is behind, the rest stays in the logs."""
+        if self._follower is None:
+            return
+        self._view.write_output(self._follower.read())
+        if self._output.is_behind or self._output.failure is not None:
+            self._session.unwatch(self._follower.fileno())
+            self._is_paused = True
+
+    def _on_written(self) -> None:
+        """The reader has taken some of the output."""
+        self._output.acknowledge()
+        can_write = not self._output.is_behind and self._output.failure is None
+        if self._is_paused and can_write and self._follower is not None:
+            self._is_paused = False
+            self._session.watch(self._follower.fileno(), self._show_output)
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -143,9 +240,9 @@ class LaunchedJob:
         if outcome is None:
             return 0
         if not self._folder.events_file.exists():
-            console.print_message(
-                f"the job's record, {self._folder.path}, was removed while the job ran"
-            )
+            text = f"the job's record, {self._folder.path}, was removed while the job ran"
+            lost = self._follower is not None and self._follower.has_lost_output
+            console.print_message(f"{text}; output since then is lost" if lost else text)
         if outcome.result is not Result.SUCCEEDED:
             from distrun.cli.report import failure_report
 

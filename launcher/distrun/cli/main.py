@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import signal
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from distrun import __version__
-from distrun.cli import console
-from distrun.errors import DistrunError, HostError, InternalError
+from distrun.cli import console, streams
+from distrun.errors import DistrunError, HostError, InternalError, OutputError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -107,18 +106,24 @@ class _TerminatedError(BaseException):
 
 def main() -> NoReturn:
     """Run a command and exit with its code. Only a defect in distrun prints a traceback."""
-    code = _run()
-    # A terminal that is gone cannot take the rest of the output. Python would then exit with 120.
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        try:
-            stream.flush()
-        except OSError:
-            _discard_output(stream)
+    streams.install()
+    try:
+        code = _run()
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except _TerminatedError as error:
+        code = 128 + error.number
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is _end:
+            signal.signal(number, signal.SIG_DFL)  # nothing is left to clean up
+    try:
+        sys.stdout.flush()
+    except (OSError, OutputError):
+        streams.discard(sys.stdout)  # otherwise Python exits with 120
     sys.exit(code)
 
 
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end
-    _escape_unencodable_characters()
     if "_DISTRUN_COMPLETE" in os.environ:
         importlib.import_module("distrun.cli.completion").register()
     _handle_signals()
@@ -130,21 +135,22 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:
         return 128 + signal.SIGINT
-    except _TerminatedError as error:
-        return 128 + error.number
     except DistrunError as error:
         console.print_error(error)
         return error.exit_code
     except (BrokenPipeError, SystemExit):
         # The program that read our output exited. Click turns this into SystemExit(1).
-        _discard_output(sys.stdout)
+        streams.discard(sys.stdout)
         return 128 + signal.SIGPIPE
     except OSError as error:
-        _discard_output(sys.stdout)
+        from distrun.cli.cause_text import advice_on_error, error_text
+
         what = f"{error.filename}: " if error.filename else ""
-        console.print_message(f"{what}{error.strerror or error}")
+        advice = advice_on_error(error.errno or 0)
+        why = error_text(error.errno or 0) if advice else error.strerror or error
+        console.print_error(HostError(f"{what}{why}", hint=advice))
         return HostError.exit_code
     except Exception:  # noqa: BLE001 - the last resort: the traceback goes into the bug report
         traceback.print_exc()
@@ -153,24 +159,15 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     return int(result or 0)
 
 
-def _escape_unencodable_characters() -> None:
-    """Print characters that the terminal's encoding lacks as escapes; do not fail on them."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _handle_signals() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, _end)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # under nohup, SIGHUP is ignored
-            signal.signal(number, _terminate)
+            signal.signal(number, _end)
 
 
-def _terminate(number: int, _frame: object) -> NoReturn:
+def _end(number: int, _frame: object) -> NoReturn:
+    streams.discard_when_stalled()
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     raise _TerminatedError(number)
-
-
-def _discard_output(stream: TextIO) -> None:
-    """Redirect a broken stream to /dev/null, so that closing it raises no second error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

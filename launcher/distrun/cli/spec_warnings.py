@@ -19,7 +19,11 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
     """
     from distrun.lint.check import check_program
 
-    return refuse_if(check_program(spec), strict=strict)
+    try:
+        found = check_program(spec)
+    except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
+        found = ()
+    return refuse_if(found, strict=strict)
 
 
 def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:

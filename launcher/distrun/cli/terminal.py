@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
-import selectors
-import signal
 from collections.abc import Iterable
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from distrun.cli.console import can_redraw, uses_colour
 from distrun.cli.text_format import clip
 
-SIGPIPE_EXIT = 128 + signal.SIGPIPE
 _DEFAULT_COLUMNS = 80
 _ERASE = b"\r\x1b[J"
 _BOLD, _RESET = b"\x1b[1m", b"\x1b[0m"
-
-
-class Output:
-    """A stream of bytes whose reader may exit; then nothing more is written."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self.is_terminal = os.isatty(descriptor)
-        self.is_gone = False
-
-    def write(self, block: bytes) -> None:
-        view = memoryview(block)
-        while view and not self.is_gone:
-            try:
-                view = view[os.write(self._descriptor, view) :]
-            except BlockingIOError:
-                with selectors.DefaultSelector() as selector:
-                    selector.register(self._descriptor, selectors.EVENT_WRITE)
-                    selector.select()
-            except OSError:  # a closed pipe, a terminal that hung up
-                self.is_gone = True
 
 
 class Terminal:
@@ -49,7 +26,7 @@ class Terminal:
     passes unchanged.
     """
 
-    def __init__(self, output: Output, stream: TextIO) -> None:
+    def __init__(self, output: BinaryIO | io.RawIOBase, stream: TextIO) -> None:
         self._output = output
         self._stream = stream
         self.has_status_line = can_redraw(stream)
@@ -60,7 +37,7 @@ class Terminal:
     def write(self, blocks: Iterable[bytes]) -> None:
         for block in blocks:
             self.clear_status()
-            self._output.write(block)
+            self._write(block)
         self._draw()
 
     def show_status(self, text: str) -> None:
@@ -72,7 +49,7 @@ class Terminal:
     def clear_status(self) -> None:
         """Erase the status line until the next write, so that something else can be printed."""
         if self._drawn:
-            self._output.write(_ERASE)
+            self._write(_ERASE)
             self._drawn = b""
 
     def _draw(self) -> None:
@@ -82,8 +59,12 @@ class Terminal:
             return
         self.clear_status()
         if line:
-            self._output.write(_BOLD + line + _RESET + b"\r" if self._bold else line + b"\r")
+            self._write(_BOLD + line + _RESET + b"\r" if self._bold else line + b"\r")
             self._drawn = line
+
+    def _write(self, block: bytes) -> None:
+        self._output.write(block)
+        self._output.flush()
 
 
 def _columns(stream: TextIO) -> int:

@@ -22,11 +22,14 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     \b
       distrun validate job.yaml
     """
-    from distrun.cli.spec_warnings import find_warnings, print_warnings
+    from distrun.cli.gpu_warnings import find_gpu_warnings
+    from distrun.cli.spec_warnings import find_warnings, print_warnings, refuse_if
     from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides)
-    print_warnings(find_warnings(spec, strict=strict))
+    shown = "<stdin>" if spec_path == "-" else spec_path
+    warnings = (*find_gpu_warnings(spec, shown), *find_warnings(spec, strict=False))
+    print_warnings(refuse_if(warnings, strict=strict))
     tasks = sum(role.count for role in spec.roles)
     console.print_message(f"{spec_path} is valid: {spec.strategy}, {format_count(tasks, 'task')}")
     return 0

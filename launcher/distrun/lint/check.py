@@ -23,10 +23,11 @@ _FLAGS = re.compile(r"-[uOBEIsSvqdb]+")
 
 
 class _Target(Frozen, kw_only=True):
-    """What Python runs: a script, or a module of `folder`."""
+    """What Python runs: a script, or (`python -m`) a module of `folder`."""
 
     path: str
     folder: str
+    module: str = ""
     package: str = ""
     python: str | None
 
@@ -50,13 +51,21 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
 
 
 def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources) -> list[Problem]:
+    from distrun.lint.import_rules import imported_modules
     from distrun.lint.interpreter import ask
-    from distrun.lint.rules import Surroundings, check, imported_modules
+    from distrun.lint.rule import Surroundings
+    from distrun.lint.rules import check
 
     env: dict[str, str] = dict(spec.program.env)
     for role in spec.roles:
         env.update(role.env)
     names = list(imported_modules(sources.program)) if sources.program else []
+    top = target.module.partition(".")[0]
+    if top and not os.path.lexists(target.path):
+        names = [top]
+        # A package of that name in the folder comes before an installed one.
+        if os.path.isfile(os.path.join(target.folder, top, "__init__.py")):
+            return [_absent_problem(target)] if here is not None else []
     answer = None
     if here is not None:
         answer = ask(
@@ -70,7 +79,8 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         env = {**os.environ, **here.env, **env}
     found = [_syntax_problem(each, answer) for each in _faults(sources, answer)]
     if sources.program is None:
-        return found
+        is_absent = answer is not None and top in answer.missing
+        return [_absent_problem(target)] if is_absent else found
     uses_keras_2 = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
     around = Surroundings(
         strategy=STRATEGIES[spec.strategy],
@@ -105,6 +115,13 @@ def _syntax_problem(fault: SyntaxFault, answer: Answer | None) -> Problem:
     )
 
 
+def _absent_problem(target: _Target) -> Problem:
+    python = target.python or sys.executable
+    message = f"there is no module {target.module!r}: neither in {target.folder}, nor in {python}"
+    hint = "correct the name, or write the folder that has it in program.workdir"
+    return Problem("program.module", None, None, message, hint)
+
+
 def _find_target(spec: Spec, here: HostSpec | None) -> _Target | None:
     program = spec.program
     python = here.python if here is not None and here.python else program.python
@@ -135,7 +152,7 @@ def _find_module(name: str, folder: str, python: str | None) -> _Target | None:
     package = name.rpartition(".")[0]
     if os.path.isdir(path):
         path, package = os.path.join(path, "__main__"), name
-    return _Target(path=f"{path}.py", folder=folder, package=package, python=python)
+    return _Target(path=f"{path}.py", folder=folder, module=name, package=package, python=python)
 
 
 def _is_bundled(path: str) -> bool:

@@ -11,7 +11,8 @@ from distrun.lint.module import Context, Scope, Use, is_main_guard, is_role_test
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.lint.module import Function, Module, Program
+    from distrun.lint.module import Function, Module
+    from distrun.lint.program import Program
 
 _EXITS = ("sys.exit", "os._exit", "builtins.exit", "builtins.quit")
 _RUNNERS = ("absl.app.run", "tensorflow.compat.v1.app.run", "fire.Fire")
@@ -134,7 +135,7 @@ class _Run:
         if isinstance(node, ast.Call):
             yield self._step(module, node, scope)
             for name in self._called(module, node, scope):
-                found = self._program.function(name)
+                found = self._program.function(name) or self._program.constructor(name)
                 if found is not None:
                     yield from self._function(*found)
         elif isinstance(node, ast.Compare | ast.Subscript) and not _is_target(node):

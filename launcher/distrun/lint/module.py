@@ -8,11 +8,9 @@ from typing import NamedTuple, TypeAlias
 UNKNOWN = ""
 """The dotted name of whatever cannot be decided."""
 ROLES = frozenset({"chief", "worker", "ps", "evaluator", "master"})
-_MOST_STEPS = 12
-"""Assignments that are followed to find out what a name means."""
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-_Binding: TypeAlias = "str | ast.expr | None"
+Binding: TypeAlias = "str | ast.expr | None"
 """What a name may mean: a dotted name, the value of an expression, or anything (None)."""
 
 
@@ -30,22 +28,31 @@ class Context(NamedTuple):
 class Scope:
     """Names that are bound in a module, class or function."""
 
-    def __init__(self, parent: Scope | None = None, *, is_class: bool = False) -> None:
+    def __init__(self, parent: Scope | None = None, *, class_name: str | None = None) -> None:
         self.parent = parent
-        self.is_class = is_class
-        self.bindings: dict[str, list[_Binding]] = {}
+        self.class_name = class_name
+        """The dotted name of a class at the top of a module; empty for another class."""
+        self.bindings: dict[str, list[Binding]] = {}
 
-    def bind(self, name: str, meaning: _Binding) -> None:
+    def bind(self, name: str, meaning: Binding) -> None:
         self.bindings.setdefault(name, []).append(meaning)
 
     def owner(self, name: str) -> Scope | None:
         """The scope whose binding of `name` is seen here."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.bindings and (scope is self or not scope.is_class):
+            if name in scope.bindings and (scope is self or scope.class_name is None):
                 return scope
             scope = scope.parent
         return None
+
+    @property
+    def enclosing_class(self) -> str:
+        """The dotted name of the class around this scope; empty if there is none."""
+        scope: Scope | None = self
+        while scope is not None and scope.class_name is None:
+            scope = scope.parent
+        return UNKNOWN if scope is None else scope.class_name or UNKNOWN
 
 
 class Use(NamedTuple):
@@ -93,7 +100,7 @@ class Module:
         self.imports: list[Import] = []
         self.uses: list[Use] = []
         self.calls: list[Use] = []
-        self.attributes: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        self.attributes: dict[str, list[tuple[Binding, Scope]]] = {}
         """What is assigned to `self.NAME`, by name."""
         self.words: set[str] = set()
         """Every name and attribute that is read, and every text."""
@@ -101,6 +108,10 @@ class Module:
         """Dotted names that are assigned to."""
         self.has_star = False
         _Reader(self).read()
+
+    @property
+    def is_package(self) -> bool:
+        return self.name == self.package
 
     @property
     def is_main(self) -> bool:
@@ -311,7 +322,8 @@ class _Reader:
         if node.bases:
             functions = (ast.FunctionDef, ast.AsyncFunctionDef)
             self._module.overriding |= {each for each in node.body if isinstance(each, functions)}
-        inner = self._module.scopes[node] = Scope(scope, is_class=True)
+        name = f"{self._module.name}.{node.name}" if is_top else UNKNOWN
+        inner = self._module.scopes[node] = Scope(scope, class_name=name)
         self._block(node.body, inner, context)
 
     # Conditions ----------------------------------------------------------------------------
@@ -361,102 +373,3 @@ class _Reader:
         if node.name:
             scope.bind(node.name, None)
         self._inside(node, scope, context)
-
-
-class Program:
-    """The modules of the program that were read.
-
-    Attributes:
-        modules: by name; the script first, as `__main__`.
-        is_complete: whether all modules beside the script that it imports were read.
-        beside: the first names of modules that are beside the script.
-    """
-
-    def __init__(self, modules: list[Module], *, is_complete: bool, beside: frozenset[str]) -> None:
-        self.modules = {module.name: module for module in modules}
-        self.is_complete = is_complete
-        self.beside = beside
-        self.words: frozenset[str] = frozenset().union(*(each.words for each in modules))
-        self._names: dict[ast.AST, frozenset[str]] = {}
-
-    def function(self, name: str) -> tuple[Module, Function] | None:
-        """The function of a dotted name, if the program has it."""
-        origin, _, last = name.rpartition(".")
-        module = self.modules.get(origin)
-        if module is None or last not in module.functions:
-            return None
-        if len(module.scope.bindings.get(last, ())) != 1:
-            return None
-        return module, module.functions[last]
-
-    def names(self, module: Module, use: Use) -> frozenset[str]:
-        """The dotted names that the node of a use may stand for; UNKNOWN among them if any may.
-
-        What a call returns is named by the call: `keras.Model()`, and its method
-        `keras.Model().fit`.
-        """
-        found = self._names.get(use.node)
-        if found is None:
-            found = self._names[use.node] = frozenset(
-                self._resolve(module, use.node, use.scope, ())
-            )
-        return found
-
-    def _resolve(
-        self, module: Module, node: ast.AST, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
-        if node in seen or len(seen) > _MOST_STEPS:
-            return set() if node in seen else {UNKNOWN}
-        if isinstance(node, ast.Name):
-            return self._resolve_name(module, node.id, scope, (*seen, node))
-        if isinstance(node, ast.Attribute):
-            return self._resolve_attribute(module, node, scope, (*seen, node))
-        if isinstance(node, ast.Call):
-            found = set[str]()
-            for name in self._resolve(module, node.func, scope, (*seen, node)):
-                function = self.function(name)
-                if function is None:
-                    found.add(name and f"{name}()")
-                else:
-                    found |= self._resolve_result(*function, (*seen, node))
-            return found
-        return {UNKNOWN}
-
-    def _resolve_name(
-        self, module: Module, name: str, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
-        owner = scope.owner(name)
-        if owner is None:
-            return {UNKNOWN if module.has_star else f"builtins.{name}"}
-        found = set[str]()
-        for meaning in owner.bindings[name]:
-            if isinstance(meaning, ast.expr):
-                if meaning not in seen:
-                    found |= self._resolve(module, meaning, owner, seen)
-            else:
-                found.add(meaning or UNKNOWN)
-        return found
-
-    def _resolve_attribute(
-        self, module: Module, node: ast.Attribute, scope: Scope, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
-        if isinstance(node.value, ast.Name) and node.value.id == "self":
-            found = set[str]()
-            for value, where in module.attributes.get(node.attr, ()):
-                found |= self._resolve(module, value, where, seen)
-            return found or {UNKNOWN}
-        inner = self._resolve(module, node.value, scope, seen)
-        return {name and f"{name}.{node.attr}" for name in inner}
-
-    def _resolve_result(
-        self, module: Module, function: Function, seen: tuple[ast.AST, ...]
-    ) -> set[str]:
-        """The names of what a function may return."""
-        found = set[str]()
-        scope = module.scopes[function]
-        for node in ast.walk(function):
-            if isinstance(node, ast.Yield | ast.YieldFrom | ast.Lambda):
-                return {UNKNOWN}
-            if isinstance(node, ast.Return) and node.value is not None:
-                found |= self._resolve(module, node.value, scope, seen)
-        return found or {UNKNOWN}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 _TOP_NAMES = """
@@ -21,6 +22,7 @@ _MATCHING = (
     "data.TFRecordDataset",
     "data.TextLineDataset",
     "config.list_logical_devices",
+    "config.experimental.list_logical_devices",
     "distribute.MirroredStrategy",
     "distribute.OneDeviceStrategy",
     "image.[a-z]*",
@@ -42,6 +44,10 @@ _MATCHING = (
     "strings.[a-z]*",
     "summary.create_file_writer",
 )
+_LAYER = re.compile(
+    r"(tensorflow\.)?keras\.layers\.(Dense|Conv[123]D|LSTM|GRU|Embedding|BatchNormalization)\(\)"
+)
+"""A layer that is called creates its weights."""
 
 
 def is_operation(name: str) -> bool:
@@ -50,6 +56,8 @@ def is_operation(name: str) -> bool:
     A strategy with collectives that is made afterwards fails: "Collective ops must be configured
     at program startup".
     """
+    if _LAYER.fullmatch(name):
+        return True
     top, _, rest = name.partition(".")
     if top != "tensorflow" or "()" in rest:
         return False

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import stat
 import warnings
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.lint.module import Module, Program
+from distrun.lint.module import Module
+from distrun.lint.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LARGEST_FILE = 1 << 20
+LARGEST_FILE = 1 << 19
 _MOST_MODULES = 200
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 1 << 19
 """Reading more would take seconds."""
 
 
@@ -46,6 +48,7 @@ class Sources:
         self._folder = folder
         self._is_complete = True
         self._modules: dict[str, Module] = {}
+        self._wanted: set[str] = set()
         self._bytes = 0
         self.faults: list[SyntaxFault] = []
         self.files: list[str] = []
@@ -58,6 +61,7 @@ class Sources:
                 list(self._modules.values()),
                 is_complete=self._is_complete,
                 beside=frozenset(self._tops),
+                absent=frozenset(filter(self._is_absent, self._wanted)),
             )
 
     def _read_imports(self, main: Module) -> None:
@@ -69,13 +73,13 @@ class Sources:
                     continue
                 path = self.find(name)
                 if path is not None:
-                    is_package = os.path.basename(path) == "__init__.py"
-                    package = name if is_package else name.rpartition(".")[0]
+                    package = name if _is_package(path) else name.rpartition(".")[0]
                     found = self._read(name, path, package)
                     waiting += [] if found is None else [found]
 
     def _imported(self, module: Module) -> Iterator[str]:
         """The names of modules beside the script that a module may import, packages first."""
+        self._wanted |= {each.name for each in module.imports}
         names: list[str] = []
         for each in module.imports:
             names += [each.name, *(f"{each.name}.{one}" for one in each.members)]
@@ -90,21 +94,35 @@ class Sources:
             return True
         path = os.path.join(self._folder, top)
         is_beside = os.path.isdir(path) or any(
-            os.path.isfile(path + end) for end in (".py", ".so", ".pyc")
+            os.path.isfile(path + end) for end in (".py", ".pyc")
         )
         if not is_beside:
-            is_beside = any(each.startswith(f"{top}.cpython-") for each in self._extensions)
+            is_beside = any(each.startswith(f"{top}.") for each in self._extensions)
         if is_beside:
             self._tops.add(top)
         return is_beside
 
-    @property
+    @functools.cached_property
     def _extensions(self) -> list[str]:
         try:
             with os.scandir(self._folder) as entries:
                 return [entry.name for entry in entries if entry.name.endswith(".so")]
         except OSError:
             return []
+
+    def _is_absent(self, name: str) -> bool:
+        """Whether a package beside the script lacks a module, and does not make it otherwise."""
+        parent, _, last = name.rpartition(".")
+        package = self._modules.get(parent)
+        if package is None or not package.is_package:
+            return False
+        if package.words & {"__path__", "__getattr__", "modules"} or name in self._modules:
+            return False
+        folder = os.path.join(self._folder, *parent.split("."))
+        try:
+            return not any(each.partition(".")[0] == last for each in os.listdir(folder))
+        except OSError:
+            return False
 
     def find(self, name: str) -> str | None:
         """The file of a module beside the script."""
@@ -141,6 +159,10 @@ class Sources:
         except (RecursionError, MemoryError):
             pass  # it nests too deeply for this interpreter
         return None
+
+
+def _is_package(path: str) -> bool:
+    return os.path.basename(path) == "__init__.py"
 
 
 def read_bounded(path: str) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import selectors
 import time
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import Inotify
 from distrun.logs.line_buffer import LineBuffer
-from distrun.logs.task_log import Extent
+from distrun.logs.task_log import Extent, OpenLog
 from distrun.logs.view import Formatter
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _END_POLL = 0.25  # seconds between checks for the job's end, without a descript
 # Seconds between two reads while tasks write all the time. Otherwise a task that prints line by
 # line would wake this process for each line. Nobody sees the difference.
 _MIN_INTERVAL = 0.005
+_MOST_OPEN = 100  # logs that stay open; a job may have a thousand
 
 
 class Follower:
@@ -36,7 +38,8 @@ class Follower:
     instance with contextlib.closing.
 
     The logs need not exist yet. Their folders should exist; otherwise they are polled. A log that
-    shrinks is read again from its beginning.
+    shrinks is read again from its beginning. When the folders are removed, the logs that are open
+    are polled: tasks may still write to them.
     """
 
     def __init__(
@@ -46,11 +49,15 @@ class Follower:
         *,
         starts: Sequence[int] | None = None,
         make_inotify: Callable[[], Inotify] = Inotify,
+        most_open: int = _MOST_OPEN,
     ) -> None:
         verbatim = view.verbatim and len(logs) == 1
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit != resource.RLIM_INFINITY:
+            most_open = min(most_open, limit // 4)
         self._tails = [
-            _Tail(log, view, start, LineBuffer(verbatim=verbatim))
-            for log, start in zip(logs, starts or [0] * len(logs), strict=True)
+            _Tail(log, view, start, LineBuffer(verbatim=verbatim), keep=number < most_open)
+            for number, (log, start) in enumerate(zip(logs, starts or [0] * len(logs), strict=True))
         ]
         self._ready = select.epoll()
         # Keeps the descriptor readable while a task has more than one read takes: inotify does not
@@ -59,14 +66,21 @@ class Follower:
         self._ready.register(self._more, select.EPOLLIN)
         self._behind = True
         self._read_at = 0.0
-        self._inotify = _watch({os.path.dirname(log.path) for log in logs}, make_inotify)
+        self._folders = {os.path.dirname(log.path) for log in logs}
+        self._is_removed = False
+        self._inotify = _watch(self._folders, make_inotify)
         if self._inotify is not None:
             self._ready.register(self._inotify.fileno(), select.EPOLLIN)
 
     @property
     def poll_interval(self) -> float | None:
         """Seconds between calls of :meth:`read` without an event; None if inotify works."""
-        return _POLL if self._inotify is None else None
+        return _POLL if self._inotify is None or self._is_removed else None
+
+    @property
+    def has_lost_output(self) -> bool:
+        """Whether a log was removed and what was written to it since cannot be read."""
+        return any(tail.is_lost for tail in self._tails)
 
     def fileno(self) -> int:
         return self._ready.fileno()
@@ -80,6 +94,7 @@ class Follower:
             self._throttle()
             if self._inotify is not None:
                 self._inotify.drain()
+                self._is_removed = not all(map(os.path.isdir, self._folders))
         blocks: list[bytes] = []
         for tail in self._tails:
             blocks += tail.read()
@@ -102,20 +117,21 @@ class Follower:
         `ended` is called when something was written or the descriptor `wake` is readable. It must
         read from that descriptor. Without `wake`, it is called at least four times a second.
         """
-        intervals = (self.poll_interval, None if wake is not None else _END_POLL)
-        timeout = min((each for each in intervals if each is not None), default=None)
+        end_poll = None if wake is not None else _END_POLL
         with selectors.DefaultSelector() as selector:
             selector.register(self, selectors.EVENT_READ)
             if wake is not None:
                 selector.register(wake, selectors.EVENT_READ)
             while not ended():
-                selector.select(timeout)
+                selector.select(self.poll_interval or end_poll)
                 yield from self.read()
         yield from self.finish()
 
     def close(self) -> None:
         self._ready.close()
         os.close(self._more)
+        for tail in self._tails:
+            tail.close()
         if self._inotify is not None:
             self._inotify.close()
 
@@ -136,8 +152,11 @@ class Follower:
 class _Tail:
     """One log from an offset to its current end."""
 
-    def __init__(self, log: TaskLog, view: View, start: int, lines: LineBuffer) -> None:
+    def __init__(
+        self, log: TaskLog, view: View, start: int, lines: LineBuffer, *, keep: bool
+    ) -> None:
         self._log = log
+        self._file = OpenLog(log, keep=keep)
         self._formatter = Formatter(view, log.task)
         self._is_timed = view.timestamps
         self._written = 0.0
@@ -152,8 +171,15 @@ class _Tail:
         """Whether the log was longer at the last refresh than what has been read."""
         return self._at < self._extent.size
 
+    @property
+    def is_lost(self) -> bool:
+        return self._file.is_lost
+
+    def close(self) -> None:
+        self._file.close()
+
     def refresh(self) -> bool:
-        self._extent = self._log.extent()
+        self._extent = self._file.extent()
         if self._extent.size < self._at:
             self._at = 0
         return self.behind
@@ -161,7 +187,7 @@ class _Tail:
     def read(self) -> Iterator[bytes]:
         if not self.behind and not self.refresh():
             return
-        chunk = self._log.read(self._at, min(_CHUNK, self._extent.size - self._at))
+        chunk = self._file.read(self._at, min(_CHUNK, self._extent.size - self._at))
         for written, piece in self._pieces(chunk):
             self._written = written
             yield from self._shown(self._lines.feed(piece))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,6 +100,55 @@ class TaskLog(Frozen):
         block = _read_at(self.index_path, number * INDEX_RECORD.size, INDEX_RECORD.size)
         when, offset = INDEX_RECORD.unpack(block.ljust(INDEX_RECORD.size, b"\0"))
         return when, offset
+
+
+class OpenLog:
+    """A task's log that stays open once it exists, so that it can be read after its removal.
+
+    A missing log is empty. A log that was replaced is read from the new file. Without `keep`, the
+    log is opened for each read.
+    """
+
+    def __init__(self, log: TaskLog, *, keep: bool) -> None:
+        self._log = log
+        self._keep = keep
+        self._file: int | None = None
+        self.is_lost = False
+        """Whether the log was missing, and not open, at the last call of :meth:`extent`."""
+        self.extent()
+
+    def extent(self) -> Extent:
+        try:
+            found = os.stat(self._log.path)
+        except FileNotFoundError:
+            self.is_lost = self._file is None
+            if self._file is None:
+                return Extent(0, 0.0)
+            found = os.fstat(self._file)
+        else:
+            self.is_lost = False
+            self._open(found)
+        return Extent(found.st_size, found.st_mtime)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Like :meth:`TaskLog.read`."""
+        if self._file is None:
+            return self._log.read(offset, size)
+        return os.pread(self._file, size, offset)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _open(self, found: os.stat_result) -> None:
+        if self._file is not None and os.path.samestat(found, os.fstat(self._file)):
+            return
+        self.close()
+        if not self._keep:
+            return
+        with contextlib.suppress(OSError):  # no descriptor is left, or the log was removed just now
+            self._file = os.open(self._log.path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _read_at(path: str, offset: int, size: int) -> bytes:

@@ -5,7 +5,7 @@ tasks to hosts, :func:`ports_needed` returns the ports to hold there, and :func:
 rest. `distrun plan` shows the same object that `distrun launch` runs.
 """
 
-from distrun.plan.facts import READ, HostFacts
+from distrun.plan.facts import READ, HostFacts, visible_gpus
 from distrun.plan.placement import Placed, PortNeed, place, ports_needed, split_address
 from distrun.plan.proxies import PROXY_VARIABLES, proxy_use
 from distrun.plan.tasks import LARGEST_VARIABLE, Plan, TaskPlan, common_env, make
@@ -13,4 +13,5 @@ from distrun.plan.tasks import LARGEST_VARIABLE, Plan, TaskPlan, common_env, mak
 __all__ = [
     "LARGEST_VARIABLE", "PROXY_VARIABLES", "READ", "HostFacts", "Placed", "Plan", "PortNeed",
     "TaskPlan", "common_env", "make", "place", "ports_needed", "proxy_use", "split_address",
+    "visible_gpus",
 ]  # fmt: skip

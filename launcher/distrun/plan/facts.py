@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class HostFacts(Frozen, kw_only=True):
@@ -37,3 +37,13 @@ READ = (
     "no_proxy",
 )
 """The variables of a host that a plan depends on."""
+
+
+def visible_gpus(environ: Mapping[str, str], indices: Sequence[int]) -> tuple[str, ...]:
+    """The GPUs that tasks may use, within the launching shell's CUDA_VISIBLE_DEVICES."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return tuple(str(index) for index in indices)
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    # CUDA ignores everything from the first invalid name on.
+    return tuple(names[: names.index("-1")] if "-1" in names else names)

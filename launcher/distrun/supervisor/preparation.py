@@ -11,7 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, plan
+from distrun import events, jobstore, plan
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
@@ -56,6 +56,7 @@ class Preparation:
         has_preflight: bool = False,
         checks_all: bool = False,
     ) -> None:
+        jobstore.require_proc()
         self._spec = spec
         self._order = order
         self._folder = folder
@@ -233,7 +234,7 @@ class Preparation:
         is_sent = reach.lacks_files and bool(self._spec.program.sync_base)
         return plan.HostFacts(
             cores=hello.cores,
-            gpus=_visible_gpus(environ, hello.gpus),
+            gpus=plan.visible_gpus(environ, hello.gpus),
             python=reach.default_python,
             environ=environ,
             address=reach.address(hello, hellos.values()),
@@ -352,13 +353,3 @@ def files_refused(causes: Mapping[str, Cause], reaches: Mapping[str, Reach]) -> 
 def _joined(code: Code, causes: tuple[Cause, ...], total: int) -> Cause:
     """The cause, or one of that code around several."""
     return causes[0] if len(causes) == 1 else Cause(code, count=total, within=causes)
-
-
-def _visible_gpus(environ: Mapping[str, str], indices: list[int]) -> tuple[str, ...]:
-    """The GPUs that tasks may use, within the launching shell's CUDA_VISIBLE_DEVICES."""
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return tuple(str(index) for index in indices)
-    names = [name.strip() for name in visible.split(",") if name.strip()]
-    # CUDA ignores everything from the first invalid name on.
-    return tuple(names[: names.index("-1")] if "-1" in names else names)

@@ -37,6 +37,7 @@ _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _SERVING = re.compile(r"Started server with target: grpc://(\S+)")
 _TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN)
 _NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)
+_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _START_KINDS = {
     Code.PROGRAM_NOT_FOUND: Kind.SCRIPT_NOT_FOUND,
     Code.PROGRAM_NOT_EXECUTABLE: Kind.PERMISSION,
@@ -71,6 +72,9 @@ class _Analysis:
         found = [task_failure(task, self._log(task.name)) for task in unstopped]
         failed = {each.task for each in found}
         causes = [each for each in found if not each.is_echo and not failed & set(each.peers)]
+        if isinstance(trigger, events.HostFault) and trigger.cause.is_disk_full:
+            # A program that cannot write its output often exits without a word.
+            causes = [each for each in causes if each.kind is not Kind.EXIT]
         lost = self._lost_host(ended, found)
         if lost is not None and (not causes or isinstance(trigger, events.HostLost)):
             return lost
@@ -347,6 +351,12 @@ def _behind_proxy(ended: list[TaskState]) -> TaskFailure | None:
     return None
 
 
+def _start_kind(why: Cause) -> Kind:
+    if why.is_disk_full:
+        return Kind.DISK_FULL
+    return Kind.LIMIT if why.errno in _LIMITS else _START_KINDS.get(why.code, Kind.NOT_STARTED)
+
+
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:
     why = trigger.cause
     is_gone = why.code is Code.LOG_NOT_OPENED and why.errno == errno.ENOENT
@@ -354,7 +364,7 @@ def _not_started(trigger: events.TaskNotStarted) -> Verdict:
     return Verdict(
         task=trigger.task,
         attempt=trigger.attempt,
-        kind=_START_KINDS.get(why.code, Kind.NOT_STARTED),
+        kind=_start_kind(why),
         cause=Cause(code, task=trigger.task, within=(why,)),
         evidence=(Evidence(task=trigger.task, source=Source.START, cause=why),),
     )

@@ -33,10 +33,10 @@ _PREFIX = re.compile(
 )
 """What TensorFlow puts before an error: where in a graph it arose."""
 
-_QUOTED = re.compile(
-    r"[\"']Exception encountered when calling [^\\]*(?:\\n)+(?:\\x1b\[\d*m)*(.*?)(?:\\x1b\[|\\n)"
-)
-"""The same of a KeyError, which shows its message as Python writes a string."""
+_SUFFIX = re.compile(r" \[Op:\w+\](?: name:.*)?$")
+_BUILD = "Unable to automatically build the model"
+_ESCAPE = re.compile(r"\\x1b\[\d*m")
+_QUOTES = "\"'"
 
 
 class Message(Frozen, kw_only=True):
@@ -46,7 +46,7 @@ class Message(Frozen, kw_only=True):
         index: the line that says what is wrong.
         stop: the first line after it.
         type: the type of the exception that says it, with its module.
-        text: that line without prefixes; empty if the exception has no message.
+        text: that line without the operation's name; empty if the exception has no message.
     """
 
     index: int
@@ -78,22 +78,24 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
             text = lines[index].strip()
             match = pattern.match(text)
             kind, text = (match[1], match[2] or "") if match is not None else (kind, text)
+    if "\\n" in text and _WRAPPERS.match(text.lstrip(_QUOTES)):
+        # A KeyError shows its message as Python writes a string: on one line.
+        shown = _ESCAPE.sub("", text.strip(_QUOTES)).split("\\n")
+        inner = unwrap(shown, 0, len(shown)).text
+        text = repr(inner) if kind == "KeyError" else inner
     end = (each for each in range(last + 1, stop) if ARGUMENTS.match(lines[each]))
     return Message(
         index=last,
         stop=next(end, stop),
         type=kind,
-        text=_without_prefixes(text),
+        text=_without_operation(text),
     )
 
 
-def _without_prefixes(text: str) -> str:
-    quoted = _QUOTED.match(text)
-    if quoted is not None:
-        return repr(quoted[1])
+def _without_operation(text: str) -> str:
     while match := _PREFIX.match(text):
         text = text[match.end() :]
-    return text
+    return _SUFFIX.sub("", text)
 
 
 def _after_wrapper(lines: Sequence[str], index: int, stop: int, text: str) -> int | None:
@@ -102,7 +104,10 @@ def _after_wrapper(lines: Sequence[str], index: int, stop: int, text: str) -> in
         depth = _depth(lines[index])
         rest = (i for i in range(index + 1, stop) if lines[i].strip())
         return next((i for i in rest if _depth(lines[i]) <= depth), None)
-    if _WRAPPERS.match(text):
+    if text.startswith(_BUILD):
+        above = (i for i in range(index + 1, stop - 1) if lines[i] == "Exception encountered:")
+        return next((i + 1 for i in above), None)
+    if _WRAPPERS.match(text.lstrip(_QUOTES)) and "\\n" not in text:
         return next((i for i in range(index + 1, stop) if lines[i].strip()), None)
     return None
 

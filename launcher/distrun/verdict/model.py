@@ -20,6 +20,7 @@ class Kind(str, Enum):
     HOST_MEMORY = "host_memory"
     GPU_MEMORY = "gpu_memory"
     DISK_FULL = "disk_full"
+    LIMIT = "limit"
     PERMISSION = "permission"
     PORT_TAKEN = "port_taken"
     SCRIPT_NOT_FOUND = "script_not_found"

@@ -221,6 +221,8 @@ _SETUP = (
          line_patterns=(r"Aborted!$",),  # click
          exit_codes=(1,)),
     Rule(Kind.NO_INPUT, Code.INPUT_EMPTY, any_of=("EOFError",), frames=("/getpass.py",)),
+    Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
+         line_patterns=(r".*: cannot open shared object file: (?:Error 24|Too many open files)$",)),
     Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
          any_of=(": error while loading shared libraries: ",),
          line_patterns=(r"\S+: error while loading shared libraries: .*",)),
@@ -256,6 +258,17 @@ _RESOURCES = (
     Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
          any_of=("[Errno 28]", "No space left on device", "[Errno 122]", "Disk quota exceeded"),
          line_patterns=(r".*: (?:No space left on device|Disk quota exceeded)$",)),
+    Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
+         any_of=("[Errno 24]", "[Errno 23]", "Too many open files"),
+         line_patterns=(r".*: Too many open files(?: in system)?$",)),
+    Rule(Kind.LIMIT, Code.PROCESSES_EXHAUSTED,
+         any_of=("can't start new thread", "creation via pthread_create() failed"),
+         line_patterns=(
+             r"\S+: (?:line )?\d+: Cannot fork$",  # dash
+             r"\S+: (?:.*: )?fork: (?:retry: )?Resource temporarily unavailable$",  # bash
+         )),
+    Rule(Kind.LIMIT, Code.PROCESSES_EXHAUSTED,
+         any_of=("[Errno 11]",), frames=("subprocess.py", "multiprocessing/popen_")),
     Rule(Kind.HOST_MEMORY, Code.MEMORY_EXHAUSTED,
          types=("MemoryError", "_ArrayMemoryError"),
          any_of=(
@@ -273,7 +286,7 @@ _RESOURCES = (
          line_patterns=(r"\S+: (?:line )?\d+: .*: Permission denied$",),  # a shell
          exit_codes=(126,)),
 )
-"""What ran out or was refused: memory, disk, ports, permission."""
+"""What ran out or was refused: memory, disk, limits, ports, permission."""
 
 _TRAINING = (
     Rule(Kind.DATA_RAN_OUT, Code.DATA_EXHAUSTED,

@@ -143,7 +143,7 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
     text = _shorten(log.quote(index, mark))
     if log.message is not None and log.message.index == index:
         short = _shorten(str(log.message))
-        text = short if mark in short else text
+        text = short if mark.rpartition(".")[2] in short else text
     cause = Cause(rule.code, task=task.name, text=text, name=log.place)
     evidence = _error_lines(task, log, index, mark)
     if rule.is_echo:

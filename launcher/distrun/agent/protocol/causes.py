@@ -193,6 +193,7 @@ class Code(StrEnum):
     SEVERAL = "several"  # count: of all hosts; within: a cause for each that failed
     PLAN_NOT_WRITTEN = "plan_not_written"  # path, errno
     RECORD_NOT_WRITTEN = "record_not_written"  # path, errno, name: the variable that moves it
+    PROC_MISSING = "proc_missing"
     JOB_FOLDER_NOT_CREATED = "job_folder_not_created"  # path, errno
 
     # TensorBoard ended, or was not started.
@@ -252,6 +253,8 @@ class Code(StrEnum):
     GPU_MEMORY_EXHAUSTED = "gpu_memory_exhausted"  # text, name
     MEMORY_EXHAUSTED = "memory_exhausted"  # text, name
     DISK_EXHAUSTED = "disk_exhausted"  # text, name
+    FILES_EXHAUSTED = "files_exhausted"  # text, name
+    PROCESSES_EXHAUSTED = "processes_exhausted"  # text, name
     PORT_IN_USE = "port_in_use"  # text, name
     OWN_PORT_IN_USE = "own_port_in_use"  # text, name, port: the one held for the task
     SOME_PORT_IN_USE = "some_port_in_use"  # text, name, port: the task's; it may be another

@@ -152,7 +152,13 @@ def _modules(names: tuple[str, ...]) -> bytes:
     # Every Python reads version 2 of the format. The code is bytes in it, marshalled as one
     # object so that names that many modules use are stored once.
     parts = (MAGIC_NUMBER, packages, sources, _compress(codes))
-    return zlib.compress(marshal.dumps(parts, 2), _LEVEL)
+    return _deflate(marshal.dumps(parts, 2))
+
+
+def _deflate(block: bytes) -> bytes:
+    """The block compressed. With less memory there are more code tables, which fit their parts."""
+    deflate = zlib.compressobj(_LEVEL, memLevel=6)
+    return deflate.compress(block) + deflate.flush()
 
 
 def _compress(codes: dict[str, CodeType]) -> bytes:

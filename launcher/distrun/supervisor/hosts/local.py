@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import Cause, Code
 from distrun.supervisor.hosts.host_channel import HostChannel
-from distrun.supervisor.hosts.reach import Connection, Reach, agent_exited
+from distrun.supervisor.hosts.reach import FORK_ERRORS, Connection, Reach, agent_exited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from distrun.agent.protocol import Cause, Hello
+    from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
 
 _SOURCES = str(Path(__file__).resolve().parents[3])
@@ -75,6 +76,8 @@ class LocalReach(Reach):
         return None if len(hellos) == 1 else own_address(hellos)
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:  # noqa: ARG002
+        if status in FORK_ERRORS:
+            return Cause(Code.AGENT_NOT_STARTED, errno=status)
         return agent_exited(status or 0)
 
 

@@ -9,6 +9,7 @@ name). No other code asks how a host is reached: it reads the attributes of its 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.host_channel import HostChannel
     from distrun.supervisor.hosts.reconnect import Attempt
 
+FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)
+"""An agent that cannot fork exits with such a number."""
 _STDERR_BYTES = 8000
 _STDERR_BLOCKS = 16
 """How many blocks to read at once: more than a pipe holds."""

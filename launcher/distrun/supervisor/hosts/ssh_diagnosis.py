@@ -117,12 +117,12 @@ def _diagnose_login(status: int, stderr: str, stdout: str) -> Code:
         return Code.PYTHON_TOO_OLD
     if any(sign in text for sign in _NO_COMMANDS for text in (stderr, stdout)):
         return Code.ACCOUNT_RUNS_NO_COMMANDS
+    if "'/proc/self/fd'" in stderr:  # the agent reads it first
+        return Code.PROC_MISSING
     if status == 0 or any(sign in stderr for sign in _INPUT_TAKEN):
         return Code.INPUT_TAKEN_BY_LOGIN
-    if status == _NOT_FOUND:
-        return Code.PYTHON_MISSING
-    if status == _NOT_EXECUTABLE:
-        return Code.PYTHON_NOT_EXECUTABLE
+    if status in (_NOT_FOUND, _NOT_EXECUTABLE):
+        return Code.PYTHON_MISSING if status == _NOT_FOUND else Code.PYTHON_NOT_EXECUTABLE
     return Code.REMOTE_DISK_FULL if _FULL in stderr else Code.AGENT_NOT_STARTED
 
 

@@ -1,0 +1,72 @@
+"""Warnings about a spec that asks this machine for more GPUs than it has."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from distrun.agent.linux import facts
+from distrun.cli.text_format import format_count
+from distrun.errors import InvalidSpecError
+from distrun.plan import place, visible_gpus
+from distrun.spec.problems import Mark, Problem, Problems
+from distrun.spec.yamlnodes import Mapping, Sequence, parse
+
+if TYPE_CHECKING:
+    from distrun.spec.model import Spec
+
+_HINT = "lower `gpus`, or the number of tasks"
+
+
+def find_gpu_warnings(spec: Spec, shown: str) -> tuple[Problem, ...]:
+    """Return at most one warning. Runs nvidia-smi if the spec asks this machine for GPUs.
+
+    Args:
+        spec: the spec.
+        shown: its file, as messages name it.
+    """
+    host = spec.local_host
+    if host is None:
+        return ()
+    if host.gpus is not None:
+        missing = [str(each) for each in host.gpus if each not in facts.gpus()]
+        if missing:
+            which = f"{'GPU' if len(missing) == 1 else 'GPUs'} {', '.join(missing)}"
+            message = f"{host.name} does not have {which}, which the spec lists"
+            return (_problem(spec, shown, message, "list the indices that nvidia-smi shows"),)
+        available = len(host.gpus)
+    try:
+        asked = sum(each.role.gpus or 0 for each in place(spec) if each.host == host)
+    except InvalidSpecError:  # a launch says that the tasks do not fit on the hosts
+        return ()
+    if not asked:
+        return ()
+    if host.gpus is None:
+        available = len(visible_gpus(os.environ, facts.gpus()))
+    if asked <= available:
+        return ()
+    wanted = format_count(asked, "GPU")
+    message = f"the tasks on {host.name} ask for {wanted}, and it has {available}"
+    return (_problem(spec, shown, message, _HINT),)
+
+
+def _problem(spec: Spec, shown: str, message: str, hint: str) -> Problem:
+    mark = _mark(spec.source, shown)
+    return Problem(mark.file, mark.line, mark.column, message, hint)
+
+
+def _mark(source: str, shown: str) -> Mark:
+    """The place of the first `gpus` of a role or a host; the file, if `--set` has added it."""
+    root = parse(source, shown, Problems())
+    for section in ("cluster", "hosts"):
+        entry = root.get(section) if isinstance(root, Mapping) else None
+        value = None if entry is None else entry.value
+        if isinstance(value, Mapping):
+            inner = [each.value for each in value.entries]
+        else:
+            inner = list(value.items) if isinstance(value, Sequence) else []
+        for each in inner:
+            gpus = each.get("gpus") if isinstance(each, Mapping) else None
+            if gpus is not None and getattr(gpus.value, "text", "") != "0":
+                return gpus.value.mark
+    return Mark(shown)

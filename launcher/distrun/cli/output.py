@@ -1,0 +1,131 @@
+"""Output that a thread writes, so that a reader that stops reading blocks nothing else."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import queue
+import select
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+MOST_AHEAD = 256 * 1024
+"""Bytes that wait for the reader before nothing more should be written."""
+
+
+class _Writer(threading.Thread):
+    """Writes blocks in order. It is alone in waiting for the reader, and ends with the process."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._blocks: queue.SimpleQueue[tuple[Output, bytes]] = queue.SimpleQueue()
+        try:
+            self.start()
+        except RuntimeError as error:  # the error number is lost, but there is only one
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+
+    def put(self, output: Output, block: bytes) -> None:
+        self._blocks.put((output, block))
+
+    def run(self) -> None:
+        while True:
+            output, block = self._blocks.get()
+            output.write_now(block)
+
+
+class Output(io.RawIOBase):
+    """A stream whose writes never block. They wait in memory until the reader takes them.
+
+    The descriptor stays as it is: it may be shared with other programs, which O_NONBLOCK would
+    break. After a write has failed, nothing more is written.
+
+    Register :attr:`progress` with a selector: after a write, it is readable when at most 128 KiB
+    are pending, or when writing failed, until the next call of :meth:`acknowledge`.
+
+    Args:
+        descriptor: where to write.
+        beside: another output. If both are the same file or terminal, their writes keep
+            their order.
+        bounded: drop what is written while the reader is 256 KiB behind.
+    """
+
+    def __init__(
+        self, descriptor: int, *, beside: Output | None = None, bounded: bool = False
+    ) -> None:
+        self.is_terminal = os.isatty(descriptor)
+        self.failure: OSError | None = None
+        self._descriptor = descriptor
+        self._bounded = bounded
+        self._queued = 0
+        self._written = 0  # only the thread changes it
+        self.progress = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        shares = beside is not None and os.path.sameopenfile(descriptor, beside.fileno())
+        self.writer: _Writer = beside.writer if beside is not None and shares else _Writer()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the reader is gone: a program that exited, a terminal that was closed."""
+        gone = isinstance(self.failure, (BrokenPipeError, ConnectionError))
+        return gone or (self.is_terminal and self.failure is not None)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that the reader has not taken yet."""
+        return self._queued - self._written
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether writing more should wait."""
+        return self.pending > MOST_AHEAD
+
+    def write(self, block: ReadableBuffer) -> int:
+        data = bytes(block)
+        if self.failure is None and not (self._bounded and self.is_behind):
+            self._queued += len(data)
+            self.writer.put(self, data)
+        return len(data)
+
+    def write_now(self, block: bytes) -> None:
+        """Write a block; called in the thread."""
+        view = memoryview(block)
+        while view and self.failure is None:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:  # another program has set O_NONBLOCK
+                select.select([], [self._descriptor], [])
+            except OSError as error:
+                self.failure = error
+        self._written += len(block)
+        if self.failure is not None or self.pending <= MOST_AHEAD // 2:  # not for each block
+            os.eventfd_write(self.progress, 1)
+
+    def acknowledge(self) -> None:
+        os.eventfd_read(self.progress)
+
+    def wait(self, at_most: int, wake: int, deadline: float | None) -> bool:
+        """Wait until at most so many bytes are pending.
+
+        Returns False if the descriptor `wake` becomes readable or the deadline (monotonic) passes
+        before that.
+        """
+        while self.pending > at_most:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self.progress, wake], [], [], left)
+            if wake in ready or not ready:
+                return False
+            self.acknowledge()
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+    def fileno(self) -> int:
+        return self._descriptor

@@ -1,0 +1,115 @@
+"""The standard streams of a command: closed ones, failed writes, and readers that stop reading."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import signal
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from distrun.errors import OutputError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_STALLED_SECONDS = 0.5
+"""After a signal, how long a reader may take nothing before what is left for it is discarded."""
+
+
+class _Stream(io.FileIO):
+    """Writes to a standard stream, which stays open."""
+
+    def __init__(self, descriptor: int, replaced: TextIO | None) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._replaced = replaced  # Python closes the descriptor with this stream
+
+    def write(self, block: ReadableBuffer) -> int:
+        # The stream does not block if another program that shares it has made it so.
+        while (written := super().write(block)) is None:
+            select.select([], [self], [])
+        return written
+
+
+class _StandardOutput(_Stream):
+    """Standard output. Failed writes are OutputErrors, except that of a pipe without a reader."""
+
+    def write(self, block: ReadableBuffer) -> int:
+        try:
+            return super().write(block)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(failure_text(error)) from error
+
+
+class _StandardError(_Stream):
+    """Standard error. Failed writes are ignored: there is nowhere to report them."""
+
+    def write(self, block: ReadableBuffer) -> int:
+        try:
+            return super().write(block)
+        except OSError:
+            return memoryview(block).nbytes
+
+
+def failure_text(error: OSError) -> str:
+    """Why standard output cannot be written."""
+    if error.errno == errno.EBADF:
+        return "standard output is closed"
+    return f"standard output cannot be written: {error.strerror}"
+
+
+def install() -> None:
+    """Set up sys.stdout and sys.stderr, none of whose descriptors is closed.
+
+    Characters that the encoding lacks are printed as escapes.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stdout = text_stream(_StandardOutput(1, sys.stdout), sys.stdout)
+    sys.stderr = text_stream(_StandardError(2, sys.stderr), sys.stderr, line_buffering=True)
+
+
+def text_stream(
+    raw: io.RawIOBase, replaced: TextIO | None, *, line_buffering: bool = False
+) -> TextIO:
+    """Return a stream that writes text to `raw`, encoded as for the stream that it replaces."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=replaced.encoding if replaced else None,
+        errors="backslashreplace",
+        line_buffering=line_buffering or raw.isatty(),
+    )
+
+
+def discard(stream: TextIO) -> None:
+    """Redirect a broken stream to /dev/null, so that closing it raises no second error."""
+    _discard(stream.fileno())
+
+
+def _discard(descriptor: int) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+def discard_when_stalled() -> None:
+    """From now on, discard the output that its reader does not take within half a second.
+
+    A write that waits for the reader then succeeds. Call this when a signal ends the command: the
+    rest of it must not wait for a pager or for a stopped terminal.
+    """
+    signal.signal(signal.SIGALRM, _discard_stalled)
+    signal.setitimer(signal.ITIMER_REAL, _STALLED_SECONDS, _STALLED_SECONDS)
+
+
+def _discard_stalled(_number: int, _frame: object) -> None:
+    poll = select.poll()
+    for descriptor in (1, 2):
+        poll.register(descriptor, select.POLLOUT)
+    ready = {descriptor for descriptor, _ in poll.poll(0)}
+    for descriptor in {1, 2} - ready:
+        _discard(descriptor)

@@ -1,0 +1,67 @@
+"""Rules about modules that are imported."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from distrun.lint.flow import Step, steps
+from distrun.lint.rule import (
+    Surroundings,
+    problem,
+)
+from distrun.spec.problems import Problem, suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distrun.lint.program import Program
+
+
+def imported_modules(program: Program) -> dict[str, Step]:
+    """The first names of modules that are not beside the script, each where it is imported first.
+
+    Only imports that certainly run; none if the program changes where modules are found.
+    """
+    found: dict[str, Step] = {}
+    if _changes_path(program):
+        return found
+    for step in steps(program):
+        node = step.node
+        if isinstance(node, ast.Import | ast.ImportFrom) and not step.is_guarded:
+            for each in step.module.imported(node):
+                top = each.name.partition(".")[0]
+                if top and top not in program.beside and not getattr(node, "level", 0):
+                    found.setdefault(top, step)
+    return found
+
+
+def _changes_path(program: Program) -> bool:
+    changing = ("sys.path", "sys.meta_path", "sys.modules", "site.", "sys.path_hooks", "pkgutil.")
+    return any(
+        name.startswith(changing)
+        for module in program.modules.values()
+        for use in (*module.uses, *module.assigned)
+        for name in program.names(module, use)
+    )
+
+
+def missing_module(program: Program, around: Surroundings) -> Iterator[Problem]:
+    """An import that fails ends every task at once."""
+    for step in steps(program):
+        if isinstance(step.node, ast.Import | ast.ImportFrom) and not step.is_guarded:
+            for each in step.module.imported(step.node):
+                if each.name in program.absent:
+                    package, _, last = each.name.rpartition(".")
+                    message = f"the package {package} does not have the module {last!r}"
+                    yield problem(step.module, step.node, message, "correct the name")
+    for name, step in imported_modules(program).items():
+        if name in around.missing:
+            near = suggestion(name, program.beside) if program.beside else ""
+            hint = near if near.startswith("did you mean") else ""
+            yield problem(
+                step.module,
+                step.node,
+                f"there is no module {name!r}: neither beside the script, nor in {around.python}",
+                hint or "install it for this interpreter, or correct the name",
+            )

@@ -1,0 +1,106 @@
+"""What rules are given, and what several of them ask of a program."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from distrun.frozen import Frozen
+from distrun.lint.module import UNKNOWN, Use
+from distrun.spec.problems import Problem
+from distrun.strategies import STRATEGIES, Role, Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distrun.lint.module import Function, Module
+    from distrun.lint.program import Program
+
+COLLECTIVE = "MultiWorkerMirroredStrategy"
+STRATEGIES_BY_CLASS = {each: row.name for row in STRATEGIES.values() for each in row.classes}
+STRATEGY_CLASS = re.compile(
+    rf"tensorflow\.(compat\.v[12]\.)?distribute\.(experimental\.)?({'|'.join(STRATEGIES_BY_CLASS)})"
+)
+
+
+class Surroundings(Frozen, kw_only=True):
+    """What a program's meaning depends on.
+
+    Attributes:
+        strategy: the spec's.
+        tasks: how many tasks each role has.
+        keras: the first number of the version of `tf.keras`; None if that is not known.
+        python: the interpreter, as messages name it.
+        missing: the modules, by their first names, that the interpreter does not have.
+    """
+
+    strategy: Strategy
+    tasks: dict[Role, int]
+    keras: int | None = None
+    python: str = "python"
+    missing: frozenset[str] = frozenset()
+
+
+def problem(module: Module, node: ast.AST, message: str, hint: str = "") -> Problem:
+    assert isinstance(node, ast.expr | ast.stmt)  # noqa: S101
+    return Problem(module.shown, node.lineno, module.column(node), message, hint)
+
+
+def runs(program: Program, use: Use) -> bool:
+    """Whether the code runs for all that can be seen, and what it raises ends the program."""
+    context = use.context
+    return (
+        not context.is_conditional
+        and not context.is_guarded
+        and all(_may_be_called(program, each) for each in context.functions)
+    )
+
+
+def _may_be_called(program: Program, function: Function) -> bool:
+    is_special = function.name.startswith("__") and function.name.endswith("__")
+    return (
+        is_special
+        or function.name in program.words
+        or bool(function.decorator_list)
+        or any(function in module.overriding for module in program.modules.values())
+    )
+
+
+def only_name(names: frozenset[str]) -> str:
+    """The dotted name, if there is only one."""
+    return next(iter(names)) if len(names) == 1 else UNKNOWN
+
+
+def function_of(call: Use) -> Use:
+    assert isinstance(call.node, ast.Call)  # noqa: S101
+    return call._replace(node=call.node.func)
+
+
+def references(program: Program) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Dotted names that certainly mean only one thing, in code that runs; imports are some."""
+    for module in program.modules.values():
+        for each in module.imports:
+            if each.node in _plain_imports(module):
+                yield module, each.node, each.name
+                yield from ((module, each.node, f"{each.name}.{one}") for one in each.members)
+        for use in module.uses:
+            name = only_name(program.names(module, use))
+            if "." in name and runs(program, use):
+                yield module, use.node, name
+
+
+def _plain_imports(module: Module) -> set[ast.AST]:
+    """Imports at the top of a module, on no condition."""
+    return {node for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)}
+
+
+def patches_package(program: Program, package: str) -> bool:
+    """Whether the program assigns to names of a package."""
+    return any(
+        name.startswith(f"{package}.")
+        for module in program.modules.values()
+        for use in module.assigned
+        for name in program.names(module, use)
+        if "()" not in name
+    )

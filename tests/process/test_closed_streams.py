@@ -1,0 +1,164 @@
+"""Commands whose standard streams are closed, or on a full disk."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.command import Distrun, Status, WriteSpec
+
+CLOSED = "distrun: standard output is closed\n"
+FULL = "distrun: standard output cannot be written: No space left on device\n"
+PRINTING = {
+    "--help": "Usage: distrun",
+    "--version": "version",
+    "plan job.yaml": "worker:0",
+    "launch --dry-run job.yaml": "worker:0",
+    "doctor job.yaml": "reached",
+    "ps -a": "failed",
+    "ps -a --json": '"failed"',
+    "status": "exited 3",
+    "status --json": '"failed"',
+    "logs": "worker:0 | hello",
+    "events": "exited 3",
+    "events -f --json": "JobEnded",
+    "init": "multi_worker",
+    "init -o - default": "mnist",
+    "schema": '"$schema"',
+    "clean -n": "job-",
+    "completion bash": "complete -o",
+}
+"""Commands of which the output is all that they are for, and a part of it."""
+REPORTING = {
+    "validate job.yaml": (0, "job.yaml is valid"),
+    "kill job": (0, "had already failed"),
+    "wait": (3, "exit code 3, worker:0's own"),
+    "init default --force": (0, "wrote default.yaml"),
+    "bogus": (2, "No such command"),
+    "status nobody": (2, "there is no job"),
+    "launch missing.yaml": (2, "missing.yaml"),
+}
+"""Commands whose exit code is the answer, that code, and a part of what they print on stderr."""
+
+
+@pytest.fixture
+def failed(distrun: Distrun, write_spec: WriteSpec) -> Distrun:
+    """A job that has failed with exit code 3."""
+    write_spec("echo hello; exit 3", workers=1)
+    assert distrun("launch", "job.yaml").returncode == 3
+    return distrun
+
+
+def run(distrun: Distrun, command: str, redirections: str) -> tuple[int, str, str]:
+    """The exit code, and what was printed to those of stdout and stderr that are not redirected."""
+    line = f"{shlex.join(distrun.argv)} {command} {redirections}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=distrun.cwd, capture_output=True, text=True, timeout=120,
+        check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", PRINTING)
+def test_output_that_cannot_be_written_is_an_error(failed: Distrun, command: str) -> None:
+    part = PRINTING[command]
+    for lost, why in ((">&-", CLOSED), (">/dev/full", FULL)):
+        code, shown, told = run(failed, command, lost)
+        assert (code, shown, told[-len(why) :]) == (69, "", why)
+        assert "Traceback" not in told
+    assert run(failed, command, "<&- >&- 2>&-") == (69, "", "")
+    code, shown, _ = run(failed, command, "2>&-")
+    assert (code, part in shown, "distrun: " in shown) == (0, True, False), shown
+
+
+def test_any_of_the_streams_may_be_missing(failed: Distrun) -> None:
+    for lost in (">&- 2>&-", ">/dev/full 2>/dev/full"):
+        assert run(failed, "ps -a", lost) == (69, "", "")
+    assert run(failed, "ps -a", "<&- >&-") == (69, "", CLOSED)
+    for silent in ("<&- 2>&-", "2>/dev/full"):
+        assert run(failed, "logs", silent) == (0, "worker:0 | hello\n", "")
+
+
+@pytest.mark.parametrize("command", REPORTING)
+def test_a_command_that_prints_no_output_does_not_need_it(failed: Distrun, command: str) -> None:
+    code, part = REPORTING[command]
+    for lost in (">&-", ">/dev/full"):
+        ended, shown, told = run(failed, command, lost)
+        assert (ended, shown) == (code, "")
+        assert part in told
+        assert "Traceback" not in told
+    for nothing in ("2>&-", "<&- >&- 2>&-", "2>/dev/full"):
+        assert run(failed, command, nothing) == (code, "", "")
+
+
+@pytest.mark.parametrize(
+    ("redirections", "why"),
+    [
+        (">&-", "standard output is closed"),
+        ("<&- >&-", "standard output is closed"),
+        (">/dev/full", "standard output cannot be written: No space left on device"),
+        (">&- 2>&-", None),
+        ("<&- >&- 2>&-", None),
+        (">/dev/full 2>/dev/full", None),
+    ],
+)
+@pytest.mark.parametrize("script", ["echo text; exit 3", "seq 100000; sleep 0.5; seq 9; exit 3"])
+def test_a_job_runs_to_its_end_without_its_output(
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    status: Status,
+    script: str,
+    redirections: str,
+    why: str | None,
+) -> None:
+    write_spec(script, workers=1)
+    code, shown, told = run(distrun, "launch job.yaml", redirections)
+    assert (code, shown) == (3, "")
+    job = status()
+    assert (job["state"], job["outcome"]["exit_code"]) == ("failed", 3)
+    assert distrun("logs").stdout.startswith(f"worker:0 | {'text' if 'text' in script else 1}\n")
+    if why is None:
+        assert told == ""
+        return
+    line = f"distrun: {why}; the tasks' output is in the logs: distrun logs {job['job_id']}"
+    assert told.splitlines().count(line) == 1
+    assert told.splitlines()[-1] == "distrun: exit code 3, worker:0's own"
+
+
+@pytest.mark.parametrize("redirections", ["2>&-", "<&- 2>&-", "2>/dev/full"])
+def test_a_launch_that_cannot_print_messages_shows_the_output(
+    distrun: Distrun, write_spec: WriteSpec, redirections: str
+) -> None:
+    write_spec("echo text; exit 3", workers=1)
+    assert run(distrun, "launch job.yaml", redirections) == (3, "worker:0 | text\n", "")
+
+
+@pytest.mark.parametrize("redirections", [">&-", ">/dev/full", "<&- >&- 2>&-"])
+def test_a_detached_job_is_started_although_its_id_is_not_printed(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path, redirections: str
+) -> None:
+    write_spec("touch up; until test -e go; do sleep 0.05; done", workers=1)
+    code, _, told = run(distrun, "launch -d job.yaml", redirections)
+    assert code == 0
+    job = status()
+    assert job["state"] == "running"
+    was_told = f"job {job['job_id']} was started, but its id was not printed" in told
+    assert was_told == ("2>&-" not in redirections)
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+
+
+def test_no_file_of_a_job_gets_the_number_of_a_closed_stream(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    """Neither the command's own words nor the tasks' output are written into its files."""
+    write_spec("ls -l /proc/self/fd; echo text >&2", workers=1)
+    assert run(distrun, "launch job.yaml", "<&- >&- 2>&-") == (0, "", "")
+    job = next((distrun.home / "jobs").iterdir())
+    assert (job / "events.jsonl").read_text().endswith("}\n")
+    assert all(line[0] == "{" for line in (job / "events.jsonl").read_text().splitlines())
+    assert (job / "supervisor.log").read_text() == ""
+    assert "text" in (job / "logs" / "worker-0.log").read_text()

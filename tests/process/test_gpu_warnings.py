@@ -1,0 +1,87 @@
+"""`validate` warns if the spec asks this machine for more GPUs than it has."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Distrun
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An nvidia-smi that lists two GPUs."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho asked >> asked\necho 0\necho 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def write_spec(folder: Path, **keys: Any) -> None:
+    document = {"strategy": "multi_worker_mirrored", "program": {"command": ["true"]}, **keys}
+    lines = (f"{name}: {json.dumps(value)}\n" for name, value in document.items())
+    (folder / "job.yaml").write_text("".join(lines))
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_more_gpus_than_there_are(distrun: Distrun, tmp_path: Path) -> None:
+    write_spec(tmp_path, cluster={"worker": {"count": 2, "gpus": 2}})
+    warned = (
+        "job.yaml:3:42: {}the tasks on localhost ask for 4 GPUs, and it has 2; lower `gpus`, or "
+        "the number of tasks"
+    )
+    done = distrun("validate", "job.yaml")
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[0] == warned.format("warning: ")
+    assert "is valid" in done.stderr
+    done = distrun("validate", "--strict", "job.yaml")
+    assert (done.returncode, done.stderr) == (65, warned.format("") + "\n")
+    done = distrun("launch", "job.yaml")
+    assert done.returncode == 65
+    assert "the tasks on localhost ask for 4 GPUs, and it has 2" in done.stderr
+
+    done = distrun("validate", "job.yaml", "--set", "cluster.worker.count=1")
+    assert "warning" not in done.stderr
+    write_spec(tmp_path, cluster={"worker": 2})
+    done = distrun("validate", "job.yaml", "--set", "cluster.worker={count: 2, gpus: 2}")
+    assert done.stderr.startswith("job.yaml: warning: the tasks on localhost ask for 4 GPUs")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_gpus_that_the_spec_lists_for_this_machine(distrun: Distrun, tmp_path: Path) -> None:
+    write_spec(tmp_path, cluster={"worker": 1}, hosts=[{"name": "localhost", "gpus": 4}])
+    done = distrun("validate", "job.yaml")
+    assert done.stderr.startswith(
+        "job.yaml:4:39: warning: localhost does not have GPUs 2, 3, which the spec lists"
+    )
+    write_spec(tmp_path, cluster={"worker": 1}, hosts=[{"name": "localhost", "gpus": [1]}])
+    assert "warning" not in distrun("validate", "job.yaml").stderr
+    cluster = {"worker": {"count": 2, "gpus": 1}}
+    write_spec(tmp_path, cluster=cluster, hosts=[{"name": "localhost", "gpus": [1]}])
+    assert "ask for 2 GPUs, and it has 1" in distrun("validate", "job.yaml").stderr
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_nothing_is_asked_if_the_spec_asks_for_nothing(distrun: Distrun, tmp_path: Path) -> None:
+    cluster = {"worker": {"count": 2, "gpus": 9}}
+    for keys in ({"cluster": {"worker": 4}}, {"cluster": cluster, "hosts": ["far1", "far2"]}):
+        write_spec(tmp_path, **keys)
+        assert "warning" not in distrun("validate", "job.yaml").stderr
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_cuda_visible_devices_counts(
+    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_spec(tmp_path, cluster={"worker": {"count": 2, "gpus": 1}})
+    assert "warning" not in distrun("validate", "job.yaml").stderr
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert "ask for 2 GPUs, and it has 1" in distrun("validate", "job.yaml").stderr

@@ -1,0 +1,166 @@
+"""Jobs whose surroundings lack something: descriptors, processes, /proc, room on a disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.requirements import AS_ROOT, skip
+from harness.waiting import wait_until
+
+OPEN_FILES = "raise the limit on open files (`ulimit -n`)"
+PROCESSES = "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)"
+NO_PROC = 'mount -t tmpfs none /proc && exec "$@"'
+
+
+def run(*command: Any) -> subprocess.CompletedProcess[str]:
+    argv = list(map(str, command))
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def without_proc(*command: Any) -> subprocess.CompletedProcess[str]:
+    if os.geteuid() != 0 or run("unshare", "-m", "sh", "-c", NO_PROC, "sh", "true").returncode:
+        skip("hiding /proc needs root", AS_ROOT)
+    return run("unshare", "-m", "sh", "-c", NO_PROC, "sh", *command)
+
+
+@pytest.mark.parametrize("command", ["launch", "plan", "doctor"])
+def test_without_proc_a_job_is_refused_for_that(
+    command: str, distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+) -> None:
+    done = without_proc(*distrun.argv, command, write_spec("true"))
+    assert done.returncode == 69
+    assert "distrun: /proc is not mounted\n  mount it" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(distrun_home.glob("jobs/*"))
+
+
+def test_without_proc_a_kill_does_not_say_that_the_supervisor_died(
+    distrun: Distrun, detached: Detach, status: Status
+) -> None:
+    job = detached("exec sleep 1000")
+    try:
+        done = without_proc(*distrun.argv, "kill", job)
+        assert done.returncode == 69
+        assert "distrun: /proc is not mounted\n" in done.stderr
+        assert status()["state"] == "running"
+    finally:
+        assert distrun("kill", job).returncode == 0
+
+
+@pytest.mark.parametrize("limit", [8, 10, 12, 14, 16, 18, 20, 22, 25, 30, 40, 64])
+def test_too_few_descriptors_are_told_as_that(
+    limit: int, distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    spec = write_spec("true")
+    done = run("sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *distrun.argv, "launch", spec)
+    assert "Traceback" not in done.stderr
+    if done.returncode or limit < 14:
+        assert done.returncode == 69
+        assert "Too many open files" in done.stderr
+        assert OPEN_FILES in done.stderr
+        assert "check `program`" not in done.stderr
+    assert done.returncode == 0 or limit < 30 + 2 * 3, "what the message says is enough"
+
+
+@pytest.fixture
+def pids_cgroup() -> Iterator[Path]:
+    """A cgroup whose pids.max can be set."""
+    parents = [Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")]
+    parent = next((each for each in parents if (each / "cgroup.procs").exists()), parents[0])
+    folder = parent / f"distrun-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        skip("limiting processes needs a cgroup", AS_ROOT)
+    try:
+        if not (folder / "pids.max").exists():
+            skip("limiting processes needs a cgroup", AS_ROOT)
+        yield folder
+        wait_until(lambda: not (folder / "cgroup.procs").read_text(), what="no process left")
+    finally:
+        folder.rmdir()
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 5, 6, 7])
+def test_too_few_processes_are_told_as_that(
+    limit: int, distrun: Distrun, write_spec: WriteSpec, pids_cgroup: Path
+) -> None:
+    """What cannot be created: a thread, the supervisor, the agent's guard, the agent, a task."""
+    (pids_cgroup / "pids.max").write_text(str(limit))
+    enter = f'echo $$ > {pids_cgroup}/cgroup.procs; exec "$@"'
+    spec = write_spec("exec sleep 1000")
+    done = run("sh", "-c", enter, "sh", *distrun.argv, "launch", spec)
+    assert done.returncode == 69, done.stderr
+    assert "a limit on processes is reached" in done.stderr
+    assert PROCESSES in done.stderr
+    assert "check `program`" not in done.stderr
+    assert "DISTRUN_HOME" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (
+            "ulimit -n 20; exec python3 -c 'a=[open(\"/dev/null\") for _ in range(30)]'",
+            "worker:0 had too many files open: OSError: [Errno 24] Too many open files",
+        ),
+        (
+            "ulimit -n 3; ls /; exit 3",
+            "worker:0 had too many files open: ",
+        ),
+    ],
+)  # fmt: skip
+def test_a_task_that_reaches_a_limit_has_that_verdict(
+    script: str, words: str, distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    done = distrun("launch", write_spec(script, workers=1))
+    assert done.returncode != 0
+    assert status()["verdict"]["kind"] == "limit", done.stderr
+    assert f"cause  {words}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "script", ["ls / | cat; exit 2", "exec python3 -c 'import subprocess; subprocess.run(\"ls\")'"]
+)
+def test_a_task_that_can_create_no_process_has_that_verdict(
+    script: str, distrun: Distrun, write_spec: WriteSpec, status: Status, pids_cgroup: Path
+) -> None:
+    (pids_cgroup / "pids.max").write_text("1")
+    spec = write_spec(f"echo $$ > {pids_cgroup}/cgroup.procs; {script}", workers=1)
+    done = distrun("launch", spec)
+    assert done.returncode != 0
+    assert status()["verdict"]["kind"] == "limit", done.stderr
+    assert "cause  worker:0 could create no further process or thread: " in done.stderr
+
+
+@pytest.fixture
+def small_home(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        skip("mounting a small disk needs root", AS_ROOT)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_task_that_exits_because_its_output_has_no_room_is_told_so(
+    distrun: Distrun, write_spec: WriteSpec, small_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It exits 1 without a word: its words have no room either."""
+    monkeypatch.setenv("DISTRUN_HOME", str(small_home / "home"))
+    spec = write_spec("head -c 30000000 /dev/zero | tr '\\0' x; exit 1")
+    done = distrun("launch", spec)
+    assert done.returncode == 69
+    logs = f"the disk of its tasks' logs, '{small_home}/home/jobs/"
+    assert f"cause  localhost: {logs}" in done.stderr
+    assert "(disk_full)" in done.stderr
+    assert "by itself" not in done.stderr

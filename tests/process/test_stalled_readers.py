@@ -1,0 +1,320 @@
+"""Commands whose output nobody reads, though it is still open: a pager that waits, Ctrl-S."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import tty
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.command import Distrun, Status, WriteSpec
+from harness.processes import survivors
+from harness.terminal import OpenTerminal
+from harness.values import not_none
+from harness.waiting import wait_until
+
+CTRL_S, CTRL_Q = "\x13", "\x11"
+LINES = 300_000
+FLOODS = "seq 300000; touch flooded; exec sleep 600"
+"""More output than a pipe, a socket or a terminal takes."""
+WRITING = (1, 20, 64, 66)
+"""The numbers of write and writev, on x86-64 and on ARM."""
+FILLING = 0.2
+"""Seconds in which a stream that takes more would take it."""
+Reader = tuple[int, int]
+"""The two ends of a stream: for reading, for writing."""
+Start = Callable[..., "subprocess.Popen[Any]"]
+
+
+def unix_socket() -> Reader:
+    reading, writing = socket.socketpair()
+    return reading.detach(), writing.detach()
+
+
+def pseudo_terminal() -> Reader:
+    reading, writing = os.openpty()
+    tty.setraw(writing)
+    return reading, writing
+
+
+KINDS = [os.pipe, unix_socket, pseudo_terminal]
+
+
+@pytest.fixture(params=KINDS, ids=["pipe", "socket", "terminal"])
+def reader(request: pytest.FixtureRequest) -> Iterator[Reader]:
+    yield from _opened(request.param())
+
+
+@pytest.fixture
+def pipe() -> Iterator[Reader]:
+    yield from _opened(os.pipe())
+
+
+def _opened(ends: Reader) -> Iterator[Reader]:
+    yield ends
+    for each in ends:
+        with contextlib.suppress(OSError):
+            os.close(each)
+
+
+@pytest.fixture
+def start(distrun: Distrun) -> Start:
+    """Start a command that writes to a stream: stdout, unless `streams` says otherwise."""
+
+    def run(reader: Reader, *args: Any, streams: tuple[str, ...] = ("stdout",), **rest: Any) -> Any:
+        env = {**os.environ, "TERM": rest.pop("term", "dumb")}
+        process = distrun.start(*args, **dict.fromkeys(streams, reader[1]), **rest, env=env)
+        os.close(reader[1])
+        return process
+
+    return run
+
+
+def is_stalled(process: subprocess.Popen[Any] | psutil.Process) -> bool:
+    """Whether a thread of the process waits in a write, which it does until somebody reads."""
+    for each in Path(f"/proc/{process.pid}/task").glob("*/syscall"):
+        number = each.read_text().split()[0]
+        if number.isdigit() and int(number) in WRITING:
+            return True
+    return False
+
+
+def read_all(reading: int) -> bytes:
+    blocks = []
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while block := os.read(reading, 1 << 20):
+            blocks.append(block)
+    return b"".join(blocks)
+
+
+def fill(writing: int) -> int:
+    """Write until nothing more fits; how many bytes that were."""
+    os.set_blocking(writing, False)
+    written = 0
+    # A terminal passes on what it has a moment later, and then takes more.
+    while select.select([], [writing], [], FILLING)[1]:
+        for size in (4096, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    written += os.write(writing, b"x" * size)
+    os.set_blocking(writing, True)
+    return written
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_launch_whose_reader_stalls(
+    start: Start,
+    reader: Reader,
+    write_spec: WriteSpec,
+    status: Status,
+    tmp_path: Path,
+    number: signal.Signals,
+) -> None:
+    """Both streams are the same, as on a terminal: the last words do not arrive either."""
+    launch = start(reader, "launch", write_spec(FLOODS), streams=("stdout", "stderr"))
+    wait_until((tmp_path / "flooded").exists, timeout=60)
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    job_id = status()["job_id"]
+    launch.send_signal(number)
+    assert launch.wait(30) == 128 + number
+    assert survivors(job_id) == []
+    outcome = status()["outcome"]
+    assert outcome["exit_code"] == 128 + number
+    assert number.name in outcome["cause"]
+
+
+def test_messages_are_printed_while_the_output_stalls(
+    start: Start, pipe: Reader, write_spec: WriteSpec
+) -> None:
+    launch = start(pipe, "launch", write_spec(FLOODS), stderr=subprocess.PIPE, text=True)
+    messages = not_none(launch.stderr)
+    job_id = messages.readline().split()[2].rstrip(":")
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    launch.send_signal(signal.SIGTERM)
+    assert messages.readline() == f"distrun: SIGTERM: stopping job {job_id}\n"
+    told = messages.read()
+    unread = "the last lines are not shown, because nothing reads the output: distrun logs"
+    assert f"distrun: {unread} {job_id}\n" in told
+    assert told.splitlines()[-1].startswith("distrun: exit code 143, distrun's: stopped by SIGTERM")
+    assert launch.wait(30) == 143
+
+
+def test_the_second_signal_kills_at_once(
+    start: Start, pipe: Reader, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    stubborn = "trap '' TERM; seq 300000; touch flooded; while :; do sleep 0.1; done"
+    spec = write_spec(stubborn, timeouts={"grace": "1h"})
+    launch = start(pipe, "launch", spec, stderr=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "flooded").exists, timeout=60)
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    messages = not_none(launch.stderr)
+    messages.readline()
+    launch.send_signal(signal.SIGTERM)
+    assert "stopping" in messages.readline()
+    launch.send_signal(signal.SIGTERM)
+    assert launch.wait(30) == 143
+    assert "killing it at once" in messages.read()
+
+
+def test_a_reader_that_reads_on_gets_everything(
+    start: Start, reader: Reader, write_spec: WriteSpec
+) -> None:
+    """Nothing is lost or doubled, and the launch holds only a part of it in memory."""
+    spec = write_spec(f"seq -f '{'line ' * 20}%.0f' {LINES}", workers=2)
+    launch = start(reader, "launch", spec, stderr=subprocess.DEVNULL)
+    first = os.read(reader[0], 1000)
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    assert launch.poll() is None
+    assert psutil.Process(launch.pid).memory_info().rss < 60_000_000
+    shown = (first + read_all(reader[0])).decode().splitlines()
+    assert launch.wait(30) == 0
+    for task in ("worker:0", "worker:1"):
+        numbers = [line.rpartition(" ")[2] for line in shown if line.startswith(task)]
+        assert numbers == [str(number) for number in range(1, LINES + 1)]
+    assert len(shown) == 2 * LINES
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_end_of_the_job_leaves_its_result(
+    start: Start, pipe: Reader, write_spec: WriteSpec, status: Status, number: int
+) -> None:
+    """Until then the launch waits for the reader, as `cat` would."""
+    spec = write_spec("seq 300000; exit 3", workers=1)
+    launch = start(pipe, "launch", spec, stderr=subprocess.PIPE, text=True)
+    job = not_none(launch.stderr).readline().split()[2].rstrip(":")
+    wait_until(lambda: status(job)["state"] == "failed", timeout=60)
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    assert launch.poll() is None
+    launch.send_signal(number)
+    assert launch.wait(30) == 3
+    told = not_none(launch.stderr).read().splitlines()
+    assert told[-1] == "distrun: exit code 3, worker:0's own"
+    assert any("the last lines are not shown" in line for line in told)
+
+
+def test_a_reader_that_exits_ends_a_stalled_launch(
+    start: Start, pipe: Reader, write_spec: WriteSpec, status: Status
+) -> None:
+    launch = start(pipe, "launch", write_spec(FLOODS), stderr=subprocess.DEVNULL)
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    os.close(pipe[0])
+    assert launch.wait(60) == 141
+    assert status()["state"] == "stopped"
+
+
+def test_the_output_is_shown_while_messages_stall(
+    start: Start, reader: Reader, write_spec: WriteSpec
+) -> None:
+    filled = fill(reader[1])
+    spec = write_spec("echo text; until test -e go; do sleep 0.02; done; exit 3", workers=1)
+    launch = start(reader, "launch", spec, streams=("stderr",), stdout=subprocess.PIPE, text=True)
+    assert not_none(launch.stdout).readline() == "worker:0 | text\n"
+    (Path(spec).parent / "go").touch()
+    told = read_all(reader[0])
+    assert told.startswith(b"x" * filled + b"distrun: job ")
+    assert told.endswith(b"distrun: exit code 3, worker:0's own\n")
+    assert launch.wait(30) == 3
+
+
+def test_what_other_programs_share_stays_blocking(
+    start: Start, pipe: Reader, write_spec: WriteSpec
+) -> None:
+    """O_NONBLOCK belongs to the open file, which the shell and other programs have too."""
+    shared = os.dup(pipe[1])
+    launch = start(pipe, "launch", write_spec(FLOODS), streams=("stdout", "stderr"))
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    assert not fcntl.fcntl(shared, fcntl.F_GETFL) & os.O_NONBLOCK
+    launch.send_signal(signal.SIGTERM)
+    assert launch.wait(30) == 143
+    assert not fcntl.fcntl(shared, fcntl.F_GETFL) & os.O_NONBLOCK
+    os.close(shared)
+
+
+def test_ctrl_s_stops_the_output_and_ctrl_q_continues_it(
+    terminal: OpenTerminal, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    script = "for n in 1 2; do until test -e go$n; do sleep 0.02; done; seq 20000; done; sleep 600"
+    window = terminal("launch", write_spec(script, workers=1))
+    wait_until(lambda: "1/1 tasks up" in window.read(), timeout=30)
+    window.type(CTRL_S)
+    (tmp_path / "go1").touch()
+    wait_until(lambda: is_stalled(window.process), timeout=60)
+    window.type(CTRL_Q)
+    wait_until(lambda: "worker:0 | 20000\n" in window.text(), timeout=60)
+    numbers = re.findall(r"worker:0 \| (\d+)\n", window.text())
+    assert numbers == [str(number) for number in range(1, 20001)]
+    window.type(CTRL_S)
+    (tmp_path / "go2").touch()
+    wait_until(lambda: is_stalled(window.process), timeout=60)
+    window.process.send_signal(signal.SIGTERM)
+    assert window.process.wait(60) == 143
+
+
+OTHERS = {
+    "logs": 0,
+    "logs -f": 0,
+    "logs --raw": 0,
+    "events": 0,
+    "events -f --json": 0,
+    "status": 130,
+    "status --watch": 0,
+    "ps": 130,
+    "plan job.yaml": 130,
+    "doctor job.yaml": 130,
+    "schema": 130,
+    "--help": 130,
+    "kill": 130,
+}
+"""Commands, and their exit code after Ctrl-C, which is how one stops following."""
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_a_signal_ends_the_other_commands(
+    start: Start, distrun: Distrun, write_spec: WriteSpec, command: str
+) -> None:
+    spec = write_spec("echo text; exec sleep 600", workers=1)
+    assert distrun("launch", "-d", spec).returncode == 0
+    try:
+        for number, code in ((signal.SIGINT, OTHERS[command]), (signal.SIGTERM, 143)):
+            ends = os.openpty()
+            fill(ends[1])
+            process = start(ends, *command.split(), streams=("stdout", "stderr"), term="xterm")
+            wait_until(lambda: is_stalled(process), timeout=60)  # noqa: B023 - called at once
+            process.send_signal(number)
+            assert process.wait(30) == code
+            os.close(ends[0])
+    finally:
+        distrun("kill", "--all")
+
+
+def test_a_stream_that_another_program_made_non_blocking_loses_nothing(
+    start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    distrun("launch", write_spec("seq 300000", workers=1), stdout=subprocess.DEVNULL)
+    os.set_blocking(pipe[1], False)
+    logs = start(pipe, "logs", "--raw")
+    first = os.read(pipe[0], 100)
+    assert first + read_all(pipe[0]) == b"".join(b"%d\n" % each for each in range(1, 300001))
+    assert logs.wait(30) == 0
+
+
+def test_a_signal_ends_a_wait_whose_result_nobody_reads(
+    start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    distrun("launch", write_spec("exit 3"))
+    fill(pipe[1])
+    wait = start(pipe, "wait", streams=("stdout", "stderr"))
+    wait_until(lambda: is_stalled(wait), timeout=60)
+    wait.send_signal(signal.SIGTERM)
+    assert wait.wait(30) == 143

@@ -1,0 +1,184 @@
+"""What a spec runs, and what other users of a host see of a job."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrun.agent import agent_dir, reattach
+from distrun.spec.model import TensorBoardSpec
+from distrun.supervisor import tensorboard
+from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.requirements import missing
+from harness.strangers import UID, Stranger
+from harness.values import not_none
+from harness.waiting import wait_until
+
+
+def test_plan_and_doctor_run_the_ssh_options_of_a_spec(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    lacking = missing(["ssh"])
+    if lacking:
+        pytest.skip(lacking)
+    marker = tmp_path / "ran"
+    command = f"touch {shlex.quote(str(marker))}; false"
+    spec = write_spec("exit 0", hosts=["far"], ssh={"options": {"ProxyCommand": command}})
+    for verb in ("plan", "doctor"):
+        assert distrun(verb, spec, timeout=60).returncode == 69
+        assert marker.exists()
+        marker.unlink()
+
+
+def test_validate_runs_the_interpreter_of_a_spec(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\ntouch ran\n")
+    python.chmod(0o755)
+    (tmp_path / "train.py").write_text("import tensorflow\n")
+    spec = write_spec("", program={"script": "train.py", "python": str(python)})
+    assert distrun("validate", spec).returncode == 0
+    assert (tmp_path / "ran").exists()
+
+
+def test_validate_runs_commands_of_a_specs_ssh_configuration(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    lacking = missing(["ssh"])
+    if lacking:
+        pytest.skip(lacking)
+    marker = tmp_path / "ran"
+    (tmp_path / "config").write_text(f'Match exec "touch {marker}"\n')
+    cluster = {"worker": ["far:20000", "farther:20000"]}
+    spec = write_spec(
+        "exit 0", cluster=cluster, hosts=["far", "near"], ssh={"config_file": "config"}
+    )
+    distrun("validate", spec)
+    assert marker.exists()
+
+
+def test_others_see_the_arguments_of_tasks_and_not_their_environment(
+    distrun: Distrun, detached: Detach, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_TOKEN", "geheim")
+    detached("exec sleep 1000", workers=1, program={
+        "command": ["sh", "-c", "exec sleep 1000 # an argument"], "pass_env": ["A_TOKEN"],
+    })  # fmt: skip
+    pid = status()["task_states"][0]["pid"]
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        assert b"A_TOKEN=geheim" in file.read()
+
+    def look(report: Callable[[str], None]) -> None:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            report(file.read().replace(b"\0", b" ").decode())
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                report(repr(file.read()))
+        except PermissionError:
+            report("refused")
+
+    with Stranger(look) as stranger:
+        assert "sleep 1000" in stranger.report()
+        assert stranger.report() == "refused"
+    assert distrun("kill").returncode == 0
+
+
+def test_tensorboard_serves_this_machine_only(tmp_path: Path) -> None:
+    order = tensorboard.start_order(
+        TensorBoardSpec(logdir=str(tmp_path)), 6006, str(tmp_path), "job"
+    )
+    assert order.argv[order.argv.index("--host") + 1] == "localhost"
+    assert tensorboard.address(6006) == "http://localhost:6006/"
+
+
+def test_an_agents_folder_is_private_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    before = os.umask(0)
+    try:
+        folder = Path(agent_dir.create("job", "host").path)
+    finally:
+        os.umask(before)
+    assert folder.is_relative_to(tmp_path / "state" / "distrun" / "agents")
+    for each in (folder, *folder.parents):
+        if each == tmp_path:
+            break
+        assert each.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_fallback_of_an_agents_folder_has_a_name_that_nobody_can_predict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").touch()  # no folder can be created in it
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    folders = [Path(agent_dir.create("job", "host").path) for _ in range(2)]
+    assert {each.parent for each in folders} == {tmp_path / "temporary"}
+    random = {each.name.rpartition("-")[2] for each in folders}
+    assert len(random) == 2
+    assert all(len(bytes.fromhex(each)) >= 6 for each in random)
+
+
+def test_values_of_env_are_in_no_file_but_the_jobs_spec_and_plan(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    program = {"command": ["true"], "env": {"HF_TOKEN": "geheim"}}
+    assert distrun("launch", write_spec("", program=program)).returncode == 0
+    files = [path for path in distrun.home.rglob("*") if path.is_file()]
+    found = {path.name for path in files if b"geheim" in path.read_bytes()}
+    assert found == {"spec.yaml", "plan.json"}
+    assert {path.parent for path in files if path.name in found} == {Path(status()["folder"])}
+
+
+def test_a_launch_reports_once_who_else_sends_progress(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    script = "echo $DISTRUN_NOTIFY > new; mv new name; until [ -e go ]; do sleep 0.05; done"
+    spec = write_spec(script, workers=1)
+    launch = distrun.start("launch", spec, stderr=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "name").exists)
+    name = "\0" + (tmp_path / "name").read_text().strip()[1:]
+
+    def send(report: Callable[[str], None]) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            for step in range(3):
+                sender.sendto(b"STEP=%d" % step, name)
+        report("sent")
+        signal.pause()
+
+    with Stranger(send) as stranger:
+        assert stranger.report() == "sent"
+        (tmp_path / "go").touch()
+        told = not_none(launch.stderr).read()
+        assert launch.wait(60) == 0, told
+    assert told.count(f"process {stranger.pid} of user {UID}") == 1
+
+
+def test_whoever_has_the_name_of_a_guard_delays_only_the_report_that_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert reattach._GUARD_SECONDS == 20.0
+    monkeypatch.setattr(reattach, "_GUARD_SECONDS", 0.3)
+    token = os.urandom(12).hex()
+
+    def take_the_name(report: Callable[[str], None]) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
+            taken.bind(reattach._liveness_name(token))
+            report("taken")
+            signal.pause()
+
+    with Stranger(take_the_name) as stranger:
+        assert stranger.report() == "taken"
+        reattach._wait_until_gone(token)  # returns although the name is still taken
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial, pytest.raises(OSError):  # noqa: PT011 - any
+            trial.bind(reattach._liveness_name(token))
