@@ -44,8 +44,8 @@ class Output(io.RawIOBase):
     The descriptor stays as it is: it may be shared with other programs, which O_NONBLOCK would
     break. After a write has failed, nothing more is written.
 
-    Register :attr:`progress` with a selector: it is readable when something was written since the
-    last call of :meth:`acknowledge`, or when writing failed.
+    Register :attr:`progress` with a selector: after a write, it is readable when at most 128 KiB
+    are pending, or when writing failed, until the next call of :meth:`acknowledge`.
 
     Args:
         descriptor: where to write.
@@ -101,7 +101,8 @@ class Output(io.RawIOBase):
             except OSError as error:
                 self.failure = error
         self._written += len(block)
-        os.eventfd_write(self.progress, 1)
+        if self.failure is not None or self.pending <= MOST_AHEAD // 2:  # not for each block
+            os.eventfd_write(self.progress, 1)
 
     def acknowledge(self) -> None:
         os.eventfd_read(self.progress)
