@@ -28,6 +28,7 @@ _RETRY_SECONDS = 0.01
 
 def connect(
     folder: JobFolder,
+    patience: float = _CONNECT_SECONDS,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -35,9 +36,9 @@ def connect(
     """Return a channel to a job's supervisor; None if there is no supervisor.
 
     Raises:
-        InternalError: the supervisor lives and does not answer.
+        InternalError: the supervisor lives and has not answered for `patience` seconds.
     """
-    deadline = clock() + _CONNECT_SECONDS
+    deadline = clock() + patience
     while True:
         connection = folder.connect()
         if connection is not None:
@@ -114,7 +115,10 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
 def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
     """Return what each task of a running job reported last through DISTRUN_NOTIFY."""
     found: dict[str, dict[str, str]] = {}
-    channel = connect(folder)
+    try:
+        channel = connect(folder, _ANSWER_SECONDS)
+    except InternalError:
+        return found
     if channel is None:
         return found
     channel.send(protocol.Watch())

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -18,6 +19,11 @@ from typing import Any
 import psutil
 import pytest
 
+from distrun import jobstore
+from distrun.agent import protocol
+from distrun.agent.protocol.channel import Channel
+from distrun.jobstore import JobStore
+from distrun.supervisor.clients import Client, Clients
 from harness.command import Distrun, Status, WriteSpec
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
@@ -318,3 +324,38 @@ def test_a_signal_ends_a_wait_whose_result_nobody_reads(
     wait_until(lambda: is_stalled(wait), timeout=60)
     wait.send_signal(signal.SIGTERM)
     assert wait.wait(30) == 143
+
+
+def test_progress_does_not_pile_up_for_a_command_that_is_suspended(tmp_path: Path) -> None:
+    folder = jobstore.create(JobStore(tmp_path).new_folder("job"), b"x")
+    count, tasks = 5000, ["worker:0", "worker:1"]
+    with folder.listen() as server, selectors.DefaultSelector() as selector:
+        clients = Clients(selector, server, lambda *_: None, lambda _: None)
+        ours, theirs = (each.detach() for each in socket.socketpair())
+        supervisors: Client = Channel(ours, ours, protocol.Request)
+        command: Channel[protocol.Notice, protocol.Request] = Channel(
+            theirs, theirs, protocol.Notice
+        )
+        clients.add(supervisors)
+        clients.watching.add(supervisors)
+        for number in range(count):
+            for task in tasks:
+                values = {"STEP": str(number), "NOTE": "x" * 1000}
+                clients.broadcast(protocol.Progress(task, values, 1.0))
+            clients.watch_writing()
+        assert len(supervisors._outgoing) < 10
+        clients.broadcast(protocol.JobEvent({"event": "x"}))
+        received: list[protocol.Notice] = []
+        while clients.are_pending:
+            received += [message for _, message in command.receive()]
+            for key, _ in selector.select(0):
+                key.data()
+            clients.watch_writing()
+        received += [message for _, message in command.receive()]
+        command.close()
+        supervisors.close()
+    assert received.pop() == protocol.JobEvent({"event": "x"})
+    for task in tasks:
+        steps = [int(each.values["STEP"]) for each in received if each.task == task]  # type: ignore[attr-defined]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == count - 1

@@ -93,7 +93,7 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
 
     Register it with a selector: the loop does the work, never a handler. It is a pipe because
     that holds 65,536 bytes; a socket is full after about 280, and a SIGTERM after as many SIGCHLD
-    would be lost.
+    would be lost. The program that started this one may have blocked the signals.
     """
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -101,6 +101,7 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in numbers:
         signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     return io.FileIO(reader)
 
 
