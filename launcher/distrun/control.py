@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import selectors
 import time
 from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.agent import protocol
-from distrun.agent.linux import processes
+from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.errors import InternalError, WaitTimeoutError
 
@@ -125,7 +124,7 @@ def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
     deadline = time.monotonic() + _ANSWER_SECONDS
     with contextlib.closing(channel):
         while not channel.ended and time.monotonic() < deadline:
-            select.select([channel.reader], [], [], max(0.0, deadline - time.monotonic()))
+            syscalls.wait_until_ready([channel.reader], (), deadline - time.monotonic())
             for _, message in channel.receive():
                 if isinstance(message, protocol.Progress):
                     found[message.task] = message.values
@@ -181,7 +180,7 @@ class SupervisorWatch:
     def wait(self, timeout: float | None = None) -> None:
         """Wait until something happens to the job, for so many seconds at most."""
         if self._channel is not None:
-            select.select([self._channel.reader], [], [], timeout)
+            syscalls.wait_until_ready([self._channel.reader], (), timeout)
 
     def wait_for_end(self, timeout: float | None = None) -> None:
         """Wait until it has ended, for so many seconds at most."""
