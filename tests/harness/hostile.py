@@ -201,12 +201,16 @@ class Agent:
             return []
         if self._refusal == "FilesRefused":
             full = Cause(Code.FILE_NOT_WRITTEN, path="main.py", errno=28)
-            return [file_messages.FilesRefused(full, NOW)]
+            requested = file_messages.FilesRequested([0], 0)
+            return [requested, file_messages.FilesRefused(full, NOW)]
         return [file_messages.FilesRequested([0], 0)]
 
     def _on_file_data(self, order: file_messages.FileData) -> Sequence[Report]:
+        received = file_messages.FileDataReceived(len(order.data))
+        if self._refusal == "FilesRefused":
+            return [received]
         self._has_files = True
-        return [file_messages.FileDataReceived(len(order.data)), file_messages.FilesReady(NOW)]
+        return [received, file_messages.FilesReady(NOW)]
 
     def _on_inspect(self, order: probe_messages.Inspect) -> Sequence[Report]:
         facts = probe_messages.ProgramFacts(
@@ -512,17 +516,17 @@ class World:
         assert line.isprintable()
         return False
 
-    def run(self) -> None:
-        """Run the job to its end."""
+    def run(self, *, is_cut_off: bool = True) -> None:
+        """Run the job to its end. The evil host may be cut off if the job waits for it."""
         self.settle()
         for _ in range(3):
             self.advance()
         for agent in self.agents.values():
             agent.end_tasks()
-        for step in range(60):
+        for step in range(80):
             if self.state.phase.is_final:
                 return
-            if step == 40:  # it may wait for a host that lives, and does not end its tasks
+            if step == 50 and is_cut_off:  # the host may live, and not end its task
                 self.agents[EVIL].exit()
             self.advance()
         raise AssertionError(f"the job does not end: {self.state}")

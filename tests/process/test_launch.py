@@ -146,10 +146,13 @@ def test_cat_sees_the_end_of_its_input(distrun: Distrun, write_spec: WriteSpec) 
     assert sorted(done.stdout.splitlines()) == ["worker:0 | over", "worker:1 | over"]
 
 
-def test_bytes_survive(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_bytes_survive_in_the_log_and_all_but_nul_where_they_are_shown(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    """Lines are shown without NUL, as without ESC; `logs --raw` keeps every byte."""
     spec = write_spec(r"printf '\377\000x\303\n'; printf 'no end'", 1)
     done = distrun("launch", spec, text=False)
-    assert done.stdout == b"worker:0 | \xff\x00x\xc3\nworker:0 | no end\n"
+    assert done.stdout == b"worker:0 | \xffx\xc3\nworker:0 | no end\n"
     assert distrun("logs", "--raw", text=False).stdout == b"\xff\x00x\xc3\nno end"
 
 

@@ -24,7 +24,7 @@ from distrun.agent import protocol
 from distrun.agent.protocol.channel import Channel
 from distrun.jobstore import JobStore
 from distrun.supervisor.clients import Client, Clients
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun, Status, WriteSpec, recorded_events
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
 from harness.values import not_none
@@ -171,6 +171,20 @@ def test_the_second_signal_kills_at_once(
     launch.send_signal(signal.SIGTERM)
     assert launch.wait(30) == 143
     assert "killing it at once" in messages.read()
+
+
+def test_an_error_after_a_signal_does_not_wait_for_the_reader(
+    start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    stubborn = "trap '' TERM; seq 300000; touch flooded; while :; do sleep 0.1; done"
+    spec = write_spec(stubborn, timeouts={"grace": "1h"})
+    launch = start(pipe, "launch", spec, streams=("stdout", "stderr"))
+    wait_until((tmp_path / "flooded").exists, timeout=60)
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    launch.send_signal(signal.SIGTERM)
+    wait_until(lambda: recorded_events(distrun)[-1]["event"] == "StopRequested", timeout=30)
+    os.kill(recorded_events(distrun)[0]["supervisor_pid"], signal.SIGKILL)
+    assert launch.wait(30) == 70
 
 
 def test_a_reader_that_reads_on_gets_everything(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from harness.command import Distrun
@@ -192,11 +192,12 @@ def test_a_script_that_is_a_link_finds_what_is_beside_it_and_beside_its_file(
     assert f" of {tmp_path}/job/link and {tmp_path}/job/real, into a new folder" in planned
 
 
-# An agent that stops when some of the files have come, however fast they come.
-STOPPING = """\
+# An agent that waits within a read when some of the files have come, however fast they come. A
+# stopped one would be resumed by its guard.
+HELD = """\
 #!/bin/sh
 [ "$3" = -c ] || exec /usr/bin/env -u PATH {python} "$@"
-exec {python} "$1" "$2" "$3" "import os, signal
+exec {python} "$1" "$2" "$3" "import os
 read, left = os.read, 5_000_000
 def counted(descriptor, size):
     global left
@@ -204,7 +205,7 @@ def counted(descriptor, size):
     left -= len(block)
     if left <= 0:
         os.read = read
-        os.kill(os.getpid(), signal.SIGSTOP)
+        open('{gate}').read()
     return block
 os.read = counted
 $4"
@@ -221,7 +222,9 @@ def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where
     tmp_path: Path,
 ) -> None:
     (h1,) = hosts(1)
-    h1.provide("python3", STOPPING.format(python=sys.executable))
+    gate = h1.folder / "gate"
+    os.mkfifo(gate)
+    h1.provide("python3", HELD.format(python=sys.executable, gate=gate))
     hide(h1, tmp_path)
     content = os.urandom(40_000_000)
     (tmp_path / "job").mkdir()
@@ -231,31 +234,34 @@ def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where
     )
     spec = remote_spec("", [h1], program={"script": "job/train.py"}, timeouts={"link": "60s"})
 
-    def launch_and_hold(name: str) -> tuple[Any, Callable[[], str], psutil.Process]:
-        """Launch, until the host's agent has stopped amid the files; also the record, and it."""
+    def launch_and_hold(name: str) -> tuple[Any, Callable[[], str], int]:
+        """Launch, until the host's agent waits amid the files; also the record, and the gate.
+
+        The agent continues when the gate is closed.
+        """
         process = distrun.start("launch", "--name", name, spec, stdout=-1, stderr=-1, text=True)
 
         def record() -> str:
             return "".join(p.read_text() for p in distrun.home.glob(f"jobs/{name}-*/events.jsonl"))
 
-        (agent,) = wait_until(lambda: [each for each in processes_of(h1) if has_stopped(each)])
+        opened = wait_until(lambda: opened_for_writing(gate))
         assert "SyncStarted" in record()
         assert "Synced" not in record()
-        return process, record, agent
+        return process, record, opened[0]
 
-    interrupted, record, agent = launch_and_hold("first")
+    interrupted, record, agent_gate = launch_and_hold("first")
     interrupted.send_signal(signal.SIGINT)
     wait_until(lambda: "StopRequested" in record())
-    agent.resume()
+    os.close(agent_gate)
     assert interrupted.wait(60) == 130
     wait_until(lambda: not processes_of(h1), 90)  # an agent that was too slow has its lease
     left = [path for path in state_of(h1).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in left) < 1000, left  # the script's contents
     assert not (state_of(h1) / "agents").exists()
 
-    launched, record, agent = launch_and_hold("second")
+    launched, record, agent_gate = launch_and_hold("second")
     cut_off(h1)
-    agent.resume()
+    os.close(agent_gate)
     wait_until(lambda: "LinkLost" in record())
     h1.mend()
     printed, said = launched.communicate(timeout=120)
@@ -266,11 +272,14 @@ def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where
     assert [event for event in happened if event in order] == order
 
 
-def has_stopped(process: psutil.Process) -> bool:
+def opened_for_writing(fifo: Path) -> list[int]:
+    """The descriptor; none before a process waits to read."""
     try:
-        return process.status() == psutil.STATUS_STOPPED
-    except psutil.NoSuchProcess:
-        return False
+        return [os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)]
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return []
 
 
 def learnt(done: Any) -> list[str]:

@@ -175,6 +175,26 @@ def test_agents_may_send_the_codes_that_they_make() -> None:
     assert made - {"UNCODED"} <= allowed
 
 
+@pytest.mark.parametrize("kept_back", ["TaskEnded", "AgentExiting"])
+def test_a_host_that_never_ends_what_it_should_does_not_keep_the_job(
+    tmp_path: Path, kept_back: str
+) -> None:
+    """Its agent sends signs of life, and its logs, as if nothing was wrong."""
+    wanted = f'"type":"{kept_back}"'.encode()
+    world = World(tmp_path, lambda body: [] if wanted in body else [body])
+    agent = world.agents[EVIL]
+    agent.exit = lambda: None  # type: ignore[method-assign]
+    world.run(is_cut_off=False)
+    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
+    world.check()
+    world.close()
+
+
+def test_parts_of_logs_that_nobody_follows_are_a_fault(world: World) -> None:
+    assert not world.receive(EVIL, protocol.LogData("chief-0.log", 0, b"forged"))
+    assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))
+
+
 # Memory and time ---------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from distrun.lint.import_rules import imported_modules
+from distrun.lint.removed import TENSORFLOW_1
 from distrun.lint.rule import Surroundings
 from distrun.lint.rules import RULES, check
 from distrun.lint.sources import Sources
@@ -143,6 +144,12 @@ BAD = [
     (MWM, TF + "o = tf.keras.optimizers.legacy.Adam()", "2:5", "optimizers.legacy"),
     (MWM, "from tensorflow.keras.layers.experimental import preprocessing", "1:1", "experimental"),
     (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
+    (MWM, TF + "k = tf.keras\nx = k.Input((3,))\nx = k.layers.Dense(3)(x)\ny = tf.reshape(x, [-1])",
+     "5:5", "tf.reshape does not take the tensors of a functional model"),
+    (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.AUTO)",
+     "2:48", "losses.Reduction.AUTO"),
+    (MWM, TF + "m = tf.keras.Sequential([])\nm.compile('sgd', experimental_steps_per_execution=2)",
+     "3:1", "experimental_steps_per_execution= in compile() of a model"),
     # a module that is nowhere
     (MWM, "import package.innner", "1:1", "the package package does not have the module 'innner'"),
     (MWM, "from package.inner2 import x", "1:1", "does not have the module 'inner2'"),
@@ -228,6 +235,9 @@ GOOD = [
     (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.NONE)"),
     (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
     (MWM, TF + "o = tf.keras.optimizers.Adam(learning_rate=0.1)"),
+    (MWM, TF + "x = [[1.0]]\ny = tf.keras.layers.Dense(3)(x)\nz = tf.reshape(y, [-1])"),
+    (MWM, TF + "x = tf.keras.Input((3,))\nm = tf.keras.Model(x, tf.keras.layers.Dense(1)(x))\n"
+     "y = tf.reshape(m(tf.zeros([1, 3])), [-1])"),
     # modules
     (MWM, "from package import inner, unknown\nimport package.inner"),
     (MWM, "try:\n  import package.nothing\nexcept ImportError:\n  pass"),
@@ -300,9 +310,9 @@ def test_an_operation_in_a_module_beside_comes_first(lint: Any) -> None:
 
 
 def test_many_warnings_of_a_kind_are_counted(lint: Any) -> None:
-    names = ("Session", "placeholder", "logging", "app", "flags", "get_variable", "to_float")
+    names = sorted(TENSORFLOW_1[""])[:22]
     found = lint(TF + "".join(f"tf.{name}()\n" for name in names))
-    assert len(found) == 5
+    assert len(found) == 20
     assert "and 2 more like this" in found[-1]
 
 

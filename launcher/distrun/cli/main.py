@@ -120,6 +120,9 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except (OSError, OutputError):
         streams.discard(sys.stdout)  # otherwise Python exits with 120
+    sys.stderr.flush()
+    # Python resets the handlers before it exits: the timer's signal would kill it.
+    signal.setitimer(signal.ITIMER_REAL, 0)
     sys.exit(code)
 
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.lint.module import Context, Scope, Use
+from distrun.lint.operations import is_operation
 from distrun.lint.removed import (
     FILE_ENDINGS,
     KERAS_2,
@@ -43,7 +44,7 @@ def keras_2(program: Program, around: Surroundings) -> Iterator[Problem]:
     reported = set[str]()
     for module, node, name in references(program):
         found = _removed(name)
-        if found is not None and not found[1].keyword and found[0] not in reported:
+        if found is not None and not found[1].keywords and found[0] not in reported:
             reported.add(found[0])
             yield _keras_problem(module, node, _shown(name, found[0]), found[1])
     for module in program.modules.values():
@@ -82,10 +83,12 @@ def _shown(name: str, key: str) -> str:
     return f"{'tf.' if name.startswith('tensorflow.') else ''}keras.{key.removesuffix('()')}"
 
 
-def _keras_problem(module: Module, node: ast.AST, what: str, removed: Removed) -> Problem:
+def _keras_problem(
+    module: Module, node: ast.AST, what: str, removed: Removed, keyword: str = ""
+) -> Problem:
     message = f"Keras 3, which tf.keras is here, does not have {what}"
-    if removed.keyword:
-        message = f"Keras 3, which tf.keras is here, does not take {removed.keyword}= in {what}"
+    if keyword:
+        message = f"Keras 3, which tf.keras is here, does not take {keyword}= in {what}"
     return problem(module, node, message, f"{removed.instead}, {_OLD_KERAS}")
 
 
@@ -95,13 +98,17 @@ def _keras_call(
     name = only_name(program.names(module, function_of(call)))
     key = _keras_name(name)
     node = call.node
-    if not key or not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call):
+        return
+    if is_operation(name) and not key:
+        yield from _symbolic_argument(program, module, call, name)
+    if not key:
         return
     found = _removed(f"{name}()") if "legacy" in name else _removed(name)
     if found is not None:
-        given = {each.arg for each in node.keywords}
-        if found[1].keyword in given or found[0].endswith("()"):
-            yield _keras_problem(module, node, _shown(name, found[0]), found[1])
+        given = [str(each.arg) for each in node.keywords if each.arg in found[1].keywords]
+        if given or found[0].endswith("()"):
+            yield _keras_problem(module, node, _shown(name, found[0]), found[1], *given[:1])
             return
     if key in FILE_ENDINGS:
         yield from _file_ending(program, module, call, key)
@@ -113,6 +120,57 @@ def _keras_call(
             "several workers",
             f"write a training loop, {_OLD_KERAS}",
         )
+
+
+def _symbolic_argument(program: Program, module: Module, call: Use, name: str) -> Iterator[Problem]:
+    assert isinstance(call.node, ast.Call)  # noqa: S101
+    given = [inner for each in call.node.args for inner in getattr(each, "elts", [each])]
+    if any(_is_symbolic(program, module, call._replace(node=each), ()) for each in given):
+        what = re.sub(r"^tensorflow\b", "tf", name)
+        yield problem(
+            module,
+            call.node,
+            f"{what} does not take the tensors of a functional model of Keras 3, which tf.keras "
+            "is here",
+            f"call it in a layer, or use keras.ops, {_OLD_KERAS}",
+        )
+
+
+def _is_symbolic(program: Program, module: Module, value: Use, seen: tuple[ast.AST, ...]) -> bool:
+    """Whether a value is made of keras.Input by layers alone."""
+    node = value.node
+    if isinstance(node, ast.Name):
+        owner = value.scope.owner(node.id)
+        meanings = owner.bindings[node.id] if owner is not None else []
+        scope = owner or value.scope
+        inner = [
+            value._replace(node=each, scope=scope)
+            for each in meanings
+            if isinstance(each, ast.expr) and each not in seen
+        ]
+        is_known = all(isinstance(each, ast.expr) for each in meanings)
+        seen = (*seen, *(each.node for each in inner))
+        return is_known and bool(inner) and all(
+            _is_symbolic(program, module, each, seen) for each in inner
+        )  # fmt: skip
+    if not isinstance(node, ast.Call):
+        return False
+    name = only_name(program.names(module, value._replace(node=node.func)))
+    if name.endswith(("keras.Input", "keras.layers.Input")):
+        return True
+    is_layer = re.fullmatch(r"(tensorflow\.)?keras\.layers\.[A-Z]\w*\(\)", name)
+    if not is_layer or not node.args:
+        return False
+    first = node.args[0]
+    if first in seen or (isinstance(first, ast.Name) and _means_seen(value, first, seen)):
+        return True  # x = layer(x)
+    return _is_symbolic(program, module, value._replace(node=first), seen)
+
+
+def _means_seen(value: Use, name: ast.Name, seen: tuple[ast.AST, ...]) -> bool:
+    owner = value.scope.owner(name.id)
+    meanings = owner.bindings[name.id] if owner is not None else []
+    return bool(meanings) and all(each in seen for each in meanings)
 
 
 def _is_collective(program: Program) -> bool:

@@ -229,8 +229,8 @@ class Removed(Frozen):
     """What Keras 3 refuses, and what to write instead."""
 
     instead: str
-    keyword: str = ""
-    """Refused only as a call with this argument."""
+    keywords: tuple[str, ...] = ()
+    """Refused only as a call with one of these arguments."""
 
 
 _NO_EXPERIMENTAL = "Keras 3 has moved or removed what was experimental"
@@ -243,14 +243,23 @@ KERAS_2: dict[str, Removed] = {
     "Model().predict_classes": Removed("use the argmax of predict()"),
     "Model().predict_proba": Removed("use predict()"),
     "Model().to_yaml": Removed("use to_json()"),
-    "Model().compile": Removed("remove it", "experimental_run_tf_function"),
-    "Model().fit": Removed("make the data a keras.utils.PyDataset with this option", "workers"),
-    "optimizers.*": Removed("write learning_rate=", "lr"),
-    "optimizers.*().apply_gradients": Removed("remove it", "experimental_aggregate_gradients"),
+    "Model().compile": Removed(
+        "remove it",
+        (
+            *("experimental_run_tf_function", "experimental_steps_per_execution"),
+            *("sample_weight_mode", "target_tensors"),
+        ),
+    ),
+    "Model().fit": Removed(
+        "make the data a keras.utils.PyDataset with this option",
+        ("workers", "use_multiprocessing", "max_queue_size"),
+    ),
+    "optimizers.*": Removed("write learning_rate=", ("lr",)),
+    "optimizers.*().apply_gradients": Removed("remove it", ("experimental_aggregate_gradients",)),
     "optimizers.*().get_weights": Removed("use its `variables`"),
     "optimizers.legacy.*()": Removed("use keras.optimizers"),
-    "callbacks.ModelCheckpoint": Removed("use save_freq", "period"),
-    "layers.LSTM": Removed("transpose the inputs", "time_major"),
+    "callbacks.ModelCheckpoint": Removed("use save_freq", ("period",)),
+    "layers.LSTM": Removed("transpose the inputs", ("time_major",)),
     "layers.CuDNNLSTM": Removed("use layers.LSTM"),
     "layers.CuDNNGRU": Removed("use layers.GRU"),
     "layers.LocallyConnected1D": Removed("use another layer"),
@@ -265,6 +274,7 @@ KERAS_2: dict[str, Removed] = {
     "utils.np_utils": Removed("use keras.utils"),
     "utils.generic_utils": Removed("use keras.utils"),
     "estimator": Removed("train with Model.fit"),
+    "losses.Reduction.AUTO": Removed("leave reduction out"),
     "engine": Removed("import from keras itself"),
     "wrappers.scikit_learn": Removed("use the package scikeras"),
     "experimental": Removed(_NO_EXPERIMENTAL),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from distrun.lint.program import Program
 
-_MOST_ALIKE = 5
+_MOST_ALIKE = 20
 """Warnings of one rule that are shown; the last says how many more there are."""
 
 

@@ -36,7 +36,13 @@ _MOVING = (b"\0", b"\x05", b"\x08", b"\x0b", b"\x0c", b"\x0e", b"\x0f")
 _ALL_MOVING = b"".join(_MOVING)
 # U+0080 to U+009F (C1) are escape sequences' introducers in one character. U+202A to U+202E and
 # U+2066 to U+2069 reverse the order in which text is shown.
-_HARMFUL_CHARACTER = re.compile(rb"\xc2[\x80-\x9f]|\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])")
+_HARMFUL_CHARACTERS = (
+    (b"\xc2", re.compile(rb"\xc2[\x80-\x9f]")),
+    (b"\xe2\x80", re.compile(rb"\xe2\x80[\xaa-\xae]")),
+    (b"\xe2\x81", re.compile(rb"\xe2\x81[\xa6-\xa9]")),
+)
+"""The first bytes of some of these characters, which are searched for faster, and all of them."""
+_C1_BYTES = bytes(range(0x80, 0xA0))
 # The bytes 80 to 9F mean the same to a terminal that is not in UTF-8 mode. In a character of UTF-8
 # they stay, so whole characters are matched first.
 _HARMFUL_BYTE = re.compile(
@@ -143,11 +149,23 @@ def _sanitized(block: bytes, *, colour: bool) -> bytes:
 
 
 def _without_harmful_characters(block: bytes) -> bytes:
+    if not _is_utf8(block) and len(block.translate(None, _C1_BYTES)) < len(block):
+        lines = block.splitlines(keepends=True)
+        block = b"".join(
+            line if _is_utf8(line) else _HARMFUL_BYTE.sub(rb"\1", line) for line in lines
+        )
+    for first, characters in _HARMFUL_CHARACTERS:
+        if first in block:
+            block = characters.sub(b"", block)
+    return block
+
+
+def _is_utf8(text: bytes) -> bool:
     try:
-        block.decode()
+        text.decode()
     except UnicodeDecodeError:
-        block = _HARMFUL_BYTE.sub(rb"\1", block)
-    return _HARMFUL_CHARACTER.sub(b"", block)
+        return False
+    return True
 
 
 def _reset_at_end(line: bytes) -> bytes:

@@ -56,6 +56,7 @@ class Code(StrEnum):
     REPORT_OF_FOREIGN_TASK = "report_of_foreign_task"  # name, task
     FRAMES_DAMAGED = "frames_damaged"  # count
     ORDERS_NOT_READ = "orders_not_read"
+    STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
 
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known

@@ -78,7 +78,7 @@ class FileSender:
     def record_received(self, count: int) -> None:
         """Note that a part of so many bytes has arrived."""
         self._in_flight = max(0, self._in_flight - count - _OVERHEAD)
-        self.received += count
+        self.received = min(self.received + count, self.size or 0)
 
     def send(self, channel: Channel[Report, Order]) -> None:
         """Send as much as the window and the link take now."""

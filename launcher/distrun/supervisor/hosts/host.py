@@ -38,6 +38,9 @@ _EXIT_SECONDS = 5.0
 _ANNOUNCED_EXIT_SECONDS = 2.0
 """How long it may take to exit after :class:`.AgentExiting`. A login profile's background processes
 can keep ssh alive for longer."""
+_END_SECONDS = 120.0
+"""How long an agent may take to end a task after its grace, or to send more of the logs after its
+shutdown. A process that waits for a disk of the network ends late."""
 _MISSED_HEARTBEATS = 2.5
 """How many heartbeats may be missing before the link counts as lost."""
 _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
@@ -139,6 +142,12 @@ class Host:
         self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, lease)
         self._loss: Cause | None = None
         """Why the link was lost, or why the last attempt to reconnect failed."""
+        self._end_seconds = max(_END_SECONDS, 2 * (lease or 0.0))
+        """The link may be lost for as long as the lease, and restored."""
+        self._ends: dict[str, float] = {}
+        """When each task that was stopped must have ended. The key '' is for the agent itself."""
+        self._ends_checked: float | None = None
+        """When those times must be looked at next."""
         self._checker = ReportChecker()
         self._violation: Cause | None = None
         """How the agent broke the protocol; then everything that it sends is ignored."""
@@ -196,6 +205,9 @@ class Host:
             message = self._shutdown = protocol.Shutdown(
                 preserve_logs=self.mirror.failure is not None
             )
+            self._set_end("", 0.0)
+        elif isinstance(message, protocol.StopTask):
+            self._set_end(message.task, message.grace)
         self._checker.record_order(message)
         number = self._outbox.add(message) if self.reach.can_reattach else 0
         if self.state in (LinkState.CONNECTING, LinkState.UP) and self._connection is not None:
@@ -249,7 +261,7 @@ class Host:
         # A host that waits for a slot is connected when another host frees one.
         dues = [] if self.should_connect or self.should_reconnect else [self._due]
         if self.state is LinkState.UP:
-            dues.append(self._lost_at)
+            dues += [self._lost_at, self._ends_checked]
         if self.state in (LinkState.UP, LinkState.LOST, LinkState.RECONNECTING):
             dues.append(self._lease_ends_at)
         return min((due for due in dues if due is not None), default=None)
@@ -267,12 +279,17 @@ class Host:
         elif self.state is LinkState.UP and self._has_passed(self._lost_at):
             self._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
         elif self._has_passed(self._due):
-            if self.state is LinkState.CONNECTING:
-                self._fail_to_connect(None)
-            elif self.state is LinkState.RECONNECTING:
-                self._retry_later(Cause(Code.SSH_NOT_ANSWERED))
-            elif self.state is LinkState.UP:
-                self._handle_link_loss(Cause(Code.SSH_NOT_ENDED))
+            self._on_state_expired()
+        elif self.state is LinkState.UP and self._has_passed(self._ends_checked):
+            self._check_ends()
+
+    def _on_state_expired(self) -> None:
+        if self.state is LinkState.CONNECTING:
+            self._fail_to_connect(None)
+        elif self.state is LinkState.RECONNECTING:
+            self._retry_later(Cause(Code.SSH_NOT_ANSWERED))
+        elif self.state is LinkState.UP:
+            self._handle_link_loss(Cause(Code.SSH_NOT_ENDED))
 
     def reconnect(self) -> None:
         """Try to reconnect the lost link."""
@@ -337,6 +354,20 @@ class Host:
             return None
         return self._last_heartbeat + self._lease
 
+    def _set_end(self, task: str, grace: float) -> None:
+        """Limit the time until a task has ended. A second order can only shorten it."""
+        if self.reach.can_reattach:
+            due = time.monotonic() + grace + self._end_seconds
+            self._ends[task] = min(due, self._ends.get(task, due))
+            self._ends_checked = min(due, self._ends_checked or due)
+
+    def _check_ends(self) -> None:
+        """Stop listening to an agent that did not end what it was told to end."""
+        self._ends_checked = min(self._ends.values(), default=None)
+        if self._has_passed(self._ends_checked) and self._connection is not None:
+            cause = Cause(Code.STOP_NOT_EXECUTED, seconds=self._end_seconds)
+            self._on_violation(self._connection, cause)
+
     def _has_passed(self, due: float | None) -> bool:
         return due is not None and due <= time.monotonic()
 
@@ -395,6 +426,8 @@ class Host:
     def _on_violation(self, connection: Connection, cause: Cause) -> None:
         """Ignore an agent from now on: it broke the protocol. Its lease is not renewed any more."""
         self._violation = cause
+        self._ends.clear()
+        self._ends_checked = None
         self._observer.on_report(self, protocol.Fault(cause, time.time()))
         if connection is not self._connection:
             return
@@ -445,8 +478,7 @@ class Host:
             if self._is_replaying and not isinstance(message, _HANDLED_WHILE_REPLAYING):
                 continue
             if isinstance(message, protocol.LogData):
-                if self.mirror.write(message):
-                    written += len(message.data) + protocol.LOG_OVERHEAD
+                written += self._write_log(connection, message)
             elif number == 0 or number > self._last_report:
                 self._check_and_handle(connection, number, message)
             last = max(last, number)
@@ -458,12 +490,26 @@ class Host:
             connection.channel.send(protocol.LogReceived(written))
         self._release_unwanted_logs()
 
+    def _write_log(self, connection: Connection, part: protocol.LogData) -> int:
+        """Write a part of a log. Returns how many bytes of the window it frees."""
+        if part.name not in self.mirror.sizes:
+            cause = Cause(Code.REPORT_OF_FOREIGN_TASK, task=part.name, name=type(part).__name__)
+            self._on_violation(connection, cause)
+            return 0
+        size = self.mirror.sizes[part.name]
+        is_written = self.mirror.write(part)
+        if "" in self._ends and self.mirror.sizes[part.name] > size:
+            self._ends[""] = time.monotonic() + self._end_seconds  # logs are slow, but arrive
+        return len(part.data) + protocol.LOG_OVERHEAD if is_written else 0
+
     def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
         violation = self._find_violation(message)
         if violation is not None:
             self._on_violation(connection, violation)
             return
         self._last_report = max(self._last_report, number)
+        if isinstance(message, (protocol.TaskEnded, protocol.TaskNotStarted)):
+            self._ends.pop(message.task, None)
         self._handle(connection, message)
 
     def _find_violation(self, message: Report) -> Cause | None:
@@ -522,6 +568,9 @@ class Host:
             self._connection.discard_stderr()
         self._record_heartbeat()
         self._loss = None
+        if self._lease is None:  # it may have been lost for longer than any limit
+            for task in self._ends:
+                self._ends[task] = time.monotonic() + self._end_seconds
 
     def _request_replay(self, connection: Connection) -> None:
         """Have the agent repeat its reports after the last that arrived undamaged."""

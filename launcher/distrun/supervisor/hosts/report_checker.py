@@ -152,10 +152,11 @@ class ReportChecker:
         elif isinstance(report, messages.LogEnded):
             if report.name not in self._logs:
                 return Cause(Code.REPORT_OF_FOREIGN_TASK, task=report.name, name=name)
-        elif name in ("FilesRequested", "FileDataReceived"):
+        elif name == "FilesRequested":
             is_asked = self._unanswered[_ONCE_PER_LIST[0]] > 0
-            if name == "FilesRequested":
-                self._check_files(report)
+            self._check_files(report)
+        elif name == "FileDataReceived":  # parts that were under way follow a refusal
+            is_asked = bool(self._file_sizes)
         elif name not in _UNASKED:
             is_asked = self._check_single_answer(name, report)
         return None if is_asked else Cause(Code.REPORT_UNASKED, name=name)
