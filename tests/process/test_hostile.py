@@ -76,6 +76,34 @@ def test_a_name_that_would_act_on_a_terminal_is_refused(
     assert re.match(rf"{re.escape(str(spec))}:\d+:\d+: name has a line break", done.stderr)
 
 
+@pytest.mark.parametrize(
+    "odd", ["\x9b31m", "\x05", "\u202e", "\u2066", "\x1b[31m", "\x08", "\udc9b"]
+)
+def test_wrong_usage_and_specs_are_told_without_control_characters(
+    distrun: Distrun, tmp_path: Path, odd: str
+) -> None:
+    name = f"a{odd}b"
+    spec = tmp_path / "odd.yaml"
+    commands = [
+        *(("schema", name), (name,), ("status", name), ("status", f"--{name}"), ("init", name)),
+        *(("wait", "--timeout", name), ("logs", "--grep", f"({name}"), ("kill", "--signal", name)),
+        *(("validate", name), ("validate", str(spec), "--set", f"{name}=1")),
+    ]
+    sections: list[Json] = [
+        *({name: 1}, {"strategy": name}, {"stratgy" + odd: 1}, {"cluster": {name: 1}}),
+        *({"cluster": {"worker": name}}, {"program": {"script": name}}, {"hosts": [name]}),
+    ]
+    said = []
+    for section in sections:
+        document = {"name": "job", "strategy": "mirrored", "cluster": {"worker": 1}, **section}
+        spec.write_text(json.dumps(document))
+        said.append(distrun("validate", spec))
+    said += [distrun(*command) for command in commands]
+    for done in said:
+        assert done.returncode in (2, 65), done.stderr
+        assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n")), done
+
+
 @pytest.mark.parametrize("output", ["../up.yaml", "$(touch owned).yaml", "new\nline.yaml"])
 def test_init_writes_what_it_is_told_and_no_more(
     distrun: Distrun, tmp_path: Path, output: str

@@ -136,6 +136,9 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
+        from distrun.spec.problems import printable
+
+        error.message = "\n".join(map(printable, error.message.split("\n")))
         error.show()
         return error.exit_code
     except click.Abort:
