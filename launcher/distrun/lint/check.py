@@ -81,7 +81,9 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     if sources.program is None:
         is_absent = answer is not None and top in answer.missing
         return [_absent_problem(target)] if is_absent else found
-    uses_keras_2 = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    legacy = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    # ProgramSpec.keras is 2, 3 or None.
+    uses_keras_2 = getattr(spec.program, "keras", None) == 2 or legacy
     around = Surroundings(
         strategy=STRATEGIES[spec.strategy],
         tasks={role.role: role.count for role in spec.roles},
