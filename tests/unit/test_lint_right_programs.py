@@ -24,6 +24,8 @@ PS = "parameter_server, cluster: {chief: 1, worker: 2, ps: 2}"
     ("strategy", "program"),
     [
         (MWM, f"script: {PLAIN}/fit.py, env: {{TF_USE_LEGACY_KERAS: 1}}"),
+        (MWM, f"script: {PLAIN}/fit.py, keras: 2"),
+        (MWM, f"script: {PLAIN}/tutorial.py, keras: 2"),
         (PS, f"script: {PLAIN}/coordinator.py"),
         (MWM, f"script: {PLAIN}/replicas.py"),
         ("mirrored", f"script: {EXAMPLES}/custom_loop.py"),
