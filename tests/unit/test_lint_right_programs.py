@@ -69,6 +69,7 @@ def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
 
 
 def test_every_example_and_plain_script_is_checked() -> None:
-    assert {path.stem for path in PLAIN.glob("*.py")} == {"fit", "coordinator", "replicas"}
+    plain = {"fit", "coordinator", "replicas", "tutorial"}
+    assert {path.stem for path in PLAIN.glob("*.py")} == plain
     names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server"}
     assert set(resources.examples()) == names

@@ -84,7 +84,7 @@ def ask(
             version=str(answer["version"]),
             missing=frozenset(answer["missing"]),
             keras=answer["keras"],
-            tensorflow=str(answer["tensorflow"]),
+            tensorflow=str(answer.get("tensorflow", "")),
             errors={file: (line, column or 1, str(text))
                     for file, (line, column, text) in answer["errors"].items()},
         )  # fmt: skip
