@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import selectors
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events
+from distrun import events, record
 from distrun.agent import protocol
-from distrun.agent.linux import processes
+from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
-from distrun.errors import InternalError, WaitTimeoutError
+from distrun.errors import HostError, InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ _RETRY_SECONDS = 0.01
 
 def connect(
     folder: JobFolder,
+    patience: float = _CONNECT_SECONDS,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -35,9 +35,9 @@ def connect(
     """Return a channel to a job's supervisor; None if there is no supervisor.
 
     Raises:
-        InternalError: the supervisor lives and does not answer.
+        InternalError: the supervisor lives and has not answered for `patience` seconds.
     """
-    deadline = clock() + _CONNECT_SECONDS
+    deadline = clock() + patience
     while True:
         connection = folder.connect()
         if connection is not None:
@@ -96,6 +96,7 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
 
     Raises:
         WaitTimeoutError: the job has not ended after `timeout` seconds.
+        HostError: the record is damaged and does not have the job's end.
         InternalError: the supervisor died, and the record does not have the job's end.
     """
     channel = connect(folder)
@@ -104,24 +105,28 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
             wait_for_end(channel, folder.job_id, timeout)
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
-        raise InternalError(
-            f"the supervisor of job {folder.job_id} died: the result of the job is unknown",
-            hint=f"its record: {folder.path}",
-        )
+        file, hint = str(folder.events_file), f"its record: {folder.path}"
+        unknown = "the result of the job is unknown"
+        if os.path.exists(file) and record.is_damaged(file):
+            raise HostError(f"the record of job {folder.job_id} is damaged: {unknown}", hint=hint)
+        raise InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)
     return state
 
 
 def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
     """Return what each task of a running job reported last through DISTRUN_NOTIFY."""
     found: dict[str, dict[str, str]] = {}
-    channel = connect(folder)
+    try:
+        channel = connect(folder, _ANSWER_SECONDS)
+    except InternalError:
+        return found
     if channel is None:
         return found
     channel.send(protocol.Watch())
     deadline = time.monotonic() + _ANSWER_SECONDS
     with contextlib.closing(channel):
         while not channel.ended and time.monotonic() < deadline:
-            select.select([channel.reader], [], [], max(0.0, deadline - time.monotonic()))
+            syscalls.wait_until_ready([channel.reader], (), deadline - time.monotonic())
             for _, message in channel.receive():
                 if isinstance(message, protocol.Progress):
                     found[message.task] = message.values
@@ -177,7 +182,7 @@ class SupervisorWatch:
     def wait(self, timeout: float | None = None) -> None:
         """Wait until something happens to the job, for so many seconds at most."""
         if self._channel is not None:
-            select.select([self._channel.reader], [], [], timeout)
+            syscalls.wait_until_ready([self._channel.reader], (), timeout)
 
     def wait_for_end(self, timeout: float | None = None) -> None:
         """Wait until it has ended, for so many seconds at most."""

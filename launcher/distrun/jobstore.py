@@ -128,15 +128,16 @@ class JobFolder:
             os.unlink(self._opened / "control.sock")
 
     def connect(self) -> socket.socket | None:
-        """Connect to the job's supervisor. Returns None if none listens."""
+        """Connect to the job's supervisor. Returns None if none listens, or accepts, now."""
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.setblocking(False)
         try:
             with self._short_path() as path:
                 client.connect(path)
             if peers.of_connection(client).is_same_user:
                 return client
         except OSError:
-            pass  # nobody listens
+            pass  # nobody listens, or the queue of a suspended supervisor is full
         client.close()
         return None
 

@@ -6,15 +6,17 @@ child, whatever the orphan did to hide.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 
 import psutil
 import pytest
 
-from harness.command import Distrun, FindVictim, Status, WriteSpec
+from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -95,6 +97,26 @@ def test_what_stands_still_is_ended_when_asked_for(
         launch.send_signal(signal.SIGINT)
     assert launch.wait(60) == (137 if by == "kill" else 130)
     wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
+
+
+def test_a_suspended_supervisor_with_a_full_queue_hangs_no_command(
+    distrun: Distrun, detached: Detach, status: Status, victim_of: FindVictim
+) -> None:
+    job = detached("exec sleep 600")
+    folder = os.open(status()["folder"], os.O_RDONLY)
+    os.kill(victim_of("supervisor", None), signal.SIGSTOP)
+    with contextlib.ExitStack() as commands:  # which gave up
+        commands.callback(os.close, folder)
+        while True:
+            command = commands.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            command.setblocking(False)
+            try:
+                command.connect(f"/proc/self/fd/{folder}/control.sock")
+            except BlockingIOError:
+                break
+    assert status()["state"] == "running"
+    assert distrun("kill", job, timeout=60).returncode == 0
+    assert status()["state"] == "stopped"
 
 
 @pytest.mark.parametrize("stopped", [["agent"], ["guard"], ["guard", "agent"], ["agent", "guard"]])

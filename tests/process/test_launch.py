@@ -230,6 +230,26 @@ def test_hostile_paths_only_name(distrun: Distrun, tmp_path: Path, folder: Path)
     assert not list(tmp_path.rglob("x"))
 
 
+@pytest.mark.parametrize("way", [signal.SIG_BLOCK, signal.SIG_IGN])
+def test_a_job_ends_although_the_calling_program_suppressed_all_signals(
+    way: int, distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    def suppress() -> None:
+        numbers = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+        if way == signal.SIG_BLOCK:
+            signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        else:
+            for number in numbers:
+                signal.signal(number, signal.SIG_IGN)
+
+    launch = distrun.start("launch", write_spec("exit 3"), preexec_fn=suppress)
+    assert launch.wait(60) == 3
+    launch = distrun.start("launch", write_spec("touch up; exec sleep 600"), preexec_fn=suppress)
+    wait_until((distrun.cwd / "up").exists, timeout=30)
+    launch.send_signal(signal.SIGTERM)
+    assert launch.wait(60) == 143
+
+
 SERVE_AND_CHECK = Path(__file__).parent / "programs" / "meet_peers.py"
 
 

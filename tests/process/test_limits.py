@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,27 @@ def test_without_proc_a_kill_does_not_say_that_the_supervisor_died(
         assert status()["state"] == "running"
     finally:
         assert distrun("kill", job).returncode == 0
+
+
+def test_a_caller_may_leave_many_descriptors_open(
+    distrun: Distrun, write_spec: WriteSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def leave_open() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for number in range(3, 1200):
+            os.dup2(0, number)
+
+    def finish(*args: str | Path) -> int:
+        return distrun.start(*args, preexec_fn=leave_open, close_fds=False).wait(60)
+
+    assert finish("launch", write_spec("exit 3")) == 3
+    assert finish("launch", "-d", write_spec("exec sleep 600")) == 0
+    assert finish("status") == 0
+    assert finish("wait", "--timeout", "100ms") == 124
+    assert finish("kill") == 0
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("limit", [8, 10, 12, 14, 16, 18, 20, 22, 25, 30, 40, 64])

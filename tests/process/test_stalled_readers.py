@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -18,7 +19,12 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.command import Distrun, Status, WriteSpec
+from distrun import jobstore
+from distrun.agent import protocol
+from distrun.agent.protocol.channel import Channel
+from distrun.jobstore import JobStore
+from distrun.supervisor.clients import Client, Clients
+from harness.command import Distrun, Status, WriteSpec, recorded_events
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
 from harness.values import not_none
@@ -165,6 +171,20 @@ def test_the_second_signal_kills_at_once(
     launch.send_signal(signal.SIGTERM)
     assert launch.wait(30) == 143
     assert "killing it at once" in messages.read()
+
+
+def test_an_error_after_a_signal_does_not_wait_for_the_reader(
+    start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    stubborn = "trap '' TERM; seq 300000; touch flooded; while :; do sleep 0.1; done"
+    spec = write_spec(stubborn, timeouts={"grace": "1h"})
+    launch = start(pipe, "launch", spec, streams=("stdout", "stderr"))
+    wait_until((tmp_path / "flooded").exists, timeout=60)
+    wait_until(lambda: is_stalled(launch), timeout=60)
+    launch.send_signal(signal.SIGTERM)
+    wait_until(lambda: recorded_events(distrun)[-1]["event"] == "StopRequested", timeout=30)
+    os.kill(recorded_events(distrun)[0]["supervisor_pid"], signal.SIGKILL)
+    assert launch.wait(30) == 70
 
 
 def test_a_reader_that_reads_on_gets_everything(
@@ -318,3 +338,38 @@ def test_a_signal_ends_a_wait_whose_result_nobody_reads(
     wait_until(lambda: is_stalled(wait), timeout=60)
     wait.send_signal(signal.SIGTERM)
     assert wait.wait(30) == 143
+
+
+def test_progress_does_not_pile_up_for_a_command_that_is_suspended(tmp_path: Path) -> None:
+    folder = jobstore.create(JobStore(tmp_path).new_folder("job"), b"x")
+    count, tasks = 5000, ["worker:0", "worker:1"]
+    with folder.listen() as server, selectors.DefaultSelector() as selector:
+        clients = Clients(selector, server, lambda *_: None, lambda _: None)
+        ours, theirs = (each.detach() for each in socket.socketpair())
+        supervisors: Client = Channel(ours, ours, protocol.Request)
+        command: Channel[protocol.Notice, protocol.Request] = Channel(
+            theirs, theirs, protocol.Notice
+        )
+        clients.add(supervisors)
+        clients.watching.add(supervisors)
+        for number in range(count):
+            for task in tasks:
+                values = {"STEP": str(number), "NOTE": "x" * 1000}
+                clients.broadcast(protocol.Progress(task, values, 1.0))
+            clients.watch_writing()
+        assert len(supervisors._outgoing) < 10
+        clients.broadcast(protocol.JobEvent({"event": "x"}))
+        received: list[protocol.Notice] = []
+        while clients.are_pending:
+            received += [message for _, message in command.receive()]
+            for key, _ in selector.select(0):
+                key.data()
+            clients.watch_writing()
+        received += [message for _, message in command.receive()]
+        command.close()
+        supervisors.close()
+    assert received.pop() == protocol.JobEvent({"event": "x"})
+    for task in tasks:
+        steps = [int(each.values["STEP"]) for each in received if each.task == task]  # type: ignore[attr-defined]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == count - 1

@@ -103,6 +103,8 @@ def create(job_id: str, host: str) -> AgentDir:
         try:
             private_dir.create(place)
             _check(place)
+            if os.path.basename(place) == _AGENTS:
+                _check(os.path.dirname(place))
             path = os.path.join(place, prefix + os.urandom(6).hex())
             os.mkdir(path, 0o700)
         except OSError as error:

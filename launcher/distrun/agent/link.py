@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from distrun.agent import protocol
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, Outbox, ProtocolError
 
@@ -126,7 +127,7 @@ class Link:
         A slow supervisor still receives the last reports; one that does not read at all does not.
         """
         while self.channel.pending:
-            if not select.select([], [self.channel.writer], [], _READER_SECONDS)[1]:
+            if not syscalls.wait_until_ready([], [self.channel.writer], _READER_SECONDS):
                 break
             self.channel.flush()
         if self._client is not None:

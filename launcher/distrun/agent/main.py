@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 from typing import Callable, NoReturn, Optional, Tuple
@@ -102,7 +101,7 @@ def _guard(agent: int, lease_timer: int) -> NoReturn:
     wakeup = syscalls.signal_pipe((signal.SIGCHLD,))
     grace = KILL_GRACE
     while (status := _wait(agent, os.WNOHANG)) is None:
-        if lease_timer in select.select([lease_timer, wakeup.fileno()], [], [])[0]:
+        if lease_timer in syscalls.wait_until_ready([lease_timer, wakeup.fileno()]):
             grace = 0.0
             # Without children, it is only slow to end, or hangs and does no harm.
             status = signal.SIGKILL if processes.children(agent) else _wait(agent) or 0

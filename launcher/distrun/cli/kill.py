@@ -87,6 +87,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
     cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
     channels = []
     for folder in folders:
+        control.resume_supervisor(folder)
         channel = control.connect(folder)
         if channel is None:
             _stop_without_supervisor(folder)
@@ -94,7 +95,6 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
         view = _WaitView(folder.state())
         channel.send(Watch())
         channel.send(StopJob(cause, signum, grace, EXIT_KILLED))
-        control.resume_supervisor(folder)
         channels.append((folder, channel, view))
     for folder, channel, view in channels:
         control.wait_for_end(channel, folder.job_id, on_event=view.on_event)

@@ -12,7 +12,7 @@ from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.logs import task_logs
 from distrun.cli.output import MOST_AHEAD, Output
-from distrun.cli.streams import discard, failure_text, text_stream
+from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.errors import OutputError
 from distrun.events import Event, JobPlanned, Result
 from distrun.frozen import replace
@@ -82,6 +82,8 @@ class LaunchedJob:
                     self._finish_writing()
         finally:
             self._session.restore_signals()
+            if self._stop_requested:
+                discard_when_stalled()  # an error may still be printed
         if state is None:
             self._print_job_id()
         return code
@@ -153,11 +155,12 @@ class LaunchedJob:
             if not self._session.read_signals():
                 return False
             self._deadline = time.monotonic()
+            self._stop_requested = True
         return True
 
     def _finish_writing(self) -> None:
         """Wait for the readers of the last messages, and of what is left after an error."""
-        if self._deadline is not None:
+        if self._stop_requested:
             self._deadline = time.monotonic() + _REPORT_SECONDS
         self._wait_for_reader(self._messages)
         self._deadline = time.monotonic() + _REPORT_SECONDS

@@ -42,6 +42,8 @@ class Clients:
         self._clients: list[Client] = []
         self.watching: set[Client] = set()
         """The commands that are sent every event."""
+        self._delayed: dict[Client, dict[tuple[type, str], Notice]] = {}
+        """For each command that reads too slowly, the last progress of each task."""
         selector.register(server, selectors.EVENT_READ, self._accept)
 
     def add(self, client: Client) -> None:
@@ -72,6 +74,7 @@ class Clients:
         if client.ended and client in self._clients:
             self._clients.remove(client)
             self.watching.discard(client)
+            self._delayed.pop(client, None)
             for descriptor in (client.reader, client.writer):
                 if descriptor in self._selector.get_map():
                     self._selector.unregister(descriptor)
@@ -79,12 +82,28 @@ class Clients:
             self._on_end(client)
 
     def broadcast(self, message: Notice) -> None:
-        """Queue a message for every command that watches; this never blocks."""
+        """Queue a message for every command that watches; this never blocks.
+
+        Progress replaces what a command has not been sent yet: one that reads nothing, for instance
+        because it is suspended, must not use up the memory.
+        """
         for client in self.watching:
+            if isinstance(message, protocol.JobEvent):
+                self._send_delayed(client)
+            elif client.pending or client in self._delayed:
+                key = type(message), getattr(message, "task", "")
+                self._delayed.setdefault(client, {})[key] = message
+                continue
+            client.send(message)
+
+    def _send_delayed(self, client: Client) -> None:
+        for message in self._delayed.pop(client, {}).values():
             client.send(message)
 
     def watch_writing(self) -> None:
         for client in self._clients:
+            if not client.pending:
+                self._send_delayed(client)
             client.watch_writing(self._selector)
 
     @property

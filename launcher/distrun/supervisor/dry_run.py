@@ -110,6 +110,9 @@ class DryRun:
             self._release()
             self._run_until_released()
             raise
+        finally:
+            # Python would print that it cannot write to the pipe, once this object is gone.
+            signal.set_wakeup_fd(-1)
 
     def _run_until_released(self) -> None:
         while self._hosts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import sys
 import time
@@ -81,7 +80,7 @@ def _first_messages(launch: Client) -> tuple[protocol.OpenJob | None, list[proto
     """The job, and the requests that arrived with it, such as a stop."""
     deadline = time.monotonic() + _OPENING_SECONDS
     while not launch.ended and time.monotonic() < deadline:
-        select.select([launch.reader], [], [], max(0.0, deadline - time.monotonic()))
+        syscalls.wait_until_ready([launch.reader], (), deadline - time.monotonic())
         messages = [message for _, message in launch.receive()]
         if messages and isinstance(messages[0], protocol.OpenJob):
             return messages[0], messages[1:]
@@ -91,7 +90,7 @@ def _first_messages(launch: Client) -> tuple[protocol.OpenJob | None, list[proto
 def _refuse(launch: Client, error: DistrunError) -> None:
     launch.send(protocol.Refused(error.as_cause(), error.exit_code))
     while launch.pending:
-        select.select([], [launch.writer], [])
+        syscalls.wait_until_ready([], [launch.writer])
         launch.flush()
 
 

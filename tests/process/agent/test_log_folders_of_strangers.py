@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -60,6 +61,33 @@ def test_a_private_folder_is_created_in_no_folder_that_others_can_change(
     created = agent_dir.create("job", "host")
     assert Path(created.path).parent == tmp_path
     assert os.listdir(agents) == []
+
+
+@pytest.mark.parametrize("owner", ["stranger", "user"])
+def test_a_private_folder_cannot_be_exchanged_with_the_folder_around_it(
+    owner: str, monkeypatch: pytest.MonkeyPatch, public_folder: Path, tmp_path: Path
+) -> None:
+    public_folder.chmod(0o1777)
+    around = public_folder / "distrun"
+    around.mkdir()
+    around.chmod(0o777)
+    if owner == "stranger":
+        os.chown(around, strangers.UID, strangers.UID)
+    monkeypatch.setenv("XDG_STATE_HOME", str(public_folder))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    files = Path(agent_dir.create("job", "host").files_path)
+
+    def exchange(report: Callable[[str], None]) -> None:
+        (around / "agents").rename(around / "moved")
+        with contextlib.suppress(OSError):
+            files.mkdir(parents=True)
+            (files / "train.py").write_text("attack()")
+        report("done")
+
+    with Stranger(exchange) as stranger:
+        assert stranger.report() == "done"
+    assert not (files / "train.py").exists()
+    assert files.parent.parent == tmp_path
 
 
 def test_the_name_of_preserved_files_cannot_be_taken_before(

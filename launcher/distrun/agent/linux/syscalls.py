@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import io
 import os
+import select
 import signal
 import struct
 import time
-from typing import Iterable
+from typing import Iterable, Optional, Set
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -93,7 +94,7 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
 
     Register it with a selector: the loop does the work, never a handler. It is a pipe because
     that holds 65,536 bytes; a socket is full after about 280, and a SIGTERM after as many SIGCHLD
-    would be lost.
+    would be lost. The program that started this one may have blocked the signals.
     """
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -101,7 +102,22 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in numbers:
         signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     return io.FileIO(reader)
+
+
+def wait_until_ready(
+    readers: Iterable[int], writers: Iterable[int] = (), seconds: Optional[float] = None
+) -> Set[int]:
+    """Wait for one of these descriptors, for so many seconds at most; returns those that are ready.
+
+    Unlike select.select, it takes descriptors of 1024 and more.
+    """
+    poll = select.poll()
+    for event, descriptors in ((select.POLLIN, readers), (select.POLLOUT, writers)):
+        for each in descriptors:
+            poll.register(each, event)
+    return {each for each, _ in poll.poll(None if seconds is None else max(0.0, seconds * 1000))}
 
 
 def timer() -> int:
