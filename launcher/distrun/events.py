@@ -127,7 +127,8 @@ class HostFault(Event):
 class TaskRecord(Frozen, kw_only=True):
     """A planned task, as far as the job's state needs it.
 
-    `proxied` is set if its environment sends gRPC to a proxy instead of its peers.
+    `proxied` is set if its environment sends gRPC to a proxy instead of its peers. With
+    `owns_tf_config`, it serves where its own TF_CONFIG says, whatever its `address` is.
     """
 
     name: str
@@ -136,6 +137,7 @@ class TaskRecord(Frozen, kw_only=True):
     host: str
     address: str | None = None
     proxied: Cause | None = None
+    owns_tf_config: bool = False
 
 
 class JobPlanned(Event):
