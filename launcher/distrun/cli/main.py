@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -136,10 +137,9 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
-        from distrun.spec.problems import printable
-
-        error.message = "\n".join(map(printable, error.message.split("\n")))
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        console.print_lines(shown.getvalue().splitlines())  # which escapes the arguments
         return error.exit_code
     except click.Abort:
         return 128 + signal.SIGINT
