@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from distrun.agent.protocol import Struct
-from distrun.field_types import check_fields
+from distrun.field_types import RANGES, check_fields, check_number
 
 T = TypeVar("T")
 
@@ -69,9 +69,7 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
             check_fields(found)
         return found
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        known = {name: _read(hints[name], value[name]) for name in hints if name in value}
-        return kind(**known)
+        return kind(**_read_fields(_hints(kind), value))
     if isinstance(kind, type) and issubclass(kind, (Enum, str)) and kind is not str:
         return kind(value)
     if kind is float:
@@ -79,6 +77,14 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
     if kind in (str, int, bool) and type(value) is not kind:
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
+
+
+def _read_fields(hints: dict[str, Any], value: Any) -> dict[str, Any]:
+    known = {name: _read(hints[name], value[name]) for name in hints if name in value}
+    for name, each in known.items():
+        if type(each) in (int, float) and name in RANGES:
+            check_number(each, name)
+    return known
 
 
 def _read_float(value: Any) -> float:

@@ -8,11 +8,11 @@ import selectors
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events
+from distrun import events, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
-from distrun.errors import InternalError, WaitTimeoutError
+from distrun.errors import HostError, InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -96,6 +96,7 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
 
     Raises:
         WaitTimeoutError: the job has not ended after `timeout` seconds.
+        HostError: the record is damaged and does not have the job's end.
         InternalError: the supervisor died, and the record does not have the job's end.
     """
     channel = connect(folder)
@@ -104,10 +105,11 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
             wait_for_end(channel, folder.job_id, timeout)
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
-        raise InternalError(
-            f"the supervisor of job {folder.job_id} died: the result of the job is unknown",
-            hint=f"its record: {folder.path}",
-        )
+        file, hint = str(folder.events_file), f"its record: {folder.path}"
+        unknown = "the result of the job is unknown"
+        if os.path.exists(file) and record.is_damaged(file):
+            raise HostError(f"the record of job {folder.job_id} is damaged: {unknown}", hint=hint)
+        raise InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)
     return state
 
 

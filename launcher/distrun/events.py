@@ -7,7 +7,6 @@ from typing import Any
 
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
-from distrun.field_types import check_number
 from distrun.frozen import Frozen, dataclass_transform, field
 from distrun.preflight import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
@@ -128,7 +127,8 @@ class HostFault(Event):
 class TaskRecord(Frozen, kw_only=True):
     """A planned task, as far as the job's state needs it.
 
-    `proxied` is set if its environment sends gRPC to a proxy instead of its peers.
+    `proxied` is set if its environment sends gRPC to a proxy instead of its peers. With
+    `owns_tf_config`, it serves where its own TF_CONFIG says, whatever its `address` is.
     """
 
     name: str
@@ -137,6 +137,7 @@ class TaskRecord(Frozen, kw_only=True):
     host: str
     address: str | None = None
     proxied: Cause | None = None
+    owns_tf_config: bool = False
 
 
 class JobPlanned(Event):
@@ -381,5 +382,9 @@ def decode(record: dict[str, Any]) -> Event | None:
         record = {**record, "oom": None}
     if kind is None:
         return None
-    check_number(record["at"], "at")
-    return from_json(kind, record)
+    event = from_json(kind, record)
+    if isinstance(event, JobPlanned):
+        for task in event.tasks:
+            if task.name != f"{task.role.value}:{task.index}":  # the logs are found by it
+                raise ValueError(f"{task.name!r} is no task")
+    return event

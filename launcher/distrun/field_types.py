@@ -20,12 +20,14 @@ _DEEPEST = 16
 """How many causes may be within each other."""
 _LATEST = 1e11
 """Unix time in seconds: the year 5138. Every C library can convert earlier ones."""
-_RANGES: Mapping[str, tuple[float, float]] = {
+RANGES: Mapping[str, tuple[float, float]] = {
+    "agent_pid": (0, 1 << 31),
     "at": (0, _LATEST),
     "attempt": (0, 1 << 31),
     "code": (0, 255),
     "cores": (0, 1e6),
     "errno": (-4095, 4095),
+    "exit_code": (0, 255),
     "gpus": (0, 4095),
     "last": (0, 1 << 53),
     "lived": (0, _LATEST),
@@ -60,7 +62,7 @@ def check_fields(value: Struct) -> None:
 
 def check_number(value: Any, name: str = "") -> None:
     """Check a number, which must be finite and in the range of fields with that name."""
-    low, high = _RANGES.get(name, _USUAL_RANGE)
+    low, high = RANGES.get(name, _USUAL_RANGE)
     if type(value) not in (int, float) or not low <= value <= high:  # NaN neither
         raise FieldError(f"{name or 'a number'} is {_shown(value)}")
 

@@ -106,6 +106,12 @@ def read(path: str) -> list[Event]:
     return EventReader(path).read_new()
 
 
+def is_damaged(path: str) -> bool:
+    """Return whether a record has a whole line that is no event of this version."""
+    with open(path, "rb") as file:
+        return any(line.endswith(b"\n") and _decode_line(line) is None for line in file)
+
+
 def first(path: str) -> Event | None:
     """Return a record's first event without reading the rest; None if it has none yet."""
     with open(path, "rb") as file:

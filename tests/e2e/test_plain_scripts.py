@@ -3,6 +3,9 @@
 The third, `replicas.py`, is also the script that test_templates.py puts beside `script.yaml`.
 """
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,3 +54,35 @@ def test_run_and_reduce_with_a_chief(launch: Callable[..., str]) -> None:
     output = launch("replicas.py", "multi_worker_mirrored", "{chief: 1, worker: 2}")
     for task in ("chief:0 ", "worker:0", "worker:1"):
         assert f"{task} | replicas: the sum over 3 replicas is 6" in output
+
+
+def launch_tutorial(distrun: Distrun, keras: str) -> subprocess.CompletedProcess[str]:
+    """Run TensorFlow's tutorial; not in the forks, which have chosen their Keras already."""
+    (distrun.cwd / "job.yaml").write_text(
+        "strategy: multi_worker_mirrored\ncluster: {worker: 2}\n"
+        f"program: {{script: {PLAIN / 'tutorial.py'}, python: {sys.executable}{keras}}}\n"
+    )
+    return distrun("launch", "job.yaml", timeout=200)
+
+
+def test_the_published_multi_worker_tutorial_with_keras_2(distrun: Distrun) -> None:
+    done = launch_tutorial(distrun, ", keras: 2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for worker in ("worker:0", "worker:1"):
+        assert f"{worker} | Epoch: 0 loss is a number: True" in done.stdout
+        assert f"{worker} | tutorial: epochs 2 steps 8" in done.stdout
+    assert "program.keras" not in done.stderr
+
+
+@pytest.mark.parametrize("keras", ["", ", keras: 3"])
+def test_the_advice_on_the_tutorial_with_keras_3_is_the_key(distrun: Distrun, keras: str) -> None:
+    done = launch_tutorial(distrun, keras)
+    assert done.returncode == 1
+    assert "Epoch: 0 loss is a number: True" in done.stdout
+    warning = next(line for line in done.stderr.splitlines() if "warning" in line)
+    assert "tutorial.py:77:5" in warning
+    assert "reset_states" in warning
+    assert "write program.keras: 2, and pip install tf_keras" in warning
+    verdict = json.loads(distrun("status", "--json").stdout)["job"]["verdict"]
+    assert verdict["kind"] == "keras3"
+    assert "set `program.keras: 2` and install tf_keras" in done.stderr

@@ -181,6 +181,7 @@ def test_gpus_and_threads_are_in_the_table(distrun: Distrun, tmp_path: Path) -> 
 
 def test_a_tf_config_from_the_spec_is_shown_unchanged(distrun: Distrun, tmp_path: Path) -> None:
     program = {"command": [sys.executable], "env": {"TF_CONFIG": "what I like"}}
+    program["tf_config"] = "mine"
     spec = write(tmp_path, program=program)
     assert "TF_CONFIG=what I like" in distrun("plan", spec).stdout
     assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrun.sync.file_selection import FileSelection
+from distrun.sync.gitignore import IgnoreRules
 from harness.examples import examples
 from harness.requirements import missing
 
@@ -52,10 +54,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
-def git(top: Path, *words: str) -> bytes:
+def git(top: Path, *words: str, stdin: str = "") -> bytes:
     """Run git as if nobody had configured anything."""
     env = {"PATH": os.environ["PATH"], "HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
-    return subprocess.run(["git", *words], cwd=top, env=env, check=True, capture_output=True).stdout
+    return subprocess.run(
+        ["git", *words], cwd=top, env=env, check=True, capture_output=True, input=stdin.encode()
+    ).stdout
 
 
 def kept_by_git(top: Path) -> set[bytes]:
@@ -102,6 +106,48 @@ def test_matching_takes_linear_time(tmp_path: Path, pattern: str) -> None:
     before = time.process_time()
     assert len(sent(tmp_path)) == 21
     assert time.process_time() - before < 2
+
+
+PARTS = (
+    *("*",) * 5, *("**",) * 3, *("**/",) * 3, *("/",) * 3, *("a",) * 4, *("b",) * 3, "ab", ".", "]",
+    "?", "?", "[ab]", "[!a]", "[^b]", "[a-c]", "[]a]", "[!]a]", "[[:alpha:]]", "[![:alpha:]b]",
+    "[a/b]", "[-a]", "[\\]]", "\\*", "\\a", "[", "***", "-", "!",
+)  # fmt: skip
+NAMES = ("a", "b", "ab", "ba", "aab", "abab", "a.b", "b]", "c", "-a", "*", "aaaaaaab", "b[a")
+
+
+def test_random_patterns_mean_what_they_mean_to_git(tmp_path: Path) -> None:
+    """A file with random patterns in each of many folders, and the same random paths below each."""
+    chooser = random.Random()
+    git(tmp_path, "init", "-q")
+    paths = {"/".join(chooser.choices(NAMES, k=chooser.randint(1, 5))) for _ in range(40)}
+    written = {}
+    for number in range(400):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        lines = ["".join(chooser.choices(PARTS, k=chooser.randint(1, 14))) for _ in range(2)]
+        written[str(number)] = "\n".join(lines)
+        (folder / ".gitignore").write_text(written[str(number)])
+    queries = [f"{folder}/{path}" for folder in written for path in paths]
+    ignored = git(
+        *(tmp_path, "check-ignore", "--no-index", "--stdin", "-z"), stdin="\0".join(queries)
+    )
+    found = {query for query in queries if excludes(tmp_path, query)}
+    different = found ^ {path.decode() for path in ignored.split(b"\0") if path}
+    assert not different, {each: written[each.partition("/")[0]] for each in different}
+    assert len(queries) // 20 < len(found) < len(queries), "most patterns exclude all or nothing"
+
+
+def excludes(top: Path, path: str) -> bool:
+    """Whether the rules of the path's first folder exclude it, or a folder that it is in."""
+    folder, *names = path.split("/")
+    above = os.fsencode(top / folder)
+    rules = IgnoreRules().within(above)
+    for name in names[:-1]:
+        above += b"/" + os.fsencode(name)
+        if rules.excludes(above, is_folder=True):
+            return True
+    return rules.excludes(above + b"/" + os.fsencode(names[-1]), is_folder=False)
 
 
 @settings(max_examples=examples(60))

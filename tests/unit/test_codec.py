@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
+from distrun.field_types import RANGES
+from distrun.frozen import replace
 from distrun.plan import Plan, tasks
 from distrun.spec import model as spec_model
 from distrun.spec.model import HostSpec, RoleSpec, Spec
@@ -57,9 +59,15 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     """Instances of a dataclass, by the types of its fields."""
     hints = get_type_hints(kind)
     values = {each.name: st.from_type(hints[each.name]) for each in dataclasses.fields(kind)}
-    if issubclass(kind, events.Event):
-        values["at"] = st.floats(0, 1e11)
-    return st.builds(kind, **values)
+    for name, (low, high) in RANGES.items():  # others are refused
+        whole, real = st.integers(int(low), int(high)), st.floats(low, high)
+        for plain, numbers in ((int, whole), (float, real)):
+            if hints.get(name) in (plain, plain | None):
+                values[name] = numbers if hints[name] is plain else st.none() | numbers
+    built = st.builds(kind, **values)
+    if kind is events.TaskRecord:
+        return built.map(lambda task: replace(task, name=f"{task.role.value}:{task.index}"))
+    return built
 
 
 st.register_type_strategy(tuple, short_tuples)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from distrun.frozen import replace
 from distrun.lint.import_rules import imported_modules
 from distrun.lint.removed import TENSORFLOW_1
 from distrun.lint.rule import Surroundings
@@ -340,3 +341,12 @@ def test_each_line_that_sets_the_variable_is_named(lint: Any) -> None:
         os.environ['TF_CONFIG'] = '{"cluster": {}}'
         """
     assert [each.partition(": ")[0] for each in lint(code)] == ["2:1", "3:1", "5:1"]
+
+
+def test_a_program_that_may_set_tf_config_is_not_warned_about(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os\nos.environ['TF_CONFIG'] = '{}'\n")
+    program = Sources(str(tmp_path), str(tmp_path / "train.py")).program
+    assert program is not None
+    around = Surroundings(strategy=STRATEGIES[MWM], tasks=CLUSTERS[MWM])
+    assert len(check(program, around)) == 1
+    assert check(program, replace(around, owns_tf_config=True)) == []

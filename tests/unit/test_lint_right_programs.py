@@ -24,6 +24,8 @@ PS = "parameter_server, cluster: {chief: 1, worker: 2, ps: 2}"
     ("strategy", "program"),
     [
         (MWM, f"script: {PLAIN}/fit.py, env: {{TF_USE_LEGACY_KERAS: 1}}"),
+        (MWM, f"script: {PLAIN}/fit.py, keras: 2"),
+        (MWM, f"script: {PLAIN}/tutorial.py, keras: 2"),
         (PS, f"script: {PLAIN}/coordinator.py"),
         (MWM, f"script: {PLAIN}/replicas.py"),
         ("mirrored", f"script: {EXAMPLES}/custom_loop.py"),
@@ -67,6 +69,7 @@ def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
 
 
 def test_every_example_and_plain_script_is_checked() -> None:
-    assert {path.stem for path in PLAIN.glob("*.py")} == {"fit", "coordinator", "replicas"}
+    plain = {"fit", "coordinator", "replicas", "tutorial"}
+    assert {path.stem for path in PLAIN.glob("*.py")} == plain
     names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server"}
     assert set(resources.examples()) == names

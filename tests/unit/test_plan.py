@@ -272,6 +272,30 @@ def test_what_the_spec_sets_wins_the_role_over_the_program_over_the_host() -> No
     assert told["TF_CONFIG"] == "{}"
 
 
+@pytest.mark.parametrize(("keras", "value"), [(None, None), (2, "1"), (3, "0")])
+def test_keras_sets_its_variable_unless_the_spec_sets_it(
+    keras: int | None, value: str | None
+) -> None:
+    program = replace(SCRIPT, keras=keras)
+    made = planned(spec_of(role("worker", 2), program=program))
+    assert {each.env.get("TF_USE_LEGACY_KERAS") for each in made.tasks} == {value}
+    mixed = spec_of(role("worker", env={"TF_USE_LEGACY_KERAS": "True"}), program=program)
+    assert env(planned(mixed), "worker:0")["TF_USE_LEGACY_KERAS"] == "True"
+
+
+@pytest.mark.parametrize(("strategy", "count"), [(MWM, 2), ("mirrored", 1)])
+def test_a_program_with_a_tf_config_of_its_own_gets_none(strategy: str, count: int) -> None:
+    program = replace(SCRIPT, owns_tf_config=True)
+    made = planned(spec_of(role("worker", count), strategy=strategy, program=program))
+    usual = planned(spec_of(role("worker", count), strategy=strategy))
+    for each, other in zip(made.tasks, usual.tasks, strict=True):
+        assert each.tf_config is None
+        assert "TF_CONFIG" not in each.environment
+        assert each.unset == ()
+        assert each.owns_tf_config
+        assert (each.address, each.env) == (other.address, other.env)
+
+
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [

@@ -125,6 +125,30 @@ def test_no_tensorflow_anywhere_is_only_noted() -> None:
     assert bad(checks) == [("a", "tensorflow", "note"), ("b", "tensorflow", "note")]
 
 
+@pytest.mark.parametrize(
+    ("tensorflow", "package"),
+    [("2.21.0", '"tf_keras==2.21.*"'), ("", "tf_keras"), ("unknown", "tf_keras")],
+)
+def test_keras_2_needs_tf_keras_on_each_host(tensorflow: str, package: str) -> None:
+    lacking = host("b", has_tf_keras=False, tensorflow=tensorflow)
+    one = host("a", has_tf_keras=True, tensorflow=tensorflow)
+    keras = [each for each in judged(one, lacking, keras=2) if each.subject is Subject.KERAS]
+    assert bad(tuple(keras)) == [("b", "keras", "failed")]
+    cause = keras[1].cause
+    assert cause_text(cause) == "program.keras is 2, but python3 has no tf_keras"
+    assert cause_advice(cause) == f"install it: python3 -m pip install {package}"
+    for keras_version in (None, 3):
+        checks = judged(lacking, keras=keras_version)
+        assert not [each for each in checks if each.subject is Subject.KERAS]
+
+
+def test_keras_2_is_part_of_an_older_tensorflow() -> None:
+    checks = judged(host("a", tensorflow="2.14.1"), keras=2)
+    assert bad(checks) == []
+    checks = judged(host("a", tensorflow="2.15.0"), keras=2)
+    assert bad(checks) == [("a", "keras", "failed")]
+
+
 def test_this_machines_script_is_what_the_others_are_held_to() -> None:
     checks = judged(host("a"), host("b"), host("c", digest="bb"), digest="bb")
     assert bad(checks) == [("a", "script", "failed"), ("b", "script", "failed")]

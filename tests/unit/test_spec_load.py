@@ -284,3 +284,27 @@ def test_an_address_of_this_machine_by_its_own_name(
 
     assert len(_load(folder, text).roles[0].addresses) == 3
     assert _load(folder, f"{SMALL}hosts: [me]\n", allow_unsupported=False).hosts[0].is_local
+
+
+def test_which_keras_and_whose_tf_config(folder: Path) -> None:
+    program = _load(folder, SMALL).program
+    assert (program.keras, program.owns_tf_config) == (None, False)
+    text = "  keras: 2\n  tf_config: mine\n  env: {TF_USE_LEGACY_KERAS: True, TF_CONFIG: '{}'}\n"
+    program = _load(folder, SMALL + text).program
+    assert (program.keras, program.owns_tf_config) == (2, True)
+    assert program.env == {"TF_USE_LEGACY_KERAS": "True", "TF_CONFIG": "{}"}
+    program = _load(folder, SMALL + "  keras: 3\n  env: {TF_USE_LEGACY_KERAS: no}\n").program
+    assert (program.keras, program.env) == (3, {"TF_USE_LEGACY_KERAS": "no"})
+
+
+def test_variables_of_the_launching_shell_that_contradict_the_spec(folder: Path) -> None:
+    environ = {"TF_CONFIG": "{}", "TF_USE_LEGACY_KERAS": "0"}
+    text = "  pass_env: [TF_CONFIG, TF_USE_LEGACY_KERAS]\n  keras: 2\n"
+    with pytest.raises(SpecProblemsError) as raised:
+        _load(folder, SMALL + text, environ=environ)
+    config, legacy = str(raised.value).splitlines()
+    assert config.startswith("job.yaml:6:14: program.pass_env sets TF_CONFIG, which distrun sets")
+    assert legacy.startswith("job.yaml:6:25: program.pass_env sets TF_USE_LEGACY_KERAS to '0'")
+    environ["TF_USE_LEGACY_KERAS"] = "1"
+    spec = _load(folder, f"{SMALL}{text}  tf_config: mine\n", environ=environ)
+    assert spec.program.owns_tf_config

@@ -112,6 +112,14 @@ def test_a_collective_mismatch_has_the_words_of_each_side_and_blames_nobody() ->
         assert (verdict.task, verdict.echoes) == (None, ())
 
 
+def test_the_advice_on_code_for_keras_2_names_the_key_of_the_spec() -> None:
+    found = [each for each in rows("rules") if each.kind == Kind.KERAS3]
+    assert len(found) >= 15
+    for each in found:
+        assert each.verdict is not None
+        assert "`program.keras: 2`" in (words.cause_advice(each.verdict.cause) or ""), each.name
+
+
 @pytest.mark.parametrize("name", ["wrapped_gather_run", "wrapped_raised_in_function"])
 def test_two_that_failed_of_the_same_error_are_alike(name: str) -> None:
     verdict = table.row(HERE / "rules" / f"{name}.json").verdict

@@ -10,6 +10,7 @@ import errno
 import functools
 import os
 import re
+import shlex
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -354,6 +355,12 @@ def _advice_on_start(cause: Cause) -> str:
     return inner or templates()[Code.PROGRAM_NOT_FOUND.value]["advice"]
 
 
+def _advice_on_tf_keras(cause: Cause) -> str:
+    version = re.match(r"\d+\.\d+", cause.version)
+    package = f'"tf_keras=={version[0]}.*"' if version else "tf_keras"
+    return f"install it: {shlex.quote(cause.name)} -m pip install {package}"
+
+
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
     enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
@@ -391,6 +398,7 @@ ADVICE_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
         if c.hosts
         else None
     ),
+    Code.TF_KERAS_MISSING: _advice_on_tf_keras,
     Code.AGENT_NOT_STARTED: lambda c: (
         f"try `{_command(c)} python3 --version`" if c.commands else None
     ),

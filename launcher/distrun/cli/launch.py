@@ -38,7 +38,7 @@ def command(
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.spec_warnings import find_warnings, print_warnings
+    from distrun.cli.spec_warnings import find_warnings, print_warnings, require_keras_2
     from distrun.cli.transfer_bar import read_files
     from distrun.spec.loader import load
 
@@ -47,6 +47,8 @@ def command(
         from distrun.cli.plan_view import show_plan
 
         return show_plan(spec, find_warnings(spec, strict=strict), as_json=False)
+    if not no_preflight:
+        require_keras_2(spec)
     if strict:
         find_warnings(spec, strict=True)
     manifest = read_files(spec)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
+from distrun.errors import HostError
 
 if TYPE_CHECKING:
+    from distrun.agent.protocol import Cause
     from distrun.spec.model import Spec
     from distrun.spec.problems import Problem
 
@@ -17,13 +19,36 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
     Raises:
         SpecProblemsError: there are warnings, and `strict` makes them errors.
     """
-    from distrun.lint.check import check_program
+    from distrun.lint.check import check_program, find_missing_keras_2
 
     try:
-        found = check_program(spec)
+        missing = find_missing_keras_2(spec)
+        found = (*([] if missing is None else [_keras_problem(missing)]), *check_program(spec))
     except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
         found = ()
     return refuse_if(found, strict=strict)
+
+
+def require_keras_2(spec: Spec) -> None:
+    """Check that this machine has tf_keras if `program.keras` is 2.
+
+    Raises:
+        HostError: its interpreter has none.
+    """
+    if spec.program.keras != 2:
+        return
+    from distrun.lint.check import find_missing_keras_2
+
+    missing = find_missing_keras_2(spec)
+    if missing is not None:
+        raise HostError(cause=missing)
+
+
+def _keras_problem(missing: Cause) -> Problem:
+    from distrun.cli.cause_text import cause_advice, cause_text
+    from distrun.spec.problems import Problem
+
+    return Problem("program.keras", None, None, cause_text(missing), cause_advice(missing) or "")
 
 
 def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:

@@ -94,7 +94,7 @@ def _notes(job: JobView) -> list[str]:
         cause, *more = cause_text(outcome.cause).split("\n")
         notes += [f"{cause}; exit code {outcome.exit_code}, {whose}'s", *more]
     if job.is_lost:
-        notes.append("its supervisor died, and its result is lost")
+        notes.append("its supervisor died, or its record is damaged; its result is lost")
     if job.is_running:
         for host in job.state.hosts.values():
             if host.link_lost is not None:

@@ -66,6 +66,8 @@ class TaskState(Frozen, kw_only=True):
     address: str | None = None
     proxied: Cause | None = None
     """Set if its environment sends gRPC to a proxy instead of its peers."""
+    owns_tf_config: bool = False
+    """Whether TF_CONFIG is not distrun's, so that it may serve at another address."""
     phase: TaskPhase = TaskPhase.STARTING
     attempt: int = 0
     restart: int | None = None
@@ -112,7 +114,7 @@ class TaskState(Frozen, kw_only=True):
 
     def next_attempt(self) -> TaskState:
         """Return the same task before its next attempt, without the results of the last one."""
-        lasting = ("name", "role", "index", "host", "address", "proxied")
+        lasting = ("name", "role", "index", "host", "address", "proxied", "owns_tf_config")
         kept = {name: getattr(self, name) for name in lasting}
         return TaskState(**kept, attempt=self.attempt + 1)
 

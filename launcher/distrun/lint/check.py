@@ -7,7 +7,9 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
+from distrun.keras_version import LEGACY_KERAS, is_keras_2, needs_tf_keras
 from distrun.spec.model import ProgramKind
 from distrun.spec.problems import Problem
 from distrun.strategies import STRATEGIES
@@ -56,9 +58,7 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     from distrun.lint.rule import Surroundings
     from distrun.lint.rules import check
 
-    env: dict[str, str] = dict(spec.program.env)
-    for role in spec.roles:
-        env.update(role.env)
+    env = _variables(spec)
     names = list(imported_modules(sources.program)) if sources.program else []
     top = target.module.partition(".")[0]
     if top and not os.path.lexists(target.path):
@@ -81,15 +81,52 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     if sources.program is None:
         is_absent = answer is not None and top in answer.missing
         return [_absent_problem(target)] if is_absent else found
-    uses_keras_2 = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
+    if spec.program.keras is not None:
+        uses_keras_2 = spec.program.keras == 2
     around = Surroundings(
         strategy=STRATEGIES[spec.strategy],
         tasks={role.role: role.count for role in spec.roles},
         keras=None if uses_keras_2 or answer is None else answer.keras,
         python=target.python or sys.executable,
         missing=answer.missing if answer is not None else frozenset(),
+        owns_tf_config=spec.program.owns_tf_config,
     )
     return found + check(sources.program, around)
+
+
+def find_missing_keras_2(spec: Spec) -> Cause | None:
+    """Return why `program.keras: 2` cannot work on this machine: its interpreter has no tf_keras.
+
+    None if it can, and if that is not known: nothing runs here, the program is not Python, or the
+    interpreter does not answer. TensorFlow is not imported.
+    """
+    here = spec.local_host
+    target = _find_target(spec, here) if spec.program.keras == 2 and here is not None else None
+    if target is None or here is None or os.path.lexists(os.path.join(target.folder, "tf_keras")):
+        return None
+    from distrun.lint.interpreter import ask
+
+    answer = ask(
+        target.python,
+        ["tf_keras"],
+        [],
+        folder=target.folder,
+        workdir=here.workdir or spec.program.workdir,
+        env={**here.env, **_variables(spec)},
+    )
+    if answer is None or not answer.missing or not needs_tf_keras(answer.tensorflow):
+        return None
+    name = target.python or sys.executable
+    return Cause(Code.TF_KERAS_MISSING, name=name, version=answer.tensorflow)
+
+
+def _variables(spec: Spec) -> dict[str, str]:
+    """The variables that the program and its roles set."""
+    env = dict(spec.program.env)
+    for role in spec.roles:
+        env.update(role.env)
+    return env
 
 
 def _faults(sources: Sources, answer: Answer | None) -> list[SyntaxFault]:

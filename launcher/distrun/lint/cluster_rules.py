@@ -29,7 +29,7 @@ _VARIABLE = "TF_CONFIG"
 
 def own_cluster(program: Program, around: Surroundings) -> Iterator[Problem]:
     """With a TF_CONFIG of its own, a task is not where the others look for it."""
-    if not around.strategy.tf_config:
+    if not around.strategy.tf_config or around.owns_tf_config:
         return
     is_its_own = False
     for step in steps(program):

@@ -26,12 +26,15 @@ class Answer(Frozen, kw_only=True):
         version: e.g. `3.12`.
         missing: the modules that it does not have.
         keras: the first number of the version of tf.keras; None if that is not known.
+        tensorflow: the first two numbers of TensorFlow's version, e.g. `2.21`; empty if that is
+            not known.
         errors: line, column and message of the first syntax error of each file.
     """
 
     version: str
     missing: frozenset[str] = frozenset()
     keras: int | None = None
+    tensorflow: str = ""
     errors: dict[str, tuple[int, int, str]] | None = field(default=None)
 
 
@@ -59,7 +62,10 @@ def ask(
     if not changes_path and (python is None or _is_this_interpreter(python)):
         found = probe.answer(names)
         return Answer(
-            version=own_version(), missing=frozenset(found["missing"]), keras=found["keras"]
+            version=own_version(),
+            missing=frozenset(found["missing"]),
+            keras=found["keras"],
+            tensorflow=found["tensorflow"],
         )
     asked = json.dumps({"names": list(names), "files": list(files), "folder": folder})
     try:
@@ -78,6 +84,7 @@ def ask(
             version=str(answer["version"]),
             missing=frozenset(answer["missing"]),
             keras=answer["keras"],
+            tensorflow=str(answer.get("tensorflow", "")),
             errors={file: (line, column or 1, str(text))
                     for file, (line, column, text) in answer["errors"].items()},
         )  # fmt: skip

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from distrun.lint.module import Module
     from distrun.lint.program import Program
 
-_OLD_KERAS = "or use Keras 2: TF_USE_LEGACY_KERAS: 1 in program.env, and pip install tf_keras"
+_OLD_KERAS = "or use Keras 2: write program.keras: 2, and pip install tf_keras"
 
 
 def keras_2(program: Program, around: Surroundings) -> Iterator[Problem]:

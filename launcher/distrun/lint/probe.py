@@ -16,9 +16,10 @@ _TENSORFLOW = re.compile(r"(?:tensorflow|tf_nightly)(?:_\w+)?-(\d+)\.(\d+)")
 
 
 def answer(names: Iterable[str]) -> dict[str, Any]:
-    """Return which of some modules are missing, and the first number of tf.keras's version.
+    """Return which of some modules are missing, and the versions of tf.keras and TensorFlow.
 
-    No module is imported. `keras` is None if it is unknown.
+    No module is imported. `keras` is the first number of its version, None if that is unknown;
+    `tensorflow` are the first two, as text, empty if they are unknown.
     """
     missing = [name for name in names if not _exists(name)]
     tensorflow, keras = _version("tensorflow", _TENSORFLOW), _version("keras", _KERAS)
@@ -26,7 +27,8 @@ def answer(names: Iterable[str]) -> dict[str, Any]:
         keras = (2,)  # TensorFlow's own
     elif tensorflow is None:
         keras = None
-    return {"missing": missing, "keras": keras and keras[0]}
+    version = ".".join(map(str, tensorflow or ()))
+    return {"missing": missing, "keras": keras and keras[0], "tensorflow": version}
 
 
 def _exists(name: str) -> bool:

@@ -33,6 +33,7 @@ class Surroundings(Frozen, kw_only=True):
         keras: the first number of the version of `tf.keras`; None if that is not known.
         python: the interpreter, as messages name it.
         missing: the modules, by their first names, that the interpreter does not have.
+        owns_tf_config: whether the spec says that the program sets TF_CONFIG.
     """
 
     strategy: Strategy
@@ -40,6 +41,7 @@ class Surroundings(Frozen, kw_only=True):
     keras: int | None = None
     python: str = "python"
     missing: frozenset[str] = frozenset()
+    owns_tf_config: bool = False
 
 
 def problem(module: Module, node: ast.AST, message: str, hint: str = "") -> Problem:

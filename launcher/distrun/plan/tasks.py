@@ -6,6 +6,7 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
+from distrun import keras_version
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
@@ -60,11 +61,13 @@ class TaskPlan(Frozen, kw_only=True):
     env: dict[str, str]
     """The variables, without a TF_CONFIG made from `cluster`."""
     cluster: Cluster | None = None
-    """The cluster for its TF_CONFIG; None: it has no cluster, or the spec sets TF_CONFIG."""
+    """The cluster for its TF_CONFIG; None: it has no cluster, or distrun does not set TF_CONFIG."""
     unset: tuple[str, ...] = ()
     log: str
     proxied: Cause | None = None
     """Set if its environment sends gRPC to a proxy instead of its peers."""
+    owns_tf_config: bool = False
+    """Whether the program or `env` sets TF_CONFIG."""
 
     @property
     def tf_config(self) -> str | None:
@@ -253,6 +256,7 @@ def _plan_task(
         "PYTHONFAULTHANDLER": "1",
         "TF_GRPC_REUSE_PORT": "true",
         **dict(strategy.env),
+        **keras_version.VARIABLES[spec.program.keras],
     }
     if cluster is not None:
         old = facts.environ.get("no_proxy") or facts.environ.get("NO_PROXY") or ""
@@ -270,9 +274,10 @@ def _plan_task(
         workdir=paths.workdir(spec.program, placed, facts),
         or_home=paths.may_be_home(spec.program, placed, facts),
         env=env,
-        cluster=None if "TF_CONFIG" in env else cluster,
+        cluster=None if spec.program.owns_tf_config or "TF_CONFIG" in env else cluster,
+        owns_tf_config=spec.program.owns_tf_config,
         # A job of one process must not join the cluster of the launching shell.
-        unset=() if strategy.tf_config else ("TF_CONFIG",),
+        unset=() if strategy.tf_config or spec.program.owns_tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",
         proxied=_proxied({**facts.environ, **env}, machines) if strategy.tf_config else None,
     )

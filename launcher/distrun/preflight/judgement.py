@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.frozen import Frozen
+from distrun.keras_version import needs_tf_keras
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 
@@ -61,6 +62,7 @@ class Answers(Frozen, kw_only=True):
         machines: the names and addresses by which tasks reach each other.
         digest: SHA-256 of the script on this machine; empty if it is unknown.
         sync: the spec's program.sync.
+        keras: the spec's program.keras.
         job_disk: bytes free where the job's record is; None if that is unknown.
     """
 
@@ -69,6 +71,7 @@ class Answers(Frozen, kw_only=True):
     machines: tuple[str, ...] = ()
     digest: str = ""
     sync: str = "script"
+    keras: int | None = None
     job_folder: str = ""
     job_disk: int | None = None
 
@@ -82,6 +85,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *(check for host, its in facts for check in _check_program(host, its, answers.machines)),
         *_check_scripts(answers, facts),
         *_check_versions(facts),
+        *(_check_keras(facts) if answers.keras == 2 else ()),
         *_check_servers(answers),
     ]
     if answers.job_disk is not None:
@@ -188,6 +192,19 @@ def _check_versions(facts: Sequence[_HostFacts]) -> Iterator[Check]:
             grade = Grade.FAILED if present else Grade.NOTE
             cause = Cause(Code.TENSORFLOW_MISSING, name=its.program, hosts=holders)
             yield Check(host=host, subject=Subject.TENSORFLOW, grade=grade, cause=cause)
+
+
+def _check_keras(facts: Sequence[_HostFacts]) -> Iterator[Check]:
+    """Whether each interpreter has tf_keras."""
+    for host, its in facts:
+        if not its.python or not needs_tf_keras(its.tensorflow):
+            continue
+        if its.has_tf_keras:
+            grade, cause = Grade.OK, Cause(Code.TF_KERAS_FOUND, name=its.program)
+        else:
+            grade = Grade.FAILED
+            cause = Cause(Code.TF_KERAS_MISSING, name=its.program, version=its.tensorflow)
+        yield Check(host=host, subject=Subject.KERAS, grade=grade, cause=cause)
 
 
 def _compare(

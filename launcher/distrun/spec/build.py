@@ -20,6 +20,7 @@ from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import build_program, check_readable, quoted_path
 from distrun.spec.roles import EMPTY, WrittenRole, check_addresses, check_roles, read_roles
 from distrun.spec.schema import Section, bad_character
+from distrun.spec.variables import check_variables
 from distrun.strategies import STRATEGIES, Role, Strategy, Success
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def build(
         runs_here=runs_here,
         runs_elsewhere=not all(host.is_local for host in hosts or ()),
     )
+    check_variables(document, context, problems)
     ports = _port_range(document, roles, hosts, strategy, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)

@@ -104,6 +104,10 @@ class ProgramSpec(Frozen, kw_only=True):
     workdir: str
     env: dict[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
+    keras: int | None = None
+    """The version of tf.keras, 2 or 3; None: TF_USE_LEGACY_KERAS is left alone."""
+    owns_tf_config: bool = False
+    """Whether the program or `env` sets TF_CONFIG, and distrun does not."""
     sync: Sync = Sync.SCRIPT
     sync_paths: tuple[str, ...] = ()
     sync_base: str = ""

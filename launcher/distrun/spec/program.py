@@ -75,6 +75,8 @@ def build_program(
         workdir=_path_inside(sync_base, workdir),
         env={name: at.value for name, at in section.get("env", {}).items()},
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
+        keras=section.get("keras"),
+        owns_tf_config=section.get("tf_config") == "mine",
         sync=sync,
         sync_paths=paths,
         sync_base=sync_base,

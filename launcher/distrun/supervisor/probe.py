@@ -139,6 +139,7 @@ class Probe:
                 machines=tuple(self._machines),
                 digest=_digest(script) if is_script else "",
                 sync=self._spec.program.sync.value,
+                keras=self._spec.program.keras,
                 job_folder=str(self._folder),
                 job_disk=_free(self._folder),
             )

@@ -55,19 +55,30 @@ class Glob:
         if sum(times is not Times.ONCE for _, times in tokens) <= 1:
             self._expression = re.compile(_expression(tokens), re.DOTALL)
             return
+        # A group that may be left out has a state of its own: only its beginning can skip it.
+        begin = (frozenset[int](), Times.ANY_WITH_NEXT)
+        tokens = [
+            state
+            for members, times in tokens
+            for state in (
+                [begin, (members, Times.ANY)]
+                if times is Times.ANY_WITH_NEXT
+                else [(members, times)]
+            )
+        ]
         self._accepted = 1 << len(tokens)
         self._advances = [0] * 256
         """For each byte: the states whose token matches this byte once."""
         self._loops = [0] * 256
         """For each byte: the states whose token matches this byte and more."""
-        self._skips = self._double_skips = 0
-        """The states whose token, or whose token and the next one, may match nothing."""
+        self._skips = self._group_skips = 0
+        """The states whose token may match nothing, and those in which a group begins."""
         for number, (members, times) in enumerate(tokens):
             table = self._advances if times is Times.ONCE else self._loops
             for byte in members:
                 table[byte] |= 1 << number
-            self._skips |= (times is Times.ANY) << number
-            self._double_skips |= (times is Times.ANY_WITH_NEXT) << number
+            self._skips |= (times is not Times.ONCE) << number
+            self._group_skips |= (times is Times.ANY_WITH_NEXT) << number
         self._first = self._skip(1)
 
     def matches(self, text: bytes) -> bool:
@@ -85,8 +96,8 @@ class Glob:
     def _skip(self, states: int) -> int:
         """Add the states that are reached without another byte."""
         fresh = states
-        while fresh := fresh & (self._skips | self._double_skips):
-            fresh = ((fresh & self._skips) << 1 | (fresh & self._double_skips) << 2) & ~states
+        while fresh := fresh & self._skips:
+            fresh = (fresh << 1 | (fresh & self._group_skips) << 3) & ~states
             states |= fresh
         return states
 

@@ -211,6 +211,8 @@ class _Analysis:
         """Blame a task that served at another's address, or waited for a wrong number of tasks."""
         expected = self._failure.cluster_size
         for task in ended:
+            if task.owns_tf_config:
+                continue
             log = self._log(task.name)
             served, waited = log.find_last(_SERVING), log.find_last(_WAITING)
             cause = Cause(Code.SERVED_ELSEWHERE, task=task.name)

@@ -21,6 +21,7 @@ from distrun.agent.tasks import program
 _PREFIX = b"distrun-versions:"
 _VERSIONS_SCRIPT = """\
 import json, os, sys
+from importlib.util import find_spec
 names = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-rocm",
          "tensorflow-cpu-aws", "tensorflow-aarch64", "tensorflow-macos", "tf-nightly",
          "tf-nightly-cpu", "intel-tensorflow")
@@ -38,14 +39,14 @@ try:
 except ImportError:
     pass
 if not found:
-    from importlib.util import find_spec
     spec = find_spec("tensorflow")
     if spec is not None and spec.origin is not None:
         import re
         with open(spec.origin, encoding="utf-8", errors="replace") as file:
             literal = re.search(r"^__version__\\s*=\\s*['\\"]([^'\\"]+)", file.read(), re.M)
         found = literal.group(1) if literal else "unknown"
-print("\\ndistrun-versions:" + json.dumps(["%d.%d.%d" % sys.version_info[:3], found]))
+keras = find_spec("tf_keras") is not None
+print("\\ndistrun-versions:" + json.dumps(["%d.%d.%d" % sys.version_info[:3], found, keras]))
 """
 """Prints the versions of Python and TensorFlow, without importing TensorFlow (2 s, 670 MB)."""
 
@@ -139,8 +140,8 @@ def _python_versions(wanted: Program, env: Dict[bytes, bytes], due: float) -> Di
         return {"is_slow": True}
     for line in output.splitlines():
         if line.startswith(_PREFIX):
-            python, tensorflow = json.loads(line[len(_PREFIX) :])
-            return {"python": python, "tensorflow": tensorflow}
+            python, tensorflow, keras = json.loads(line[len(_PREFIX) :])
+            return {"python": python, "tensorflow": tensorflow, "has_tf_keras": keras}
     last = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
     failed = Cause(Code.INTERPRETER_FAILED, status=process.returncode, text="".join(last))
     return {"python_problem": failed}

@@ -119,6 +119,8 @@ class Code(StrEnum):
     PYTHON_DIFFERS = "python_differs"  # name, version, expected; hosts: those that have that
     TENSORFLOW_DIFFERS = "tensorflow_differs"  # name, version, expected; hosts: as above
     TENSORFLOW_MISSING = "tensorflow_missing"  # name; hosts: those that have it
+    TF_KERAS_FOUND = "tf_keras_found"  # name: of the interpreter
+    TF_KERAS_MISSING = "tf_keras_missing"  # name: of the interpreter; version: of TensorFlow
     PROXY_UNUSED = "proxy_unused"  # name: of the variable
     PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
     SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
@@ -299,6 +301,7 @@ class Subject(StrEnum):
     SCRIPT = "script"
     PYTHON = "python"
     TENSORFLOW = "tensorflow"
+    KERAS = "keras"
     PROXIES = "proxies"
     SECURITY = "security"
 

@@ -126,6 +126,7 @@ class ProgramFacts(Struct):
     python_problem: Optional[Cause] = None
     is_slow: bool = False
     """Whether the interpreter did not answer in time."""
+    has_tf_keras: bool = False
 
 
 _PROBLEMS = ("workdir_problem", "program_problem", "script_problem", "python_problem")

@@ -13,7 +13,7 @@ from distrun.spec.keys.common import (
     env_name_problem,
     list_hint,
 )  # fmt: skip
-from distrun.spec.scalars import Choice, Text
+from distrun.spec.scalars import Choice, Integer, Text
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf
 
 _MODULE = Text(
@@ -55,6 +55,13 @@ PROGRAM = MappingSchema(
         Key("pass_env", _PASS_ENV, (["WANDB_API_KEY"],), "`[]`",
             help="Variables to take from the launching shell. Their values are never recorded, "
             "printed, or put on a command line."),
+        Key("keras", Integer(least=2, most=3, description="2 or 3"), (2, 3),
+            "TF_USE_LEGACY_KERAS is left alone",
+            help="What `tf.keras` is: 2 sets TF_USE_LEGACY_KERAS=1 and needs the package tf_keras, "
+            "which is looked for before anything starts; 3 sets TF_USE_LEGACY_KERAS=0."),
+        Key("tf_config", Choice(values=("mine",)), ("mine",), "distrun's",
+            help="`mine`: the program or `env` sets TF_CONFIG, and distrun sets none. Without it, "
+            "TF_CONFIG in `env` or pass_env is an error."),
         Key("sync", _SYNC, ("script", "off", ["data", "train.py"]), "`script`",
             help="The files to send to other hosts: the script's folder, nothing, or a list of "
             "paths relative to this file (docs/ssh.md)."),

@@ -1,0 +1,230 @@
+"""Records of jobs with one damaged field, and every command that reads a record, run on them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import yaml
+
+from distrun import events, record
+from distrun.agent.protocol import Cause, Code, Subject
+from distrun.cli import console, main
+from distrun.cli.event_text import EventFormatter
+from distrun.errors import DistrunError
+from distrun.preflight import Grade
+from harness.command import Distrun
+
+AT = 1.7e9
+MISSING, DEEP, HUGE = "@missing", "@deep", "@huge"
+"""Stand for no field, for a list in 5,000 lists, and for a number of 5,000 digits."""
+VALUES: Sequence[Any] = (
+    *(float("inf"), float("-inf"), float("nan"), -1, 0, 1, 300, 1 << 64, 10**400, 1e300, -1e300),
+    *(1e11, 0.5, True, None, MISSING, DEEP, HUGE),
+    *("", "5", "x", "worker:0", "worker:9", "a\nb", "\0", "\x1b]52;c;eA==\x07", "\x9b31m"),
+    *("\u202e", "\ud800", "\udcff", "x" * 5000, "../../../etc/passwd", "\x05", "{}", "%s", "[red]"),
+    *([], [[]], [None], {}, {"a": 1}, {"code": "job_succeeded"}, {"code": []}),
+    {"code": "uncoded", "text": "a\nb\x1b[2J"},
+)
+COMMANDS = (
+    *(("status",), ("status", "--json"), ("events",), ("events", "--json")),
+    *(("ps", "-a"), ("ps", "-a", "--json"), ("logs",), ("logs", "--timestamps", "-n", "3")),
+    *(("wait",), ("kill", "job"), ("clean", "--dry-run")),
+)
+SCRIPT = """
+case $DISTRUN_TASK-$DISTRUN_ATTEMPT in
+evaluator*) exit 5;;
+worker:1-0) {python} -c "import os, socket
+notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notify.sendto(b'EPOCH=2\\nSTEP=7\\nLOSS=0.5', os.environ['DISTRUN_NOTIFY'].replace('@', '\\0'))"
+    exit 3;;
+worker:1-1) echo 'ValueError: odd' >&2; exit 4;;
+esac
+exec sleep 600
+"""
+_CAUSE = Cause(Code.LOST_WITH_HOST, within=(Cause(Code.SSH_TIMED_OUT),))
+OTHERS: Sequence[events.Event] = (
+    events.LinkLost(at=AT, host="localhost", cause=_CAUSE),
+    events.LinkRestored(at=AT, host="localhost"),
+    events.LogsIncomplete(at=AT, host="localhost", cause=_CAUSE),
+    events.SyncStarted(at=AT, host="h1", files=1, size=10, all_files=2, all_size=20),
+    events.Synced(at=AT, host="h1", files=1, size=10),
+    events.FilesPreserved(at=AT, host="h1", folder="/run/kept", files=1, size=10),
+    events.PreflightSkipped(at=AT),
+    events.PreflightStarted(at=AT, hosts=2),
+    events.PreflightFound(
+        at=AT,
+        host="h1",
+        subject=Subject.CLOCK,
+        grade=Grade.WARNING,
+        cause=Cause(Code.CLOCK_DIFFERS, host="h1", seconds=9.0),
+    ),
+    events.PreflightEnded(at=AT, checks=9, failed=1, warnings=2),
+    events.StartsCanceled(at=AT, tasks=("worker:0",)),
+    events.TensorBoardStarted(at=AT, address="http://localhost:6006"),
+    events.TensorBoardEnded(at=AT, cause=Cause(Code.TENSORBOARD_EXITED, status=1)),
+    events.ProgressIgnored(at=AT, task="worker:0", cause=Cause(Code.PROGRESS_EXCESSIVE, count=200)),
+    events.TaskNotStarted(
+        at=AT, task="worker:0", attempt=1, cause=Cause(Code.PROGRAM_NOT_FOUND, name="x")
+    ),
+    events.HostFault(at=AT, host="h9", cause=Cause(Code.LOG_DISK_FULL, path="/run", errno=28)),
+    events.HostLost(at=AT, host="h9", cause=_CAUSE),
+    events.TimedOut(at=AT, timer=events.Timer.from_json("stall")),
+    events.StopRequested(
+        at=AT,
+        cause=Cause(Code.STOPPED_BY_COMMAND, name="distrun kill"),
+        signal=15,
+        grace=10.0,
+        exit_code=137,
+    ),
+    events.Aborted(at=AT, cause=Cause(Code.SUPERVISOR_DIED), exit_code=70),
+)
+"""Events of other jobs; added to the record of one that has ended, so that every kind is there."""
+
+
+class Record:
+    """The record of a job that has really run, to damage."""
+
+    def __init__(self, distrun: Distrun, folder: Path) -> None:
+        document = {
+            "name": "job",
+            "strategy": "multi_worker_mirrored",
+            "cluster": {"worker": 2, "evaluator": 1},
+            "program": {"command": ["sh", "-c", SCRIPT.format(python=sys.executable)]},
+            "restart": {"max": 1, "backoff": "10ms"},
+        }
+        spec = folder / "job.yaml"
+        spec.write_text(yaml.safe_dump(document))
+        done = distrun("launch", spec)
+        assert done.returncode == 4, done.stderr
+        (self.path,) = distrun.home.glob("jobs/*/events.jsonl")
+        *lines, last = self.path.read_bytes().splitlines()
+        started = json.loads(lines[0])["at"]
+        present = {json.loads(line)["event"] for line in (*lines, last)}
+        for event in OTHERS:
+            if type(event).__name__ not in present:
+                encoded = {**events.encode(event), "at": started + 1}
+                lines.append(json.dumps(encoded).encode("ascii"))
+        self.lines = [*lines, last]
+        assert {json.loads(line)["event"] for line in self.lines} == events.KINDS.keys()
+        self._texts = [self._text(line) for line in self.lines]
+
+    @staticmethod
+    def _text(line: bytes) -> str:
+        """What `events` shows of an event, without its time; empty if that depends on others."""
+        event = _decode_line(line)
+        assert event is not None
+        formatter = EventFormatter()
+        text = formatter.line(event) or ""
+        return text[formatter.indent :]
+
+    def places(self) -> Iterator[tuple[int, tuple[str | int, ...]]]:
+        """Every field of the first event of each kind, those within others too."""
+        kinds = set()
+        for number, line in enumerate(self.lines):
+            fields = json.loads(line)
+            if fields["event"] not in kinds:
+                kinds.add(fields["event"])
+                yield from ((number, path) for path in _paths(fields))
+
+    def damage(self, number: int, path: Sequence[str | int], value: Any) -> bytes:
+        """Write the record with one value changed. Returns the changed line."""
+        fields = json.loads(self.lines[number])
+        holder = fields
+        for step in path[:-1]:
+            holder = holder[step]
+        if value == MISSING:
+            del holder[path[-1]]
+        else:
+            holder[path[-1]] = copy.deepcopy(value)
+        text = json.dumps(fields)
+        text = text.replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000)
+        line = text.replace(f'"{HUGE}"', "9" * 5000).encode("ascii")
+        self.write(number, line)
+        return line
+
+    def write(self, number: int, line: bytes) -> None:
+        changed = [*self.lines[:number], line, *self.lines[number + 1 :]]
+        self.path.write_bytes(b"".join(each + b"\n" for each in changed))
+
+    def check(
+        self, command: Sequence[str], number: int, code: int, stdout: str, stderr: str
+    ) -> None:
+        """Check the result of a command on the record whose event `number` is damaged."""
+        is_result = command[0] == "wait"
+        if is_result and number == len(self.lines) - 1:
+            self._check_unknown_result(code, stderr)
+        else:
+            assert code == (4 if is_result else 0), stderr
+        assert "Traceback" not in stderr
+        assert code != 70, stderr
+        for line in f"{stdout}\n{stderr}".split("\n"):
+            assert line.isprintable(), line
+        if command[0] == "events":
+            self._check_others(number, stdout, as_json="--json" in command)
+        elif "--json" in command:
+            json.loads(stdout, parse_constant=_refuse)
+
+    def _check_unknown_result(self, code: int, stderr: str) -> None:
+        """Check what `wait` says if the last event, which has the exit code, is damaged."""
+        end = _decode_line(self.path.read_bytes().splitlines()[-1])
+        if isinstance(end, events.JobEnded):
+            assert code == end.outcome.exit_code
+        else:
+            assert (code, "is damaged: the result" in stderr) == (69, True), stderr
+
+    def _check_others(self, number: int, stdout: str, *, as_json: bool) -> None:
+        lines = stdout.splitlines()
+        if as_json:
+            shown = [json.loads(line, parse_constant=_refuse) for line in lines]
+            kinds = [json.loads(line)["event"] for line in self.lines]
+            del kinds[number]
+            found = [each["event"] for each in shown]
+            assert len(found) - len(kinds) in (0, 1)
+            for kind in kinds:
+                found.remove(kind)
+            return
+        for at, text in enumerate(self._texts):
+            assert at == number or text in stdout, (text, stdout)
+
+
+def _paths(value: Any, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    keys: Any = value if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        path = (*above, key)
+        yield path
+        if isinstance(value[key], (dict, list)):
+            yield from _paths(value[key], path)
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+_decode_line = functools.cache(record._decode_line)
+"""Most lines stay the same ones, and events cannot be changed."""
+
+
+def run_here(command: Sequence[str]) -> tuple[int, str, str]:
+    """Run a command in this process. Returns its exit code, output and errors."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    decodes_once = mock.patch.object(record, "_decode_line", _decode_line)
+    with decodes_once, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main.distrun.main(list(command), prog_name="distrun", standalone_mode=False)
+        except DistrunError as error:
+            console.print_error(error)
+            code = error.exit_code
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())
+    return int(code or 0), texts[0], texts[1]

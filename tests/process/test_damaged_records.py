@@ -1,0 +1,80 @@
+"""Commands read every record of which one event is damaged, and show the others."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from harness.command import Detach, Distrun, Status
+from harness.damaged_records import COMMANDS, VALUES, Record, run_here
+
+LINES = (
+    *(b"", b"null", b"\x00\xff\xfe", b'{"event": "JobEnded"', b"[" * 100_000),
+    b'{"event": "OfALaterVersion", "at": 1}',
+    b'{"event": "TaskReported", "at": 1, "task": "worker:0", "values": {"LOSS": "%s"}}'
+    % (b"x" * 10_000_000),
+)
+RESULTS: tuple[object, ...] = (
+    *(None, [], {"exit_code": 256}, {"exit_code": "0"}, {"exit_code": None}),
+    *({"result": "won"}, {"verdict": {"kind": 1}}, {"cause": "\ud800"}),
+)
+
+
+@pytest.fixture
+def damaged(distrun: Distrun, tmp_path: Path) -> Record:
+    return Record(distrun, tmp_path)
+
+
+def test_a_field_of_any_event_may_have_any_value(damaged: Record) -> None:
+    chooser = random.Random()
+    for number, path in damaged.places():
+        line = damaged.damage(number, path, chooser.choice(VALUES))
+        print(line[:2000])  # shown if the test fails
+        for command in chooser.sample(COMMANDS, 2):
+            damaged.check(command, number, *run_here(command))
+    (planned,) = (each for each, line in enumerate(damaged.lines) if b'"JobPlanned"' in line)
+    for value in VALUES:  # logs are found by the names
+        damaged.damage(planned, ("tasks", 0, "name"), value)
+        damaged.check(("logs",), planned, *run_here(("logs",)))
+
+
+def test_a_line_may_be_anything_and_a_result_that_is_damaged_is_not_success(
+    distrun: Distrun, damaged: Record, status: Status
+) -> None:
+    """The commands run as processes of their own."""
+    number = len(damaged.lines) - 1
+    end = json.loads(damaged.lines[number])
+    for result in RESULTS:
+        outcome = {**end["outcome"], **result} if isinstance(result, dict) else result
+        damaged.write(number, json.dumps({**end, "outcome": outcome}).encode("ascii"))
+        waited = distrun("wait")
+        assert waited.returncode == 69
+        assert "is damaged: the result of the job is unknown" in waited.stderr
+        assert status()["state"] == "lost"
+    assert "or its record is damaged" in distrun("status").stdout
+    assert {task["exit_code"] for task in status()["task_states"]} == {None, 4, 5}
+    for line in LINES:
+        damaged.write(number - 1, line)
+        for command in random.sample(COMMANDS, 3):
+            done = distrun(*command)
+            damaged.check(command, number - 1, done.returncode, done.stdout, done.stderr)
+    assert distrun("clean").returncode == 0
+    assert not damaged.path.exists()
+
+
+def test_a_running_job_may_have_process_ids_that_there_are_not(
+    distrun: Distrun, detached: Detach
+) -> None:
+    job_id = detached("exec sleep 600", workers=1)
+    record = distrun.home / "jobs" / job_id / "events.jsonl"
+    lines = list(map(json.loads, record.read_text().splitlines()))
+    for pid in (1 << 31, 1 << 40, 10**30, -1, 0, 1.5, "1"):
+        changed = ({**each, "pid": pid} if "pid" in each else each for each in lines)
+        record.write_text("".join(json.dumps(each) + "\n" for each in changed))
+        for command in (("status",), ("status", "--json"), ("ps",), ("events",)):
+            done = distrun(*command)
+            assert (done.returncode, done.stderr) == (0, ""), pid
+    assert distrun("kill").returncode == 0

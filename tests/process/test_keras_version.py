@@ -1,0 +1,161 @@
+"""`program.keras` and `program.tf_config` in real launches, with interpreters made for them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Distrun
+
+SHOW = """\
+import os
+print(os.environ.get("TF_USE_LEGACY_KERAS"), os.environ.get("TF_CONFIG"))
+print(os.environ["DISTRUN_TASK"], "TF_GRPC_REUSE_PORT" in os.environ)
+"""
+WITHOUT_PACKAGES = '#!/bin/sh\nexec {python} -S "$@"\n'
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    """An interpreter that has no packages, whatever this machine has."""
+    path = tmp_path / "bin" / "python3"
+    path.parent.mkdir()
+    path.write_text(WITHOUT_PACKAGES.format(python=sys.executable))
+    path.chmod(0o755)
+    return str(path)
+
+
+def packages(folder: Path, *names: str, tensorflow: str = "2.21.0") -> str:
+    """A folder for PYTHONPATH with some packages."""
+    path = folder / "-".join(["packages", *names])
+    for name in names:
+        (path / name).mkdir(parents=True)
+        (path / name / "__init__.py").touch()
+    if "tensorflow" in names:
+        (path / f"tensorflow-{tensorflow}.dist-info").mkdir()
+    return str(path)
+
+
+def write_job(folder: Path, python: str | None = None, **program: Any) -> Path:
+    (folder / "train.py").write_text(SHOW)
+    spec = folder / "job.yaml"
+    content = {
+        "strategy": "multi_worker_mirrored",
+        "cluster": {"worker": 2},
+        "program": {"script": "train.py", **({"python": python} if python else {}), **program},
+    }
+    spec.write_text(json.dumps(content))
+    return spec
+
+
+def jobs(distrun: Distrun) -> list[Any]:
+    found: list[Any] = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    return found
+
+
+def test_without_tf_keras_nothing_starts(distrun: Distrun, tmp_path: Path, python: str) -> None:
+    found = packages(tmp_path, "tensorflow")
+    spec = write_job(tmp_path, python, keras=2, env={"PYTHONPATH": found})
+    words = f"program.keras is 2, but {python} has no tf_keras"
+    advice = f'install it: {python} -m pip install "tf_keras==2.21.*"'
+    for command in (["launch"], ["launch", "-d"], ["launch", "--strict"]):
+        done = distrun(*command, spec)
+        assert (done.returncode, done.stdout) == (69, ""), done.stderr
+        assert words in done.stderr
+        assert advice in done.stderr
+    assert jobs(distrun) == []
+    for command in (["validate"], ["plan"]):
+        done = distrun(*command, spec)
+        assert done.returncode == 0
+        assert f"program.keras: warning: {words}; {advice}" in done.stderr
+    assert distrun("validate", "--strict", spec).returncode == 65
+    done = distrun("doctor", spec)
+    assert done.returncode == 69
+    assert words in done.stdout + done.stderr
+    done = distrun("launch", "--no-preflight", spec)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_default_interpreter_is_asked(distrun: Distrun, tmp_path: Path) -> None:
+    spec = write_job(tmp_path, keras=2, env={"PYTHONPATH": packages(tmp_path, "tf_keras")})
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("keras", "value"), [(2, "1"), (3, "0"), (None, "inherited")])
+def test_the_variable_of_each_task(
+    distrun: Distrun,
+    tmp_path: Path,
+    python: str,
+    monkeypatch: pytest.MonkeyPatch,
+    keras: int | None,
+    value: str,
+) -> None:
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "inherited")
+    found = packages(tmp_path, "tensorflow", "tf_keras")
+    program = {} if keras is None else {"keras": keras}
+    done = distrun("launch", write_job(tmp_path, python, env={"PYTHONPATH": found}, **program))
+    assert done.returncode == 0, done.stderr
+    for worker in ("worker:0", "worker:1"):
+        assert f"{worker} | {value} {{" in done.stdout
+
+
+def test_keras_2_is_in_an_older_tensorflow_itself(
+    distrun: Distrun, tmp_path: Path, python: str
+) -> None:
+    found = packages(tmp_path, "tensorflow", tensorflow="2.12.0")
+    spec = write_job(tmp_path, python, keras=2, env={"PYTHONPATH": found})
+    assert distrun("launch", spec).returncode == 0
+
+
+def test_tf_keras_beside_the_script(distrun: Distrun, tmp_path: Path, python: str) -> None:
+    spec = write_job(tmp_path, python, keras=2)
+    assert distrun("launch", spec).returncode == 69
+    (tmp_path / "tf_keras.py").touch()
+    assert distrun("launch", spec).returncode == 0
+
+
+def test_a_program_that_is_not_python_is_not_asked(distrun: Distrun, tmp_path: Path) -> None:
+    spec = tmp_path / "job.yaml"
+    program = {"command": ["sh", "-c", "echo legacy=$TF_USE_LEGACY_KERAS"], "keras": 2}
+    spec.write_text(json.dumps({"strategy": "mirrored", "program": program}))
+    done = distrun("launch", spec)
+    assert (done.returncode, done.stdout.strip()) == (0, "worker:0 | legacy=1")
+
+
+def test_a_tf_config_in_env_is_refused_unless_it_is_meant(distrun: Distrun, tmp_path: Path) -> None:
+    spec = write_job(tmp_path, env={"TF_CONFIG": "{}"})
+    for command in ("launch", "validate", "plan"):
+        done = distrun(command, spec)
+        assert (done.returncode, done.stdout) == (65, "")
+        assert "program.env sets TF_CONFIG" in done.stderr
+        assert "write 'tf_config: mine' under program" in done.stderr
+    assert jobs(distrun) == []
+    done = distrun("launch", spec, "--set", "program.tf_config=mine")
+    assert done.returncode == 0, done.stderr
+    for worker in ("worker:0", "worker:1"):
+        assert f"{worker} | None {{}}" in done.stdout
+        assert f"{worker} | {worker} True" in done.stdout
+
+
+def test_a_script_that_sets_its_tf_config_gets_none(
+    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    spec = write_job(tmp_path, tf_config="mine")
+    (tmp_path / "train.py").write_text(f"{SHOW}os.environ['TF_CONFIG'] = '{{}}'\n")
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("None None") == 2
+    assert "TF_CONFIG" not in done.stderr
+    addresses = {each["address"] for each in plan_of(distrun, spec)}
+    assert len(addresses) == 2
+
+
+def plan_of(distrun: Distrun, spec: Path) -> list[dict[str, Any]]:
+    plan = json.loads(distrun("plan", "--json", spec).stdout)["plan"]
+    return list(plan["tasks"])
