@@ -201,11 +201,14 @@ def test_a_bundled_job_is_found_by_name_unless_there_is_a_file(
 
 
 def test_the_name_on_the_command_line_wins(folder: Path) -> None:
-    hostile = "a\n'$(rm)'/../\"b"
+    hostile = "a '$(rm)'/../\"b"
 
     assert _load(folder, f"name: x\n{SMALL}", name=hostile).name == hostile
-    with pytest.raises(SpecProblemsError, match=r"^--name: '' is no name for a job; use 1 to 100"):
-        _load(folder, SMALL, name="")
+    for name, shown in (("", "''"), ("a\nb", r"'a\\nb'")):
+        with pytest.raises(
+            SpecProblemsError, match=rf"^--name: {shown} is no name for a job; use 1 to 100"
+        ):
+            _load(folder, SMALL, name=name)
 
 
 def test_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
