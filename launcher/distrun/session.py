@@ -65,8 +65,10 @@ class Session:
         self._selector = selectors.DefaultSelector()
         # If the supervisor dies, this process inherits its child processes.
         syscalls.become_subreaper()
-        self._handlers = [(number, signal.getsignal(number)) for number in _STOPPING_SIGNALS]
-        self._signals = syscalls.signal_pipe(_STOPPING_SIGNALS)
+        handlers = [(number, signal.getsignal(number)) for number in _STOPPING_SIGNALS]
+        # Under nohup, SIGHUP is ignored, and stays so.
+        self._handlers = [each for each in handlers if each != (signal.SIGHUP, signal.SIG_IGN)]
+        self._signals = syscalls.signal_pipe([number for number, _ in self._handlers])
         self._channel, self._process = _start_supervisor(folder.job_id)
         files = None if manifest is None else to_json(manifest)
         path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL

@@ -250,6 +250,17 @@ def test_a_job_ends_although_the_calling_program_suppressed_all_signals(
     assert launch.wait(60) == 143
 
 
+def test_a_launch_under_nohup_survives_the_hangup(distrun: Distrun, write_spec: WriteSpec) -> None:
+    spec = write_spec("touch up; until test -e go; do sleep 0.02; done", workers=1)
+    launch = distrun.start(
+        "launch", spec, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    wait_until((distrun.cwd / "up").exists, timeout=30)
+    launch.send_signal(signal.SIGHUP)
+    (distrun.cwd / "go").touch()
+    assert launch.wait(60) == 0
+
+
 SERVE_AND_CHECK = Path(__file__).parent / "programs" / "meet_peers.py"
 
 

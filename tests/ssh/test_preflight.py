@@ -194,6 +194,37 @@ def test_warnings_are_said_and_the_job_runs(
     assert "1 warning" in distrun("events").stdout
 
 
+def test_keras_2_needs_tf_keras_on_every_host(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, script: Path, tmp_path: Path
+) -> None:
+    two = hosts(2)
+    # Without site-packages, whatever this machine has in them.
+    python = program(tmp_path / "python3", f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    with_keras, without = (site(tmp_path / name, "2.21.0") for name in ("a", "b"))
+    Path(with_keras, "tf_keras").mkdir()
+    Path(with_keras, "tf_keras", "__init__.py").touch()
+    script.write_text("import os\nprint('I RAN', os.environ.get('TF_USE_LEGACY_KERAS'))\n")
+    sites = [with_keras, without]
+    on = [
+        {"name": each.name, "python": str(python), "env": {"PYTHONPATH": path}}
+        for each, path in zip(two, sites, strict=True)
+    ]
+    keys = running(script, keras=2)
+    del keys["python"]
+    spec = remote_spec("", two, hosts=on, program=keys)
+    said = f"failed: h2: program.keras is 2, but {python} has no tf_keras"
+    done = distrun("launch", spec)
+    assert (done.returncode, done.stdout) == (69, ""), done.stderr
+    assert said in done.stderr
+    assert f'install it: {python} -m pip install "tf_keras==2.21.*"' in done.stderr
+    assert "failed: h1" not in done.stderr
+
+    on[1]["env"] = on[0]["env"]
+    done = distrun("launch", remote_spec("", two, hosts=on, program=keys))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("I RAN 1") == 2
+
+
 def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     hosts: Hosts,
     network: Network,
