@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_advice, cause_text
@@ -9,7 +11,7 @@ from distrun.cli.verdict_text import evidence_text
 from distrun.events import Result
 from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
-from distrun.verdict.log_analysis import LogTail
+from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind, Verdict
 from harness.values import not_none
 from table import failures
@@ -187,6 +189,31 @@ def test_out_of_memory_by_the_kernels_word() -> None:
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.HOST_MEMORY)
     assert "kernel: Memory cgroup" in evidence_text(verdict.evidence[0])
     assert "batch" in not_none(cause_advice(verdict.cause))
+
+
+@pytest.mark.timeout(60)  # it took minutes when each error was compared with all others
+@pytest.mark.parametrize(
+    "line", ["SyntaxError: ", "Traceback (most recent call last):\nValueError: in user code:"]
+)
+def test_thousands_of_errors_in_a_log_delay_no_verdict(line: str) -> None:
+    raw = f"{line}\n".encode() * (64_000 // len(line))
+    assert LogAnalysis(LogTail(raw), 1).exception is not None
+
+
+@pytest.mark.timeout(60)  # the time of these patterns grows with the square of the line's length
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f'  File "a.py", line 1, in f{" " * 60_000}x\nValueError: x',
+        f"ValueError: {'Invalid value for argument `reduction` ' * 25_000}",
+    ],
+)
+def test_a_long_line_in_a_log_delays_no_verdict(lines: str) -> None:
+    job = running(MWM, "worker:0", "worker:1")
+    job.gone("worker:0", 1)
+    job.gone("worker:1", signal=15)
+    (verdict,) = verdicts(job, worker0=f"Traceback (most recent call last):\n{lines}\n")
+    assert verdict.task == "worker:0"
 
 
 def test_what_is_logged_while_an_exception_takes_it_down_is_not_its_cause() -> None:

@@ -38,7 +38,7 @@ _FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)(?:,? in (.+))?$')
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
 _GENERATED = ("<", "__autograph_generated_file")
 """How the names of files begin that no user wrote."""
-_CONVERTED = re.compile(r"\s+\*+$")
+_CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
 """Follows the name of a function that AutoGraph has converted."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKER = re.compile(
@@ -52,6 +52,10 @@ _LAST_ABORT = 60
 _MOST_LATER_LINES = 3
 _MOST_LATER_LINES_EXIT_1 = 25
 """Python exits 1 after a traceback: the lines after it may then be a long message."""
+_MOST_TRACEBACKS = 50
+"""Only the last ones are analyzed: a log may have thousands, and they are compared in pairs."""
+_LONGEST_LINE = 8000
+"""Characters of a line that are analyzed: the time of some patterns grows with its square."""
 _LONGEST = 400
 _BEFORE_MARK = 100
 
@@ -113,7 +117,8 @@ class LogAnalysis:
     def __init__(self, tail: LogTail, code: int | None = None) -> None:
         start = attempt_start(tail.raw)
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
-        self._raw = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+        self._raw = [line[:_LONGEST_LINE] for line in lines]
         self.lines = [without_group(line) for line in self._raw]
         self._code = code
         self._first = tail.raw.count(b"\n", 0, start) + 1 if tail.is_whole else None
@@ -133,14 +138,20 @@ class LogAnalysis:
 
     @cached_property
     def _tracebacks(self) -> list[Traceback]:
-        return tracebacks(self._raw, self.lines)
+        return tracebacks(self._raw, self.lines)[-_MOST_TRACEBACKS:]
+
+    @cached_property
+    def _message_ends(self) -> dict[int, int]:
+        """Where the messages of the tracebacks end, by the indices of their exceptions."""
+        return {each.exception: self._own_message_end(each) for each in self._tracebacks}
 
     def _later_lines(self, which: Traceback) -> int:
         """Count the lines after a traceback by which the program shows that it continued."""
-        shown = set(range(self._own_message_end(which)))
+        ends = self._message_ends
+        shown = set(range(ends[which.exception]))
         for each in self._tracebacks:
             if each.first > which.exception:
-                shown.update(range(each.first, self._own_message_end(each)))
+                shown.update(range(each.first, ends[each.exception]))
         stop = len(self.lines) if self.crash is None else self.crash
         rest = (index for index in range(which.exception + 1, stop) if index not in shown)
         return sum(not _may_follow_end(self.lines[index]) for index in rest)

@@ -139,9 +139,9 @@ def _end_of_message(lines: Sequence[str], exception: int, stop: int) -> int:
 
 def _syntax_errors(lines: Sequence[str], found: list[Traceback]) -> Iterator[Traceback]:
     shown = {index for each in found for index in range(each.first, each.exception + 1)}
-    for index, line in enumerate(lines):
-        if _SYNTAX.match(line) and index not in shown:
-            stop = _end_of_message(lines, index, len(lines))
-            above = range(index - 1, max(index - _MOST_SYNTAX_LINES, -1), -1)
-            first = next((i for i in above if lines[i].startswith('  File "')), index)
-            yield Traceback(first=first, exception=index, stop=stop)
+    errors = [i for i, line in enumerate(lines) if _SYNTAX.match(line) and i not in shown]
+    for index, following in zip(errors, [*errors, len(lines)][1:], strict=True):
+        stop = _end_of_message(lines, index, following)
+        above = range(index - 1, max(index - _MOST_SYNTAX_LINES, -1), -1)
+        first = next((i for i in above if lines[i].startswith('  File "')), index)
+        yield Traceback(first=first, exception=index, stop=stop)
