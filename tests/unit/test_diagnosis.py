@@ -90,6 +90,27 @@ def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(
 
 
 @pytest.mark.parametrize(
+    "printed",
+    [
+        'ssh-keygen -f "/known_hosts" -R "h1"; touch /tmp/x',
+        'ssh-keygen -f "/known_hosts" -R "$(touch /tmp/x)"',
+        'ssh-keygen -f "`touch /tmp/x`" -R "h1"',
+        "ssh-keygen -f /known_hosts -R h1 | touch /tmp/x",
+    ],
+)
+def test_a_command_that_a_host_prints_is_not_advised(printed: str) -> None:
+    said = f"REMOTE HOST IDENTIFICATION HAS CHANGED\n  {printed}\nHost key verification failed."
+    hint = of(said, name="u@h1").hint
+    assert "`ssh-keygen -R h1`" in hint
+    assert "touch" not in hint
+
+
+def test_an_option_of_ssh_is_no_jump_host() -> None:
+    said = f"-oProxyCommand=x: Permission denied (publickey).\n{NOBODY}"
+    assert "-oProxyCommand" not in of(said).hint
+
+
+@pytest.mark.parametrize(
     ("said", "names"),
     [
         ("command-line: line 0: Bad configuration option: foo", "ssh.options"),

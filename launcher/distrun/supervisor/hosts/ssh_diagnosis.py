@@ -49,11 +49,15 @@ _PROXIED = "exchange_identification: Connection closed"
 _FORWARDED = "stdio forwarding failed"
 """The jump host works, but cannot reach the host itself."""
 _BLAMED = re.compile(
-    r"connect to host (\S+) port|^(?:\S+@)?(\S+): Permission denied|host key is known for (\S+) and"
-    r"|Host key for (\S+) has changed|Could not resolve hostname (\S+):"
-    r"|Connection (?:closed|reset) by (\S+) port",
+    r"connect to host (\S+) port|^(?:\S+@)?([^\s-]\S*): Permission denied"
+    r"|host key is known for ([^\s-]\S*) and|Host key for ([^\s-]\S*) has changed"
+    r"|Could not resolve hostname (\S+):|Connection (?:closed|reset) by ([^\s-]\S*) port",
     re.MULTILINE,
 )
+_ADVISED = re.compile(
+    r"""^\s*(ssh-keygen -f (["'])[^"'$`\\]+\2 -R (["'])[\w\[][^"'$`\\]*\3)\s*$""", re.MULTILINE
+)
+"""A host can print such a line, too: nothing in it may mean more to a shell than two names."""
 _MEANINGLESS = re.compile(
     r"@*|\w+_exchange_identification: Connection closed by remote host"
     r"|Connection closed by UNKNOWN port \d+"
@@ -166,11 +170,11 @@ def _printed_on_the_way(stderr: str) -> str:
 
 def _forget_command(name: str, stderr: str) -> str:
     """Return the command that removes a changed key from known_hosts; ssh may suggest one."""
-    advised = re.search(r"^\s*(ssh-keygen -f .+? -R .+?)\s*$", stderr, re.MULTILINE)
+    advised = _ADVISED.search(stderr)
     if advised:
         return advised[1]
     file = re.search(r"^Offending .*? in (\S.*):\d+\s*$", stderr, re.MULTILINE)
-    host = re.search(r"^Host key for (\S+) has changed", stderr, re.MULTILINE)
+    host = re.search(r"^Host key for ([^\s-]\S*) has changed", stderr, re.MULTILINE)
     words = ["-f", file[1]] if file else []
     return shlex.join(["ssh-keygen", *words, "-R", host[1] if host else name.rpartition("@")[2]])
 
