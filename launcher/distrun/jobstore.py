@@ -30,6 +30,8 @@ _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6
 _UNFINISHED_SECONDS = 600.0
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
+_UNFINISHED = (".new-", ".gone-")
+"""How the names of folders begin whose creation or removal has not ended."""
 
 
 class JobFolder:
@@ -50,6 +52,13 @@ class JobFolder:
         self.logs = opened / "logs"
         self.supervisor_log = opened / "supervisor.log"
         self._lock_file = opened / "supervisor.lock"
+
+    @property
+    def is_a_job(self) -> bool:
+        """Whether nothing else is in it: a folder named `jobs` may hold other things, too."""
+        if self._lock_file.exists() or self.job_id.startswith(_UNFINISHED):
+            return True
+        return {entry.name for entry in self.path.iterdir()} <= {"spec.yaml", "logs"}
 
     def shown(self, file: Path) -> str:
         """Return the path of one of its files as users know it."""
@@ -235,7 +244,7 @@ class JobStore:
         """Return folders whose creation or removal was interrupted, by a crash for example."""
         found = []
         with contextlib.suppress(OSError):
-            names = [name for name in os.listdir(self.jobs) if name.startswith(".")]
+            names = [name for name in os.listdir(self.jobs) if name.startswith(_UNFINISHED)]
             found = [JobFolder(self.jobs / name) for name in names]
         return [each for each in found if each.last_change() < time.time() - _UNFINISHED_SECONDS]
 

@@ -96,6 +96,20 @@ def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun: Distrun, detach
     assert (target / "file").exists()
 
 
+def test_what_is_no_job_stays_where_jobs_are(distrun: Distrun, detached: Detach) -> None:
+    job_id = detached("exit 0")
+    distrun("wait")
+    jobs = distrun.home / "jobs"
+    for name in ("thesis", ".git"):
+        (jobs / name).mkdir()
+        (jobs / name / "text").write_text("important")
+        long_ago = time.time() - 2 * 86_400
+        os.utime(jobs / name, (long_ago, long_ago))
+    assert distrun("clean").stdout.split() == [job_id]
+    assert {path.name for path in jobs.iterdir()} == {"thesis", ".git"}
+    assert (jobs / "thesis" / "text").read_text() == "important"
+
+
 def test_two_cleans_at_once(distrun: Distrun, detached: Detach) -> None:
     ids = {detached("exit 0", workers=1) for _ in range(3)}
     distrun("wait", *ids)

@@ -39,6 +39,8 @@ def command(older_than: float | None, dry_run: bool) -> int:
         if older_than is not None and folder.last_change() > time.time() - older_than:
             continue
         with contextlib.suppress(FileNotFoundError):  # another `clean` removed it
+            if not folder.is_a_job:
+                continue
             size += folder.size()
             if not dry_run:
                 folder.remove()
