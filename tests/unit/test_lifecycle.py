@@ -441,8 +441,15 @@ def feed(job: Job, name: str, what: Any) -> list[Action]:  # noqa: PLR0911 - one
     if what == "lost":
         return job(events.HostLost, host="localhost", cause=because("gone"))
     if what in ("start", "run", "evaluator"):
-        is_set = any(isinstance(each, SetTimer) and str(each.timer) == what for each in job.actions)
-        return job.timed_out(what) if is_set else []
+        each_set = [
+            1 for each in job.actions if isinstance(each, SetTimer) and str(each.timer) == what
+        ]
+        fired = [
+            1
+            for each in job.history
+            if isinstance(each, events.TimedOut) and str(each.timer) == what
+        ]
+        return job.timed_out(what) if len(each_set) > len(fired) else []
     if lost:  # nobody is left there to say anything
         return []
     if what == "not started":
