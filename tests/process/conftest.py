@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
+from harness.requirements import AS_ROOT, skip
 from harness.terminal import OpenTerminal, Terminal
 
 
@@ -91,3 +93,15 @@ def public_folder() -> Iterator[Path]:
     folder.chmod(0o777)
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        skip("mounting a small disk needs root", AS_ROOT)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -163,26 +163,15 @@ def test_a_task_that_can_create_no_process_has_that_verdict(
     assert "cause  worker:0 could create no further process or thread: " in done.stderr
 
 
-@pytest.fixture
-def small_home(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        skip("mounting a small disk needs root", AS_ROOT)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_a_task_that_exits_because_its_output_has_no_room_is_told_so(
-    distrun: Distrun, write_spec: WriteSpec, small_home: Path, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, write_spec: WriteSpec, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It exits 1 without a word: its words have no room either."""
-    monkeypatch.setenv("DISTRUN_HOME", str(small_home / "home"))
+    monkeypatch.setenv("DISTRUN_HOME", str(small_disk / "home"))
     spec = write_spec("head -c 30000000 /dev/zero | tr '\\0' x; exit 1")
     done = distrun("launch", spec)
     assert done.returncode == 69
-    logs = f"the disk of its tasks' logs, '{small_home}/home/jobs/"
+    logs = f"the disk of its tasks' logs, '{small_disk}/home/jobs/"
     assert f"cause  localhost: {logs}" in done.stderr
     assert "(disk_full)" in done.stderr
     assert "by itself" not in done.stderr

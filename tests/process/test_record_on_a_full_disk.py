@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from distrun import events
 from distrun.record import EventLog, read
-from harness.requirements import AS_ROOT, skip
 
 STARTED = [events.TaskStarted(at=1.5, task=f"worker:{n}", attempt=0, pid=n) for n in range(5)]
 
@@ -40,17 +35,6 @@ def fill(path: Path, *wrapper: str) -> list[tuple[int, int]]:
     command = [*wrapper, sys.executable, "-c", FILL, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return [(int(count), int(errno)) for count, errno in map(str.split, done.stdout.splitlines())]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        skip("mounting a small disk needs root", AS_ROOT)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path) -> None:

@@ -5,8 +5,7 @@ on such a link begins with a header: a mark, the frame's number on this link, it
 checksums of frame and header. Noise between two frames is skipped. Noise inside a frame is
 detected, and the receiver requests the reports again (:class:`distrun.agent.protocol.Reattach`).
 
-Here is the agent's end. The supervisor's end is :mod:`distrun.supervisor.hosts.host_channel`, which
-no host is sent.
+This is the agent's end. The supervisor's is :mod:`distrun.supervisor.hosts.host_channel`.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ SSH_FAILED = 255
 """The exit code with which ssh reports a failure of its own."""
 _LAST_LINES = 3
 _LONGEST_TEXT = 300
-_NOT_FOUND = 127
-_NOT_EXECUTABLE = 126
+_SHELL_STATUSES = {126: Code.PYTHON_NOT_EXECUTABLE, 127: Code.PYTHON_MISSING}
+"""What a shell's exit code says of the command, python3."""
 
 
 _PHRASES = {
@@ -125,8 +125,8 @@ def _diagnose_login(status: int, stderr: str, stdout: str) -> Code:
         return Code.PROC_MISSING
     if status == 0 or any(sign in stderr for sign in _INPUT_TAKEN):
         return Code.INPUT_TAKEN_BY_LOGIN
-    if status in (_NOT_FOUND, _NOT_EXECUTABLE):
-        return Code.PYTHON_MISSING if status == _NOT_FOUND else Code.PYTHON_NOT_EXECUTABLE
+    if status in _SHELL_STATUSES:
+        return _SHELL_STATUSES[status]
     return Code.REMOTE_DISK_FULL if _FULL in stderr else Code.AGENT_NOT_STARTED
 
 
