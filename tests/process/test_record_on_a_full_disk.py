@@ -22,7 +22,7 @@ log = EventLog(sys.argv[1])
 count = 0
 for _ in range(2):
     try:
-        while count < 10_000:
+        while count < 40_000:
             cause = Cause(Code.LOG_DISK_FULL, path="x" * (count % 211))
             log.append(events.HostFault(at=float(count), host="h", cause=cause))
             count += 1
