@@ -12,7 +12,7 @@ SLOW = {"distrun.agent", "distrun.events", "distrun.jobstore", "distrun.spec.mod
 SLOW |= {"rich", "subprocess", "tensorflow", "yaml"}
 COMMANDS = (
     *("launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait", "events"),
-    *("init", "schema", "clean", "completion"),
+    *("init", "schema", "explain", "clean", "completion"),
 )
 
 
