@@ -144,10 +144,11 @@ def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
 
     Screens are shared and output is kept. The tasks get the real values.
     """
-    return {name: "***" if _is_secret(name) else value for name, value in env.items()}
+    return {name: "***" if is_secret(name) else value for name, value in env.items()}
 
 
-def _is_secret(variable: str) -> bool:
+def is_secret(variable: str) -> bool:
+    """Whether the name of a variable suggests that its value is a secret."""
     return any(fnmatchcase(variable.upper(), pattern) for pattern in _SECRETS)
 
 
