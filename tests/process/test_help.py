@@ -35,8 +35,9 @@ program: {command: [sh, -c, 'echo "loss of $DISTRUN_TASK"']}
 
 @pytest.fixture
 def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
-    """Run a line as a user would type it, in a folder with job.yaml."""
+    """Run a line as a user would type it, in a folder with job.yaml and train.py."""
     (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "train.py").write_text("print('epoch 1')\n")
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
