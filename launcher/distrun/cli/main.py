@@ -33,6 +33,7 @@ _COMMANDS = {
     "events": "Show what happened to a job.",
     "init": "List the templates, or write one.",
     "schema": "Print the spec's JSON Schema.",
+    "explain": "Explain a key, a verdict or an exit code.",
     "clean": "Remove the records of ended jobs.",
     "completion": "Print a shell's completion script.",
 }

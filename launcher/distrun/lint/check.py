@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from distrun.lint.sources import Sources, SyntaxFault
     from distrun.spec.model import HostSpec, Spec
 
+_BUNDLED_NEEDS = ("numpy", "tensorflow")
+"""The modules that the bundled jobs need. They import them late: see jobs/mnist/main.py."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _FLAGS = re.compile(r"-[uOBEIsSvqdb]+")
 """Options of Python without a value."""
@@ -119,6 +121,26 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         owns_tf_config=spec.program.owns_tf_config,
     )
     return found + check(sources.program, around)
+
+
+def needed_modules(spec: Spec) -> tuple[str, ...]:
+    """Return the first names of the modules that the program certainly imports.
+
+    Those beside it are left out. It is read on this machine; if it is not here, none is known.
+    """
+    target = _find_target(spec, spec.local_host)
+    if target is None:
+        return ()
+    if _is_bundled(target.path):
+        return _BUNDLED_NEEDS
+    from distrun.lint.import_rules import imported_modules
+    from distrun.lint.sources import Sources
+
+    try:
+        program = Sources(target.folder, target.path, target.package).program
+        return () if program is None else tuple(imported_modules(program))
+    except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
+        return ()
 
 
 def find_missing_keras_2(spec: Spec) -> Cause | None:
