@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -11,7 +12,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
 from distrun.keras_version import LEGACY_KERAS, is_keras_2, needs_tf_keras
 from distrun.spec.model import ProgramKind
-from distrun.spec.problems import Problem
+from distrun.spec.problems import Mark, Problem
 from distrun.strategies import STRATEGIES
 
 if TYPE_CHECKING:
@@ -52,6 +53,31 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         return tuple(_judge(spec, here, target, sources))
     except RecursionError:
         return ()
+
+
+def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
+    """Return the strategy that the program plainly creates, its class, and where it does.
+
+    None if that is not plain, and for programs that are not Python, and the bundled jobs.
+    """
+    target = _find_target(spec, spec.local_host)
+    if target is None or _is_bundled(target.path):
+        return None
+    from distrun.lint.rule import STRATEGIES_BY_CLASS
+    from distrun.lint.sources import Sources
+    from distrun.lint.strategy_rules import created_strategy
+
+    try:
+        program = Sources(target.folder, target.path, target.package).program
+        found = None if program is None else created_strategy(program)
+    except RecursionError:
+        return None
+    if found is None:
+        return None
+    module, call, name = found
+    assert isinstance(call.node, ast.Call)  # noqa: S101
+    mark = Mark(module.shown, call.node.lineno, module.column(call.node))
+    return STRATEGIES_BY_CLASS[name], name, mark
 
 
 def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources) -> list[Problem]:
