@@ -36,9 +36,9 @@ def shell_lines(spec: Spec, plan: Plan, names: Sequence[str]) -> Iterator[str]:
 
 
 def _lines(spec: Spec, plan: Plan, task: TaskPlan) -> Iterator[str]:
-    is_local = next(host.is_local for host in spec.hosts if host.name == task.host)
+    here = spec.local_host
     yield f"# {task.name} of {printable(plan.name)}: run these lines on {printable(task.host)}."
-    if not is_local and spec.sends_files:
+    if spec.sends_files and (here is None or here.name != task.host):
         yield "# A launch sends it the program's files first; these are the paths of this machine."
     if task.port_is_provisional:
         yield "# Each call chooses new ports. For several tasks, repeat --env in one call."
