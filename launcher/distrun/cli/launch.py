@@ -38,11 +38,16 @@ def command(
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.spec_warnings import find_warnings, print_warnings, require_keras_2
+    from distrun.cli.spec_warnings import (
+        find_warnings,
+        print_warnings,
+        require_keras_2,
+        with_workers,
+    )
     from distrun.cli.transfer_bar import read_files
     from distrun.spec.loader import load
 
-    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    spec = with_workers(load(spec_path, overrides=overrides, extra_args=args, name=name))
     if dry_run:
         from distrun.cli.plan_view import show_plan
 

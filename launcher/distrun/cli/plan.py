@@ -38,8 +38,8 @@ def command(
       distrun plan job.yaml --set cluster.worker=4 --json
     """
     from distrun.cli.plan_view import show_plan
-    from distrun.cli.spec_warnings import find_warnings
+    from distrun.cli.spec_warnings import find_warnings, with_workers
     from distrun.spec.loader import load
 
-    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    spec = with_workers(load(spec_path, overrides=overrides, extra_args=args, name=name))
     return show_plan(spec, find_warnings(spec, strict=strict), as_json=as_json)

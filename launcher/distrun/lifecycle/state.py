@@ -9,7 +9,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Role, Scope, Success
+from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Success, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -194,6 +194,7 @@ class JobState(Frozen, kw_only=True):
     job_id: str = ""
     name: str = ""
     strategy: str = ""
+    workers: Workers = Workers.COORDINATED
     success: Success = Success.CHIEF_AND_WORKERS
     spec_file: str = ""
     supervisor_pid: int = 0
@@ -227,8 +228,26 @@ class JobState(Frozen, kw_only=True):
 
     def needs(self, task: TaskState) -> bool:
         """Whether the job fails if this task fails."""
-        rule = STRATEGIES[self.strategy].roles[task.role]
-        return rule.essential or self.success is Success.ALL
+        return self.rule(task).essential or self.success is Success.ALL
+
+    def rule(self, task: TaskState) -> RoleRule:
+        """Return what the strategy says of a task's role."""
+        return STRATEGIES[self.strategy].with_workers(self.workers).roles[task.role]
+
+    def waits_for(self, task: TaskState) -> bool:
+        """Whether the job succeeds only if this task exits 0."""
+        is_named = self.success.waits_for(task.role, task.index)
+        return is_named and not (self.success is Success.ALL and self.rule(task).serves)
+
+    def has_finished(self, task: TaskState) -> bool:
+        """Whether a task has exited 0 by itself and never runs again."""
+        by_itself = task.has_done_its_part and not task.stopped_by_us
+        return by_itself and self.rule(task).finishes
+
+    @property
+    def leader(self) -> TaskState | None:
+        """The task that gives the variables their values: the chief, or without one worker 0."""
+        return self.tasks.get("chief:0") or self.tasks.get("worker:0")
 
     def why_unusable(self, task: TaskState) -> Cause | None:
         """Return why a task cannot restart on its host; None if it can."""
@@ -249,7 +268,6 @@ class JobState(Frozen, kw_only=True):
                 if each is not None:
                     unended += sign * (not each.phase.is_final)
                     unstarted += sign * (each.phase is TaskPhase.STARTING)
-                    needed = self.success.waits_for(each.role, each.index)
-                    undone += sign * (needed and not each.has_done_its_part)
+                    undone += sign * (self.waits_for(each) and not each.has_done_its_part)
         tasks = self.tasks.updated(changes)
         return replace(self, tasks=tasks, unended=unended, unstarted=unstarted, undone=undone)

@@ -85,7 +85,7 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     if spec.program.keras is not None:
         uses_keras_2 = spec.program.keras == 2
     around = Surroundings(
-        strategy=STRATEGIES[spec.strategy],
+        strategy=STRATEGIES[spec.strategy].with_workers(spec.workers),
         tasks={role.role: role.count for role in spec.roles},
         keras=None if uses_keras_2 or answer is None else answer.keras,
         python=target.python or sys.executable,
@@ -93,6 +93,29 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         owns_tf_config=spec.program.owns_tf_config,
     )
     return found + check(sources.program, around)
+
+
+def find_independent_workers(spec: Spec) -> str | None:
+    """Return what in the program of a spec shows that its workers train by themselves.
+
+    None if nothing does. No interpreter is started, and nothing of the program is run.
+    """
+    target = _find_target(spec, spec.local_host)
+    if target is None or _is_bundled(target.path):
+        return None
+    from distrun.lint.rule import short_name
+    from distrun.lint.sources import Sources
+    from distrun.lint.worker_rules import independent_workers
+
+    try:
+        program = Sources(target.folder, target.path, target.package).program
+        found = None if program is None else independent_workers(program)
+    except RecursionError:
+        return None
+    if found is None:
+        return None
+    module, node, name = found
+    return f"{module.shown}:{node.lineno}:{module.column(node)} uses {short_name(name)}"
 
 
 def find_missing_keras_2(spec: Spec) -> Cause | None:

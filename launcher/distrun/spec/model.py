@@ -9,7 +9,11 @@ from __future__ import annotations
 from enum import Enum
 
 from distrun.frozen import Frozen, field
-from distrun.strategies import Role, Success  # at run time too: distrun.codec reads the hints
+from distrun.strategies import (  # at run time too: distrun.codec reads the hints
+    Role,
+    Success,
+    Workers,
+)
 
 
 class ProgramKind(str, Enum):
@@ -156,6 +160,8 @@ class Spec(Frozen, kw_only=True):
     hosts: tuple[HostSpec, ...] = (HostSpec(),)
     placement: Placement = Placement.SPREAD
     ssh: SshSpec = field(default_factory=SshSpec)
+    workers: Workers | None = None
+    """What workers of parameter servers do; None: what they do is read from the program."""
     success: Success
     restart: RestartSpec = NO_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)
