@@ -6,6 +6,7 @@ task's failure. Nothing else in distrun asks which strategy a job has.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,33 @@ from distrun.frozen import Frozen
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+CUSTOM_ROLE_PATTERN = "[a-z][a-z0-9_]{0,31}"
+
 
 class Role(str, Enum):
-    """A task type of TF_CONFIG, in the order in which tasks are listed."""
+    """A task type: those of TensorFlow, in the order in which tasks are listed.
+
+    A spec's custom roles have their own programs. Each becomes a member when it is first used, and
+    is not among those that an iteration yields.
+    """
 
     CHIEF = "chief"
     WORKER = "worker"
     PS = "ps"
     EVALUATOR = "evaluator"
+
+    @property
+    def is_custom(self) -> bool:
+        return self.name == self.value
+
+    @classmethod
+    def _missing_(cls, value: object) -> Role | None:
+        if not isinstance(value, str) or not re.fullmatch(CUSTOM_ROLE_PATTERN, value):
+            return None
+        member = str.__new__(cls, value)
+        member._name_ = member._value_ = value
+        cls._value2member_map_[value] = member  # equal roles are the same object
+        return member
 
 
 class Workers(str, Enum):
@@ -45,7 +65,9 @@ class Success(str, Enum):
             return role is Role.CHIEF
         if self is Success.WORKER_0:
             return role is Role.WORKER and index == 0
-        return self is Success.ALL or role in (Role.CHIEF, Role.WORKER)
+        if self is Success.ALL:
+            return not role.is_custom
+        return role in (Role.CHIEF, Role.WORKER)
 
 
 class Scope(str, Enum):
@@ -103,11 +125,16 @@ class Strategy(Frozen, kw_only=True):
         has_chief = self.success is not Success.CHIEF or Role.CHIEF in roles
         return self.success if has_chief else Success.WORKER_0
 
+    def rule(self, role: Role) -> RoleRule:
+        """The rule of a role; every strategy takes custom roles."""
+        return _CUSTOM if role.is_custom else self.roles[role]
+
 
 USUAL = "multi_worker_mirrored"
 """The strategy that examples name first."""
 
 _EVALUATOR = RoleRule(least=0, most=1, restarts=Scope.TASK, essential=False, gpus=False)
+_CUSTOM = RoleRule(least=0, most=None, restarts=Scope.TASK, gpus=False, serves=True)
 
 
 def _one_process(name: str, *classes: str) -> Strategy:

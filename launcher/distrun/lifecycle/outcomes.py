@@ -21,7 +21,7 @@ from distrun.lifecycle.restarts import (
     plan_restart,
     start_health_timers,
 )
-from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role, Scope
 from distrun.verdict.model import Kind
 
@@ -95,7 +95,7 @@ def on_stall(state: JobState, at: float) -> Transition:
     if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
         return state, []
     cause = Cause(Code.STALLED, seconds=state.timeouts.stall or 0.0)
-    training = [task for task in state.tasks.values() if task.account is Account.JOB]
+    training = [task for task in state.tasks.values() if task.is_in_group]
     # One that takes the whole group along, if there is a group.
     training.sort(key=lambda task: state.rule(task).restarts is not Scope.GROUP)
     restarted = _restart(state, training[0], cause, at, SIGABRT)

@@ -189,7 +189,7 @@ def _make_restart(
         members = [
             task
             for task in state.tasks.values()
-            if task.account is failed.account and not state.has_finished(task)
+            if task.is_in_group and not state.has_finished(task)
         ]
     delay = _backoff(state, budget, number)
     restart = Restart(
