@@ -125,6 +125,11 @@ class Strategy(Frozen, kw_only=True):
         has_chief = self.success is not Success.CHIEF or Role.CHIEF in roles
         return self.success if has_chief else Success.WORKER_0
 
+    def waits_for(self, success: Success, role: Role, index: int) -> bool:
+        """Whether the job succeeds only if that task exits 0."""
+        is_server = success is Success.ALL and self.rule(role).serves
+        return success.waits_for(role, index) and not is_server
+
     def rule(self, role: Role) -> RoleRule:
         """The rule of a role; every strategy takes custom roles."""
         return _CUSTOM if role.is_custom else self.roles[role]

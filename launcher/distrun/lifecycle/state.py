@@ -9,7 +9,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Success, Workers
+from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -235,14 +235,18 @@ class JobState(Frozen, kw_only=True):
         """Whether the job fails if this task fails."""
         return self.rule(task).essential or self.success is Success.ALL
 
+    @property
+    def row(self) -> Strategy:
+        """What the strategy means."""
+        return STRATEGIES[self.strategy].with_workers(self.workers)
+
     def rule(self, task: TaskState) -> RoleRule:
         """Return what the strategy says of a task's role."""
-        return STRATEGIES[self.strategy].with_workers(self.workers).rule(task.role)
+        return self.row.rule(task.role)
 
     def waits_for(self, task: TaskState) -> bool:
         """Whether the job succeeds only if this task exits 0."""
-        is_named = self.success.waits_for(task.role, task.index)
-        return is_named and not (self.success is Success.ALL and self.rule(task).serves)
+        return self.row.waits_for(self.success, task.role, task.index)
 
     def has_finished(self, task: TaskState) -> bool:
         """Whether a task has exited 0 by itself and never runs again."""
