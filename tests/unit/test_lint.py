@@ -403,4 +403,4 @@ def test_independent_workers_are_found_where_the_program_is_plain(
         "program: {script: train.py}}"
     )
     found = find_independent_workers(load(tmp_path / "job.yaml"))
-    assert found == (None if name is None else f"train.py:{place} uses {name}")
+    assert (found and (found[0], str(found[1]))) == (name and (name, f"train.py:{place}"))

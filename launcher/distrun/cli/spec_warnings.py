@@ -42,7 +42,8 @@ def with_workers(spec: Spec) -> Spec:
         except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
             found = None
         if found is not None:
-            console.print_message(f"workers: independent, because {found}")
+            name, mark = found
+            console.print_message(f"workers: independent, because {mark} uses {name}")
         return replace(spec, workers=Workers.COORDINATED if found is None else Workers.INDEPENDENT)
     if spec.workers is Workers.INDEPENDENT and Role.CHIEF not in {r.role for r in spec.roles}:
         console.print_message("workers: independent; without a chief, worker:0 decides the success")

@@ -117,14 +117,16 @@ def _name(document: Section, context: LoadContext, problems: Problems) -> str:
                 f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters",
             )
         return context.name
-    if context.file == STDIN_NAME:
-        default = "job"
-    else:
-        default = os.path.splitext(os.path.basename(context.file))[0]
-    # A file's name may be bytes that are not UTF-8.
-    default = printable(os.fsencode(default).decode("utf-8", "replace"))[:LONGEST_NAME]
+    default = "job" if context.file == STDIN_NAME else default_name(context.file)
     name: str = document.get("name", default)
     return name
+
+
+def default_name(file: str) -> str:
+    """The name of a job that is named after a file."""
+    stem = os.path.splitext(os.path.basename(file))[0]
+    # A file's name may be bytes that are not UTF-8.
+    return printable(os.fsencode(stem).decode("utf-8", "replace"))[:LONGEST_NAME]
 
 
 def _check_extra_args(context: LoadContext, problems: Problems) -> None:

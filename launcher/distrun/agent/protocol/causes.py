@@ -122,6 +122,8 @@ class Code(StrEnum):
     TENSORFLOW_MISSING = "tensorflow_missing"  # name; hosts: those that have it
     TF_KERAS_FOUND = "tf_keras_found"  # name: of the interpreter
     TF_KERAS_MISSING = "tf_keras_missing"  # name: of the interpreter; version: of TensorFlow
+    MODULES_FOUND = "modules_found"  # name: of the interpreter
+    MODULES_MISSING = "modules_missing"  # name: of the interpreter; text: the modules' names
     PROXY_UNUSED = "proxy_unused"  # name: of the variable
     PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
     SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
@@ -305,6 +307,7 @@ class Subject(StrEnum):
     PYTHON = "python"
     TENSORFLOW = "tensorflow"
     KERAS = "keras"
+    MODULES = "modules"
     PROXIES = "proxies"
     SECURITY = "security"
 
