@@ -60,9 +60,15 @@ def command(
 def launch(spec: Spec, *, detach: bool, strict: bool, no_preflight: bool, dry_run: bool) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.spec_warnings import find_warnings, print_warnings, require_keras_2
+    from distrun.cli.spec_warnings import (
+        find_warnings,
+        print_warnings,
+        require_keras_2,
+        with_workers,
+    )
     from distrun.cli.transfer_bar import read_files
 
+    spec = with_workers(spec)
     if dry_run:
         from distrun.cli.plan_view import show_plan
 

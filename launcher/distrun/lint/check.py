@@ -113,7 +113,7 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     if spec.program.keras is not None:
         uses_keras_2 = spec.program.keras == 2
     around = Surroundings(
-        strategy=STRATEGIES[spec.strategy],
+        strategy=STRATEGIES[spec.strategy].with_workers(spec.workers),
         tasks={role.role: role.count for role in spec.roles},
         keras=None if uses_keras_2 or answer is None else answer.keras,
         python=target.python or sys.executable,
@@ -121,6 +121,29 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         owns_tf_config=spec.program.owns_tf_config,
     )
     return found + check(sources.program, around)
+
+
+def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
+    """Return the name in the program that shows that its workers train by themselves, and where.
+
+    None if nothing does. No interpreter is started, and nothing of the program is run.
+    """
+    target = _find_target(spec, spec.local_host)
+    if target is None or _is_bundled(target.path):
+        return None
+    from distrun.lint.rule import short_name
+    from distrun.lint.sources import Sources
+    from distrun.lint.worker_rules import independent_workers
+
+    try:
+        program = Sources(target.folder, target.path, target.package).program
+        found = None if program is None else independent_workers(program)
+    except RecursionError:
+        return None
+    if found is None:
+        return None
+    module, node, name = found
+    return short_name(name), Mark(module.shown, node.lineno, module.column(node))
 
 
 def needed_modules(spec: Spec) -> tuple[str, ...]:
