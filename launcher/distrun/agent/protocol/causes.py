@@ -134,7 +134,7 @@ class Code(StrEnum):
     ADDRESS_SHARED = "address_shared"  # tasks, hosts: one for each task; addresses: the one
     LOOPBACK_IN_CLUSTER = "loopback_in_cluster"  # tasks, hosts, addresses: one of each
     LOOPBACK_OF_HOST = "loopback_of_host"  # tasks, hosts, addresses: one of each
-    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # count: bytes
+    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # name: the variable, count: bytes
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
     # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
