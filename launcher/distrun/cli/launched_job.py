@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
@@ -269,8 +270,9 @@ class LaunchedJob:
             )
         else:
             left = self._session.kill_supervisor()
-            elsewhere = {each.name for each in state.hosts.values() if each.kind != "local"}
-            hosts = format_names(task.host for task in tasks if task.host in elsewhere)
+            own = pid_namespace()
+            here = {host.name for host in state.hosts.values() if host.pid_namespace == own}
+            hosts = format_names(task.host for task in tasks if task.host not in here)
             rest = [f"processes {', '.join(map(str, left))} do not end"] if left else []
             if hosts:
                 rest.append(f"the agents on {hosts} end their tasks by themselves")
