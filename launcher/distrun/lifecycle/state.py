@@ -9,7 +9,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Role, Scope, Success
+from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,6 +104,11 @@ class TaskState(Frozen, kw_only=True):
         return Account.EVALUATOR if self.role is Role.EVALUATOR else Account.JOB
 
     @property
+    def is_in_group(self) -> bool:
+        """Whether it restarts with the group."""
+        return self.account is Account.JOB and not self.role.is_custom
+
+    @property
     def exit_status(self) -> int | None:
         """Its exit code, or 128 + the signal that killed it; None if it has not exited."""
         return self.code if self.signal is None else 128 + self.signal
@@ -194,6 +199,7 @@ class JobState(Frozen, kw_only=True):
     job_id: str = ""
     name: str = ""
     strategy: str = ""
+    workers: Workers = Workers.COORDINATED
     success: Success = Success.CHIEF_AND_WORKERS
     spec_file: str = ""
     supervisor_pid: int = 0
@@ -227,8 +233,30 @@ class JobState(Frozen, kw_only=True):
 
     def needs(self, task: TaskState) -> bool:
         """Whether the job fails if this task fails."""
-        rule = STRATEGIES[self.strategy].roles[task.role]
-        return rule.essential or self.success is Success.ALL
+        return self.rule(task).essential or self.success is Success.ALL
+
+    @property
+    def row(self) -> Strategy:
+        """What the strategy means."""
+        return STRATEGIES[self.strategy].with_workers(self.workers)
+
+    def rule(self, task: TaskState) -> RoleRule:
+        """Return what the strategy says of a task's role."""
+        return self.row.rule(task.role)
+
+    def waits_for(self, task: TaskState) -> bool:
+        """Whether the job succeeds only if this task exits 0."""
+        return self.row.waits_for(self.success, task.role, task.index)
+
+    def has_finished(self, task: TaskState) -> bool:
+        """Whether a task has exited 0 by itself and never runs again."""
+        by_itself = task.has_done_its_part and not task.stopped_by_us
+        return by_itself and self.rule(task).finishes
+
+    @property
+    def leader(self) -> TaskState | None:
+        """The task that gives the variables their values: the chief, or without one worker 0."""
+        return self.tasks.get("chief:0") or self.tasks.get("worker:0")
 
     def why_unusable(self, task: TaskState) -> Cause | None:
         """Return why a task cannot restart on its host; None if it can."""
@@ -237,8 +265,8 @@ class JobState(Frozen, kw_only=True):
 
     @property
     def training(self) -> list[str]:
-        """The names of the tasks that train: all but evaluators."""
-        return [task.name for task in self.tasks.values() if task.account is Account.JOB]
+        """The names of the tasks that train: all but evaluators and custom roles."""
+        return [task.name for task in self.tasks.values() if task.is_in_group]
 
     def with_tasks(self, changed: Iterable[TaskState]) -> JobState:
         """Return this state with some tasks added or replaced."""
@@ -249,7 +277,6 @@ class JobState(Frozen, kw_only=True):
                 if each is not None:
                     unended += sign * (not each.phase.is_final)
                     unstarted += sign * (each.phase is TaskPhase.STARTING)
-                    needed = self.success.waits_for(each.role, each.index)
-                    undone += sign * (needed and not each.has_done_its_part)
+                    undone += sign * (self.waits_for(each) and not each.has_done_its_part)
         tasks = self.tasks.updated(changes)
         return replace(self, tasks=tasks, unended=unended, unstarted=unstarted, undone=undone)

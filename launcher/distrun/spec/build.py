@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from distrun.frozen import replace
 from distrun.spec import model
 from distrun.spec.addresses import LAST_PORT, parse_address
 from distrun.spec.hosts import (
@@ -17,11 +18,18 @@ from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys.document import LONGEST_NAME, job_name_problem
 from distrun.spec.machine import is_this_machine
 from distrun.spec.problems import Mark, Problems, printable, quoted
-from distrun.spec.program import build_program, check_readable, quoted_path
-from distrun.spec.roles import EMPTY, WrittenRole, check_addresses, check_roles, read_roles
+from distrun.spec.program import build_programs, check_readable, quoted_path
+from distrun.spec.roles import (
+    EMPTY,
+    WrittenRole,
+    check_addresses,
+    check_roles,
+    custom_roles,
+    read_roles,
+)
 from distrun.spec.schema import Section, bad_character
-from distrun.spec.variables import check_variables
-from distrun.strategies import STRATEGIES, Role, Strategy, Success
+from distrun.spec.variables import check_placeholders, check_variables, ports_in_texts
+from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
 
 if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
@@ -33,8 +41,18 @@ def build(
     document: Section, context: LoadContext, problems: Problems, *, allow_unsupported: bool
 ) -> model.Spec:
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
+    cluster = document.get("cluster", EMPTY)
+    roles = read_roles(cluster)
+    told = ports_in_texts(document, [one.spec for one in roles], context)
+    roles = tuple(
+        replace(one, spec=replace(one.spec, expects_free_port=True))
+        if one.spec.role in told
+        else one
+        for one in roles
+    )
+    workers = _workers(document, roles, problems)
     strategy = STRATEGIES.get(document.get("strategy", ""))
-    roles = read_roles(document.get("cluster", EMPTY))
+    strategy = strategy and strategy.with_workers(workers)
     hosts = _hosts(document, context, problems)
     name = _name(document, context, problems)
     _check_extra_args(context, problems)
@@ -46,23 +64,23 @@ def build(
         elsewhere = (machine for machine in dialled if not is_this_machine(machine))
         hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
-    if (
-        strategy
-        and strategy.tf_config
-        and _count_chosen_ports(roles) > 1
-        and not document.is_wrong("hosts")
-    ):
+    chosen_ports = _count_chosen_ports(roles, strategy) if strategy else 0
+    if chosen_ports > 1 and not document.is_wrong("hosts"):
         check_host_addresses(document.get("hosts", ()), problems)
     runs_here = any(host.is_local for host in hosts or (model.HostSpec(),))
-    program = build_program(
+    program, custom = build_programs(
         document.get("program", EMPTY),
+        custom_roles(cluster),
         context,
         problems,
         runs_here=runs_here,
         runs_elsewhere=not all(host.is_local for host in hosts or ()),
     )
     check_variables(document, context, problems)
-    ports = _port_range(document, roles, hosts, strategy, problems)
+    specs = _role_specs(roles, custom, strategy) if strategy else ()
+    if strategy and not document.is_wrong("cluster"):
+        check_placeholders(document, specs, strategy, context, problems)
+    ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)
     logs: Section = document.get("logs", EMPTY)
@@ -74,11 +92,12 @@ def build(
     return model.Spec(
         name=name,
         strategy=strategy.name,
-        roles=tuple(one.spec for one in roles) or (model.RoleSpec(role=Role.WORKER, count=1),),
+        roles=specs,
         program=program,
         hosts=hosts or (model.HostSpec(),),
         placement=model.Placement(document.get("placement", "spread")),
         ssh=ssh,
+        workers=workers,
         success=success,
         restart=restart,
         timeouts=model.Timeouts(**document.get("timeouts", EMPTY).values),
@@ -86,6 +105,16 @@ def build(
         log_max_size=logs.get("max_size"),
         tensorboard=_tensorboard(document, program.workdir),
     )
+
+
+def _role_specs(
+    roles: tuple[WrittenRole, ...], custom: dict[Role, model.ProgramSpec], strategy: Strategy
+) -> tuple[model.RoleSpec, ...]:
+    """The roles with their programs. A strategy that runs in one process needs no cluster."""
+    specs = [replace(one.spec, program=custom.get(one.spec.role)) for one in roles]
+    if not strategy.tf_config and all(spec.role.is_custom for spec in specs):
+        specs.insert(0, model.RoleSpec(role=Role.WORKER, count=1))
+    return tuple(specs)
 
 
 def _name(document: Section, context: LoadContext, problems: Problems) -> str:
@@ -98,14 +127,16 @@ def _name(document: Section, context: LoadContext, problems: Problems) -> str:
                 f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters",
             )
         return context.name
-    if context.file == STDIN_NAME:
-        default = "job"
-    else:
-        default = os.path.splitext(os.path.basename(context.file))[0]
-    # A file's name may be bytes that are not UTF-8.
-    default = printable(os.fsencode(default).decode("utf-8", "replace"))[:LONGEST_NAME]
+    default = "job" if context.file == STDIN_NAME else default_name(context.file)
     name: str = document.get("name", default)
     return name
+
+
+def default_name(file: str) -> str:
+    """The name of a job that is named after a file."""
+    stem = os.path.splitext(os.path.basename(file))[0]
+    # A file's name may be bytes that are not UTF-8.
+    return printable(os.fsencode(stem).decode("utf-8", "replace"))[:LONGEST_NAME]
 
 
 def _check_extra_args(context: LoadContext, problems: Problems) -> None:
@@ -155,9 +186,8 @@ def _hostfile(
 
 def _port_range(
     document: Section,
-    roles: tuple[WrittenRole, ...],
+    needed: int,
     hosts: tuple[model.HostSpec, ...] | None,
-    strategy: Strategy | None,
     problems: Problems,
 ) -> tuple[int, int] | None:
     ports = document.get("ports")
@@ -173,9 +203,6 @@ def _port_range(
             "write for example 20000-21000",
         )
         return None
-    needed = _count_chosen_ports(roles)
-    if strategy and not strategy.tf_config:
-        return first, last
     if hosts is not None and needed > (last - first + 1) * len(hosts):
         problems.add(
             mark, f"ports.range has {last - first + 1} ports for {needed} tasks", "widen it"
@@ -183,11 +210,38 @@ def _port_range(
     return first, last
 
 
-def _count_chosen_ports(roles: tuple[WrittenRole, ...]) -> int:
-    """How many tasks of the cluster get a port that distrun chooses."""
+def _count_chosen_ports(roles: tuple[WrittenRole, ...], strategy: Strategy) -> int:
+    """How many tasks get a port that distrun chooses."""
     return sum(
-        one.spec.count for one in roles if not one.addresses and one.spec.role is not Role.EVALUATOR
+        one.spec.count for one in roles if not one.addresses and one.spec.has_ports(strategy)
     )
+
+
+def _workers(
+    document: Section, roles: tuple[WrittenRole, ...], problems: Problems
+) -> Workers | None:
+    """What the workers do; None if neither `workers` nor another key decides it."""
+    strategy = STRATEGIES.get(document.get("strategy", ""))
+    written = document.get("workers")
+    if strategy is None or strategy.independent is None:
+        if strategy and written:
+            others = [row.name for row in STRATEGIES.values() if row.independent is not None]
+            problems.add(
+                document.keys["workers"],
+                f"{strategy.name} has no coordinated and no independent workers",
+                f"remove it, or use the strategy {' or '.join(others)}",
+            )
+        return None
+    if document.is_wrong("workers"):
+        return Workers.INDEPENDENT  # no other problem follows from it
+    if written:
+        return Workers(written)
+    cluster: Section = document.get("cluster", EMPTY)
+    if roles and not cluster.unknown and not cluster.is_wrong("chief"):
+        has_chief = any(one.spec.role is Role.CHIEF for one in roles)
+        if not has_chief or document.get("success") == "worker0":
+            return Workers.INDEPENDENT  # nobody directs them, or worker 0 is no server
+    return None
 
 
 def _success(
@@ -200,7 +254,15 @@ def _success(
             "success waits for a chief, and there is none",
             "add 'chief: 1' to cluster, or write worker0",
         )
-    return _SUCCESS.get(written, strategy.success if strategy else Success.ALL)
+    if written == "worker0" and strategy and strategy.roles[Role.WORKER].serves:
+        problems.add(
+            document.marks["success"],
+            "success waits for worker 0, and coordinated workers are servers that never exit",
+            "write chief, or 'workers: independent'",
+        )
+    if written in _SUCCESS or strategy is None:
+        return _SUCCESS.get(written, Success.ALL)
+    return strategy.success_of({one.spec.role for one in roles})
 
 
 def _restart(document: Section, problems: Problems) -> model.RestartSpec:

@@ -9,7 +9,12 @@ from __future__ import annotations
 from enum import Enum
 
 from distrun.frozen import Frozen, field
-from distrun.strategies import Role, Success  # at run time too: distrun.codec reads the hints
+from distrun.strategies import (  # at run time too: distrun.codec reads the hints
+    Role,
+    Strategy,
+    Success,
+    Workers,
+)
 
 
 class ProgramKind(str, Enum):
@@ -35,16 +40,55 @@ class Sync(str, Enum):
     OFF = "off"
 
 
+class Ready(str, Enum):
+    """When a task is ready for those that start after it: what has to happen once it runs."""
+
+    PORT = "port"
+    LINE = "line"
+    OFF = "off"
+
+
+class EnvStyle(str, Enum):
+    """The variables by which tasks find each other: TensorFlow's, or torchrun's as well."""
+
+    TF = "tf"
+    TORCHRUN = "torchrun"
+
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""The variables of EnvStyle.TORCHRUN."""
+
+
 class RoleSpec(Frozen, kw_only=True):
     """The tasks of one role. `addresses` is empty if distrun chooses the ports."""
 
     role: Role
+    program: ProgramSpec | None = None
+    """The program of a custom role; None: the spec's."""
+    in_tf_config: bool = True
+    """Whether the cluster in TF_CONFIG has a custom role."""
+    ready: Ready = Ready.OFF
+    ready_line: str = ""
+    """The regular expression of a line that says that a task is ready."""
+    after: tuple[Role, ...] = ()
+    """The roles whose tasks must be ready first."""
     count: int
     addresses: tuple[str, ...] = ()
     gpus: int | None = None
     cpus: int | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+
+    expects_free_port: bool = False
+    """Whether its program is told its port otherwise than by TF_CONFIG, and listens itself."""
+
+    def is_in_cluster(self, strategy: Strategy) -> bool:
+        """Whether TF_CONFIG has its addresses. An evaluator is in nobody's cluster."""
+        return strategy.tf_config and self.in_tf_config and self.role is not Role.EVALUATOR
+
+    def has_ports(self, strategy: Strategy) -> bool:
+        """Whether each of its tasks has a port."""
+        return self.expects_free_port or self.is_in_cluster(strategy)
 
 
 class HostSpec(Frozen, kw_only=True):
@@ -88,7 +132,7 @@ class SshSpec(Frozen, kw_only=True):
 
 
 class ProgramSpec(Frozen, kw_only=True):
-    """What each task runs.
+    """What each task runs. A custom role has one of its own, with the same files and folder.
 
     `target` is an absolute path (script), a module's name, or empty (command: see `argv`).
     `workdir` is absolute. `python` is None for the default interpreter. `sync_paths` are the paths
@@ -104,6 +148,7 @@ class ProgramSpec(Frozen, kw_only=True):
     workdir: str
     env: dict[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
+    env_style: EnvStyle = EnvStyle.TF
     keras: int | None = None
     """The version of tf.keras, 2 or 3; None: TF_USE_LEGACY_KERAS is left alone."""
     owns_tf_config: bool = False
@@ -147,7 +192,7 @@ class TensorBoardSpec(Frozen, kw_only=True):
 
 
 class Spec(Frozen, kw_only=True):
-    """A whole job. `roles` are in the order of :class:`~distrun.strategies.Role`."""
+    """A whole job. `roles`: in the order of :class:`~distrun.strategies.Role`, custom ones last."""
 
     name: str
     strategy: str
@@ -156,6 +201,8 @@ class Spec(Frozen, kw_only=True):
     hosts: tuple[HostSpec, ...] = (HostSpec(),)
     placement: Placement = Placement.SPREAD
     ssh: SshSpec = field(default_factory=SshSpec)
+    workers: Workers | None = None
+    """What workers of parameter servers do; None: what they do is read from the program."""
     success: Success
     restart: RestartSpec = NO_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -165,6 +212,16 @@ class Spec(Frozen, kw_only=True):
     tensorboard: TensorBoardSpec | None = None
     source: str = field(default="", compare=False)
     """The text of the file, for the record. Not compared: different texts may mean the same."""
+
+    def program_of(self, role: RoleSpec) -> ProgramSpec:
+        return role.program or self.program
+
+    @property
+    def scripts(self) -> tuple[str, ...]:
+        """The paths of the programs that are scripts."""
+        programs = (self.program, *(self.program_of(role) for role in self.roles))
+        scripts = (each.target for each in programs if each.kind is ProgramKind.SCRIPT)
+        return tuple(dict.fromkeys(scripts))
 
     @property
     def default_host(self) -> HostSpec:

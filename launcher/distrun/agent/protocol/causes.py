@@ -31,8 +31,9 @@ class Code(StrEnum):
 
     # An agent cannot continue.
     AGENT_TERMINATED = "agent_terminated"
-    AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: PATH_NOT_WRITABLE for each place
+    AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: one of the next two for each place
     PATH_NOT_WRITABLE = "path_not_writable"  # path, errno
+    PATH_CHANGEABLE = "path_changeable"  # path: another user can exchange it
     LOG_DIR_NOT_CREATED = "log_dir_not_created"  # path, errno
     LOG_DISK_FULL = "log_disk_full"  # path
     LEASE_EXPIRED = "lease_expired"  # seconds
@@ -122,6 +123,8 @@ class Code(StrEnum):
     TENSORFLOW_MISSING = "tensorflow_missing"  # name; hosts: those that have it
     TF_KERAS_FOUND = "tf_keras_found"  # name: of the interpreter
     TF_KERAS_MISSING = "tf_keras_missing"  # name: of the interpreter; version: of TensorFlow
+    MODULES_FOUND = "modules_found"  # name: of the interpreter
+    MODULES_MISSING = "modules_missing"  # name: of the interpreter; text: the modules' names
     PROXY_UNUSED = "proxy_unused"  # name: of the variable
     PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
     SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
@@ -134,7 +137,7 @@ class Code(StrEnum):
     ADDRESS_SHARED = "address_shared"  # tasks, hosts: one for each task; addresses: the one
     LOOPBACK_IN_CLUSTER = "loopback_in_cluster"  # tasks, hosts, addresses: one of each
     LOOPBACK_OF_HOST = "loopback_of_host"  # tasks, hosts, addresses: one of each
-    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # count: bytes
+    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # name: the variable, count: bytes
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
     # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
@@ -215,7 +218,7 @@ class Code(StrEnum):
     # How a task ended. Without `task` these stand as evidence, which names the task already.
     TASK_EXITED = "task_exited"  # task, status
     TASK_KILLED = "task_killed"  # task, signal
-    TASK_EXITED_EARLY = "task_exited_early"  # task: a server, which exited 0 before the chief
+    TASK_EXITED_EARLY = "task_exited_early"  # task: a server; tasks: the deciding ones
     TASK_NOT_STARTED = "task_not_started"  # task, within: why
     TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, within: why the host was lost
     LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
@@ -228,6 +231,8 @@ class Code(StrEnum):
     JOB_STOPPED = "job_stopped"  # within: who or what stopped it
     RESTARTS_USED_UP = "restarts_used_up"  # count, within: the failure after them
     RESTART_EXCLUDED = "restart_excluded"  # within: the failure; `restart.never_on` has its code
+    NOT_RESTARTED = "not_restarted"  # within: the failure; why nothing restarts after it
+    LEADER_FINISHED = "leader_finished"  # task: the chief, or without one worker 0
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why
@@ -305,6 +310,7 @@ class Subject(StrEnum):
     PYTHON = "python"
     TENSORFLOW = "tensorflow"
     KERAS = "keras"
+    MODULES = "modules"
     PROXIES = "proxies"
     SECURITY = "security"
 
