@@ -47,10 +47,9 @@ def test_wait_for_several_jobs_tells_of_each(
     distrun: Distrun, detached: Detach, tmp_path: Path
 ) -> None:
     ids = [detached("exit 0", name=name) for name in ("one", "two")]
-    assert distrun("wait", *ids, "--notify", "cat >> all; echo >> all").returncode == 0
-    text = (tmp_path / "all").read_text()
-    shown = [json.loads(part)["job"]["job_id"] for part in text.split("\n\n") if part.strip()]
-    assert shown == ids
+    assert distrun("wait", *ids, "--notify", "cat >> all").returncode == 0
+    lines = (tmp_path / "all").read_text().splitlines()
+    assert [json.loads(line)["job"]["job_id"] for line in lines] == ids
 
 
 def test_a_detached_job_tells_when_it_ends(

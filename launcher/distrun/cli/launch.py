@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrun.cli.notify import notify_option, run_notify_command, start_notify_watcher
-from distrun.cli.options import name_option, overrides_option, spec_argument, strict_option
+from distrun.cli.options import (
+    name_option,
+    notify_option,
+    overrides_option,
+    spec_argument,
+    strict_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,5 +101,7 @@ def launch(
         return job.run()
     finally:
         if notify is not None and job.folder.path.exists():
+            from distrun.cli.notify import run_notify_command, start_notify_watcher
+
             run = start_notify_watcher if job.was_left_running else run_notify_command
             run(notify, job.folder)

@@ -262,7 +262,7 @@ class LaunchedJob:
 
     def _unended_error(self) -> DistrunError:
         """Kill a supervisor that does not answer; say what still runs, and how to end it."""
-        state, job_id = self._session.state, self._folder.job_id
+        state, job_id = self._session.state, self.folder.job_id
         tasks = [task for task in state.tasks.values() if not task.has_ended]
         if self._session.has_answered:
             running = format_names(f"{task.name} on {task.host}" for task in tasks)

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import click
-
 from distrun.cli import console
 
 if TYPE_CHECKING:
@@ -28,13 +26,6 @@ from distrun.cli.main import main
 main()
 """
 """Runs distrun, but imports nothing from the current folder."""
-
-notify_option = click.option(
-    "--notify",
-    metavar="COMMAND",
-    help="When the job has ended, run this shell command for at most 1 minute, with the job's "
-    "`status --json` on its standard input.",
-)
 
 
 def run_notify_command(command: str, folder: JobFolder) -> None:

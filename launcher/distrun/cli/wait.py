@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrun.cli import console
-from distrun.cli.notify import notify_option, run_notify_command
-from distrun.cli.options import duration, job_argument
+from distrun.cli.options import duration, job_argument, notify_option
 from distrun.errors import DistrunError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) ->
 def _wait(folder: JobFolder, timeout: float | None, command: str | None) -> JobState:
     """Wait for the end of a job, whatever it is, and run the command of `--notify`."""
     from distrun import control
+    from distrun.cli.notify import run_notify_command
 
     try:
         state = control.wait_for_final_state(folder, timeout)
