@@ -111,7 +111,7 @@ def complete_tasks(
     from distrun.jobstore import JobStore
 
     # If the line ends with `-t`, click has not assigned the words to parameters yet.
-    job = ctx.params.get("job") or next(iter(ctx.args), None)
+    job = next(iter(ctx.params.get("jobs") or ctx.args), None)
     return _matching(_tasks(JobStore.default(), job), incomplete)
 
 
