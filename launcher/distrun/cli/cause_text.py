@@ -386,7 +386,18 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     ),
     Code.START_TIMED_OUT: lambda c: (
         f"not started within timeouts.start, {c.seconds:g} s: "
-        f"{format_names(c.tasks) or 'its hosts'}"
+        f"{format_names(c.tasks) or 'its hosts'}{_INDENTED if c.within else ''}"
+        + _INDENTED.join(map(cause_text, c.within[:_MOST_HOSTS]))
+    ),
+    Code.TASK_NOT_READY: lambda c: (
+        f"{format_names(c.tasks)} {'waits' if len(c.tasks) == 1 else 'wait'} until {c.task} "
+        + (
+            f"listens at {c.name}"
+            if c.name
+            else f"prints a line with {c.text!r}"
+            if c.text
+            else "runs"
+        )
     ),
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
     Code.CRASHED: _crashed,
