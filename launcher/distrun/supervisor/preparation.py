@@ -116,7 +116,8 @@ class Preparation:
         """The hosts that have not answered the last order yet."""
         if self._probe is not None:
             return self._probe.waiting_for
-        return [host for host in self.hosts if host in self._unprepared]
+        waiting = self._unprepared or (() if self.delivery is None else self.delivery.waiting_for)
+        return [host for host in self.hosts if host in waiting]
 
     def receive(self, host: str, report: Report) -> None:
         """Handle a report that belongs to the preparation; ignore any other."""

@@ -58,6 +58,7 @@ class Code(StrEnum):
     FRAMES_DAMAGED = "frames_damaged"  # count
     ORDERS_NOT_READ = "orders_not_read"
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
+    ORDER_NOT_ANSWERED = "order_not_answered"  # seconds; name: of the order, if known; task
 
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
@@ -183,6 +184,7 @@ class Code(StrEnum):
 
     # The logs of a host are not all here.
     LOG_PART_MISSING = "log_part_missing"  # path
+    LOGS_TOO_SLOW = "logs_too_slow"
     LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
     LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
 
@@ -237,7 +239,8 @@ class Code(StrEnum):
     # task, tasks: those that wait for it, name: the address where it should listen, or text: a
     # regular expression of the line that it should print
     TASK_NOT_READY = "task_not_ready"
-    START_TIMED_OUT = "start_timed_out"  # seconds, tasks: those still starting; none: the hosts
+    # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
+    START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds
     STALLED = "stalled"  # seconds
 
@@ -300,6 +303,7 @@ class Subject(StrEnum):
     """What a check of the preflight examined, in the order in which a job needs it."""
 
     REACHED = "reached"
+    PREPARATION = "preparation"
     NETWORK = "network"
     CLOCK = "clock"
     INSPECTION = "inspection"
