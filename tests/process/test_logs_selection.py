@@ -23,7 +23,7 @@ def between(distrun: Distrun, detached: Detach, tmp_path: Path) -> float:
     job_id = detached(TWICE)
     wait_until(lambda: len(list(tmp_path.glob("up-*"))) == 2)
     wait_until(lambda: distrun("logs", "--json").stdout.count("early") == 2)
-    time_between = max(each["at"] for each in objects(distrun)) + 0.2
+    time_between: float = max(each["at"] for each in objects(distrun)) + 0.2
     wait_until(lambda: time.time() > time_between + 0.2)
     (tmp_path / "go").touch()
     assert distrun("wait", job_id).returncode == 0
