@@ -115,9 +115,12 @@ class JobView(Frozen, kw_only=True):
             return None
         if outcome.verdict is not None:
             return outcome.verdict.kind.value
-        if outcome.cause.signal:
-            return signal_name(outcome.cause.signal)
-        return outcome.cause.name or outcome.cause.code.value
+        cause = outcome.cause
+        while cause.within:
+            cause = cause.within[0]
+        if cause.signal:
+            return signal_name(cause.signal)
+        return cause.name.rpartition(" ")[2] or cause.code.value  # `kill` of `distrun kill`
 
     @property
     def progress(self) -> Mapping[str, str]:
