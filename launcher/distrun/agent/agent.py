@@ -140,6 +140,8 @@ class Agent:
             self._tasks.start(order)
         elif isinstance(order, protocol.StopTask):
             self._tasks.stop(order)
+        elif isinstance(order, protocol.MeasureCpu):
+            self._tasks.measure_cpu()
         elif isinstance(order, (protocol.FollowLogs, protocol.LogReceived)):
             if self._logs is not None and self._logs.streamer is not None:
                 self._logs.streamer.execute(order)

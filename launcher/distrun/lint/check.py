@@ -95,6 +95,21 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     return found + check(sources.program, around)
 
 
+def find_tf_config_line(spec: Spec) -> str:
+    """Return where the program sets TF_CONFIG, as `train.py:6`; empty if that cannot be found."""
+    target = _find_target(spec, spec.local_host)
+    if target is None or _is_bundled(target.path):
+        return ""
+    from distrun.lint.cluster_rules import tf_config_lines
+    from distrun.lint.sources import Sources
+
+    program = Sources(target.folder, target.path, target.package).program
+    if program is None:
+        return ""
+    lines = (f"{os.path.basename(m.shown)}:{line}" for m, line in tf_config_lines(program))
+    return next(lines, "")
+
+
 def find_missing_keras_2(spec: Spec) -> Cause | None:
     """Return why `program.keras: 2` cannot work on this machine: its interpreter has no tf_keras.
 

@@ -275,7 +275,10 @@ class Code(StrEnum):
     EXITED_WHILE_NEEDED = "exited_while_needed"
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
-    SERVED_ELSEWHERE = "served_elsewhere"  # text: the address; name: the one in the plan
+    # text: the address, or port; name: the address in the plan; tasks: others with that address
+    # or port; path: where the program sets TF_CONFIG, as `train.py:6`
+    SERVED_ELSEWHERE = "served_elsewhere"
+    LISTENING = "listening"  # port
     WAITED_FOR_OTHERS = "waited_for_others"  # text: for how many; count: how many there are
     BEHIND_PROXY = "behind_proxy"  # within: the variable
     RECORD_REMOVED = "record_removed"  # task, within: why it could not be started

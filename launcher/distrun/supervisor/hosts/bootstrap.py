@@ -3,7 +3,7 @@
 The command on the host reads one line from standard input: a program, which knows the size of the
 agent's modules. It reads them and runs the agent. The link's messages follow the modules. Each
 module is sent as source, and also compiled for hosts with the same version of Python as this one,
-because compiling would take most of an agent's start. Docstrings, comments, functions' annotations,
+because compiling would take most of an agent's start. Docstrings, comments, annotations in functions,
 most of the indentation, values of enumerations, column numbers and qualified names are not sent.
 bzip2 makes the compiled code a quarter smaller than zlib does. A Python without bzip2 uses the
 source.
@@ -46,7 +46,7 @@ _REATTACH = (
 """The modules that pass a new connection to a running agent."""
 _SOURCE_ONLY = (
     *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
-    "distrun.agent.linux.socket_owners",
+    "distrun.agent.linux.sock_diag",
 )
 """Modules that so few agents need that they are not sent compiled."""
 
@@ -199,7 +199,7 @@ def _shorten(source: str) -> bytes:
     lines = source.encode().split(b"\n")
     for row, begin in _comments(source):
         lines[row - 1] = lines[row - 1][:begin].rstrip()
-    for row, begin, end in sorted(_annotations(tree), reverse=True):
+    for row, begin, end in sorted(set(_annotations(tree)), reverse=True):
         line = lines[row - 1]
         lines[row - 1] = line[:begin].rstrip(b" :->") + line[end:]
     for node in ast.walk(tree):
@@ -248,10 +248,13 @@ def _comments(source: str) -> Iterator[tuple[int, int]]:
 
 
 def _annotations(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
-    """Row, start and end (in bytes) of each function annotation that fits on one row."""
-    for node in ast.walk(tree):
-        found = node.annotation if isinstance(node, ast.arg) else None
-        if isinstance(node, ast.FunctionDef):
-            found = node.returns
-        if found is not None and found.lineno == found.end_lineno and found.end_col_offset:
-            yield found.lineno, found.col_offset, found.end_col_offset
+    """Row, start and end (in bytes) of each annotation in functions that fits on one row."""
+    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
+        for node in ast.walk(function):
+            found = node.annotation if isinstance(node, ast.arg) else None
+            if isinstance(node, ast.FunctionDef):
+                found = node.returns
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                found = node.annotation
+            if found is not None and found.lineno == found.end_lineno and found.end_col_offset:
+                yield found.lineno, found.col_offset, found.end_col_offset
