@@ -201,26 +201,21 @@ class JobStore:
         return store
 
     def check(self) -> None:
-        """Raise UsageError if other users can change the folders, and so exchange jobs' files."""
+        """Raise UsageError if other users can change the folders, and so exchange jobs' files.
+
+        The two folders may not be writable by others at all. Those above them, and symbolic links,
+        may not be exchangeable by others.
+        """
         for path in (self.jobs.parent, self.jobs):
+            changeable = private_dir.changeable_by_others(str(path))
+            if changeable is not None:
+                raise _changeable_error(Path(changeable))
             try:
                 status = path.stat()
             except OSError:
                 return  # it does not exist yet, or whoever needs it says why it cannot be used
-            if private_dir.is_foreign(status):
-                raise UsageError(
-                    f"{path} belongs to another user ({_user_name(status.st_uid)}), who could "
-                    "change the files of your jobs",
-                    hint="set DISTRUN_HOME to a folder of your own",
-                )
-            if private_dir.is_writable_by_others(status):
-                import shlex
-
-                raise UsageError(
-                    f"other users can write to {path}, and so change the files of your jobs",
-                    hint=f"run `chmod go-w {shlex.quote(str(path))}`, or set DISTRUN_HOME to a "
-                    "folder of your own",
-                )
+            if private_dir.is_foreign(status) or private_dir.is_writable_by_others(status):
+                raise _changeable_error(path)
 
     def new_folder(self, name: str) -> JobFolder:
         """Return a folder for a new job. The job's id contains the letters of its name."""
@@ -324,6 +319,25 @@ def _opened(path: str, parent: int | None = None) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _changeable_error(path: Path) -> UsageError:
+    status = path.lstat()
+    own = "set DISTRUN_HOME to a folder of your own"
+    if private_dir.is_foreign(status):
+        return UsageError(
+            f"{path} belongs to another user ({_user_name(status.st_uid)}), who could change the "
+            "files of your jobs",
+            hint=own,
+        )
+    import shlex
+
+    can_change = os.geteuid() in (0, status.st_uid)
+    repair = f"run `chmod go-w {shlex.quote(str(path))}`, or " if can_change else ""
+    return UsageError(
+        f"other users can write to {path}, and so change the files of your jobs",
+        hint=repair + own,
+    )
 
 
 def _user_name(uid: int) -> str:

@@ -6,18 +6,38 @@ task's failure. Nothing else in distrun asks which strategy a job has.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 from distrun.frozen import Frozen
 
+CUSTOM_ROLE_PATTERN = "[a-z][a-z0-9_]{0,31}"
+
 
 class Role(str, Enum):
-    """A task type of TF_CONFIG, in the order in which tasks are listed."""
+    """A task type: those of TensorFlow, in the order in which tasks are listed.
+
+    A spec's custom roles have their own programs. Each becomes a member when it is first used, and
+    is not among those that an iteration yields.
+    """
 
     CHIEF = "chief"
     WORKER = "worker"
     PS = "ps"
     EVALUATOR = "evaluator"
+
+    @property
+    def is_custom(self) -> bool:
+        return self.name == self.value
+
+    @classmethod
+    def _missing_(cls, value: object) -> Role | None:
+        if not isinstance(value, str) or not re.fullmatch(CUSTOM_ROLE_PATTERN, value):
+            return None
+        member = str.__new__(cls, value)
+        member._name_ = member._value_ = value
+        cls._value2member_map_[value] = member  # equal roles are the same object
+        return member
 
 
 class Success(str, Enum):
@@ -34,7 +54,9 @@ class Success(str, Enum):
             return role is Role.CHIEF
         if self is Success.WORKER_0:
             return role is Role.WORKER and index == 0
-        return self is Success.ALL or role in (Role.CHIEF, Role.WORKER)
+        if self is Success.ALL:
+            return not role.is_custom
+        return role in (Role.CHIEF, Role.WORKER)
 
 
 class Scope(str, Enum):
@@ -78,11 +100,16 @@ class Strategy(Frozen, kw_only=True):
     """Whether tasks get TF_CONFIG; a strategy that runs in one process has no cluster."""
     env: tuple[tuple[str, str], ...] = ()
 
+    def rule(self, role: Role) -> RoleRule:
+        """The rule of a role; every strategy takes custom roles."""
+        return _CUSTOM if role.is_custom else self.roles[role]
+
 
 USUAL = "multi_worker_mirrored"
 """The strategy that examples name first."""
 
 _EVALUATOR = RoleRule(least=0, most=1, restarts=Scope.TASK, essential=False, gpus=False)
+_CUSTOM = RoleRule(least=0, most=None, restarts=Scope.TASK, gpus=False, serves=True)
 
 
 def _one_process(name: str, *classes: str) -> Strategy:

@@ -10,8 +10,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from harness.command import Detach, Distrun, Status
 from harness.processes import survivors
+from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
 
 
@@ -27,7 +30,7 @@ def test_a_running_job_is_never_touched(distrun: Distrun, detached: Detach, tmp_
     would = distrun("clean", "--dry-run")
     assert would.stdout.split() == [ended]
     assert set(os.listdir(distrun.home / "jobs")) == {running, ended}
-    done = distrun("clean")
+    done = distrun("clean", "--all")
     assert done.returncode == 0
     assert done.stdout.split() == [ended]
     assert "removed 1 job" in done.stderr
@@ -35,7 +38,7 @@ def test_a_running_job_is_never_touched(distrun: Distrun, detached: Detach, tmp_
     (tmp_path / "go").touch()
     assert distrun("wait", running).returncode == 0
     assert "out" in distrun("logs", running).stdout
-    assert distrun("clean").stdout.split() == [running]
+    assert distrun("clean", "--all").stdout.split() == [running]
 
 
 def test_a_job_whose_supervisor_died(distrun: Distrun, detached: Detach, status: Status) -> None:
@@ -48,7 +51,7 @@ def test_a_job_whose_supervisor_died(distrun: Distrun, detached: Detach, status:
     assert "2 stopped" in shown.stdout, "agents leave word of how their tasks ended"
     assert "its supervisor died" in shown.stdout
     assert distrun("wait").returncode == 70
-    assert distrun("clean").stdout.split() == [job_id]
+    assert distrun("clean", "--all").stdout.split() == [job_id]
     assert listed(distrun) == {}
 
 
@@ -67,7 +70,7 @@ def test_an_incomplete_folder_is_removed(distrun: Distrun, detached: Detach) -> 
         done = distrun(*command, "half-abc234")
         assert done.returncode == 0, (command, done.stderr)
         assert "Traceback" not in done.stderr
-    assert distrun("clean").returncode == 0
+    assert distrun("clean", "--all").returncode == 0
     assert sorted(os.listdir(jobs)) == [".new-fresh", "a-file"]
 
 
@@ -92,7 +95,7 @@ def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun: Distrun, detach
     target.mkdir()
     (target / "file").touch()
     (distrun.home / "jobs" / "link").symlink_to(target)
-    assert distrun("clean").stdout.split() == [job_id]
+    assert distrun("clean", "--all").stdout.split() == [job_id]
     assert (target / "file").exists()
 
 
@@ -105,7 +108,7 @@ def test_what_is_no_job_stays_where_jobs_are(distrun: Distrun, detached: Detach)
         (jobs / name / "text").write_text("important")
         long_ago = time.time() - 2 * 86_400
         os.utime(jobs / name, (long_ago, long_ago))
-    assert distrun("clean").stdout.split() == [job_id]
+    assert distrun("clean", "--all").stdout.split() == [job_id]
     assert {path.name for path in jobs.iterdir()} == {"thesis", ".git"}
     assert (jobs / "thesis" / "text").read_text() == "important"
 
@@ -114,8 +117,69 @@ def test_two_cleans_at_once(distrun: Distrun, detached: Detach) -> None:
     ids = {detached("exit 0", workers=1) for _ in range(3)}
     distrun("wait", *ids)
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    both = [distrun.start("clean", **options) for _ in range(2)]
+    both = [distrun.start("clean", "--all", **options) for _ in range(2)]
     said = [process.communicate(timeout=30) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert set("".join(out for out, _ in said).split()) == ids
     assert os.listdir(distrun.home / "jobs") == []
+
+
+def answered(asked: Terminal, keys: str) -> Terminal:
+    """Type an answer when it has asked, and wait for its end."""
+    wait_until(lambda: asked.text().endswith("[y/N] "))
+    asked.type(keys)
+    wait_until(asked.ended)
+    return asked
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_without_a_choice_it_lists_the_jobs_and_asks(
+    distrun: Distrun, detached: Detach, terminal: OpenTerminal, columns: int
+) -> None:
+    failed = detached("exit 3", name="a-name-that-fills-half-of-a-terminal")
+    running = detached("exec sleep 600", name="night")
+    distrun("wait", failed)
+    for keys in ("n\r", "\r", "\x04", "yess\r"):
+        denied = answered(terminal("clean", columns=columns), keys)
+        assert denied.process.returncode == 0
+        shown = denied.text()
+        assert shown.endswith("distrun: nothing was removed\n"), shown
+        assert f"{failed}  failed" in shown
+        assert running not in shown
+        assert max(map(len, shown.splitlines())) <= columns
+    interrupted = answered(terminal("clean", columns=columns), "\x03")
+    assert interrupted.process.returncode == 130
+    assert set(listed(distrun)) == {failed, running}
+    agreed = terminal("clean", columns=columns)
+    wait_until(lambda: agreed.text().endswith("[y/N] "))
+    late = detached("exit 0", name="late")
+    distrun("wait", late)
+    answered(agreed, "y\r")
+    assert agreed.process.returncode == 0
+    assert "removed 1 job, " in agreed.text()
+    assert agreed.text().count(failed) == 1
+    assert set(listed(distrun)) == {running, late}, "only what was listed is removed"
+    distrun("kill", running)
+
+
+def test_without_a_terminal_it_refuses(distrun: Distrun, detached: Detach) -> None:
+    job_id = detached("exit 0")
+    distrun("wait")
+    refused = distrun("clean")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "would remove 1 job, " in refused.stderr
+    assert "--all" in refused.stderr
+    yes = distrun.cwd / "yes"
+    yes.write_text("y\n")
+    with yes.open() as answers:
+        assert distrun("clean", stdin=answers).returncode == 2
+    assert distrun("clean", "--all", "--older-than", "1h").returncode == 2
+    assert set(listed(distrun)) == {job_id}
+
+
+def test_nothing_to_ask_about(terminal: OpenTerminal) -> None:
+    asked = terminal("clean")
+    wait_until(asked.ended)
+    assert asked.text() == "distrun: nothing was removed\n"
+    assert asked.process.returncode == 0

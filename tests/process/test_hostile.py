@@ -55,7 +55,7 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
     assert not re.search(r"[\x1b\x07\u202e]", shown)
     assert set(os.listdir(hostile_folder.parent)) == before
     assert sorted(os.listdir(hostile_folder)) == ["got", "h", spec.name]
-    assert distrun("clean", **run).stdout == f"{job['job_id']}\n"
+    assert distrun("clean", "--all", **run).stdout == f"{job['job_id']}\n"
 
 
 @pytest.mark.parametrize(

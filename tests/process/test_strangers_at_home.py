@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import grp
 import os
+import pwd
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from distrun import jobstore
+from distrun.errors import UsageError
 from distrun.jobstore import JobStore
 from distrun.record import EventLog
 from harness import strangers
@@ -68,6 +72,132 @@ def test_a_home_to_which_others_can_write_is_refused(
     assert f"chmod go-w {tmp_path / path}" in done.stderr
     (tmp_path / path).chmod(mode & ~0o022)
     assert distrun("launch", write_spec("exit 0"), env=env).returncode == 0
+
+
+def home_in_an_open_folder(public: Path, _private: Path) -> tuple[Path, Path]:
+    """Return a home, and the folder by which others could exchange it."""
+    home = public / "projects" / "user" / "home"
+    home.mkdir(parents=True)
+    for each in (home, home.parent, home.parent.parent):
+        each.chmod(0o700)
+    return home, public
+
+
+def home_behind_a_link_of_a_stranger(public: Path, private: Path) -> tuple[Path, Path]:
+    public.chmod(0o1777)
+    (private / "home").mkdir(mode=0o700)
+    (public / "home").symlink_to(private / "home")
+    os.chown(public / "home", strangers.UID, strangers.UID, follow_symlinks=False)
+    return public / "home", public / "home"
+
+
+def home_behind_a_link_to_an_open_folder(public: Path, private: Path) -> tuple[Path, Path]:
+    home_in_an_open_folder(public, private)
+    (private / "link").symlink_to(public / "projects")
+    return private / "link" / "user" / "home", public
+
+
+def home_that_does_not_exist_yet(public: Path, _private: Path) -> tuple[Path, Path]:
+    return public / "a" / "home", public
+
+
+def home_below_a_folder_of_a_stranger(public: Path, private: Path) -> tuple[Path, Path]:
+    home, _ = home_in_an_open_folder(public, private)
+    public.chmod(0o755)
+    os.chown(home.parent, strangers.UID, -1)
+    return home, home.parent
+
+
+@pytest.mark.parametrize(
+    "lay_out",
+    [
+        home_in_an_open_folder,
+        home_behind_a_link_of_a_stranger,
+        home_behind_a_link_to_an_open_folder,
+        home_that_does_not_exist_yet,
+        home_below_a_folder_of_a_stranger,
+    ],
+)
+def test_a_home_that_others_can_exchange_is_refused(
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    tmp_path: Path,
+    public_folder: Path,
+    lay_out: Callable[[Path, Path], tuple[Path, Path]],
+) -> None:
+    home, folder = lay_out(public_folder, tmp_path)
+    for args in (("launch", write_spec("exit 0")), ("ps",)):
+        done = distrun(*args, env={**os.environ, "DISTRUN_HOME": str(home)})
+        assert done.returncode == 2
+        said = (f"write to {folder}, and so change", f"{folder} belongs to another user (user ")
+        assert any(each in done.stderr for each in said)
+        assert "set DISTRUN_HOME to a folder of your own" in done.stderr
+    assert not home.exists() or os.listdir(home) == []
+
+
+def test_a_home_in_a_folder_of_a_group_is_refused(distrun: Distrun, public_folder: Path) -> None:
+    public_folder.chmod(0o2775)
+    os.chown(public_folder, -1, strangers.UID)
+    (public_folder / "user").mkdir(mode=0o700)
+    done = distrun("ps", env={**os.environ, "DISTRUN_HOME": str(public_folder / "user")})
+    assert done.returncode == 2
+    assert f"other users can write to {public_folder}," in done.stderr
+    assert f"run `chmod go-w {public_folder}`" in done.stderr
+
+
+def test_a_home_in_a_sticky_folder_and_behind_own_links_is_used(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, public_folder: Path
+) -> None:
+    public_folder.chmod(0o1777)
+    (public_folder / "disk").mkdir()
+    (public_folder / "link").symlink_to("disk")
+    (tmp_path / "link").symlink_to(public_folder / "link")
+    env = {**os.environ, "DISTRUN_HOME": str(tmp_path / "link" / "a" / "home")}
+    assert distrun("launch", write_spec("exit 0"), env=env).returncode == 0
+    assert len(os.listdir(public_folder / "disk" / "a" / "home" / "jobs")) == 1
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch, public_folder: Path) -> pwd.struct_passwd:
+    """This user's account, with a home in a folder that others can change."""
+    home = public_folder / "user"
+    home.mkdir(mode=0o755)
+    own = pwd.getpwuid(os.geteuid())
+    entry = pwd.struct_passwd((own.pw_name, "x", own.pw_uid, own.pw_gid, "", str(home), "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: entry)
+    return entry
+
+
+def test_folders_above_the_users_home_are_the_administrators(account: pwd.struct_passwd) -> None:
+    JobStore(Path(account.pw_dir) / ".local" / "state").check()
+    with pytest.raises(UsageError, match="other users can write to"):
+        JobStore(Path(account.pw_dir).parent / "other").check()
+
+
+@pytest.mark.parametrize(
+    ("members", "mode", "is_refused"),
+    [
+        ([], 0o775, False),
+        (["user"], 0o775, False),
+        (["user", "other"], 0o775, True),
+        ([], 0o777, True),
+    ],
+)
+def test_a_folder_may_be_writable_for_the_users_own_group(
+    account: pwd.struct_passwd,
+    monkeypatch: pytest.MonkeyPatch,
+    members: list[str],
+    mode: int,
+    is_refused: bool,
+) -> None:
+    folder = Path(account.pw_dir) / ".local"
+    folder.mkdir()
+    folder.chmod(mode)
+    named = [account.pw_name if each == "user" else each for each in members]
+    group = grp.struct_group((account.pw_name, "x", account.pw_gid, named))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+    with pytest.raises(UsageError) if is_refused else contextlib.nullcontext():
+        JobStore(folder / "state").check()
 
 
 def test_a_supervisor_creates_no_job_in_a_folder_that_others_can_change(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_unions_tuples_and_enums_are_what_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, [], 1, "x", {}, {"role": "nobody", "count": 1}, {"role": None, "count": 1}]
+    "value", [None, [], 1, "x", {}, {"role": "No Body", "count": 1}, {"role": None, "count": 1}]
 )
 def test_what_does_not_fit_is_an_error(value: Any) -> None:
     with pytest.raises((TypeError, ValueError, KeyError)):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import stat
 import time
 from typing import List, Optional
 
@@ -102,9 +100,10 @@ def create(job_id: str, host: str) -> AgentDir:
     for place in _places():
         try:
             private_dir.create(place)
-            _check(place)
-            if os.path.basename(place) == _AGENTS:
-                _check(os.path.dirname(place))
+            changeable = private_dir.changeable_by_others(place)
+            if changeable is not None:
+                problems.append(Cause(Code.PATH_CHANGEABLE, path=changeable))
+                continue
             path = os.path.join(place, prefix + os.urandom(6).hex())
             os.mkdir(path, 0o700)
         except OSError as error:
@@ -118,14 +117,6 @@ def create(job_id: str, host: str) -> AgentDir:
             continue
         return AgentDir(path)
     raise NoRoomError(Cause(Code.AGENT_DIR_NOT_CREATED, within=tuple(problems)))
-
-
-def _check(place: str) -> None:
-    """Raise PermissionError if others could exchange this user's folders in it."""
-    status = os.stat(place)
-    is_open = private_dir.is_writable_by_others(status) and not status.st_mode & stat.S_ISVTX
-    if is_open or private_dir.is_foreign(status):
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), place)
 
 
 def _places() -> List[str]:

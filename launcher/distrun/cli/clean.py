@@ -3,52 +3,118 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrun.cli import console
 from distrun.cli.options import duration
-from distrun.cli.text_format import format_count
+from distrun.cli.text_format import format_count, format_time
+from distrun.errors import UsageError
 from distrun.spec.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distrun.jobstore import JobFolder
 
 
 @click.command("clean")
+@click.option("--all", "everything", is_flag=True, help="Remove all ended jobs without asking.")
 @click.option(
-    "--older-than", type=duration, metavar="D", help="Only jobs that ended more than D ago."
+    "--older-than",
+    type=duration,
+    metavar="D",
+    help="Remove, without asking, only the jobs that ended more than D ago.",
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be removed.")
-def command(older_than: float | None, dry_run: bool) -> int:
+def command(everything: bool, older_than: float | None, dry_run: bool) -> int:
     """Remove the records and logs of ended jobs. Running jobs are never touched.
+
+    Without --all or --older-than, it lists what it would remove, and asks. Where it cannot ask,
+    because there is no terminal, it removes nothing and exits with 2.
 
     \b
       distrun clean --older-than 7d
+      distrun clean --all
       distrun clean --dry-run
     """
+    if everything and older_than is not None:
+        raise UsageError("use --all or --older-than, not both")
+    asks = not (everything or older_than is not None or dry_run)
+    found = dict(_ended_jobs(older_than))
+    if asks and not _is_confirmed(found):
+        console.print_message("nothing was removed")
+        return 0
+    count = size = 0
+    for folder, folder_size in found.items():
+        with contextlib.suppress(FileNotFoundError):  # another `clean` removed it
+            if not dry_run:
+                folder.remove()
+            count += 1
+            size += folder_size
+            if not asks:  # the question was below the list of them
+                console.print_text(folder.job_id)
+    verb = "would remove" if dry_run else "removed"
+    console.print_message(f"{verb} {format_count(count, 'job')}, {format_bytes(size)}")
+    return 0
+
+
+def _ended_jobs(older_than: float | None) -> Iterator[tuple[JobFolder, int]]:
+    """The jobs that ended more than so many seconds ago, and the bytes of their files."""
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
-    count = size = 0
     for folder in [*store.folders(), *store.unfinished()]:
         if _is_in_use(folder):
             continue
         if older_than is not None and folder.last_change() > time.time() - older_than:
             continue
         with contextlib.suppress(FileNotFoundError):  # another `clean` removed it
-            if not folder.is_a_job:
-                continue
-            size += folder.size()
-            if not dry_run:
-                folder.remove()
-            count += 1
-            console.print_text(folder.job_id)
-    verb = "would remove" if dry_run else "removed"
-    console.print_message(f"{verb} {format_count(count, 'job')}, {format_bytes(size)}")
-    return 0
+            if folder.is_a_job:
+                yield folder, folder.size()
+
+
+def _is_confirmed(found: dict[JobFolder, int]) -> bool:
+    """List these jobs and ask whether to remove them. Without jobs, the answer is no.
+
+    Raises:
+        UsageError: there is no terminal to ask on.
+    """
+    what = f"{format_count(len(found), 'job')}, {format_bytes(sum(found.values()))}"
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"this would remove {what}, and there is no terminal to ask on; nothing was removed",
+            hint="use --all, or --older-than 7d for example; --dry-run lists the jobs",
+        )
+    if not found:
+        return False
+    _print_table(found)
+    return console.confirm(f"remove {what}?")
+
+
+def _print_table(found: dict[JobFolder, int]) -> None:
+    from distrun.cli.job_view import job_summary
+    from distrun.cli.table import Column, make_table, styled
+
+    columns = (
+        Column("JOB"),
+        Column("STATE"),
+        Column("LAST CHANGE", drop_rank=1),
+        Column("SIZE", right=True),
+    )
+    rows: list[dict[str, Any]] = [
+        {
+            "JOB": folder.job_id,
+            "STATE": styled(job_summary(folder).phase),
+            "LAST CHANGE": format_time(folder.last_change()),
+            "SIZE": format_bytes(size),
+        }
+        for folder, size in found.items()
+    ]
+    console.print_renderable(make_table(columns, rows, console.rich_console().width))
 
 
 def _is_in_use(folder: JobFolder) -> bool:

@@ -40,6 +40,16 @@ def print_lines(lines: list[str], bold: int | None = None) -> None:
     print("\n".join(safe), file=sys.stderr, flush=True)  # noqa: T201 - the place where it is allowed
 
 
+def confirm(question: str) -> bool:
+    """Ask a question on stderr. Only `y` and `yes` confirm; the end of stdin does not."""
+    sys.stdout.flush()  # what the question is about
+    print(f"distrun: {question} [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)  # noqa: T201
+    return answer.strip().lower() in ("y", "yes")
+
+
 def print_error(error: DistrunError) -> None:
     """Print an error and its hint on stderr."""
     message, hint = error.message, error.hint

@@ -20,7 +20,7 @@ from distrun.lifecycle.restarts import (
     plan_restart,
     start_health_timers,
 )
-from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import STRATEGIES, Role, Scope
 from distrun.verdict.model import Kind
 
@@ -37,7 +37,7 @@ _RUN = Timer(TimerKind.RUN)
 
 def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     """Handle the exit of a task that distrun did not stop."""
-    rule = STRATEGIES[state.strategy].roles[task.role]
+    rule = STRATEGIES[state.strategy].rule(task.role)
     early = rule.serves and task.code == 0 and not state.success.waits_for(task.role, task.index)
     if not task.has_failed_exit and not early:
         return _succeed_if_done(state, at)
@@ -84,7 +84,7 @@ def on_stall(state: JobState, at: float) -> Transition:
     if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
         return state, []
     cause = Cause(Code.STALLED, seconds=state.timeouts.stall or 0.0)
-    leader = next(task for task in state.tasks.values() if task.account is Account.JOB)
+    leader = next(task for task in state.tasks.values() if task.is_in_group)
     restarted = _restart(state, leader, cause, at, SIGABRT)
     if restarted is not None:
         return restarted

@@ -168,10 +168,10 @@ def _make_restart(
 ) -> tuple[Restart, float]:
     """Return the restart, and its backoff in seconds."""
     number = sum(each.total for each in state.budgets.values()) + 1
-    scope = STRATEGIES[state.strategy].roles[failed.role].restarts
+    scope = STRATEGIES[state.strategy].rule(failed.role).restarts
     members = [failed]
     if scope is not Scope.TASK:
-        members = [task for task in state.tasks.values() if task.account is failed.account]
+        members = [task for task in state.tasks.values() if task.is_in_group]
     delay = _backoff(state, budget, number)
     restart = Restart(
         number=number,

@@ -104,6 +104,11 @@ class TaskState(Frozen, kw_only=True):
         return Account.EVALUATOR if self.role is Role.EVALUATOR else Account.JOB
 
     @property
+    def is_in_group(self) -> bool:
+        """Whether it restarts with the group."""
+        return self.account is Account.JOB and not self.role.is_custom
+
+    @property
     def exit_status(self) -> int | None:
         """Its exit code, or 128 + the signal that killed it; None if it has not exited."""
         return self.code if self.signal is None else 128 + self.signal
@@ -227,7 +232,7 @@ class JobState(Frozen, kw_only=True):
 
     def needs(self, task: TaskState) -> bool:
         """Whether the job fails if this task fails."""
-        rule = STRATEGIES[self.strategy].roles[task.role]
+        rule = STRATEGIES[self.strategy].rule(task.role)
         return rule.essential or self.success is Success.ALL
 
     def why_unusable(self, task: TaskState) -> Cause | None:
@@ -237,8 +242,8 @@ class JobState(Frozen, kw_only=True):
 
     @property
     def training(self) -> list[str]:
-        """The names of the tasks that train: all but evaluators."""
-        return [task.name for task in self.tasks.values() if task.account is Account.JOB]
+        """The names of the tasks that train: all but evaluators and custom roles."""
+        return [task.name for task in self.tasks.values() if task.is_in_group]
 
     def with_tasks(self, changed: Iterable[TaskState]) -> JobState:
         """Return this state with some tasks added or replaced."""

@@ -9,7 +9,7 @@ from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen
 from distrun.spec.addresses import parse_address
 from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
-from distrun.strategies import STRATEGIES, Role, Strategy
+from distrun.strategies import STRATEGIES, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def place(spec: Spec) -> tuple[Placed, ...]:
         if not role.addresses
         for index in range(role.count)
     ]
-    order = list(Role)
+    order = [*Role, *(role.role for role in spec.roles)]
     return tuple(
         sorted(explicit + chosen, key=lambda each: (order.index(each.role.role), each.index))
     )
@@ -86,18 +86,13 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def needs_port(placed: Placed, strategy: Strategy) -> bool:
-    # An evaluator is not in the cluster; a job of one process has no cluster.
-    return strategy.tf_config and placed.role.role is not Role.EVALUATOR
-
-
 def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]:
     """The ports to hold on each host before :func:`make`."""
     strategy = STRATEGIES[spec.strategy]
     wanted: dict[str, list[int]] = {}
     """The explicit ports of each host, and 0 for each free one."""
     for placed in placement:
-        if needs_port(placed, strategy):
+        if placed.role.has_ports(strategy):
             port = 0 if placed.address is None else split_address(placed.address)[1]
             wanted.setdefault(placed.host.name, []).append(port)
     return {

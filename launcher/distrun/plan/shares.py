@@ -61,7 +61,7 @@ def sharers(given: Mapping[str, str]) -> set[str]:
 def _asked(placed: Placed, strategy: Strategy) -> int | None:
     if placed.role.gpus is not None:
         return placed.role.gpus
-    return None if strategy.roles[placed.role.role].gpus else 0
+    return None if strategy.rule(placed.role.role).gpus else 0
 
 
 def _share(names: Sequence[str], gpus: Sequence[str]) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen, replace
 from distrun.plan import paths
-from distrun.plan.placement import Placed, needs_port, split_address
+from distrun.plan.placement import Placed, split_address
 from distrun.plan.proxies import proxy_use
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec.addresses import is_loopback
@@ -20,7 +20,7 @@ from distrun.spec.model import HostSpec, ProgramKind, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from distrun.plan.facts import HostFacts
 
@@ -147,7 +147,7 @@ def make(
     addresses = _addresses(placement, strategy, facts, free_ports)
     _check_addresses(placement, addresses)
     cluster = _cluster(placement, addresses) if strategy.tf_config else None
-    machines = () if cluster is None else _machines(cluster, placement)
+    machines = _machines(addresses.values(), placement) if addresses else ()
     hosts: dict[str, list[Placed]] = {}
     for placed in placement:
         hosts.setdefault(placed.host.name, []).append(placed)
@@ -178,7 +178,7 @@ def _addresses(
     free = {host: iter(ports) for host, ports in free_ports.items()}
     addresses = {}
     for placed in placement:
-        if not needs_port(placed, strategy):
+        if not placed.role.has_ports(strategy):
             continue
         if placed.address is not None:
             addresses[placed.name] = placed.address
@@ -215,7 +215,7 @@ def _address_error(code: Code, address: str, *members: Placed) -> InvalidSpecErr
 def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> Cluster:
     cluster: dict[str, list[str]] = {}
     for placed in placement:
-        if placed.name in addresses:
+        if placed.name in addresses and placed.role.in_tf_config:
             cluster.setdefault(placed.role.role.value, []).append(addresses[placed.name])
     return Cluster(cluster)
 
@@ -249,6 +249,9 @@ def _plan_task(
     share: Mapping[str, str],
 ) -> TaskPlan:
     strategy = STRATEGIES[spec.strategy]
+    owns_tf_config = spec.program.owns_tf_config
+    if not placed.role.in_tf_config:
+        cluster = None
     env = {
         "DISTRUN_TASK": placed.name,
         "DISTRUN_STRATEGY": spec.strategy,
@@ -258,7 +261,7 @@ def _plan_task(
         **dict(strategy.env),
         **keras_version.VARIABLES[spec.program.keras],
     }
-    if cluster is not None:
+    if machines:
         old = facts.environ.get("no_proxy") or facts.environ.get("NO_PROXY") or ""
         env["no_proxy"] = _no_proxy(old, machines)
     env.update(share)
@@ -274,12 +277,12 @@ def _plan_task(
         workdir=paths.workdir(spec.program, placed, facts),
         or_home=paths.may_be_home(spec.program, placed, facts),
         env=env,
-        cluster=None if spec.program.owns_tf_config or "TF_CONFIG" in env else cluster,
-        owns_tf_config=spec.program.owns_tf_config,
-        # A job of one process must not join the cluster of the launching shell.
-        unset=() if strategy.tf_config or spec.program.owns_tf_config else ("TF_CONFIG",),
+        cluster=None if owns_tf_config or "TF_CONFIG" in env else cluster,
+        owns_tf_config=owns_tf_config,
+        # A task without a cluster must not join that of the launching shell.
+        unset=() if cluster is not None or owns_tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",
-        proxied=_proxied({**facts.environ, **env}, machines) if strategy.tf_config else None,
+        proxied=_proxied({**facts.environ, **env}, machines),
     )
     if cluster is not None:
         _check_length(task, cluster)
@@ -301,7 +304,7 @@ def _proxied(environ: Mapping[str, str], machines: Sequence[str]) -> Cause | Non
 
 
 def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
-    program = spec.program
+    program = spec.program_of(placed.role)
     args = (*program.args, *placed.role.args)
     if program.kind is ProgramKind.COMMAND:
         return (paths.relocated(program.argv[0], program, facts) or program.argv[0],
@@ -313,9 +316,9 @@ def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
     return (python, script, *args)
 
 
-def _machines(cluster: Cluster, placement: Sequence[Placed]) -> tuple[str, ...]:
+def _machines(addresses: Iterable[str], placement: Sequence[Placed]) -> tuple[str, ...]:
     """The hosts' names and addresses, from their tasks' addresses and from the spec."""
-    names = [split_address(each)[0] for every in cluster.addresses.values() for each in every]
+    names = [split_address(each)[0] for each in addresses]
     machines = (placed.host.machine for placed in placement)
     names += [machine for machine in machines if not is_loopback(machine)]
     return tuple(dict.fromkeys(names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from distrun.frozen import replace
 from distrun.spec import model
 from distrun.spec.addresses import LAST_PORT, parse_address
 from distrun.spec.hosts import (
@@ -17,8 +18,15 @@ from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys.document import LONGEST_NAME, job_name_problem
 from distrun.spec.machine import is_this_machine
 from distrun.spec.problems import Mark, Problems, printable, quoted
-from distrun.spec.program import build_program, check_readable, quoted_path
-from distrun.spec.roles import EMPTY, WrittenRole, check_addresses, check_roles, read_roles
+from distrun.spec.program import build_programs, check_readable, quoted_path
+from distrun.spec.roles import (
+    EMPTY,
+    WrittenRole,
+    check_addresses,
+    check_roles,
+    custom_roles,
+    read_roles,
+)
 from distrun.spec.schema import Section, bad_character
 from distrun.spec.variables import check_variables
 from distrun.strategies import STRATEGIES, Role, Strategy, Success
@@ -34,7 +42,8 @@ def build(
 ) -> model.Spec:
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
     strategy = STRATEGIES.get(document.get("strategy", ""))
-    roles = read_roles(document.get("cluster", EMPTY))
+    cluster = document.get("cluster", EMPTY)
+    roles = read_roles(cluster)
     hosts = _hosts(document, context, problems)
     name = _name(document, context, problems)
     _check_extra_args(context, problems)
@@ -46,23 +55,20 @@ def build(
         elsewhere = (machine for machine in dialled if not is_this_machine(machine))
         hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
-    if (
-        strategy
-        and strategy.tf_config
-        and _count_chosen_ports(roles) > 1
-        and not document.is_wrong("hosts")
-    ):
+    chosen_ports = _count_chosen_ports(roles, strategy) if strategy else 0
+    if chosen_ports > 1 and not document.is_wrong("hosts"):
         check_host_addresses(document.get("hosts", ()), problems)
     runs_here = any(host.is_local for host in hosts or (model.HostSpec(),))
-    program = build_program(
+    program, custom = build_programs(
         document.get("program", EMPTY),
+        custom_roles(cluster),
         context,
         problems,
         runs_here=runs_here,
         runs_elsewhere=not all(host.is_local for host in hosts or ()),
     )
     check_variables(document, context, problems)
-    ports = _port_range(document, roles, hosts, strategy, problems)
+    ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)
     logs: Section = document.get("logs", EMPTY)
@@ -74,7 +80,7 @@ def build(
     return model.Spec(
         name=name,
         strategy=strategy.name,
-        roles=tuple(one.spec for one in roles) or (model.RoleSpec(role=Role.WORKER, count=1),),
+        roles=_role_specs(roles, custom, strategy),
         program=program,
         hosts=hosts or (model.HostSpec(),),
         placement=model.Placement(document.get("placement", "spread")),
@@ -86,6 +92,16 @@ def build(
         log_max_size=logs.get("max_size"),
         tensorboard=_tensorboard(document, program.workdir),
     )
+
+
+def _role_specs(
+    roles: tuple[WrittenRole, ...], custom: dict[Role, model.ProgramSpec], strategy: Strategy
+) -> tuple[model.RoleSpec, ...]:
+    """The roles with their programs. A strategy that runs in one process needs no cluster."""
+    specs = [replace(one.spec, program=custom.get(one.spec.role)) for one in roles]
+    if not strategy.tf_config and all(spec.role.is_custom for spec in specs):
+        specs.insert(0, model.RoleSpec(role=Role.WORKER, count=1))
+    return tuple(specs)
 
 
 def _name(document: Section, context: LoadContext, problems: Problems) -> str:
@@ -155,9 +171,8 @@ def _hostfile(
 
 def _port_range(
     document: Section,
-    roles: tuple[WrittenRole, ...],
+    needed: int,
     hosts: tuple[model.HostSpec, ...] | None,
-    strategy: Strategy | None,
     problems: Problems,
 ) -> tuple[int, int] | None:
     ports = document.get("ports")
@@ -173,9 +188,6 @@ def _port_range(
             "write for example 20000-21000",
         )
         return None
-    needed = _count_chosen_ports(roles)
-    if strategy and not strategy.tf_config:
-        return first, last
     if hosts is not None and needed > (last - first + 1) * len(hosts):
         problems.add(
             mark, f"ports.range has {last - first + 1} ports for {needed} tasks", "widen it"
@@ -183,10 +195,10 @@ def _port_range(
     return first, last
 
 
-def _count_chosen_ports(roles: tuple[WrittenRole, ...]) -> int:
-    """How many tasks of the cluster get a port that distrun chooses."""
+def _count_chosen_ports(roles: tuple[WrittenRole, ...], strategy: Strategy) -> int:
+    """How many tasks get a port that distrun chooses."""
     return sum(
-        one.spec.count for one in roles if not one.addresses and one.spec.role is not Role.EVALUATOR
+        one.spec.count for one in roles if not one.addresses and one.spec.has_ports(strategy)
     )
 
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 from enum import Enum
 
 from distrun.frozen import Frozen, field
-from distrun.strategies import Role, Success  # at run time too: distrun.codec reads the hints
+from distrun.strategies import (  # at run time too: distrun.codec reads the hints
+    Role,
+    Strategy,
+    Success,
+)
 
 
 class ProgramKind(str, Enum):
@@ -35,16 +39,38 @@ class Sync(str, Enum):
     OFF = "off"
 
 
+class Ready(str, Enum):
+    """When a task is ready for those that start after it: what has to happen once it runs."""
+
+    PORT = "port"
+    LINE = "line"
+    OFF = "off"
+
+
 class RoleSpec(Frozen, kw_only=True):
     """The tasks of one role. `addresses` is empty if distrun chooses the ports."""
 
     role: Role
+    program: ProgramSpec | None = None
+    """The program of a custom role; None: the spec's."""
+    in_tf_config: bool = True
+    """Whether the cluster in TF_CONFIG has a custom role."""
+    ready: Ready = Ready.OFF
+    ready_line: str = ""
+    """The regular expression of a line that says that a task is ready."""
+    after: tuple[Role, ...] = ()
+    """The roles whose tasks must be ready first."""
     count: int
     addresses: tuple[str, ...] = ()
     gpus: int | None = None
     cpus: int | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+
+    def has_ports(self, strategy: Strategy) -> bool:
+        """Whether each of its tasks has a port."""
+        # An evaluator is not in the cluster; a job of one process has no cluster.
+        return self.role.is_custom or (strategy.tf_config and self.role is not Role.EVALUATOR)
 
 
 class HostSpec(Frozen, kw_only=True):
@@ -88,7 +114,7 @@ class SshSpec(Frozen, kw_only=True):
 
 
 class ProgramSpec(Frozen, kw_only=True):
-    """What each task runs.
+    """What each task runs. A custom role has one of its own, with the same files and folder.
 
     `target` is an absolute path (script), a module's name, or empty (command: see `argv`).
     `workdir` is absolute. `python` is None for the default interpreter. `sync_paths` are the paths
@@ -147,7 +173,7 @@ class TensorBoardSpec(Frozen, kw_only=True):
 
 
 class Spec(Frozen, kw_only=True):
-    """A whole job. `roles` are in the order of :class:`~distrun.strategies.Role`."""
+    """A whole job. `roles`: in the order of :class:`~distrun.strategies.Role`, custom ones last."""
 
     name: str
     strategy: str
@@ -165,6 +191,16 @@ class Spec(Frozen, kw_only=True):
     tensorboard: TensorBoardSpec | None = None
     source: str = field(default="", compare=False)
     """The text of the file, for the record. Not compared: different texts may mean the same."""
+
+    def program_of(self, role: RoleSpec) -> ProgramSpec:
+        return role.program or self.program
+
+    @property
+    def scripts(self) -> tuple[str, ...]:
+        """The paths of the programs that are scripts."""
+        programs = (self.program, *(self.program_of(role) for role in self.roles))
+        scripts = (each.target for each in programs if each.kind is ProgramKind.SCRIPT)
+        return tuple(dict.fromkeys(scripts))
 
     @property
     def default_host(self) -> HostSpec:

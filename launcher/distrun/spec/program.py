@@ -1,77 +1,78 @@
-"""Reads `program`: what each task runs, with absolute paths."""
+"""Reads `program` and the programs of custom roles, with absolute paths."""
 
 from __future__ import annotations
 
 import os
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from distrun.frozen import Frozen, replace
 from distrun.spec.keys.common import NOT_EXPANDED
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
 from distrun.spec.problems import Problems, nearest, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from distrun.spec.context import LoadContext
     from distrun.spec.problems import Mark
     from distrun.spec.schema import Section
+    from distrun.strategies import Role
 
 
-def build_program(
+class _Target(Frozen, kw_only=True):
+    """What a process executes. `folder` is where it looks for its files; empty: it needs none."""
+
+    kind: ProgramKind
+    name: str
+    argv: tuple[str, ...]
+    args: tuple[str, ...]
+    folder: str
+
+
+def build_programs(
     section: Section,
+    roles: Mapping[Role, Section],
     context: LoadContext,
     problems: Problems,
     *,
     runs_here: bool,
     runs_elsewhere: bool,
-) -> ProgramSpec:
-    """The program. Anything that cannot be found becomes a problem, and its value is empty.
+) -> tuple[ProgramSpec, dict[Role, ProgramSpec]]:
+    """The program, and those of the custom `roles`, which share its folder and its files.
 
-    If no task runs on this machine and no files are sent, the paths are those of the hosts, and
-    may be missing here.
+    Anything that cannot be found becomes a problem, and its value is empty. If no task runs on this
+    machine and no files are sent, the paths are those of the hosts, and may be missing here.
     """
     is_elsewhere = not runs_here and section.get("sync") == Sync.OFF.value
-    kind = next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
-    command = tuple(at.value for at in section.get("command", ()))
-    if command and not command[0]:
-        problems.add(
-            section.marks["command"],
-            "program.command begins with an empty word",
-            "write the program to run first",
-        )
+    kind = _kind(section)
     if kind is ProgramKind.COMMAND and section.has("python"):
         problems.add(
             section.keys["python"],
             "program.python is not used with command",
             "remove it, or write the interpreter into the command",
         )
-    if kind is ProgramKind.SCRIPT:
-        target = _script(section, context, problems, may_be_missing=is_elsewhere)
-    else:
-        target = section.get("module", "")
     _check_pass_env(section, context, problems)
+    workdir = _workdir(section, context, problems, may_be_missing=is_elsewhere)
+
+    def read(section: Section, path: str, extra_args: tuple[str, ...] = ()) -> _Target:
+        return _read_target(
+            section, path, extra_args, workdir, context, problems,
+            may_be_missing=is_elsewhere, runs_elsewhere=runs_elsewhere,
+        )  # fmt: skip
+
+    main = read(section, "program", context.extra_args)
+    custom = {role: read(each, f"cluster.{role.value}") for role, each in roles.items()}
+    targets = (main, *custom.values())
     paths = _sync_paths(section, context, problems)
     sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
-    if kind is ProgramKind.SCRIPT and sync is Sync.SCRIPT:
-        paths = _script_folders(target)
-    workdir = _workdir(section, context, problems, may_be_missing=is_elsewhere)
-    program = _program_path(command[0], workdir, context, runs_elsewhere) if command else ""
-    args = (*(at.value for at in section.get("args", ())), *context.extra_args)
-    if kind is ProgramKind.SCRIPT:
-        base = os.path.dirname(target)
-    elif command and program != command[0]:
-        base = os.path.dirname(program)
-    else:
-        # Python looks there for the module, and a command for its files.
-        base = workdir if target or _names_a_file((*command, *args), workdir) else ""
-    sync_base = _sync_base(sync, paths, base, context.folder)
-    return ProgramSpec(
-        kind=kind,
-        target=target,
-        argv=(program, *command[1:]) if command else (),
+    folders = tuple(dict.fromkeys(each.folder for each in targets if each.folder))
+    if sync is Sync.SCRIPT:
+        paths = _program_folders(targets, folders)
+    sync_base = _sync_base(sync, paths, folders, context.folder)
+    program = ProgramSpec(
+        **_fields(main),
         python=_python(section, context),
-        args=args,
         workdir=_path_inside(sync_base, workdir),
         env={name: at.value for name, at in section.get("env", {}).items()},
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
@@ -82,10 +83,57 @@ def build_program(
         sync_base=sync_base,
         is_workdir_chosen=section.has("workdir"),
     )
+    return program, {role: replace(program, **_fields(each)) for role, each in custom.items()}
+
+
+def _fields(target: _Target) -> dict[str, Any]:
+    """The fields of a ProgramSpec that a target decides."""
+    return {"kind": target.kind, "target": target.name, "argv": target.argv, "args": target.args}
+
+
+def _kind(section: Section) -> ProgramKind:
+    return next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
+
+
+def _read_target(
+    section: Section,
+    path: str,
+    extra_args: tuple[str, ...],
+    workdir: str,
+    context: LoadContext,
+    problems: Problems,
+    *,
+    may_be_missing: bool,
+    runs_elsewhere: bool,
+) -> _Target:
+    """Read script, module or command of the section at `path` of the spec."""
+    kind = _kind(section)
+    command = tuple(at.value for at in section.get("command", ()))
+    if command and not command[0]:
+        problems.add(
+            section.marks["command"],
+            f"{path}.command begins with an empty word",
+            "write the program to run first",
+        )
+    if kind is ProgramKind.SCRIPT:
+        name = _script(section, path, context, problems, may_be_missing=may_be_missing)
+    else:
+        name = section.get("module", "")
+    program = _program_path(command[0], workdir, context, runs_elsewhere) if command else ""
+    args = (*(at.value for at in section.get("args", ())), *extra_args)
+    if kind is ProgramKind.SCRIPT:
+        folder = os.path.dirname(name)
+    elif command and program != command[0]:
+        folder = os.path.dirname(program)
+    else:
+        # Python looks there for the module, and a command for its files.
+        folder = workdir if name or _names_a_file((*command, *args), workdir) else ""
+    argv = (program, *command[1:]) if command else ()
+    return _Target(kind=kind, name=name, argv=argv, args=args, folder=folder)
 
 
 def _script(
-    section: Section, context: LoadContext, problems: Problems, *, may_be_missing: bool
+    section: Section, where: str, context: LoadContext, problems: Problems, *, may_be_missing: bool
 ) -> str:
     name = section.get("script")
     if name is None:
@@ -105,13 +153,13 @@ def _script(
     if os.path.isdir(path):
         problems.add(
             mark,
-            f"program.script is a folder: {quoted_path(path)}",
+            f"{where}.script is a folder: {quoted_path(path)}",
             f"name a file in it, or {bundled}",
         )
     else:
         problems.add(
             mark,
-            f"program.script names no file: {quoted_path(path)} is not there",
+            f"{where}.script names no file: {quoted_path(path)} is not there",
             _missing_hint(
                 name, _similar_script(path, name, jobs) or f"name a script, or {bundled}"
             ),
@@ -183,6 +231,14 @@ def _sync_paths(section: Section, context: LoadContext, problems: Problems) -> t
     return tuple(context.resolve(at.value) for at in listed)
 
 
+def _program_folders(targets: Sequence[_Target], folders: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders that the programs need, if they are several; otherwise none."""
+    scripts = [each.name for each in targets if each.kind is ProgramKind.SCRIPT and each.name]
+    linked = [folder for script in scripts for folder in _script_folders(script)]
+    found = tuple(dict.fromkeys((*folders, *linked)))
+    return found if len(found) > 1 else ()
+
+
 def _script_folders(script: str) -> tuple[str, ...]:
     """The two folders that a script needs if it is a symbolic link out of its folder, else none.
 
@@ -195,13 +251,15 @@ def _script_folders(script: str) -> tuple[str, ...]:
     return folder, os.path.dirname(real)
 
 
-def _sync_base(sync: Sync, paths: tuple[str, ...], scripts_folder: str, folder: str) -> str:
-    """Return the folder that is copied to other hosts."""
+def _sync_base(
+    sync: Sync, paths: tuple[str, ...], folders: tuple[str, ...], spec_folder: str
+) -> str:
+    """Return the folder that is copied to other hosts. `folders` are those of the programs."""
     if sync is not Sync.PATHS:
-        below = os.path.commonpath(paths) if paths else scripts_folder
-        return below if sync is Sync.SCRIPT else ""
+        needed = paths or folders
+        return os.path.commonpath(needed) if needed and sync is Sync.SCRIPT else ""
     # The copy keeps the layout, also of paths outside the spec's folder.
-    return os.path.commonpath([folder, *paths, scripts_folder or folder])
+    return os.path.commonpath([spec_folder, *paths, *folders])
 
 
 def _path_inside(base: str, folder: str) -> str:

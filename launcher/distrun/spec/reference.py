@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distrun.spec.keys.cluster import CLUSTER, ROLE
+from distrun.frozen import replace
+from distrun.spec.keys.cluster import CLUSTER, CUSTOM_ROLE, ROLE
 from distrun.spec.keys.document import SPEC
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
 
@@ -30,6 +31,9 @@ def _keys(mapping: MappingSchema, prefix: str) -> Iterator[tuple[str, Key]]:
             yield from _keys(inner, f"{inner_path}.")
     if mapping is CLUSTER:
         yield from _keys(ROLE, f"{prefix}<role>.")
+        listed = {key.name for key in ROLE.keys}
+        own = tuple(key for key in CUSTOM_ROLE.keys if key.name not in listed)
+        yield from _keys(replace(CUSTOM_ROLE, keys=own), f"{prefix}<role of your own>.")
 
 
 def _mappings(schema: Schema, path: str) -> Iterator[tuple[MappingSchema, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import Frozen
@@ -12,7 +13,7 @@ from distrun.spec.model import RoleSpec
 from distrun.spec.problems import Mark, Problems
 from distrun.spec.schema import Section
 from distrun.spec.yamlnodes import flow_style
-from distrun.strategies import STRATEGIES, Role, RoleRule, Strategy
+from distrun.strategies import CUSTOM_ROLE_PATTERN, STRATEGIES, Role, RoleRule, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,16 +34,28 @@ class WrittenRole(Frozen):
 
 
 def read_roles(cluster: Section) -> tuple[WrittenRole, ...]:
-    """The valid roles that have tasks, in the order of :class:`Role`."""
-    read = (_read_role(role, cluster) for role in Role if cluster.get(role.value) is not None)
+    """The valid roles that have tasks, in the order of :class:`Role`, custom ones last."""
+    order = [*Role, *custom_roles(cluster)]
+    read = (_read_role(role, cluster) for role in order if cluster.get(role.value) is not None)
     return tuple(one for one in read if one is not None and one.spec.count)
+
+
+def custom_roles(cluster: Section) -> dict[Role, Section]:
+    """The sections of the custom roles."""
+    known = {role.value for role in Role}
+    return {
+        Role(name): section
+        for name, section in cluster.values.items()
+        if name not in known and re.fullmatch(CUSTOM_ROLE_PATTERN, name)
+    }
 
 
 def _read_role(role: Role, cluster: Section) -> WrittenRole | None:
     value: Any = cluster.get(role.value)
     section = value if isinstance(value, Section) else EMPTY
     if isinstance(value, Section):
-        value = value.get("count", value.get("addresses"))
+        default = 1 if role.is_custom else None
+        value = value.get("count", value.get("addresses", default))
     if value is None:
         return None
     addresses = () if isinstance(value, int) else value
@@ -53,7 +66,8 @@ def _read_role(role: Role, cluster: Section) -> WrittenRole | None:
             addresses=tuple(at.value for at in addresses),
             gpus=section.get("gpus"),
             cpus=section.get("cpus"),
-            args=tuple(at.value for at in section.get("args", ())),
+            in_tf_config=section.get("in_tf_config", not role.is_custom),
+            args=() if role.is_custom else tuple(at.value for at in section.get("args", ())),
             env={name: at.value for name, at in section.get("env", {}).items()},
         ),
         cluster.marks[role.value],
@@ -77,6 +91,9 @@ def check_roles(
             f"add 'cluster: {flow_style(least)}'",
         )
     for one in roles:
+        if one.spec.role.is_custom:
+            _check_custom(one, cluster.values[one.spec.role.value], strategy, problems)
+            continue
         rule = strategy.roles.get(one.spec.role)
         if rule is None:
             _refuse_role(one, strategy, problems)
@@ -90,6 +107,24 @@ def check_roles(
             )
 
 
+def _check_custom(
+    one: WrittenRole, section: Section, strategy: Strategy, problems: Problems
+) -> None:
+    name = one.spec.role.value
+    if section.has("count") and section.has("addresses"):
+        problems.add(
+            section.keys["addresses"],
+            f"cluster.{name} has both count and addresses",
+            "keep one of them",
+        )
+    if one.spec.in_tf_config and not strategy.tf_config:
+        problems.add(
+            section.marks["in_tf_config"],
+            f"{strategy.name} runs in one process and has no TF_CONFIG",
+            "remove it",
+        )
+
+
 def _check_missing(
     place: Mark,
     cluster: Section,
@@ -101,7 +136,9 @@ def _check_missing(
     for role, rule in strategy.roles.items():
         # A role that is invalid or misspelt has a problem already.
         reported = (
-            cluster.unknown or _unreadable(cluster, role) or (roles and not strategy.tf_config)
+            cluster.unknown
+            or _unreadable(cluster, role)
+            or (not strategy.tf_config and any(not one.spec.role.is_custom for one in roles))
         )
         if rule.least and role not in there and not reported:
             problems.add(

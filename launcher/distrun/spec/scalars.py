@@ -122,6 +122,21 @@ class Choice(Frozen, kw_only=True):
         return {"enum": list(self.values)}
 
 
+class Boolean(Frozen):
+    """`true` or `false`."""
+
+    expected: str = "true or false"
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, bool):
+            return value
+        return mismatch(node, path, self.expected, problems)
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": "boolean"}
+
+
 class Duration(Frozen, kw_only=True):
     """A duration with a unit; reads as seconds, or None for `off`."""
 

@@ -214,6 +214,18 @@ class Section(Frozen):
         return name in self.marks and name not in self.values
 
 
+class OtherKeys(Frozen):
+    """Keys whose names the user chooses, beside those of a :class:`MappingSchema`.
+
+    `accepts` says whether a value belongs to one, and not to a known key that is misspelt.
+    """
+
+    schema: Schema
+    accepts: Callable[[Node], bool]
+    name_pattern: str
+    check_name: Callable[[str], str | None]
+
+
 class MappingSchema(Frozen, kw_only=True):
     """A mapping with known keys; reads as a :class:`Section`."""
 
@@ -224,6 +236,7 @@ class MappingSchema(Frozen, kw_only=True):
     """Exactly one of these keys must be written."""
     unknown_hint: Callable[[str], str] | None = None
     """Returns a hint for an unknown key that belongs elsewhere, or ''."""
+    others: OtherKeys | None = None
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if isinstance(node, Scalar) and node.empty:
@@ -234,15 +247,21 @@ class MappingSchema(Frozen, kw_only=True):
         known = {key.name: key for key in self.keys}
         for entry in node.entries:
             name = entry.key.text
-            if name not in known:
+            if name in known:
+                schema = known[name].schema
+            elif self.others is not None and self.others.accepts(entry.value):
+                schema = self.others.schema
+                wrong = self.others.check_name(name)
+                if wrong:
+                    message = f"the {self.noun} {quoted(name)} in {path} {wrong}"
+                    problems.add(entry.key.mark, message)
+            else:
                 section.unknown.append(name)
                 self._unknown(entry.key, path, problems)
                 continue
             section.marks[name] = entry.value.mark
             section.keys[name] = entry.key.mark
-            value = known[name].schema.read(
-                entry.value, f"{path}.{name}" if path else name, problems
-            )
+            value = schema.read(entry.value, f"{path}.{name}" if path else name, problems)
             if value is not FAILED:
                 section.values[name] = value
         self._check_required(section, path, problems)
@@ -285,6 +304,10 @@ class MappingSchema(Frozen, kw_only=True):
             "properties": {key.name: _documented(key) for key in self.keys},
             "additionalProperties": False,
         }
+        if self.others is not None:
+            known = "|".join(key.name for key in self.keys)
+            pattern = f"^(?!(?:{known})$)(?:{self.others.name_pattern})$"
+            schema["patternProperties"] = {pattern: self.others.schema.json_schema()}
         required = [key.name for key in self.keys if key.required]
         if required:
             schema["required"] = required

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.errors import InvalidSpecError
 from distrun.resources import bundled_jobs
-from distrun.spec.model import ProgramKind, Sync
+from distrun.spec.model import Sync
 from distrun.spec.units import format_bytes
 from distrun.sync.gitignore import IgnoreRules
 from distrun.sync.links import is_inside, sent_target
@@ -46,7 +46,7 @@ def select_files(spec: Spec, exclude: Sequence[str] = ()) -> FileSelection:
     """
     program = spec.program
     try:
-        found = FileSelection(program.sync_base, _roots(program), exclude)
+        found = FileSelection(program.sync_base, _roots(spec), exclude)
     except RecursionError:
         raise InvalidSpecError(
             f"program.sync: folders in {program.sync_base} are too deep in each other to be sent",
@@ -73,14 +73,14 @@ def sent_folders(program: ProgramSpec) -> str:
     return program.sync_base
 
 
-def _roots(program: ProgramSpec) -> list[str]:
-    roots = list(program.sync_paths)
-    if program.sync is Sync.SCRIPT and not roots:
-        roots.append(program.sync_base)
-    if program.kind is ProgramKind.SCRIPT:
-        # The script is always sent. A bundled job is sent whole: users cannot list its parts.
-        is_bundled = program.target in map(str, bundled_jobs().values())
-        roots.append(os.path.dirname(program.target) if is_bundled else program.target)
+def _roots(spec: Spec) -> list[str]:
+    roots = list(spec.program.sync_paths)
+    if spec.program.sync is Sync.SCRIPT and not roots:
+        roots.append(spec.program.sync_base)
+    for script in spec.scripts:
+        # A script is always sent. A bundled job is sent whole: users cannot list its parts.
+        is_bundled = script in map(str, bundled_jobs().values())
+        roots.append(os.path.dirname(script) if is_bundled else script)
     return roots
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from distrun.agent import agent_dir, protocol
-from distrun.agent.protocol import Code
+from distrun.agent.protocol import Cause, Code
+from distrun.cli.cause_text import cause_with_advice
 from harness import strangers
 from harness.agents import MakeHost
 from harness.strangers import Stranger
@@ -88,6 +89,46 @@ def test_a_private_folder_cannot_be_exchanged_with_the_folder_around_it(
         assert stranger.report() == "done"
     assert not (files / "train.py").exists()
     assert files.parent.parent == tmp_path
+
+
+@pytest.mark.parametrize("way", ["folder", "link"])
+def test_a_private_folder_cannot_be_exchanged_with_one_far_above_it(
+    way: str, monkeypatch: pytest.MonkeyPatch, public_folder: Path, tmp_path: Path
+) -> None:
+    state = public_folder / "projects" / "user" / "state"
+    state.mkdir(parents=True)
+    if way == "link":
+        (tmp_path / "link").symlink_to(public_folder / "projects")
+        state = tmp_path / "link" / "user" / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    files = Path(agent_dir.create("job", "host").files_path)
+
+    def exchange(report: Callable[[str], None]) -> None:
+        (public_folder / "projects").rename(public_folder / "moved")
+        with contextlib.suppress(OSError):
+            files.mkdir(parents=True)
+            (files / "train.py").write_text("attack()")
+        report("done")
+
+    with Stranger(exchange) as stranger:
+        assert stranger.report() == "done"
+    assert not (files / "train.py").exists()
+    assert files.parent.parent == tmp_path
+
+
+def test_an_agent_without_a_place_says_which_folder_others_can_exchange(
+    monkeypatch: pytest.MonkeyPatch, public_folder: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(public_folder / "a" / "state"))
+    places = agent_dir._places()
+    monkeypatch.setattr(agent_dir, "_places", lambda: places[:1])
+    with pytest.raises(agent_dir.NoRoomError) as raised:
+        agent_dir.create("job", "host")
+    assert raised.value.cause.within == (Cause(Code.PATH_CHANGEABLE, path=str(public_folder)),)
+    said = cause_with_advice(raised.value.cause)
+    assert f"other users can exchange '{public_folder}'" in said
+    assert "run `chmod go-w` on it" in said
 
 
 def test_the_name_of_preserved_files_cannot_be_taken_before(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import stat
 from typing import Optional
 
@@ -23,6 +24,55 @@ def is_foreign(status: os.stat_result) -> bool:
 
 def is_writable_by_others(status: os.stat_result) -> bool:
     return bool(status.st_mode & _OTHERS_WRITE)
+
+
+def changeable_by_others(path: str) -> Optional[str]:
+    """Return the first folder or link of an absolute path that another user could exchange.
+
+    None if there is none. All parents count, up to the user's home: whoever can exchange that has
+    more than this path, and OpenSSH's StrictModes ends there, too (sshd_config(5)). A folder that
+    is sticky, such as /tmp, or writable only for the user's own group may be above the path. What
+    does not exist is not checked.
+    """
+    try:
+        status: Optional[os.stat_result] = os.lstat(path)
+    except OSError:
+        status = None
+    parent = os.path.dirname(path)
+    found = None if parent == path else changeable_by_others(parent)
+    if status is None or (found and not _is_home(status)):
+        return found
+    # The owner of / is root, whatever number a user namespace gives it.
+    if is_foreign(status) and status.st_uid != os.stat("/").st_uid:
+        return path
+    if stat.S_ISLNK(status.st_mode):
+        target = os.path.join(parent, os.readlink(path))
+        return changeable_by_others(target) if os.path.exists(path) else None
+    is_open = is_writable_by_others(status) and not status.st_mode & stat.S_ISVTX
+    return path if is_open and not _is_own_groups(path, status) else None
+
+
+def _is_home(status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(status, os.stat(pwd.getpwuid(os.geteuid()).pw_dir))
+    except (KeyError, OSError):
+        return False
+
+
+def _is_own_groups(path: str, status: os.stat_result) -> bool:
+    """Whether only the group can write that has the user's name and no other members.
+
+    Some systems give each user such a group, and have 002 as umask.
+    """
+    import grp
+
+    try:
+        name, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(status.st_gid)
+        has_list = "system.posix_acl_access" in os.listxattr(path)
+    except (KeyError, OSError):
+        return False
+    is_own = group.gr_name == name and {name}.issuperset(group.gr_mem)
+    return is_own and not has_list and not status.st_mode & stat.S_IWOTH
 
 
 def create(path: str) -> None:

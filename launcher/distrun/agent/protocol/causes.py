@@ -31,8 +31,9 @@ class Code(StrEnum):
 
     # An agent cannot continue.
     AGENT_TERMINATED = "agent_terminated"
-    AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: PATH_NOT_WRITABLE for each place
+    AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: one of the next two for each place
     PATH_NOT_WRITABLE = "path_not_writable"  # path, errno
+    PATH_CHANGEABLE = "path_changeable"  # path: another user can exchange it
     LOG_DIR_NOT_CREATED = "log_dir_not_created"  # path, errno
     LOG_DISK_FULL = "log_disk_full"  # path
     LEASE_EXPIRED = "lease_expired"  # seconds

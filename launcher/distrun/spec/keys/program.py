@@ -32,18 +32,23 @@ _SYNC = OneOf(
     text=Choice(values=("script", "off"), all_forms="script, off or a list of paths"),
     list=ListOf(item=PATH, expected="a list of paths", least=1, noun="path"),
 )
+PROGRAM_KEYS = (
+    Key("script", PATH, ("mnist", "train.py"),
+        "one of script, module and command is required",
+        help="A Python script: a path relative to this file, or a bundled job's name."),
+    Key("module", _MODULE, ("trainer.main",), "see script",
+        help="A Python module, run as `python -m` does."),
+    Key("command", _COMMAND, (["./train.sh", "--fast"],), "see script",
+        help="A program and its first arguments. No shell is involved. A relative path such as "
+        "./train.sh is relative to this file, or to workdir if only that has it."),
+)  # fmt: skip
+"""The keys that name a program; one of them is required."""
+PROGRAM_KINDS = tuple(key.name for key in PROGRAM_KEYS)
 PROGRAM = MappingSchema(
     expected="a mapping such as {script: mnist}",
-    one_of=("script", "module", "command"),
+    one_of=PROGRAM_KINDS,
     keys=(
-        Key("script", PATH, ("mnist", "train.py"),
-            "one of script, module and command is required",
-            help="A Python script: a path relative to this file, or a bundled job's name."),
-        Key("module", _MODULE, ("trainer.main",), "see script",
-            help="A Python module, run as `python -m` does."),
-        Key("command", _COMMAND, (["./train.sh", "--fast"],), "see script",
-            help="A program and its first arguments. No shell is involved. A relative path such as "
-            "./train.sh is relative to this file, or to workdir if only that has it."),
+        *PROGRAM_KEYS,
         Key("python", PYTHON, ("python3", ".venv/bin/python"),
             "on this machine, the interpreter that runs distrun",
             help="The interpreter for script and module: a name, or a path relative to this file."),
