@@ -255,6 +255,12 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "ports": lambda c: format_count(c.count, "port"),
     "ports_cannot": lambda c: "no port can" if c.total == 1 else f"{c.total} ports cannot",
     "process_exit": _process_exit,
+    "use_keras_2": lambda c: (
+        "`program.keras: 2` selects tf.keras only: write `from tensorflow import keras` instead of "
+        "`import keras`, and do not set TF_USE_LEGACY_KERAS in the program"
+        if c.version == "2"
+        else "set `program.keras: 2` and install tf_keras for the Python that runs the tasks"
+    ),
     "user_names": lambda c: c.text + (f" and {c.count - 3} more" if c.count > 3 else ""),
     "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
     "restarts": lambda c: format_count(c.count, "restart"),

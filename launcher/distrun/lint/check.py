@@ -95,19 +95,21 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     return found + check(sources.program, around)
 
 
-def find_tf_config_line(spec: Spec) -> str:
-    """Return where the program sets TF_CONFIG, as `train.py:6`; empty if that cannot be found."""
+def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
+    """Return where the program sets TF_CONFIG, as `train.py:6`, and whether every run does so.
+
+    The place is empty if none is found.
+    """
     target = _find_target(spec, spec.local_host)
     if target is None or _is_bundled(target.path):
-        return ""
+        return "", False
     from distrun.lint.cluster_rules import tf_config_lines
     from distrun.lint.sources import Sources
 
     program = Sources(target.folder, target.path, target.package).program
-    if program is None:
-        return ""
-    lines = (f"{os.path.basename(m.shown)}:{line}" for m, line in tf_config_lines(program))
-    return next(lines, "")
+    for module, line, is_certain in () if program is None else tf_config_lines(program):
+        return f"{os.path.basename(module.shown)}:{line}", is_certain
+    return "", False
 
 
 def find_missing_keras_2(spec: Spec) -> Cause | None:

@@ -70,6 +70,11 @@ class TaskPlan(Frozen, kw_only=True):
     """Whether the program or `env` sets TF_CONFIG."""
 
     @property
+    def port(self) -> int:
+        """The port of its address; 0 if it has none."""
+        return 0 if self.address is None else split_address(self.address)[1]
+
+    @property
     def tf_config(self) -> str | None:
         """TF_CONFIG, as tf.distribute.cluster_resolver.TFConfigClusterResolver reads it."""
         if self.cluster is None:

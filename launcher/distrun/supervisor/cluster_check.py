@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from distrun.plan import TaskPlan
 
-_READ_DELAYS = (0.0, 1.0, 2.0, 4.0, 8.0)
-"""Seconds after which the log of a task that listens is read: a server's line follows it."""
+_READ_DELAYS = (1.0, 2.0, 4.0, 8.0)
+"""Seconds after which the log of a task that listens is read again: a server's line follows."""
 
 Place = tuple[str, int | str]
 """A host and a port, or an address; without a host, the address is the same on all hosts."""
@@ -36,7 +36,8 @@ class ClusterCheck:
     Args:
         tasks: the job's.
         read_served: returns the addresses at which a task's log says that it started servers.
-        find_setter: returns where the program sets TF_CONFIG, as `train.py:6`, or ''.
+        find_setter: returns where the program sets TF_CONFIG, as `train.py:6` or '', and whether
+            every run does so.
         clock: in seconds.
     """
 
@@ -44,7 +45,7 @@ class ClusterCheck:
         self,
         tasks: Iterable[TaskPlan],
         read_served: Callable[[str], set[str]],
-        find_setter: Callable[[], str],
+        find_setter: Callable[[], tuple[str, bool]],
         clock: Callable[[], float],
     ) -> None:
         self._tasks = {task.name: task for task in tasks if task.address}
@@ -70,7 +71,7 @@ class ClusterCheck:
         for place in self._places(name):
             self._at[place].discard(name)
         for known in (self._ports, self._served, self._reads):
-            known.pop(name, None)  # type: ignore[attr-defined]
+            known.pop(name, None)
         if self.suspect is not None and self.suspect.task == name:
             self.suspect = None
 
@@ -79,9 +80,10 @@ class ClusterCheck:
         if name not in self._tasks:
             return None
         self._note(name, ports, self._served.get(name, set()))
-        if name not in self._served:
+        # At its own port, its address can only be that of a task on another host.
+        if name not in self._served and not (self._is_at_own(name) and self._has_port_alone(name)):
             self._reads[name] = (self._clock(), 0)
-        return self._find(name) or self.check()
+        return self.check() or self._find(name)
 
     @property
     def next_due(self) -> float | None:
@@ -101,8 +103,8 @@ class ClusterCheck:
                 found = self._find(name)
                 if found is not None:
                     return found
-            elif count + 1 < len(_READ_DELAYS):
-                self._reads[name] = (now + _READ_DELAYS[count + 1], count + 1)
+            elif count < len(_READ_DELAYS):
+                self._reads[name] = (now + _READ_DELAYS[count], count + 1)
         return None
 
     def _note(self, name: str, ports: list[int], served: set[str]) -> None:
@@ -122,13 +124,17 @@ class ClusterCheck:
         if task.owns_tf_config:
             return [(task.host, address) for address in served]
         ports = self._ports.get(name, [])
-        return [*((task.host, port) for port in ports), *(("", address) for address in served)]
+        return [*(("", address) for address in served), *((task.host, port) for port in ports)]
 
     def _is_at_own(self, name: str) -> bool:
         """Whether a task serves at its own port."""
         task, port = self._tasks[name], _port(self._tasks[name].address)
         served = map(_port, self._served.get(name, ()))
         return not task.owns_tf_config and (port in self._ports.get(name, ()) or port in served)
+
+    def _has_port_alone(self, name: str) -> bool:
+        """Whether no task of another host was given the same port."""
+        return len(self._given["", _port(self._tasks[name].address)]) == 1
 
     def _find(self, name: str) -> Cause | None:
         """Return the mismatch between a task and others."""
@@ -140,30 +146,33 @@ class ClusterCheck:
         if self._is_at_own(name):
             return None
         is_server = name in self._served
+        is_sure = is_server or (bool(places) and self._find_setter()[1])
         for place in places:
             others = {each for each in self._at[place] - {name} if not self._is_at_own(each)}
-            if others and (is_server or self._find_setter()):
+            if others and is_sure:
                 return self._cause(name, place, others)
-        if self._tasks[name].owns_tf_config or not (is_server or self._find_setter()):
+        if self._tasks[name].owns_tf_config or not places:
             return None
         for place in places:
             owners = self._given.get(("", place[1]), set())  # of another host
-            if owners and not is_server:
+            if owners and is_sure:
                 return self._cause(name, place, owners)
-        self.suspect = self._cause(name, places[-1], set()) if places else None
+        if is_server or self._find_setter()[0]:
+            self.suspect = self._cause(name, places[0], set())
         return None
 
     def _cause(self, name: str, place: Place, others: set[str]) -> Cause:
         where = place[1]
-        is_port = isinstance(where, int)
+        port = where if isinstance(where, int) else _port(where)
+        served = (each for each in self._served.get(name, ()) if _port(each) == port)
         return Cause(
             Code.SERVED_ELSEWHERE,
             task=name,
-            text="" if is_port else str(where),
-            port=where if isinstance(where, int) else _port(str(where)),
+            text=next(served, ""),
+            port=port,
             name=self._tasks[name].address or "",
             tasks=tuple(sorted(others)),
-            path=self._find_setter(),
+            path=self._find_setter()[0],
         )
 
 

@@ -311,6 +311,7 @@ class Preparation:
             env={**task.environment, **self.passed_variables(task.host), **own},
             unset=list(task.unset),
             or_home=task.or_home,
+            port=task.port,
             marker=_marker(attempt, cause) if attempt else "",
         )
 

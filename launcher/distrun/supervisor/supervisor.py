@@ -23,6 +23,7 @@ from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
+from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
@@ -84,11 +85,12 @@ class Supervisor:
         self._tasks: dict[str, TaskPlan] = {}
         self._starts = StartQueue(self._send_start)
         self._progress: dict[str, protocol.Progress] = {}
+        self._cluster: ClusterCheck | None = None
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.log_of, time.monotonic)
         self._is_finishing = False
-        self._analyzer = FailureAnalyzer(folder)
+        self._analyzer = FailureAnalyzer(folder, spec)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
@@ -255,6 +257,8 @@ class Supervisor:
             if self._stall is not None:
                 self._stall.record(report.task, report.values.get("STEP"))
             self._clients.broadcast(report)
+        elif isinstance(report, protocol.TaskListening):
+            self._on_listening(report)
         elif isinstance(report, protocol.Fault):
             self.emit(events.HostFault(at=report.at, host=host, cause=report.cause))
         elif self._state.outcome is None:
@@ -265,9 +269,21 @@ class Supervisor:
         if isinstance(report, protocol.TaskExited) and report.task in self._progress:
             last = self._progress[report.task]
             self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
+        if self._cluster is not None and isinstance(report, protocol.TaskExited):
+            self._cluster.forget(report.task)
         self.emit(kind(**report._asdict()))
         if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
             self._starts.on_answer(host, report.task)
+
+    def _on_listening(self, report: protocol.TaskListening) -> None:
+        task = self._state.tasks[report.task]
+        is_running = task.phase is lifecycle.TaskPhase.RUNNING and task.attempt == report.attempt
+        if is_running and self._cluster is not None:
+            self._report_mismatch(self._cluster.record(report.task, report.ports))
+
+    def _report_mismatch(self, cause: Cause | None) -> None:
+        if cause is not None and self._state.outcome is None:
+            self.emit(events.ClusterMismatched(at=time.time(), cause=cause))
 
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
@@ -287,6 +303,12 @@ class Supervisor:
             self._abort(HostError(cause=cause))
             return
         self._tasks = {task.name: task for task in plan.tasks}
+        self._cluster = ClusterCheck(
+            plan.tasks,
+            self._analyzer.served_addresses,
+            self._analyzer.find_tf_config_line,
+            time.monotonic,
+        )
         records = tuple(task_record(task) for task in plan.tasks)
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()
@@ -339,7 +361,8 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        times = (*self._timers.values(), self._hosts.next_due)
+        check_due = None if self._cluster is None else self._cluster.next_due
+        times = (*self._timers.values(), self._hosts.next_due, check_due)
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
@@ -360,6 +383,8 @@ class Supervisor:
                 self.emit(events.TimedOut(at=time.time(), timer=timer))
             else:
                 self._timers[timer] = time.monotonic() + wait
+        if self._cluster is not None:
+            self._report_mismatch(self._cluster.check())
         self._hosts.run_due()
 
     def _on_signal(self) -> None:

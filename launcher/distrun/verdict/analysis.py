@@ -68,6 +68,9 @@ class _Analysis:
             return _not_started(trigger)
         if isinstance(trigger, events.ClusterMismatched):
             return self._cluster_mismatch(trigger.cause)
+        return self._first_failure(trigger)
+
+    def _first_failure(self, trigger: events.Event) -> Verdict:
         ended = [self._failure.tasks[name] for name in self._failure.members]
         unstopped = [task for task in ended if not task.stopped_by_us and _has_failed(task)]
         found = [task_failure(task, self._log(task.name)) for task in unstopped]
@@ -236,7 +239,7 @@ class _Analysis:
             served = log.find_last(SERVING)
             if served is not None:
                 evidence.append(log_line(name, log, served[0]))
-            elif cause.port:
+            elif name == cause.task:
                 seen = Cause(Code.LISTENING, port=cause.port)
                 evidence.append(Evidence(task=name, source=Source.PROCESS, cause=seen))
         return Verdict(

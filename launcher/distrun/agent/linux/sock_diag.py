@@ -1,4 +1,4 @@
-"""The sockets of this machine, by the kernel: who listens, and who took a name. See sock_diag(7)."""
+"""The sockets of this machine: who listens, and who has taken a name. See sock_diag(7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import struct
-from typing import Dict, Iterator, List, Set, Tuple
+from typing import Dict, Iterator, Set, Tuple
 
 _NETLINK_SOCK_DIAG = 4  # linux/netlink.h
 _SOCK_DIAG_BY_FAMILY = 20  # linux/sock_diag.h

@@ -239,8 +239,8 @@ class Code(StrEnum):
     COLLECTIVES_LATE = "collectives_late"  # text, name
     COLLECTIVES_MISMATCHED = "collectives_mismatched"  # text, name; without task
     GROUP_SIZES_DIFFER = "group_sizes_differ"  # text, name; without task
-    KERAS_3_USED = "keras_3_used"  # text, name
-    KERAS_2_CODE = "keras_2_code"  # text, name
+    KERAS_3_USED = "keras_3_used"  # text, name; version: program.keras, if that is set
+    KERAS_2_CODE = "keras_2_code"  # text, name; version: as above
     TENSORFLOW_1_CODE = "tensorflow_1_code"  # text, name
     CLUSTER_SPEC_INCOMPLETE = "cluster_spec_incomplete"  # text, name
     TF_CONFIG_MISMATCH = "tf_config_mismatch"  # text, name

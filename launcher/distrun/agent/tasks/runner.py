@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distrun.agent.logs.task_logs import TaskLogs
 
 _PROGRESS_INTERVAL = 0.5
-_FIRST_PORT_CHECK = 10.0
+_FIRST_PORT_CHECK = 15.0
 """Seconds after a start. A task that prints something is checked before."""
 _LONGEST_PORT_CHECK_INTERVAL = 30.0
 
@@ -172,9 +172,7 @@ class TaskRunner:
             ports = {self._all_listening[name] for name in names & self._all_listening.keys()}
             if sorted(ports) != task.listening:
                 task.listening = sorted(ports)
-                self._link.report(
-                    protocol.TaskListening(task.name, task.attempt, task.listening)
-                )
+                self._link.report(protocol.TaskListening(task.name, task.attempt, task.listening))
 
     def measure_cpu(self) -> None:
         """Report how much processor time each task has used."""
