@@ -1,18 +1,22 @@
 """Generates docs/cli.md from the commands' help, and docs/spec.md from the keys of the spec.
 
-python scripts/docs.py             writes both files
+It also fills in the table of exit codes of README.md and that of kinds of docs/failures.md.
+
+python scripts/docs.py             writes the files
 python scripts/docs.py --check     exits with 1 if a file is not up to date
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
+from distrun.cli.explain import exit_codes, kinds
 from distrun.cli.main import distrun
 from distrun.spec.reference import reference
 from distrun.spec.schema import Key
@@ -107,9 +111,23 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def with_table(path: Path, heading: str, rows: Iterable[str]) -> str:
+    """The text of a page, with these rows in the table with that heading."""
+    before, _, after = path.read_text("utf-8").partition(f"{heading}\n")
+    rule, *rest = after.splitlines()
+    after = "\n".join(itertools.dropwhile(lambda line: line.startswith("|"), rest))
+    return "\n".join([f"{before}{heading}", rule, *rows, after])
+
+
 def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "cli.md", cli_page()
     yield DOCS / "spec.md", f"{NOTE}\n{SPEC}\n{markdown_reference()}"
+    found = (f"| `{kind}` | {looks} | {advice} |" for kind, (looks, advice) in kinds().items())
+    page = DOCS / "failures.md"
+    yield page, with_table(page, "| kind | what it looks like | what to do |", found)
+    found = (f"| {code} | {meaning} |" for code, meaning in exit_codes().items())
+    page = DOCS.parent / "README.md"
+    yield page, with_table(page, "| code | meaning |", found)
 
 
 def main(check: bool) -> int:

@@ -10,7 +10,7 @@ from distrun.codec import from_json, to_json
 from distrun.frozen import Frozen, dataclass_transform, field
 from distrun.preflight import Grade
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
-from distrun.strategies import Role, Success
+from distrun.strategies import Role, Success, Workers
 from distrun.verdict.model import Verdict
 
 KINDS: dict[str, type[Event]] = {}
@@ -39,6 +39,7 @@ class JobCreated(Event):
     supervisor_pid: int
     timeouts: Timeouts = field(default_factory=Timeouts)
     restart: RestartSpec = NO_RESTARTS
+    workers: Workers = Workers.COORDINATED
 
 
 class HostReady(Event):

@@ -80,6 +80,8 @@ def test_bash_completes_commands_jobs_and_tasks(
         f"distrun logs {ended} -t worker:0",
         "distrun logs nothing -t ",
         "distrun init scr",
+        "distrun explain restart.back",
+        "distrun explain host_m",
     ) == [
         ["launch"],
         [running, ended],
@@ -91,6 +93,8 @@ def test_bash_completes_commands_jobs_and_tasks(
         ["0"],
         [],
         ["script"],
+        ["restart.backoff", "restart.backoff_max"],
+        ["host_memory"],
     ]
     distrun("kill")
 

@@ -31,12 +31,19 @@ strategy: multi_worker_mirrored
 cluster: {chief: 1, worker: 2}
 program: {command: [sh, -c, 'echo "loss of $DISTRUN_TASK"']}
 """
+TRAIN = """\
+import os, signal
+if os.environ["DISTRUN_STRATEGY"] == "parameter_server" and os.environ["DISTRUN_TASK"] != "chief:0":
+    signal.pause()  # as a server does
+print("epoch 1")
+"""
 
 
 @pytest.fixture
 def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
-    """Run a line as a user would type it, in a folder with job.yaml."""
+    """Run a line as a user would type it, in a folder with job.yaml and train.py."""
     (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "train.py").write_text(TRAIN)
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')

@@ -11,8 +11,8 @@ import pytest
 SLOW = {"distrun.agent", "distrun.events", "distrun.jobstore", "distrun.spec.model", "psutil"}
 SLOW |= {"rich", "subprocess", "tensorflow", "yaml"}
 COMMANDS = (
-    *("launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait", "events"),
-    *("init", "schema", "clean", "completion"),
+    *("run", "launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait"),
+    *("events", "init", "schema", "explain", "clean", "completion"),
 )
 
 

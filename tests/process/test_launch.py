@@ -14,6 +14,7 @@ import pytest
 
 from harness.command import Distrun, Status, WriteSpec
 from harness.processes import alive, survivors
+from harness.training import held_port
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -32,14 +33,15 @@ def test_output_has_a_prefix_and_the_exit_code_is_0(
 
 
 def test_tf_config_is_what_tensorflow_reads(distrun: Distrun, write_spec: WriteSpec) -> None:
-    addresses = ["localhost:12345", "localhost:23456"]
-    spec = write_spec('echo "$TF_CONFIG"', cluster={"worker": addresses})
-    plan = distrun("plan", "--json", spec)
+    with held_port() as first, held_port() as second:
+        addresses = [f"localhost:{first}", f"localhost:{second}"]
+        spec = write_spec('echo "$TF_CONFIG"', cluster={"worker": addresses})
+        plan = distrun("plan", "--json", spec)
     assert plan.returncode == 0, plan.stderr
     planned = [task["env"]["TF_CONFIG"] for task in json.loads(plan.stdout)["plan"]["tasks"]]
     assert planned == [
-        '{"cluster": {"worker": ["localhost:12345", "localhost:23456"]}, '
-        '"task": {"type": "worker", "index": ' + str(index) + "}}"
+        f'{{"cluster": {{"worker": ["localhost:{first}", "localhost:{second}"]}}, '
+        f'"task": {{"type": "worker", "index": {index}}}}}'
         for index in (0, 1)
     ]
 

@@ -111,7 +111,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 DISTRUN = """\
 #!/bin/sh
-if [ "$1" = launch ]; then shift; set -- launch --set program.python={tasks} "$@"; fi
+if [ "$1" = launch ] || [ "$1" = run ]; then
+  command=$1; shift; set -- $command --set program.python={tasks} "$@"
+fi
 exec {python} -m distrun "$@"
 """
 

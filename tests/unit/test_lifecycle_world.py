@@ -31,13 +31,14 @@ from distrun.lifecycle import (
     step,
 )
 from distrun.spec.model import RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Role, Success
+from distrun.strategies import STRATEGIES, Role, Success, Workers
 from harness.examples import examples
 
 from .histories import because, timer
 
 MWM = "multi_worker_mirrored"
 PS = "parameter_server"
+INDEPENDENT = "parameter_server, independent"
 JOBS = [
     ("mirrored", None, ("worker:0",)),
     (MWM, None, ("worker:0", "worker:1")),
@@ -45,6 +46,10 @@ JOBS = [
     (MWM, Success.ALL, ("worker:0", "worker:1", "evaluator:0")),
     (MWM, Success.WORKER_0, ("worker:0", "worker:1")),
     (PS, None, ("chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0")),
+    (PS, Success.ALL, ("chief:0", "worker:0", "ps:0", "evaluator:0")),
+    (INDEPENDENT, Success.WORKER_0, ("worker:0", "worker:1", "ps:0", "evaluator:0")),
+    (INDEPENDENT, None, ("chief:0", "worker:0", "worker:1", "ps:0")),
+    (INDEPENDENT, Success.ALL, ("chief:0", "worker:0", "worker:1", "ps:0")),
 ]
 POLICIES = [
     RestartSpec(max=0),
@@ -81,6 +86,8 @@ class World:
     faulty: set[str] = field(default_factory=set)
     hosts: dict[str, str] = field(default_factory=dict)
     finished: list[events.Outcome] = field(default_factory=list)
+    finished_tasks: set[str] = field(default_factory=set)
+    """Independent workers, and their chief, that have exited 0 and were not stopped."""
     at: float = 0.0
 
     # The supervisor ------------------------------------------------------------------------
@@ -92,6 +99,8 @@ class World:
         assert (state, actions) == step(self.state, event), "chance has a part in it"
         if isinstance(event, events.TaskExited) and phase_of(self.state, event.task) == "stopping":
             assert not actions, "the exit of a task that was told to stop is no failure"
+        if isinstance(event, events.TaskExited) and state.has_finished(state.tasks[event.task]):
+            self.finished_tasks.add(event.task)
         self.state = state
         assert decided is None or state.outcome == decided, "a decided outcome changed"
         for action in actions:
@@ -102,6 +111,7 @@ class World:
             host = self.hosts[action.task]
             if isinstance(action, StartTask):
                 assert host not in self.lost | self.faulty, "started where nothing can be"
+                assert action.task not in self.finished_tasks, "it had finished"
             self.orders[host].append(action)
             if isinstance(action, StartTask) and action.attempt:
                 self.check_start(action)
@@ -266,9 +276,11 @@ def create(
         orders={"a": deque(), "b": deque()},
         reports={"a": deque(), "b": deque()},
     )
+    strategy, _, workers = strategy.partition(", ")
     world.happen(
         events.JobCreated(
             at=0.0, job_id="job-1", name="job", strategy=strategy,
+            workers=Workers(workers or "coordinated"),
             success=success or STRATEGIES[strategy].success, spec_file="job.yaml",
             supervisor_pid=1, timeouts=Timeouts(run=60.0, stall=30.0), restart=policy,
         )

@@ -24,7 +24,7 @@ from distrun.lifecycle import (
     replay,
 )
 from distrun.spec.model import RestartSpec
-from distrun.strategies import STRATEGIES, Success
+from distrun.strategies import STRATEGIES, Success, Workers
 
 from .histories import (
     GRACE,
@@ -136,6 +136,40 @@ def test_a_group_restart_takes_in_a_workers_own() -> None:
     assert job.timed_out("restart:1") == []
     restart_all(job, *CLUSTER)
     assert set(job.attempts().values()) == {1}
+
+
+def test_who_has_finished_does_not_start_again_with_the_group() -> None:
+    job = restartable(PS, *CLUSTER, workers=Workers.INDEPENDENT)
+    job.gone("worker:1")
+    job.exited("ps:0", 1)
+    restart_all(job, "chief:0", "worker:0", "ps:0")
+    assert job.attempts() == {"chief:0": 1, "worker:0": 1, "worker:1": 0, "ps:0": 1}
+    job.exited("chief:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_an_independent_worker_that_fails_starts_again_alone() -> None:
+    names = ("worker:0", "worker:1", "ps:0")
+    job = restartable(PS, *names, workers=Workers.INDEPENDENT, success=Success.WORKER_0)
+    for name in ("worker:0", "worker:1"):
+        job.gone(name, 1)
+        assert starts(backoff_over(job)) == [(name, 1)]
+        job.started(name)
+    assert job.gone("worker:1") == []
+    job.exited("worker:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_a_server_that_fails_after_the_chief_has_finished_cannot_be_restarted() -> None:
+    """Nobody would give the variables on it their values: the others would wait for ever."""
+    job = restartable(PS, *CLUSTER, workers=Workers.INDEPENDENT, success=Success.ALL)
+    job.gone("chief:0")
+    job.exited("ps:0", 3)
+    assert job.verdict == ("failed", 3, "task")
+    assert job.words == (
+        "ps:0 exited 3; not restarted: chief:0 has finished, and the others cannot start again "
+        "without it"
+    )
 
 
 def test_the_addresses_stay() -> None:

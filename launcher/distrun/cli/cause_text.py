@@ -227,6 +227,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "copying": lambda c: (
         "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
     ),
+    "deciders": lambda c: "the chief" if c.tasks in ((), ("chief:0",)) else format_names(c.tasks),
     "cores": lambda c: f"{c.text} {'core' if c.text == '1' else 'cores'}",
     "disk_use": lambda c: _DISK_USES.get(c.name, c.name),
     "error": _error,

@@ -5,34 +5,42 @@ from __future__ import annotations
 import click
 
 from distrun.cli import console
-from distrun.cli.options import json_option, overrides_option, spec_argument
+from distrun.cli.options import json_option, overrides_option
 from distrun.errors import HostError
+
+_BUNDLED = "chief_and_workers"
+"""The template that is checked without a spec: it runs a bundled job on this machine."""
 
 
 @click.command("doctor")
-@spec_argument
+@click.argument("spec_path", metavar="[SPEC]", required=False, type=click.Path(allow_dash=True))
 @overrides_option
 @json_option
-def command(spec_path: str, overrides: tuple[str, ...], as_json: bool) -> int:
+def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check whether the job that the YAML file SPEC describes can run on its hosts.
+
+    Without SPEC, check whether this machine can run the bundled job with several workers.
 
     It connects to every host and runs the checks that a launch on other hosts runs before the
     first task: whether the hosts reach each other's ports, the versions of Python and TensorFlow,
-    the script, folders, disks, clocks and proxies. It also notes who else can connect to
-    TensorFlow's servers. A host that cannot be used is named, and the others are checked without
-    it. No task is started, and nothing is left on the hosts. The exit code is 69 if a check failed.
+    the modules that the program imports, the script, folders, disks, clocks and proxies. It also
+    notes who else can connect to TensorFlow's servers. A host that cannot be used is named, and the
+    others are checked without it. No task is started, and nothing is left on the hosts. The exit
+    code is 69 if a check failed.
 
     \b
+      distrun doctor
       distrun doctor job.yaml
       distrun doctor job.yaml --json
     """
     from distrun.cli.doctor_view import Checkup, print_report, status_line
     from distrun.cli.job_view import output_json
     from distrun.jobstore import JobStore
+    from distrun.resources import templates
     from distrun.spec.loader import load
     from distrun.supervisor.dry_run import check_hosts
 
-    spec = load(spec_path, overrides=overrides)
+    spec = load(spec_path or templates()[_BUNDLED], overrides=overrides)
     with status_line() as show_status:
         found = Checkup(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from distrun.cli.options import name_option, overrides_option, spec_argument, strict_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distrun.spec.model import Spec
+
+_OPTIONS = (
+    click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running."),
+    name_option,
+    overrides_option,
+    strict_option,
+    click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting."),
+    click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`."),
+)
+
+
+def launch_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that `launch` and `run` share."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
 
 
 @click.command("launch")
 @spec_argument
 @click.argument("args", nargs=-1)
-@click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running.")
-@name_option
-@overrides_option
-@strict_option
-@click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting.")
-@click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`.")
+@launch_options
 def command(
     spec_path: str,
     args: tuple[str, ...],
-    detach: bool,
     name: str | None,
     overrides: tuple[str, ...],
-    strict: bool,
-    no_preflight: bool,
-    dry_run: bool,
+    **how: Any,
 ) -> int:
     """Run the job that the YAML file SPEC describes.
 
@@ -37,12 +52,23 @@ def command(
       distrun launch job.yaml --set cluster.worker=4 -- --epochs 10
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
-    from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.spec_warnings import find_warnings, print_warnings, require_keras_2
-    from distrun.cli.transfer_bar import read_files
     from distrun.spec.loader import load
 
-    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    return launch(load(spec_path, overrides=overrides, extra_args=args, name=name), **how)
+
+
+def launch(spec: Spec, *, detach: bool, strict: bool, no_preflight: bool, dry_run: bool) -> int:
+    """Run a job, and return the exit code: the job's, or 0 if it was left running."""
+    from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
+    from distrun.cli.spec_warnings import (
+        find_warnings,
+        print_warnings,
+        require_keras_2,
+        with_workers,
+    )
+    from distrun.cli.transfer_bar import read_files
+
+    spec = with_workers(spec)
     if dry_run:
         from distrun.cli.plan_view import show_plan
 

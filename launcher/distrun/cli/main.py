@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _COMMANDS = {
-    "launch": "Run a job.",
+    "run": "Run a script, without a YAML file.",
+    "launch": "Run a job from its YAML file.",
     "plan": "Show what would run.",
     "validate": "Check a spec.",
     "doctor": "Check a job's hosts.",
@@ -32,6 +33,7 @@ _COMMANDS = {
     "events": "Show what happened to a job.",
     "init": "List the templates, or write one.",
     "schema": "Print the spec's JSON Schema.",
+    "explain": "Explain a key, a verdict or an exit code.",
     "clean": "Remove the records of ended jobs.",
     "completion": "Print a shell's completion script.",
 }
@@ -86,10 +88,11 @@ class CommandGroup(click.Group):
 def distrun() -> None:
     """Launch and supervise multi-worker TensorFlow jobs.
 
-    A YAML file names the program and the cluster. distrun starts every task with its TF_CONFIG,
-    shows the output of all tasks, and leaves no process behind.
+    The command line, or a YAML file, names the program and the cluster. distrun starts every task
+    with its TF_CONFIG, shows the output of all tasks, and leaves no process behind.
 
     \b
+      distrun run -n 2 train.py      run a script with two workers
       distrun launch job.yaml        run a job here and show its output
       distrun launch job.yaml -d     run it in the background
       distrun status                 show the state of the newest job

@@ -23,6 +23,7 @@ from distrun.plan import Plan, TaskPlan, common_env
 from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes
+from distrun.strategies import STRATEGIES, Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.dry_run import make_plan
 from distrun.sync.file_selection import select_files, sent_folders
@@ -60,7 +61,7 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
 
 
 def _notes(spec: Spec) -> list[str]:
-    notes = [*_files_notes(spec), _restarts(spec.restart)]
+    notes = [*_files_notes(spec), *_success_notes(spec), _restarts(spec.restart)]
     if spec.tensorboard is None:
         return notes
     if not tensorboard.is_installed():
@@ -76,6 +77,21 @@ def _files_notes(spec: Spec) -> list[str]:
     what = f"{format_count(found.count, 'file')} ({format_bytes(found.size)})"
     place = sent_folders(spec.program)
     return [f"sent to other hosts: {what} of {place}, into a new folder"]
+
+
+def _success_notes(spec: Spec) -> list[str]:
+    if spec.workers is not Workers.INDEPENDENT:
+        return []
+    row = STRATEGIES[spec.strategy].with_workers(spec.workers)
+    names = [
+        f"{each.role.value}:{index}"
+        for each in spec.roles
+        for index in range(each.count)
+        if row.waits_for(spec.success, each.role, index)
+    ]
+    verb = "exits" if len(names) == 1 else "exit"
+    who = format_task_names(names)
+    return [f"the job succeeds when {who} {verb} 0; the workers train by themselves"]
 
 
 def _restarts(policy: RestartSpec) -> str:
@@ -144,10 +160,11 @@ def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
 
     Screens are shared and output is kept. The tasks get the real values.
     """
-    return {name: "***" if _is_secret(name) else value for name, value in env.items()}
+    return {name: "***" if is_secret(name) else value for name, value in env.items()}
 
 
-def _is_secret(variable: str) -> bool:
+def is_secret(variable: str) -> bool:
+    """Whether the name of a variable suggests that its value is a secret."""
     return any(fnmatchcase(variable.upper(), pattern) for pattern in _SECRETS)
 
 

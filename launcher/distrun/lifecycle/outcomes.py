@@ -17,11 +17,12 @@ from distrun.lifecycle.restarts import (
     Transition,
     cancel_restarts,
     grace_after,
+    leave_restart,
     plan_restart,
     start_health_timers,
 )
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
-from distrun.strategies import STRATEGIES, Role, Scope
+from distrun.strategies import Role, Scope
 from distrun.verdict.model import Kind
 
 if TYPE_CHECKING:
@@ -31,21 +32,23 @@ _LIVE_KINDS = (Kind.UNRESPONSIVE, Kind.PROXY)
 """Verdicts on tasks that still ran when distrun stopped them."""
 
 SIGABRT, SIGKILL = 6, 9
+_MOST_NAMED = 3
 EVALUATOR = Timer(TimerKind.EVALUATOR)
 _RUN = Timer(TimerKind.RUN)
 
 
 def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     """Handle the exit of a task that distrun did not stop."""
-    rule = STRATEGIES[state.strategy].rule(task.role)
-    early = rule.serves and task.code == 0 and not state.success.waits_for(task.role, task.index)
+    is_named = state.success.waits_for(task.role, task.index)
+    early = state.rule(task).serves and task.code == 0 and not is_named
     if not task.has_failed_exit and not early:
         return _succeed_if_done(state, at)
-    restarted = _restart(state, task, exit_cause(task), at)
-    if restarted is not None:
+    restarted = _restart(state, task, exit_cause(state, task), at)
+    if restarted is not None and not isinstance(restarted, Cause):
         return restarted
     if state.needs(task):
-        return end_job(state, _failure(state, task), at, grace=grace_after(state, task))
+        outcome = _failure(state, task, restarted)
+        return end_job(state, outcome, at, grace=grace_after(state, task))
     return state, []
 
 
@@ -53,7 +56,15 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
     """Ignore the exit of a task that is about to restart, unless `restart.never_on` forbids it.
 
     The task's own failure may be the first cause, and the failure that was noticed first its echo.
+    A task that has finished does not restart.
     """
+    if state.has_finished(task):
+        if not state.undone:
+            return _succeed_if_done(state, at)
+        leader = state.leader
+        if leader is None or leader.name != task.name:
+            return leave_restart(state, task)
+        return end_job(state, _failure_without_leader(state, leader), at)
     failed = task.has_failed_exit and not task.stopped_by_us
     if failed and task.exit_status in state.policy.never_on:
         return end_job(state, _failure(state, task), at)
@@ -84,11 +95,14 @@ def on_stall(state: JobState, at: float) -> Transition:
     if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
         return state, []
     cause = Cause(Code.STALLED, seconds=state.timeouts.stall or 0.0)
-    leader = next(task for task in state.tasks.values() if task.is_in_group)
-    restarted = _restart(state, leader, cause, at, SIGABRT)
-    if restarted is not None:
+    training = [task for task in state.tasks.values() if task.is_in_group]
+    # One that takes the whole group along, if there is a group.
+    training.sort(key=lambda task: state.rule(task).restarts is not Scope.GROUP)
+    restarted = _restart(state, training[0], cause, at, SIGABRT)
+    if restarted is not None and not isinstance(restarted, Cause):
         return restarted
-    return end_job(state, job_failure(StartTimeoutError.exit_code, cause), at, signal=SIGABRT)
+    outcome = job_failure(StartTimeoutError.exit_code, _with_reason(cause, restarted))
+    return end_job(state, outcome, at, signal=SIGABRT)
 
 
 def on_evaluator_timeout(state: JobState) -> Transition:
@@ -113,12 +127,13 @@ def host_failure(cause: Cause, task: str | None = None) -> Outcome:
     return job_failure(HostError.exit_code, cause, task)
 
 
-def exit_cause(task: TaskState) -> Cause:
+def exit_cause(state: JobState, task: TaskState) -> Cause:
     """Return how a task exited, as the cause of a restart or of the job's end."""
     if task.signal is not None:
         return Cause(Code.TASK_KILLED, task=task.name, signal=task.signal)
     if task.code == 0:
-        return Cause(Code.TASK_EXITED_EARLY, task=task.name)
+        others = tuple(each.name for each in state.tasks.values() if state.waits_for(each))
+        return Cause(Code.TASK_EXITED_EARLY, task=task.name, tasks=others[:_MOST_NAMED])
     return Cause(Code.TASK_EXITED, task=task.name, status=task.code)
 
 
@@ -151,7 +166,7 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
         crashed = verdict.kind is Kind.CRASH
         own = task.exit_status if crashed or not task.stopped_by_us else None
         if own:
-            outcome = replace(outcome, exit_code=own, task=task.name, cause=exit_cause(task))
+            outcome = replace(outcome, exit_code=own, task=task.name, cause=exit_cause(state, task))
     return replace(state, outcome=replace(outcome, verdict=verdict))
 
 
@@ -232,11 +247,14 @@ def _succeed_if_done(state: JobState, at: float) -> Transition:
 
 def _restart(
     state: JobState, failed: TaskState, cause: Cause, at: float, signal: int = SIGTERM
-) -> Transition | None:
-    """Restart after a failure, or end the job if a task would have to restart on a lost host."""
+) -> Transition | Cause | None:
+    """Restart after a failure, or end the job if a task would have to restart on a lost host.
+
+    Returns why nothing restarts, see :func:`plan_restart`.
+    """
     restarted = plan_restart(state, failed, cause, at, signal)
-    if restarted is None:
-        return None
+    if restarted is None or isinstance(restarted, Cause):
+        return restarted
     newest = restarted[0].restarts[max(restarted[0].restarts)]
     for task in (state.tasks[name] for name in newest.tasks):
         why = state.why_unusable(task)
@@ -249,14 +267,30 @@ def _restart(
     return restarted
 
 
-def _failure(state: JobState, task: TaskState) -> Outcome:
-    """Return the outcome of a job that fails by a task's exit."""
-    cause = exit_cause(task)
+def _failure_without_leader(state: JobState, leader: TaskState) -> Outcome:
+    """Return the outcome if the leader finishes while its group is about to restart."""
+    cause = state.restarts[leader.restart or 0].cause
+    why = Cause(Code.LEADER_FINISHED, task=leader.name)
+    failed = state.tasks.get(cause.task)
+    if failed is None:
+        return job_failure(StartTimeoutError.exit_code, _with_reason(cause, why))
+    return _failure(state, failed, why)
+
+
+def _with_reason(cause: Cause, why: Cause | None) -> Cause:
+    """Return the cause of a failure with the reason why nothing was restarted."""
+    return cause if why is None else Cause(Code.NOT_RESTARTED, within=(cause, why))
+
+
+def _failure(state: JobState, task: TaskState, why: Cause | None = None) -> Outcome:
+    """Return the outcome of a job that fails by a task's exit. `why`: nothing restarts after it."""
+    cause = exit_cause(state, task)
     restarts = state.budgets[task.account].total
     if state.policy.max > 0 and task.exit_status in state.policy.never_on:
         cause = Cause(Code.RESTART_EXCLUDED, within=(cause,))
     elif restarts:
         cause = Cause(Code.RESTARTS_USED_UP, count=restarts, within=(cause,))
+    cause = _with_reason(cause, why)
     status = task.exit_status
     if status == 0:
         return job_failure(1, cause, task.name)

@@ -7,9 +7,9 @@ run. When nothing of their attempts is left and the backoff has passed, all of t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import KILL_GRACE
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import RestartPlanned, Timer, TimerKind
 from distrun.lifecycle.actions import Action, Announce, CancelTimer, SetTimer, StartTask, StopTask
 from distrun.lifecycle.state import (
@@ -21,10 +21,7 @@ from distrun.lifecycle.state import (
     TaskPhase,
     TaskState,
 )
-from distrun.strategies import STRATEGIES, Scope
-
-if TYPE_CHECKING:
-    from distrun.agent.protocol.causes import Cause
+from distrun.strategies import Scope
 
 Transition = tuple[JobState, list[Action]]
 SIGTERM = 15
@@ -50,12 +47,19 @@ def grace_after(state: JobState, failed: TaskState) -> float:
 
 def plan_restart(
     state: JobState, failed: TaskState, cause: Cause, at: float, signal: int = SIGTERM
-) -> Transition | None:
-    """Restart what the strategy restarts after a failure; None if there is no restart for it."""
+) -> Transition | Cause | None:
+    """Restart what the strategy restarts after a failure.
+
+    Returns why there is no restart for it; None if nothing of the job restarts.
+    """
     before = state.budgets[failed.account]
     budget = _charged(state, before, failed)
     if budget is None:
         return None
+    leader = state.leader
+    is_group = state.rule(failed).restarts is Scope.GROUP
+    if is_group and leader is not None and state.has_finished(leader):
+        return Cause(Code.LEADER_FINISHED, task=leader.name)
     restart, delay = _make_restart(state, failed, budget, cause, at)
     running = [name for name in restart.tasks if not state.tasks[name].has_ended]
     superseded = {state.tasks[name].restart for name in restart.tasks}
@@ -96,6 +100,17 @@ def on_attempt_ended(state: JobState, task: TaskState) -> Transition:
         return state, []
     restart = state.restarts[task.restart]
     return _start_if_ready(state, replace(restart, attempts_left=restart.attempts_left - 1))
+
+
+def leave_restart(state: JobState, task: TaskState) -> Transition:
+    """Restart the others of its group without a task that has finished meanwhile."""
+    assert task.restart is not None  # noqa: S101 - the caller has checked it
+    restart = state.restarts[task.restart]
+    left = tuple(name for name in restart.tasks if name != task.name)
+    state = state.with_tasks([replace(task, restart=None)])
+    return _start_if_ready(
+        state, replace(restart, tasks=left, attempts_left=restart.attempts_left - 1)
+    )
 
 
 def cancel_restarts(state: JobState, numbers: set[int]) -> Transition:
@@ -168,10 +183,14 @@ def _make_restart(
 ) -> tuple[Restart, float]:
     """Return the restart, and its backoff in seconds."""
     number = sum(each.total for each in state.budgets.values()) + 1
-    scope = STRATEGIES[state.strategy].rule(failed.role).restarts
+    scope = state.rule(failed).restarts
     members = [failed]
     if scope is not Scope.TASK:
-        members = [task for task in state.tasks.values() if task.is_in_group]
+        members = [
+            task
+            for task in state.tasks.values()
+            if task.is_in_group and not state.has_finished(task)
+        ]
     delay = _backoff(state, budget, number)
     restart = Restart(
         number=number,

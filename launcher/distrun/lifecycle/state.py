@@ -9,7 +9,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Role, Scope, Success
+from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -199,6 +199,7 @@ class JobState(Frozen, kw_only=True):
     job_id: str = ""
     name: str = ""
     strategy: str = ""
+    workers: Workers = Workers.COORDINATED
     success: Success = Success.CHIEF_AND_WORKERS
     spec_file: str = ""
     supervisor_pid: int = 0
@@ -232,8 +233,30 @@ class JobState(Frozen, kw_only=True):
 
     def needs(self, task: TaskState) -> bool:
         """Whether the job fails if this task fails."""
-        rule = STRATEGIES[self.strategy].rule(task.role)
-        return rule.essential or self.success is Success.ALL
+        return self.rule(task).essential or self.success is Success.ALL
+
+    @property
+    def row(self) -> Strategy:
+        """What the strategy means."""
+        return STRATEGIES[self.strategy].with_workers(self.workers)
+
+    def rule(self, task: TaskState) -> RoleRule:
+        """Return what the strategy says of a task's role."""
+        return self.row.rule(task.role)
+
+    def waits_for(self, task: TaskState) -> bool:
+        """Whether the job succeeds only if this task exits 0."""
+        return self.row.waits_for(self.success, task.role, task.index)
+
+    def has_finished(self, task: TaskState) -> bool:
+        """Whether a task has exited 0 by itself and never runs again."""
+        by_itself = task.has_done_its_part and not task.stopped_by_us
+        return by_itself and self.rule(task).finishes
+
+    @property
+    def leader(self) -> TaskState | None:
+        """The task that gives the variables their values: the chief, or without one worker 0."""
+        return self.tasks.get("chief:0") or self.tasks.get("worker:0")
 
     def why_unusable(self, task: TaskState) -> Cause | None:
         """Return why a task cannot restart on its host; None if it can."""
@@ -254,7 +277,6 @@ class JobState(Frozen, kw_only=True):
                 if each is not None:
                     unended += sign * (not each.phase.is_final)
                     unstarted += sign * (each.phase is TaskPhase.STARTING)
-                    needed = self.success.waits_for(each.role, each.index)
-                    undone += sign * (needed and not each.has_done_its_part)
+                    undone += sign * (self.waits_for(each) and not each.has_done_its_part)
         tasks = self.tasks.updated(changes)
         return replace(self, tasks=tasks, unended=unended, unstarted=unstarted, undone=undone)

@@ -58,6 +58,7 @@ def _(event: events.JobCreated, state: JobState) -> restarts.Transition:
         job_id=event.job_id,
         name=event.name,
         strategy=event.strategy,
+        workers=event.workers,
         success=event.success,
         spec_file=event.spec_file,
         supervisor_pid=event.supervisor_pid,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -11,14 +12,17 @@ from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
 from distrun.keras_version import LEGACY_KERAS, is_keras_2, needs_tf_keras
 from distrun.spec.model import ProgramKind
-from distrun.spec.problems import Problem
+from distrun.spec.problems import Mark, Problem
 from distrun.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from distrun.lint.interpreter import Answer
+    from distrun.lint.program import Program
     from distrun.lint.sources import Sources, SyntaxFault
     from distrun.spec.model import HostSpec, Spec
 
+_BUNDLED_NEEDS = ("numpy", "tensorflow")
+"""The modules that the bundled jobs need. They import them late: see jobs/mnist/main.py."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _FLAGS = re.compile(r"-[uOBEIsSvqdb]+")
 """Options of Python without a value."""
@@ -50,6 +54,31 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         return tuple(_judge(spec, here, target, sources))
     except RecursionError:
         return ()
+
+
+def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
+    """Return the strategy that the program plainly creates, its class, and where it does.
+
+    None if that is not plain, and for programs that are not Python, and the bundled jobs.
+    """
+    target = _find_target(spec, spec.local_host)
+    if target is None or _is_bundled(target.path):
+        return None
+    from distrun.lint.rule import STRATEGIES_BY_CLASS
+    from distrun.lint.sources import Sources
+    from distrun.lint.strategy_rules import created_strategy
+
+    try:
+        program = Sources(target.folder, target.path, target.package).program
+        found = None if program is None else created_strategy(program)
+    except RecursionError:
+        return None
+    if found is None:
+        return None
+    module, call, name = found
+    assert isinstance(call.node, ast.Call)  # noqa: S101
+    mark = Mark(module.shown, call.node.lineno, module.column(call.node))
+    return STRATEGIES_BY_CLASS[name], name, mark
 
 
 def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources) -> list[Problem]:
@@ -85,7 +114,7 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     if spec.program.keras is not None:
         uses_keras_2 = spec.program.keras == 2
     around = Surroundings(
-        strategy=STRATEGIES[spec.strategy],
+        strategy=STRATEGIES[spec.strategy].with_workers(spec.workers),
         tasks={role.role: role.count for role in spec.roles},
         keras=None if uses_keras_2 or answer is None else answer.keras,
         python=target.python or sys.executable,
@@ -95,21 +124,70 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     return found + check(sources.program, around)
 
 
+def _read_program(spec: Spec) -> Program | None:
+    """Return the program's modules; None if they cannot be read, and for the bundled jobs."""
+    target = _find_target(spec, spec.local_host)
+    if target is None or _is_bundled(target.path):
+        return None
+    from distrun.lint.sources import Sources
+
+    return Sources(target.folder, target.path, target.package).program
+
+
 def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
     """Return where the program sets TF_CONFIG, as `train.py:6`, and whether every run does so.
 
     The place is empty if none is found.
     """
-    target = _find_target(spec, spec.local_host)
-    if target is None or _is_bundled(target.path):
+    program = _read_program(spec)
+    if program is None:
         return "", False
     from distrun.lint.cluster_rules import tf_config_lines
-    from distrun.lint.sources import Sources
 
-    program = Sources(target.folder, target.path, target.package).program
-    for module, line, is_certain in () if program is None else tf_config_lines(program):
+    for module, line, is_certain in tf_config_lines(program):
         return f"{os.path.basename(module.shown)}:{line}", is_certain
     return "", False
+
+
+def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
+    """Return the name in the program that shows that its workers train by themselves, and where.
+
+    None if nothing does. No interpreter is started, and nothing of the program is run.
+    """
+    try:
+        program = _read_program(spec)
+        if program is None:
+            return None
+        from distrun.lint.rule import short_name
+        from distrun.lint.worker_rules import independent_workers
+
+        found = independent_workers(program)
+    except RecursionError:
+        return None
+    if found is None:
+        return None
+    module, node, name = found
+    return short_name(name), Mark(module.shown, node.lineno, module.column(node))
+
+
+def needed_modules(spec: Spec) -> tuple[str, ...]:
+    """Return the first names of the modules that the program certainly imports.
+
+    Those beside it are left out. It is read on this machine; if it is not here, none is known.
+    """
+    target = _find_target(spec, spec.local_host)
+    if target is None:
+        return ()
+    if _is_bundled(target.path):
+        return _BUNDLED_NEEDS
+    from distrun.lint.import_rules import imported_modules
+    from distrun.lint.sources import Sources
+
+    try:
+        program = Sources(target.folder, target.path, target.package).program
+        return () if program is None else tuple(imported_modules(program))
+    except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
+        return ()
 
 
 def find_missing_keras_2(spec: Spec) -> Cause | None:

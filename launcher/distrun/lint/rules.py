@@ -12,6 +12,7 @@ from distrun.lint.rule import (
 )
 from distrun.lint.strategy_rules import another_strategy, late_strategy
 from distrun.lint.tensorflow_rules import tensorflow_1
+from distrun.lint.worker_rules import missing_chief
 from distrun.spec.problems import Problem
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ RULES: tuple[Callable[[Program, Surroundings], Iterator[Problem]], ...] = (
     late_strategy,
     servers,
     joining_chief,
+    missing_chief,
     tensorflow_1,
     keras_2,
     missing_module,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from distrun.lint.flow import Step, steps
@@ -18,6 +17,7 @@ from distrun.lint.rule import (
     only_name,
     problem,
     runs,
+    short_name,
 )
 from distrun.spec.problems import Problem
 
@@ -28,12 +28,22 @@ if TYPE_CHECKING:
     from distrun.lint.program import Program
 
 
-def _short(name: str) -> str:
-    return re.sub(r"^tensorflow\b", "tf", name)
-
-
 def another_strategy(program: Program, around: Surroundings) -> Iterator[Problem]:
     """The spec says what the tasks are told and when they restart, for the strategy it names."""
+    found = created_strategy(program)
+    if found is None or STRATEGIES_BY_CLASS[found[2]] == around.strategy.name:
+        return
+    module, call, name = found
+    yield problem(
+        module,
+        call.node,
+        f"the program creates {name}, but the spec has strategy: {around.strategy.name}",
+        f"write strategy: {STRATEGIES_BY_CLASS[name]}, or create another strategy",
+    )
+
+
+def created_strategy(program: Program) -> tuple[Module, Use, str] | None:
+    """The class of the strategy that the program creates, and where; None if that is not plain."""
     classes: set[str] = set()
     created: list[tuple[Module, Use, str]] = []
     for module in program.modules.values():
@@ -44,20 +54,12 @@ def another_strategy(program: Program, around: Surroundings) -> Iterator[Problem
                     classes.add(found[3])
         for call in module.calls:
             if _takes_module(program, module, call):
-                return  # e.g. getattr(tf.distribute, name)
+                return None  # e.g. getattr(tf.distribute, name)
             found = STRATEGY_CLASS.fullmatch(only_name(program.names(module, function_of(call))))
             if found and runs(program, call):
                 created.append((module, call, found[3]))
     kinds = {STRATEGIES_BY_CLASS[each] for each in classes}
-    if len(kinds) != 1 or around.strategy.name in kinds or not created:
-        return
-    module, call, name = created[0]
-    yield problem(
-        module,
-        call.node,
-        f"the program creates {name}, but the spec has strategy: {around.strategy.name}",
-        f"write strategy: {STRATEGIES_BY_CLASS[name]}, or create another strategy",
-    )
+    return created[0] if len(kinds) == 1 and created else None
 
 
 def _takes_module(program: Program, module: Module, call: Use) -> bool:
@@ -89,7 +91,7 @@ def late_strategy(program: Program, around: Surroundings) -> Iterator[Problem]:
                     yield problem(
                         step.module,
                         step.node,
-                        f"{COLLECTIVE} is created after a TensorFlow operation, {_short(what)} "
+                        f"{COLLECTIVE} is created after a TensorFlow operation, {short_name(what)} "
                         f"in line {place}{line}; it fails with 'Collective ops must be "
                         f"configured at program startup'",
                         "create the strategy first",

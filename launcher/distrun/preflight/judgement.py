@@ -63,6 +63,7 @@ class Answers(Frozen, kw_only=True):
         digest: SHA-256 of the script on this machine; empty if it is unknown.
         sync: the spec's program.sync.
         keras: the spec's program.keras.
+        modules: the modules that the program imports, as far as that is known.
         job_disk: bytes free where the job's record is; None if that is unknown.
     """
 
@@ -72,6 +73,7 @@ class Answers(Frozen, kw_only=True):
     digest: str = ""
     sync: str = "script"
     keras: int | None = None
+    modules: tuple[str, ...] = ()
     job_folder: str = ""
     job_disk: int | None = None
 
@@ -86,6 +88,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *_check_scripts(answers, facts),
         *_check_versions(facts),
         *(_check_keras(facts) if answers.keras == 2 else ()),
+        *(_check_modules(facts) if answers.modules else ()),
         *_check_servers(answers),
     ]
     if answers.job_disk is not None:
@@ -188,7 +191,7 @@ def _check_versions(facts: Sequence[_HostFacts]) -> Iterator[Check]:
     yield from _compare(Subject.TENSORFLOW, present, lambda its: its.tensorflow, str)
     holders = tuple(host for host, _ in present)
     for host, its in known:
-        if not its.tensorflow:
+        if not its.tensorflow and (present or "tensorflow" not in its.missing):
             grade = Grade.FAILED if present else Grade.NOTE
             cause = Cause(Code.TENSORFLOW_MISSING, name=its.program, hosts=holders)
             yield Check(host=host, subject=Subject.TENSORFLOW, grade=grade, cause=cause)
@@ -205,6 +208,25 @@ def _check_keras(facts: Sequence[_HostFacts]) -> Iterator[Check]:
             grade = Grade.FAILED
             cause = Cause(Code.TF_KERAS_MISSING, name=its.program, version=its.tensorflow)
         yield Check(host=host, subject=Subject.KERAS, grade=grade, cause=cause)
+
+
+def _check_modules(facts: Sequence[_HostFacts]) -> Iterator[Check]:
+    """Whether each interpreter has the modules that the program imports."""
+    has_tensorflow = any(its.tensorflow for _, its in facts)
+    for host, its in facts:
+        missing = [
+            name
+            for name in its.missing
+            if name != "tensorflow" or its.tensorflow or not has_tensorflow  # else said already
+        ]
+        if its.python and missing:
+            grade = Grade.FAILED
+            cause = Cause(Code.MODULES_MISSING, name=its.program, text=", ".join(missing))
+        elif its.python and not its.missing:
+            grade, cause = Grade.OK, Cause(Code.MODULES_FOUND, name=its.program)
+        else:
+            continue
+        yield Check(host=host, subject=Subject.MODULES, grade=grade, cause=cause)
 
 
 def _compare(

@@ -29,7 +29,7 @@ from distrun.spec.roles import (
 )
 from distrun.spec.schema import Section, bad_character
 from distrun.spec.variables import check_variables
-from distrun.strategies import STRATEGIES, Role, Strategy, Success
+from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
 
 if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
@@ -41,9 +41,11 @@ def build(
     document: Section, context: LoadContext, problems: Problems, *, allow_unsupported: bool
 ) -> model.Spec:
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
-    strategy = STRATEGIES.get(document.get("strategy", ""))
     cluster = document.get("cluster", EMPTY)
     roles = read_roles(cluster)
+    workers = _workers(document, roles, problems)
+    strategy = STRATEGIES.get(document.get("strategy", ""))
+    strategy = strategy and strategy.with_workers(workers)
     hosts = _hosts(document, context, problems)
     name = _name(document, context, problems)
     _check_extra_args(context, problems)
@@ -85,6 +87,7 @@ def build(
         hosts=hosts or (model.HostSpec(),),
         placement=model.Placement(document.get("placement", "spread")),
         ssh=ssh,
+        workers=workers,
         success=success,
         restart=restart,
         timeouts=model.Timeouts(**document.get("timeouts", EMPTY).values),
@@ -114,14 +117,16 @@ def _name(document: Section, context: LoadContext, problems: Problems) -> str:
                 f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters",
             )
         return context.name
-    if context.file == STDIN_NAME:
-        default = "job"
-    else:
-        default = os.path.splitext(os.path.basename(context.file))[0]
-    # A file's name may be bytes that are not UTF-8.
-    default = printable(os.fsencode(default).decode("utf-8", "replace"))[:LONGEST_NAME]
+    default = "job" if context.file == STDIN_NAME else default_name(context.file)
     name: str = document.get("name", default)
     return name
+
+
+def default_name(file: str) -> str:
+    """The name of a job that is named after a file."""
+    stem = os.path.splitext(os.path.basename(file))[0]
+    # A file's name may be bytes that are not UTF-8.
+    return printable(os.fsencode(stem).decode("utf-8", "replace"))[:LONGEST_NAME]
 
 
 def _check_extra_args(context: LoadContext, problems: Problems) -> None:
@@ -202,6 +207,33 @@ def _count_chosen_ports(roles: tuple[WrittenRole, ...], strategy: Strategy) -> i
     )
 
 
+def _workers(
+    document: Section, roles: tuple[WrittenRole, ...], problems: Problems
+) -> Workers | None:
+    """What the workers do; None if neither `workers` nor another key decides it."""
+    strategy = STRATEGIES.get(document.get("strategy", ""))
+    written = document.get("workers")
+    if strategy is None or strategy.independent is None:
+        if strategy and written:
+            others = [row.name for row in STRATEGIES.values() if row.independent is not None]
+            problems.add(
+                document.keys["workers"],
+                f"{strategy.name} has no coordinated and no independent workers",
+                f"remove it, or use the strategy {' or '.join(others)}",
+            )
+        return None
+    if document.is_wrong("workers"):
+        return Workers.INDEPENDENT  # no other problem follows from it
+    if written:
+        return Workers(written)
+    cluster: Section = document.get("cluster", EMPTY)
+    if roles and not cluster.unknown and not cluster.is_wrong("chief"):
+        has_chief = any(one.spec.role is Role.CHIEF for one in roles)
+        if not has_chief or document.get("success") == "worker0":
+            return Workers.INDEPENDENT  # nobody directs them, or worker 0 is no server
+    return None
+
+
 def _success(
     document: Section, roles: tuple[WrittenRole, ...], strategy: Strategy | None, problems: Problems
 ) -> Success:
@@ -212,7 +244,15 @@ def _success(
             "success waits for a chief, and there is none",
             "add 'chief: 1' to cluster, or write worker0",
         )
-    return _SUCCESS.get(written, strategy.success if strategy else Success.ALL)
+    if written == "worker0" and strategy and strategy.roles[Role.WORKER].serves:
+        problems.add(
+            document.marks["success"],
+            "success waits for worker 0, and coordinated workers are servers that never exit",
+            "write chief, or 'workers: independent'",
+        )
+    if written in _SUCCESS or strategy is None:
+        return _SUCCESS.get(written, Success.ALL)
+    return strategy.success_of({one.spec.role for one in roles})
 
 
 def _restart(document: Section, problems: Problems) -> model.RestartSpec:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from distrun.spec.model import SshSpec
     from distrun.spec.schema import Located
 
+HOST_WITH_SLOTS = re.compile(r"([^:]+):([0-9]{1,6})")
+"""A host as Horovod and MPICH write it: `gpu1:4`."""
 _SLOTS = re.compile(r"(?:slots|max[-_]slots)=([0-9]{1,6})")
 
 
@@ -153,9 +155,9 @@ def _line(words: list[re.Match[str]], shown: str, number: int, hosts: _Hosts) ->
     first = words[0]
     mark = Mark(shown, number, first.start() + 1)
     name, slots = first[0], None
-    horovod = re.fullmatch(r"([^:]+):([0-9]{1,6})", name)
-    if horovod:
-        name, slots = horovod[1], int(horovod[2])
+    with_slots = HOST_WITH_SLOTS.fullmatch(name)
+    if with_slots:
+        name, slots = with_slots[1], int(with_slots[2])
     for word in words[1:]:
         match = _SLOTS.fullmatch(word[0])
         if not match:

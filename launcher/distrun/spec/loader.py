@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from distrun.errors import UsageError
@@ -12,7 +13,7 @@ from distrun.spec.context import LoadContext
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
 from distrun.spec.keys.document import SPEC
 from distrun.spec.overrides import override
-from distrun.spec.problems import Mark, Problems
+from distrun.spec.problems import Mark, Problems, printable
 from distrun.spec.yamlnodes import Mapping, Node, Scalar, describe, parse
 
 if TYPE_CHECKING:
@@ -50,8 +51,13 @@ def load(
         SpecProblemsError: an InvalidSpecError with every problem and its position.
     """
     path = os.fspath(path)
+    if path.endswith((".py", ".pyw")):
+        raise UsageError(
+            f"{printable(path)} is a Python script, not a YAML file",
+            hint=f"distrun run {printable(shlex.quote(path))}",
+        )
     problems = Problems()
-    cwd = os.path.abspath(cwd or _current_folder())
+    cwd = os.path.abspath(cwd or current_folder())
     shown = STDIN_NAME if path == STDIN else path
     whole = path if path == STDIN else os.path.join(cwd, path)
     context = LoadContext(
@@ -72,7 +78,7 @@ def load(
     return dataclasses.replace(spec, source=content.decode("utf-8"))
 
 
-def _current_folder() -> str:
+def current_folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:

@@ -13,6 +13,7 @@ from distrun.strategies import (  # at run time too: distrun.codec reads the hin
     Role,
     Strategy,
     Success,
+    Workers,
 )
 
 
@@ -182,6 +183,8 @@ class Spec(Frozen, kw_only=True):
     hosts: tuple[HostSpec, ...] = (HostSpec(),)
     placement: Placement = Placement.SPREAD
     ssh: SshSpec = field(default_factory=SshSpec)
+    workers: Workers | None = None
+    """What workers of parameter servers do; None: what they do is read from the program."""
     success: Success
     restart: RestartSpec = NO_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)

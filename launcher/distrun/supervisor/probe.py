@@ -19,10 +19,12 @@ from distrun import events
 from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
+from distrun.lint.check import needed_modules
 from distrun.plan import PROXY_VARIABLES, split_address
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.model import ProgramKind
+from distrun.supervisor.versions_script import VERSIONS_SCRIPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -71,6 +73,7 @@ class Probe:
         self._lacking_files = lacking_files
         self._passed = passed
         self._with_exposure = with_exposure
+        self._modules = needed_modules(spec)
         self._plan = plan
         self._reaches = reaches
         self._hosts = hosts = tuple(reaches)
@@ -96,7 +99,9 @@ class Probe:
             self._sent_at[host] = time.time()
             self._order(host, probe_messages.Listen(self._greetings[host]))
         for host, programs in self._programs().items():
-            order = probe_messages.Inspect(programs, _INSPECT_SECONDS, self._with_exposure)
+            order = probe_messages.Inspect(
+                programs, _INSPECT_SECONDS, VERSIONS_SCRIPT, self._with_exposure
+            )
             self._order(host, order)
 
     def receive(self, host: str, answer: Report) -> None:
@@ -140,6 +145,7 @@ class Probe:
                 digest=_digest(script) if is_script else "",
                 sync=self._spec.program.sync.value,
                 keras=self._spec.program.keras,
+                modules=self._modules,
                 job_folder=str(self._folder),
                 job_disk=_free(self._folder),
             )
@@ -246,6 +252,7 @@ class Probe:
             is_python=kind is not ProgramKind.COMMAND or is_python,
             variables=PROXY_VARIABLES if task.address and len(self._addresses) > 1 else (),
             or_home=task.or_home or (lacks_files and not is_on_host),
+            modules=self._modules,
         )
 
 

@@ -21,6 +21,7 @@ from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
+from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.cluster_check import ClusterCheck
@@ -114,6 +115,7 @@ class Supervisor:
                 supervisor_pid=os.getpid(),
                 timeouts=spec.timeouts,
                 restart=spec.restart,
+                workers=spec.workers or Workers.COORDINATED,
             )
         )
         for message in early:

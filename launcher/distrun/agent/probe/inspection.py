@@ -19,47 +19,17 @@ from distrun.agent.protocol.probe_messages import Inspect, Inspected, Program, P
 from distrun.agent.tasks import program
 
 _PREFIX = b"distrun-versions:"
-_VERSIONS_SCRIPT = """\
-import json, os, sys
-from importlib.util import find_spec
-names = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-rocm",
-         "tensorflow-cpu-aws", "tensorflow-aarch64", "tensorflow-macos", "tf-nightly",
-         "tf-nightly-cpu", "intel-tensorflow")
-if sys.argv[1]:
-    sys.path[0] = os.path.dirname(sys.argv[1])
-found = ""
-try:
-    from importlib import metadata
-    for name in names:
-        try:
-            found = metadata.version(name)
-            break
-        except metadata.PackageNotFoundError:
-            pass
-except ImportError:
-    pass
-if not found:
-    spec = find_spec("tensorflow")
-    if spec is not None and spec.origin is not None:
-        import re
-        with open(spec.origin, encoding="utf-8", errors="replace") as file:
-            literal = re.search(r"^__version__\\s*=\\s*['\\"]([^'\\"]+)", file.read(), re.M)
-        found = literal.group(1) if literal else "unknown"
-keras = find_spec("tf_keras") is not None
-print("\\ndistrun-versions:" + json.dumps(["%d.%d.%d" % sys.version_info[:3], found, keras]))
-"""
-"""Prints the versions of Python and TensorFlow, without importing TensorFlow (2 s, 670 MB)."""
 
 
 def inspect(order: Inspect, folder: str) -> Inspected:
     """Inspect the programs and the disks. `folder`: the folder of this job's logs."""
     due = time.monotonic() + order.seconds
-    programs = [_inspect_program(each, due) for each in order.programs]
+    programs = [_inspect_program(each, order.script, due) for each in order.programs]
     folders = dict.fromkeys([os.path.dirname(folder), *(each.workdir for each in order.programs)])
     return Inspected(programs, facts.gather(folders, with_exposure=order.with_exposure))
 
 
-def _inspect_program(wanted: Program, due: float) -> ProgramFacts:
+def _inspect_program(wanted: Program, script: str, due: float) -> ProgramFacts:
     env = program.environment(wanted)
     wanted = wanted._replace(workdir=program.workdir(wanted))
     workdir_problem = _workdir_problem(wanted.workdir)
@@ -86,7 +56,7 @@ def _inspect_program(wanted: Program, due: float) -> ProgramFacts:
         digest=digest,
     )
     if wanted.is_python and not workdir_problem and not found.program_problem:
-        found = found._replace(**_python_versions(wanted, env, due))
+        found = found._replace(**_python_versions(wanted, script, env, due))
     return found
 
 
@@ -115,11 +85,13 @@ def _program_problem(wanted: Program, env: Dict[bytes, bytes]) -> Optional[Cause
     return Cause(Code.PROGRAM_NOT_FOUND, name=name)
 
 
-def _python_versions(wanted: Program, env: Dict[bytes, bytes], due: float) -> Dict[str, Any]:
+def _python_versions(
+    wanted: Program, script: str, env: Dict[bytes, bytes], due: float
+) -> Dict[str, Any]:
     """Run the interpreter for its versions. Returns fields of :class:`ProgramFacts`."""
     import subprocess
 
-    argv = [wanted.argv[0], "-c", _VERSIONS_SCRIPT, wanted.script]
+    argv = [wanted.argv[0], "-c", script, wanted.script, *wanted.modules]
     try:
         process = subprocess.Popen(
             [os.fsencode(word) for word in argv],
@@ -140,8 +112,9 @@ def _python_versions(wanted: Program, env: Dict[bytes, bytes], due: float) -> Di
         return {"is_slow": True}
     for line in output.splitlines():
         if line.startswith(_PREFIX):
-            python, tensorflow, keras = json.loads(line[len(_PREFIX) :])
-            return {"python": python, "tensorflow": tensorflow, "has_tf_keras": keras}
+            python, found, keras, missing = json.loads(line[len(_PREFIX) :])
+            versions = {"python": python, "tensorflow": found}
+            return {**versions, "has_tf_keras": keras, "missing": missing}
     last = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
     failed = Cause(Code.INTERPRETER_FAILED, status=process.returncode, text="".join(last))
     return {"python_problem": failed}

@@ -122,6 +122,8 @@ class Code(StrEnum):
     TENSORFLOW_MISSING = "tensorflow_missing"  # name; hosts: those that have it
     TF_KERAS_FOUND = "tf_keras_found"  # name: of the interpreter
     TF_KERAS_MISSING = "tf_keras_missing"  # name: of the interpreter; version: of TensorFlow
+    MODULES_FOUND = "modules_found"  # name: of the interpreter
+    MODULES_MISSING = "modules_missing"  # name: of the interpreter; text: the modules' names
     PROXY_UNUSED = "proxy_unused"  # name: of the variable
     PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
     SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
@@ -214,7 +216,7 @@ class Code(StrEnum):
     # How a task ended. Without `task` these stand as evidence, which names the task already.
     TASK_EXITED = "task_exited"  # task, status
     TASK_KILLED = "task_killed"  # task, signal
-    TASK_EXITED_EARLY = "task_exited_early"  # task: a server, which exited 0 before the chief
+    TASK_EXITED_EARLY = "task_exited_early"  # task: a server; tasks: the deciding ones
     TASK_NOT_STARTED = "task_not_started"  # task, within: why
     TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, within: why the host was lost
     LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
@@ -227,6 +229,8 @@ class Code(StrEnum):
     JOB_STOPPED = "job_stopped"  # within: who or what stopped it
     RESTARTS_USED_UP = "restarts_used_up"  # count, within: the failure after them
     RESTART_EXCLUDED = "restart_excluded"  # within: the failure; `restart.never_on` has its code
+    NOT_RESTARTED = "not_restarted"  # within: the failure; why nothing restarts after it
+    LEADER_FINISHED = "leader_finished"  # task: the chief, or without one worker 0
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why
@@ -306,6 +310,7 @@ class Subject(StrEnum):
     PYTHON = "python"
     TENSORFLOW = "tensorflow"
     KERAS = "keras"
+    MODULES = "modules"
     PROXIES = "proxies"
     SECURITY = "security"
 

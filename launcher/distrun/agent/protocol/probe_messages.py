@@ -56,6 +56,8 @@ class Program(Struct):
     variables: Sequence[str] = ()
     """The environment variables to report."""
     or_home: bool = False
+    modules: Sequence[str] = ()
+    """The modules to look for with the interpreter."""
 
 
 class Inspect(Order):
@@ -64,6 +66,8 @@ class Inspect(Order):
     parts: ClassVar = (("programs", list_of(Program)),)
     programs: List[Program]
     seconds: float
+    script: str = ""
+    """A program for the interpreters: it prints their versions."""
     with_exposure: bool = False
     """Whether to find who else can connect to its ports: see :class:`Facts`."""
 
@@ -127,6 +131,8 @@ class ProgramFacts(Struct):
     is_slow: bool = False
     """Whether the interpreter did not answer in time."""
     has_tf_keras: bool = False
+    missing: Sequence[str] = ()
+    """The modules that the interpreter does not find."""
 
 
 _PROBLEMS = ("workdir_problem", "program_problem", "script_problem", "python_problem")

@@ -1,0 +1,181 @@
+"""`distrun explain`."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrun.cli import console
+from distrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from distrun.spec.schema import Key
+
+_INDENT = 10
+_LAST_CODE = 255
+_SIGNALLED = 128
+_MOST_NEAR = 3
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+
+
+def complete_topics(ctx: Any, param: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """The keys of the spec and the kinds of verdicts that begin with `incomplete`."""
+    return [each for each in (*_spec_keys(), *kinds()) if each.startswith(incomplete)]
+
+
+@click.command("explain")
+@click.argument("topic", metavar="[KEY]", required=False, shell_complete=complete_topics)
+def command(topic: str | None) -> int:
+    """Explain a key of the spec, a verdict's kind, or an exit code.
+
+    KEY is a key's path or name, a kind such as `host_memory`, or a number. Without KEY, list the
+    sections of the spec, the kinds and the exit codes.
+
+    \b
+      distrun explain
+      distrun explain restart.backoff
+      distrun explain host_memory
+      distrun explain 69
+    """
+    if topic is None:
+        _print_overview()
+    elif topic.isdecimal() and topic.isascii() and int(topic) <= _LAST_CODE:
+        console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
+    elif topic in kinds():
+        looks, advice = (_plain(text) for text in kinds()[topic])
+        console.print_text(f"{topic}: a kind of verdict, see docs/failures.md")
+        _print_rows({"looks": looks, "advice": advice})
+    else:
+        for path in _paths(topic):
+            _print_key(path, _spec_keys()[path])
+    return 0
+
+
+def kinds() -> dict[str, tuple[str, str]]:
+    """What each kind of verdict looks like, and what to do about it, in Markdown."""
+    return {
+        name: (fields["looks"], fields["advice"])
+        for name, fields in _sections().items()
+        if "looks" in fields
+    }
+
+
+def exit_codes() -> dict[str, str]:
+    """The meanings of exit codes of `launch` and `wait`, in Markdown."""
+    return {code: each["text"] for code, each in _sections().items() if "text" in each}
+
+
+def _sections() -> dict[str, dict[str, str]]:
+    import configparser
+
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+    parser.read_string(Path(__file__).with_suffix(".ini").read_text("utf-8"))
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
+def _spec_keys() -> dict[str, Key]:
+    from distrun.spec.reference import reference
+
+    return dict(reference())
+
+
+def _paths(topic: str) -> list[str]:
+    """The paths of the keys that are meant: by a path, or by the last name of it.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from distrun.spec.problems import quoted
+
+    keys = _spec_keys()
+    wanted = _without_places(topic)
+    found = [path for path in keys if _without_places(path) == wanted]
+    found = found or [path for path in keys if path.rpartition(".")[2] == topic]
+    if found:
+        return found
+    near = " or ".join(_near(topic, [*keys, *kinds()]))
+    hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
+    raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
+
+
+def _without_places(path: str) -> str:
+    """A path without the items of lists and with `<role>` for a role: `cluster.worker.count`."""
+    path = re.sub(r"\[\d*\]", "", path)
+    return re.sub(r"^cluster\.(chief|worker|ps|evaluator)\.", "cluster.<role>.", path)
+
+
+def _near(topic: str, names: list[str]) -> list[str]:
+    """The names that are most like `topic`, or whose last part is."""
+    from difflib import get_close_matches
+
+    by_name = {name.rpartition(".")[2]: name for name in reversed(names)}
+    by_name |= {name: name for name in names}
+    found = get_close_matches(topic[:100].casefold(), by_name, n=_MOST_NEAR)
+    return list(dict.fromkeys(by_name[each] for each in found))
+
+
+def _print_overview() -> None:
+    from distrun.spec.yamlnodes import flow_style
+
+    console.print_text("The keys of the spec; `distrun explain KEY` explains each:")
+    for path, key in _spec_keys().items():
+        if "." not in path:
+            example = f"{path}: {flow_style(key.examples[0])}"
+            console.print_text(f"  {path:<12} {key.help} Example: {example}", indent=15)
+    console.print_text("\nThe kinds of verdicts:")
+    console.print_text(f"  {', '.join(kinds())}", indent=2)
+    console.print_text("\nThe exit codes of launch and wait:")
+    for code, meaning in exit_codes().items():
+        console.print_text(f"  {code:<14} {_plain(meaning)}", indent=17)
+
+
+def _print_key(path: str, key: Key) -> None:
+    from distrun.spec.yamlnodes import flow_style
+
+    name = path.rpartition(".")[2]
+    console.print_text(f"{path}: {key.help}", indent=2)
+    _print_rows(
+        {
+            "value": key.schema.expected,
+            "default": "required" if key.required else _plain(key.default),
+            "example": "  or  ".join(f"{name}: {flow_style(each)}" for each in key.examples),
+        }
+    )
+    below = _keys_below(path)
+    width = max(map(len, below), default=0)
+    for each, its_key in below.items():
+        console.print_text(f"  {each:<{width}}  {its_key.help}", indent=width + 4)
+
+
+def _keys_below(path: str) -> dict[str, Key]:
+    before = f"{_without_places(path)}."
+    paths = {each: _without_places(each) for each in _spec_keys()}
+    inside = {each: plain.removeprefix(before) for each, plain in paths.items() if before in plain}
+    return {each: key for each, key in _spec_keys().items() if "." not in inside.get(each, ".")}
+
+
+def _print_rows(rows: dict[str, str]) -> None:
+    for title, text in rows.items():
+        if text:
+            console.print_text(f"  {title:<7} {text}", indent=_INDENT)
+
+
+def _code_text(code: int) -> str:
+    """What an exit code means: distrun's own meaning, and that of a task's code."""
+    from distrun.agent.linux.syscalls import signal_name
+
+    of_a_task = "the exit code of the task that failed first"
+    if 0 < code - _SIGNALLED <= signal.SIGRTMAX:
+        of_a_task = f"the task that failed first was killed by {signal_name(code - _SIGNALLED)}"
+    own = [text for codes, text in exit_codes().items() if str(code) in codes.split(", ")]
+    meanings = own if code == 0 else [*own, of_a_task]
+    return "; or ".join(map(_plain, meanings))
+
+
+def _plain(markdown: str) -> str:
+    """Text without links."""
+    return _LINK.sub(r"\1", markdown)

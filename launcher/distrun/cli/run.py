@@ -1,0 +1,129 @@
+"""`distrun run`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import stat
+import sys
+from typing import Any, TextIO
+
+import click
+
+from distrun.cli import console
+from distrun.cli.launch import launch, launch_options
+from distrun.errors import UsageError
+from distrun.spec.problems import printable
+from distrun.strategies import STRATEGIES
+
+
+class RunCommand(click.Command):
+    """Passes everything after the script to it."""
+
+    allow_interspersed_args = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            text = f"{error.message} The script's own options follow SCRIPT."
+            raise click.NoSuchOption(
+                error.option_name, text, possibilities=error.possibilities, ctx=ctx
+            ) from None
+
+
+@click.command("run", cls=RunCommand)
+@click.argument("program", metavar="SCRIPT", type=click.Path())
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "-n",
+    "-np",
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many workers. Default: one for each slot of the hosts, else 1.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    metavar="NAME",
+    help="The tf.distribute strategy. Default: the one that the script creates, if that is plain; "
+    "else multi_worker_mirrored for several workers.",
+)
+@click.option("--ps", type=click.IntRange(min=1), metavar="N", help="How many parameter servers.")
+@click.option("--chief", "has_chief", is_flag=True, help="Start a chief beside the workers.")
+@click.option(
+    "--hosts",
+    multiple=True,
+    metavar="A,B",
+    help="The machines that run tasks: names, ranges such as gpu-[01-16], or gpu1:SLOTS.",
+)
+@click.option(
+    "--hostfile",
+    type=click.Path(),
+    metavar="FILE",
+    help="A file with one host a line: `host`, `host slots=N` or `host:N`.",
+)
+@click.option("--python", metavar="PATH", help="The interpreter for the script.")
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a variable of the tasks. NAME alone passes that of this shell on, unrecorded.",
+)
+@click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name.")
+@click.option("--print-spec", is_flag=True, help="Print the YAML file for `launch`; run nothing.")
+@launch_options
+def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
+    """Run a script without a YAML file.
+
+    SCRIPT is a Python script, a bundled job's name or, with -m, a module. Another program, such as
+    ./train.sh, can be run, too. Everything after SCRIPT is passed to it. The job is the same as
+    with `launch` of the file that --print-spec prints.
+
+    \b
+      distrun run -n 2 train.py --epochs 3
+      distrun run -n 2 --ps 1 train.py
+      distrun run -n 2 -d --name night mnist --epochs 100
+      distrun run -n 2 --print-spec train.py --epochs 3 > train.yaml
+    """
+    from distrun.lint.check import find_strategy
+    from distrun.spec.run_loader import RunLoader
+    from distrun.spec.run_options import RunOptions
+
+    given = {each.name: values.pop(each.name) for each in dataclasses.fields(RunOptions)}
+    options = RunOptions(**given)
+    _refuse_spec(options.program)
+    loader = RunLoader(
+        options,
+        overrides=overrides,
+        find_strategy=find_strategy,
+        absolute=print_spec and _is_file_elsewhere(sys.stdout),
+    )
+    words = [word for word in sys.argv[1:] if word != "--print-spec"]
+    spec = loader.load(f"# distrun {printable(shlex.join(words))}\n")
+    if not print_spec:
+        return launch(spec, **values)
+    console.print_text(spec.source.rstrip("\n"))
+    return 0
+
+
+def _refuse_spec(program: str) -> None:
+    """Raise UsageError if a YAML file is to run as a script."""
+    if program.endswith((".yaml", ".yml")) and not os.access(program, os.X_OK):
+        raise UsageError(
+            f"{printable(program)} is a YAML file, and `run` takes a script",
+            hint=f"distrun launch {printable(shlex.quote(program))}",
+        )
+
+
+def _is_file_elsewhere(stream: TextIO) -> bool:
+    """Whether a stream writes to a file that is not in the current folder."""
+    try:
+        descriptor = stream.fileno()
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except (OSError, ValueError):
+        return False
+    return is_file and os.path.dirname(path) != os.getcwd()

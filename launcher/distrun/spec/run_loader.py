@@ -1,0 +1,129 @@
+"""Makes the spec of `distrun run` from its options, as :mod:`.loader` does from a file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TypeAlias
+
+from distrun.frozen import replace
+from distrun.spec.build import build
+from distrun.spec.context import LoadContext
+from distrun.spec.keys.document import SPEC
+from distrun.spec.loader import current_folder
+from distrun.spec.overrides import override
+from distrun.spec.problems import Mark, Problems
+from distrun.spec.yamlnodes import Entry, Mapping, Scalar
+from distrun.spec.yamltext import yaml_text
+from distrun.strategies import STRATEGIES, USUAL, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from distrun.spec.model import Spec
+    from distrun.spec.run_options import RunOptions
+
+FindStrategy: TypeAlias = "Callable[[Spec], tuple[str, str, Mark] | None]"
+"""Returns the strategy that the program of a spec plainly creates, its class, and where."""
+_DRAFT_KEYS = ("program", "hosts", "hostfile", "ssh")
+_SINGLE = "default"
+
+
+class RunLoader:
+    """Chooses what the options leave open, and reads the spec.
+
+    Args:
+        overrides: `PATH=VALUE` each, as for `--set`.
+        absolute: write absolute paths, so that the text means the same in any folder.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        *,
+        overrides: Sequence[str],
+        find_strategy: FindStrategy,
+        absolute: bool = False,
+    ) -> None:
+        self._options = options
+        self._overrides = overrides
+        self._find_strategy = find_strategy
+        self._absolute = absolute
+        self._problems = Problems()
+        cwd = current_folder()
+        self._context = LoadContext(
+            file="distrun run",
+            folder=cwd,
+            cwd=cwd,
+            environ=os.environ,
+            name=None,
+            extra_args=(),
+        )
+
+    def load(self, comment: str) -> Spec:
+        """Return the spec; its text begins with the comment.
+
+        Raises:
+            SpecProblemsError: an InvalidSpecError. Each problem names the option that it is about.
+        """
+        document = self._options.document(self._context, absolute=self._absolute)
+        strategy, cluster = self._choose(self._override(document))
+        keys: list[tuple[str, Scalar | Mapping]] = [("strategy", strategy)]
+        row = STRATEGIES.get(strategy.text)
+        if row is None or row.tf_config or len(cluster.entries) > 1:
+            keys.append(("cluster", cluster))
+        entries = [Entry(Scalar(value.mark, key), value) for key, value in keys]
+        name, *rest = document.entries
+        root = self._override(replace(document, entries=(name, *entries, *rest)))
+        return replace(self._read(root), source=comment + yaml_text(root))
+
+    def _override(self, document: Mapping) -> Mapping:
+        root = override(document, self._overrides, self._problems)
+        self._problems.raise_if_any()
+        assert isinstance(root, Mapping)  # noqa: S101 - a setting changes what is in it
+        return root
+
+    def _read(self, root: Mapping) -> Spec:
+        document = SPEC.read(root, "", self._problems)
+        return build(document, self._context, self._problems, allow_unsupported=False)
+
+    def _choose(self, document: Mapping) -> tuple[Scalar, Mapping]:
+        """Return the strategy and the tasks: those of the options, else what fits the program."""
+        options = self._options
+        draft = self._draft(document)
+        strategy = self._given_strategy(document)
+        found = self._find_strategy(draft) if strategy is None else None
+        if found is not None:
+            strategy = Scalar(found[2], found[0])
+        slots = sum(host.slots or 1 for host in draft.hosts)
+        if strategy is None:
+            is_group = options.has_chief or (options.workers or slots) > 1
+            strategy = Scalar(document.mark, USUAL if is_group else _SINGLE)
+        row = STRATEGIES.get(strategy.text)
+        is_single = row is not None and not row.tf_config
+        others = len(options.cluster(strategy.text, 0).entries)
+        workers = options.workers or (1 if is_single else max(1, slots - others))
+        if is_single and workers > 1:
+            what = f"the script creates {found[1]}, which" if found else strategy.text
+            message = f"{what} runs in one process, but -n is {workers}"
+            hint = f"leave out -n, or use the strategy {USUAL} in the script and as --strategy"
+            self._problems.add(strategy.mark, message, hint)
+            self._problems.raise_if_any()
+        return strategy, options.cluster(strategy.text, workers)
+
+    def _given_strategy(self, document: Mapping) -> Scalar | None:
+        """Return the strategy that the command line says; None if it says none."""
+        written = document.get("strategy")
+        if written is not None and isinstance(written.value, Scalar):
+            return written.value
+        if self._options.strategy is not None:
+            return Scalar(Mark("--strategy"), self._options.strategy)
+        if self._options.ps is not None:
+            servers = next(row.name for row in STRATEGIES.values() if Role.PS in row.roles)
+            return Scalar(Mark("--ps"), servers)
+        return None
+
+    def _draft(self, document: Mapping) -> Spec:
+        """Return a spec with the program and the hosts, and one task."""
+        entries = [each for each in document.entries if each.key.text in _DRAFT_KEYS]
+        strategy = Entry(Scalar(document.mark, "strategy"), Scalar(document.mark, _SINGLE))
+        return self._read(replace(document, entries=(strategy, *entries)))

@@ -1,0 +1,47 @@
+"""Writes nodes as YAML text, from which :mod:`.yamlnodes` reads the same nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from distrun.spec.yamlnodes import Mapping, Scalar, Sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distrun.spec.yamlnodes import Node
+
+_WIDTH = 100
+
+
+def yaml_text(root: Node) -> str:
+    """Return a document. Mappings take a line for each key; lists and what is in them take one."""
+    events = (
+        yaml.StreamStartEvent(),
+        yaml.DocumentStartEvent(explicit=False),
+        *_events(root, is_flow=False),
+        yaml.DocumentEndEvent(explicit=False),
+        yaml.StreamEndEvent(),
+    )
+    text: str = yaml.emit(events, allow_unicode=True, width=_WIDTH)
+    return text
+
+
+def _events(node: Node, *, is_flow: bool) -> Iterator[Any]:
+    if isinstance(node, Scalar):
+        # In single quotes, line breaks would be folded.
+        style = '"' if "\n" in node.text else None
+        yield yaml.ScalarEvent(None, None, (node.plain, True), node.text, style=style)
+    elif isinstance(node, Sequence):
+        yield yaml.SequenceStartEvent(None, None, implicit=True, flow_style=True)
+        for item in node.items:
+            yield from _events(item, is_flow=True)
+        yield yaml.SequenceEndEvent()
+    elif isinstance(node, Mapping):
+        yield yaml.MappingStartEvent(None, None, implicit=True, flow_style=is_flow)
+        for entry in node.entries:
+            yield from _events(entry.key, is_flow=is_flow)
+            yield from _events(entry.value, is_flow=is_flow)
+        yield yaml.MappingEndEvent()

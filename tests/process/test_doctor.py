@@ -1,0 +1,86 @@
+"""`distrun doctor` on this machine: the modules that the program imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.command import Distrun
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
+
+FAILED = 69
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """Return an interpreter with only the standard library."""
+    folder = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return str(folder / "bin" / "python")
+
+
+def write_job(folder: Path, script: str, **program: object) -> Path:
+    (folder / "train.py").write_text(script)
+    path = folder / "job.yaml"
+    program = {"script": "train.py", **program}
+    path.write_text(yaml.safe_dump({"strategy": "default", "program": program}))
+    return path
+
+
+def test_the_bundled_job_needs_tensorflow_and_numpy(
+    distrun: Distrun, tmp_path: Path, bare_python: str
+) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text("{strategy: default, program: {script: mnist}}")
+    failed = distrun("doctor", spec, "--set", f"program.python={bare_python}")
+    assert failed.returncode == FAILED
+    assert f"{bare_python} has no numpy, tensorflow: the program imports it" in failed.stdout
+    assert "failed: the job cannot run" in failed.stderr
+    assert "modules: install it" in failed.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "missing"),
+    [
+        ("import numpy\nimport tensorflow as tf\n", "numpy, tensorflow"),
+        ("from keras import layers\nimport os, json\n", "keras"),
+        ("import beside\n", "numpy"),
+        ("try:\n    import numpy\nexcept ImportError:\n    numpy = None\n", None),
+        ("import json\nimport beside_too\n", None),
+    ],
+)
+def test_a_script_needs_what_it_imports(
+    distrun: Distrun, tmp_path: Path, bare_python: str, script: str, missing: str | None
+) -> None:
+    (tmp_path / "beside.py").write_text("import numpy\n")
+    (tmp_path / "beside_too.py").write_text("")
+    done = distrun("doctor", "--json", write_job(tmp_path, script, python=bare_python))
+    found = json.loads(done.stdout)["doctor"]
+    checks = [each for each in found["checks"] if each["subject"] == "modules"]
+    if missing is None:
+        assert (done.returncode, found["ok"]) == (0, True)
+        assert {each["grade"] for each in checks} <= {"ok"}
+    else:
+        assert (done.returncode, found["ok"]) == (FAILED, False)
+        assert [each["grade"] for each in checks] == ["failed"]
+        assert f" has no {missing}: " in checks[0]["text"]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_this_machine_alone(
+    distrun: Distrun, terminal: OpenTerminal, bare_python: str, columns: int
+) -> None:
+    window = terminal("doctor", columns=columns)
+    wait_until(window.ended, timeout=60)
+    assert window.process.returncode == 0, window.text()
+    assert "modules" in window.text()
+    assert "failed" not in window.text()
+    without = distrun("doctor", "--set", f"program.python={bare_python}")
+    assert without.returncode == FAILED
+    assert "has no numpy, tensorflow" in without.stdout
