@@ -28,7 +28,7 @@ from distrun.spec.roles import (
     read_roles,
 )
 from distrun.spec.schema import Section, bad_character
-from distrun.spec.variables import check_variables
+from distrun.spec.variables import check_placeholders, check_variables, ports_in_texts
 from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ def build(
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
     cluster = document.get("cluster", EMPTY)
     roles = read_roles(cluster)
+    told = ports_in_texts(document, [one.spec for one in roles], context)
+    roles = tuple(
+        replace(one, spec=replace(one.spec, expects_free_port=True))
+        if one.spec.role in told
+        else one
+        for one in roles
+    )
     workers = _workers(document, roles, problems)
     strategy = STRATEGIES.get(document.get("strategy", ""))
     strategy = strategy and strategy.with_workers(workers)
@@ -70,6 +77,9 @@ def build(
         runs_elsewhere=not all(host.is_local for host in hosts or ()),
     )
     check_variables(document, context, problems)
+    specs = _role_specs(roles, custom, strategy) if strategy else ()
+    if strategy and not document.is_wrong("cluster"):
+        check_placeholders(document, specs, strategy, context, problems)
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)
@@ -82,7 +92,7 @@ def build(
     return model.Spec(
         name=name,
         strategy=strategy.name,
-        roles=_role_specs(roles, custom, strategy),
+        roles=specs,
         program=program,
         hosts=hosts or (model.HostSpec(),),
         placement=model.Placement(document.get("placement", "spread")),

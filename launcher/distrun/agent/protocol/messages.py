@@ -153,8 +153,8 @@ class StartTask(Order):
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
     `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
-    `workdir` does not exist. `port`: report the ports that the task listens on until that is one
-    of them; 0: report none.
+    `workdir` does not exist. `port`: report the ports that the task listens on until this is one
+    of them; 0: report none. `binds_port`: its program must find that port free.
     """
 
     task: str
@@ -168,6 +168,7 @@ class StartTask(Order):
     marker: str = ""
     or_home: bool = False
     port: int = 0
+    binds_port: bool = False
 
 
 class StopTask(Order):
