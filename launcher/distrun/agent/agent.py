@@ -137,8 +137,7 @@ class Agent:
 
     def execute(self, order: protocol.Order) -> None:
         if isinstance(order, protocol.StartTask):
-            if order.binds_port:
-                self._ports.unbind(order.port)
+            self._ports.unbind(order.port if order.binds_port else 0)
             self._tasks.start(order)
         elif isinstance(order, protocol.StopTask):
             self._tasks.stop(order)
