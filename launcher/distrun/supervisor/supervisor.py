@@ -341,7 +341,7 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        times = (*self._timers.values(), self._hosts.next_due)
+        times = (*self._timers.values(), self._hosts.next_due, self._clients.next_due)
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
@@ -364,6 +364,7 @@ class Supervisor:
             else:
                 self._timers[timer] = time.monotonic() + wait
         self._hosts.run_due()
+        self._clients.run_due()
 
     def _not_prepared(self) -> tuple[Cause, ...]:
         """Return what each host has not answered that the preparation waits for."""
