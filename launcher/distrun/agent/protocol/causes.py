@@ -31,6 +31,7 @@ class Code(StrEnum):
 
     # An agent cannot continue.
     AGENT_TERMINATED = "agent_terminated"
+    GUARD_DIED = "guard_died"
     AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: one of the next two for each place
     PATH_NOT_WRITABLE = "path_not_writable"  # path, errno
     PATH_CHANGEABLE = "path_changeable"  # path: another user can exchange it

@@ -62,7 +62,12 @@ _AGENT_CODES = frozenset(
         *(Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED),
         *(Code.PROGRESS_FROM_STRANGER, Code.PROGRESS_EXCESSIVE),
         # The agent cannot continue.
-        *(Code.AGENT_TERMINATED, Code.AGENT_DIR_NOT_CREATED, Code.PATH_NOT_WRITABLE),
+        *(
+            Code.AGENT_TERMINATED,
+            Code.GUARD_DIED,
+            Code.AGENT_DIR_NOT_CREATED,
+            Code.PATH_NOT_WRITABLE,
+        ),
         Code.PATH_CHANGEABLE,
         *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
         *(Code.SUPERVISOR_DIED, Code.PROTOCOL_DIFFERS, Code.FRAME_TOO_LONG),
