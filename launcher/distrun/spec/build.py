@@ -73,6 +73,9 @@ def build(
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
     restart = _restart(document, problems)
+    policies = {
+        one.spec.role: _role_restart(one, cluster, document, restart, problems) for one in roles
+    }
     logs: Section = document.get("logs", EMPTY)
     if logs.get("max_size") is not None and not allow_unsupported:
         message = "logs.max_size: logs are not bounded yet"
@@ -82,7 +85,7 @@ def build(
     return model.Spec(
         name=name,
         strategy=strategy.name,
-        roles=_role_specs(roles, custom, strategy),
+        roles=_role_specs(roles, custom, policies, strategy),
         program=program,
         hosts=hosts or (model.HostSpec(),),
         placement=model.Placement(document.get("placement", "spread")),
@@ -98,10 +101,16 @@ def build(
 
 
 def _role_specs(
-    roles: tuple[WrittenRole, ...], custom: dict[Role, model.ProgramSpec], strategy: Strategy
+    roles: tuple[WrittenRole, ...],
+    custom: dict[Role, model.ProgramSpec],
+    policies: dict[Role, model.RestartSpec | None],
+    strategy: Strategy,
 ) -> tuple[model.RoleSpec, ...]:
-    """The roles with their programs. A strategy that runs in one process needs no cluster."""
-    specs = [replace(one.spec, program=custom.get(one.spec.role)) for one in roles]
+    """The roles as the spec has them. A strategy that runs in one process needs no cluster."""
+    specs = [
+        replace(one.spec, program=custom.get(one.spec.role), restart=policies.get(one.spec.role))
+        for one in roles
+    ]
     if not strategy.tf_config and all(spec.role.is_custom for spec in specs):
         specs.insert(0, model.RoleSpec(role=Role.WORKER, count=1))
     return tuple(specs)
@@ -260,14 +269,47 @@ def _restart(document: Section, problems: Problems) -> model.RestartSpec:
     section = document.get("restart")
     if not isinstance(section, Section):
         return model.NO_RESTARTS
+    return _read_restart(section, model.RestartSpec(), "restart", problems)
+
+
+def _role_restart(
+    role: WrittenRole,
+    cluster: Section,
+    document: Section,
+    restart: model.RestartSpec,
+    problems: Problems,
+) -> model.RestartSpec | None:
+    """How a role restarts; None if it does not say. What it leaves out is that of the job."""
+    name = role.spec.role.value
+    section = cluster.get(name)
+    written = section.get("restart") if isinstance(section, Section) else None
+    if written is None:
+        return None
+    common = restart if document.has("restart") else model.RestartSpec()
+    if written == "never":
+        return replace(common, max=0)
+    if isinstance(written, str):
+        return replace(common, on=(written,))
+    return _read_restart(written, common, f"cluster.{name}.restart", problems)
+
+
+def _read_restart(
+    section: Section, common: model.RestartSpec, path: str, problems: Problems
+) -> model.RestartSpec:
     values = dict(section.values)
-    values["never_on"] = tuple(at.value for at in values.get("never_on", ()))
-    restart = model.RestartSpec(**values)
-    if restart.backoff > restart.backoff_max:
-        where = "backoff_max" if section.has("backoff_max") else "backoff"
+    if "on" in values:
+        written = values["on"]
+        words = [written] if isinstance(written, str) else [at.value for at in written]
+        values["on"] = tuple("failure" if each == "any failure" else each for each in words)
+    if "never_on" in values:
+        never = model.exit_codes(at.value for at in values["never_on"])
+        values["never_on"] = tuple(sorted(never))
+    restart = replace(common, **values)
+    where = next((key for key in ("backoff_max", "backoff") if section.has(key)), None)
+    if where is not None and restart.backoff > restart.backoff_max:
         problems.add(
             section.marks[where],
-            f"restart.backoff is longer than restart.backoff_max ({restart.backoff_max:g}s)",
+            f"{path}.backoff is longer than {path}.backoff_max ({restart.backoff_max:g}s)",
             "raise backoff_max, or lower backoff",
         )
         return model.NO_RESTARTS
