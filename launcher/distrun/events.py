@@ -314,9 +314,14 @@ class Timer(Frozen, order=True):
 
 
 class TimedOut(Event):
-    """One of the job's timers expired."""
+    """One of the job's timers expired.
+
+    Attributes:
+        within: what kept the hosts from being prepared until then.
+    """
 
     timer: Timer
+    within: tuple[Cause, ...] = ()
 
 
 class VerdictReached(Event):

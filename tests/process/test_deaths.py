@@ -115,6 +115,8 @@ def test_a_suspended_supervisor_with_a_full_queue_hangs_no_command(
             except BlockingIOError:
                 break
     assert status()["state"] == "running"
+    waiting = distrun("wait", "--timeout", "100ms", job, timeout=60)
+    assert (waiting.returncode, waiting.stderr) == (124, f"distrun: job {job} has not ended yet\n")
     assert distrun("kill", job, timeout=60).returncode == 0
     assert status()["state"] == "stopped"
 

@@ -182,8 +182,7 @@ def test_a_host_that_never_ends_what_it_should_does_not_keep_the_job(
     """Its agent sends signs of life, and its logs, as if nothing was wrong."""
     wanted = f'"type":"{kept_back}"'.encode()
     world = World(tmp_path, lambda body: [] if wanted in body else [body])
-    agent = world.agents[EVIL]
-    agent.exit = lambda: None  # type: ignore[method-assign]
+    world.agents[EVIL].is_immortal = True
     world.run(is_cut_off=False)
     assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
     world.check()

@@ -137,6 +137,7 @@ class Agent:
 
     def execute(self, order: protocol.Order) -> None:
         if isinstance(order, protocol.StartTask):
+            self._ports.unbind(order.port)
             self._tasks.start(order)
         elif isinstance(order, protocol.StopTask):
             self._tasks.stop(order)

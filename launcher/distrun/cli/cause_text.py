@@ -380,6 +380,14 @@ _COLLECTIVES = dict(
 _DATA_TYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 14: "bfloat16", 19: "float16"}
 """Of TensorFlow's DataType (core/framework/types.proto), those that collectives reduce."""
 
+
+def _order_not_answered(cause: Cause) -> str:
+    if cause.name == "FileList":
+        return f"it did not receive the program's files within {cause.seconds:g} s"
+    order = " ".join(filter(None, (cause.name, cause.task and f"of {cause.task}")))
+    return f"its agent did not answer {order or 'at all'} within {cause.seconds:g} s"
+
+
 TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.INTERPRETER_FAILED: _interpreter_failed,
     Code.VERSION_FOUND: lambda c: (
@@ -396,8 +404,9 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     ),
     Code.START_TIMED_OUT: lambda c: (
         f"not started within timeouts.start, {c.seconds:g} s: "
-        f"{format_names(c.tasks) or 'its hosts'}"
+        f"{format_names(c.tasks) or _first_within(c) or 'its hosts'}"
     ),
+    Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
     Code.CRASHED: _crashed,
     Code.COLLECTIVES_MISMATCHED: _collectives_mismatched,

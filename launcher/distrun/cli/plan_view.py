@@ -20,6 +20,7 @@ from distrun.codec import to_json
 from distrun.frozen import Frozen
 from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan, common_env
+from distrun.plan.variables import AT_LAUNCH, RANKS
 from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes
@@ -35,10 +36,8 @@ _COLUMNS = (
     Column("GPUS", drop_rank=2),
     Column("THREADS", right=True, drop_rank=2),
 )
-_OWN = ("TF_CONFIG", "DISTRUN_TASK")
+_OWN = ("TF_CONFIG", "DISTRUN_TASK", *RANKS)
 """Variables that differ for every task. They are shown in a section of their own."""
-AT_LAUNCH = ("DISTRUN_JOB_ID", "DISTRUN_ATTEMPT", "DISTRUN_NOTIFY")
-"""Variables whose values are not known before the launch."""
 _SECRETS = (
     "*TOKEN", "*_KEY", "KEY", "*APIKEY", "*PASSWORD*", "*PASSWD*", "*PASSPHRASE*", "*SECRET*",
     "*CREDENTIAL*",
@@ -142,6 +141,7 @@ def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
     parts += _section(title, [*common.lines(), *_other_variables(plan)])
     for title, settings in _differences(plan.tasks, common):
         parts += _section(title, settings.lines())
+    parts += _section("ranks and addresses", list(_rank_lines(plan.tasks)))
     parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
     return Group(*parts)
 
@@ -160,10 +160,11 @@ def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
 
     Screens are shared and output is kept. The tasks get the real values.
     """
-    return {name: "***" if _is_secret(name) else value for name, value in env.items()}
+    return {name: "***" if is_secret(name) else value for name, value in env.items()}
 
 
-def _is_secret(variable: str) -> bool:
+def is_secret(variable: str) -> bool:
+    """Whether the name of a variable suggests that its value is a secret."""
     return any(fnmatchcase(variable.upper(), pattern) for pattern in _SECRETS)
 
 
@@ -260,6 +261,23 @@ def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple
         yield format_task_names(members), settings
 
 
+def _rank_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
+    """The addresses of all tasks once, then each task's ranks."""
+    first = tasks[0]
+    if first.all_addresses is not None:
+        yield "DISTRUN_ADDRESS=(each task's ADDRESS above)"
+        if first.all_addresses == first.cluster:
+            yield "DISTRUN_ADDRESSES=(TF_CONFIG's cluster)"
+        else:
+            yield from _cluster_lines(first.all_addresses.addresses, "DISTRUN_ADDRESSES={", "}")
+    lines = [
+        " ".join(f"{name}={task.env[name]}" for name in RANKS if name in task.env) for task in tasks
+    ]
+    width = max(map(len, lines))
+    for task, line in zip(tasks, lines, strict=True):
+        yield f"{line:<{width}}  for {task.name}"
+
+
 def _cluster_text(task: TaskPlan) -> str | None:
     """The `cluster` of a task's TF_CONFIG as JSON; None if its TF_CONFIG has another form."""
     if task.cluster is not None:
@@ -282,7 +300,7 @@ def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
         if text is not None:
             clusters.setdefault(text, []).append(task)
     for text, members in clusters.items():
-        yield from _cluster_lines(json.loads(text))
+        yield from _cluster_lines(json.loads(text), '{"cluster": {', "},")
         ends = [json.dumps(_task_of_tf_config(task)) for task in members]
         width = max(map(len, ends))
         for task, end in zip(members, ends, strict=True):
@@ -291,13 +309,12 @@ def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
         yield "not set: the strategy runs in one process"
 
 
-def _cluster_lines(cluster: dict[str, Any]) -> Iterator[str]:
-    begin = '{"cluster": {'
+def _cluster_lines(cluster: dict[str, Any], begin: str, last: str) -> Iterator[str]:
     if not cluster:
-        yield begin + "},"
+        yield begin + last
     for number, (role, addresses) in enumerate(cluster.items()):
         label = (begin if number == 0 else " " * len(begin)) + json.dumps(role) + ": "
-        end = "," if number < len(cluster) - 1 else "},"
+        end = "," if number < len(cluster) - 1 else last
         words = json.dumps(addresses) + end
         yield from textwrap.wrap(
             words,

@@ -31,6 +31,7 @@ from distrun.lifecycle.restarts import (
     MOST_FREE_IN_A_ROW,
     SIGTERM,
     STALL,
+    START,
     TF_PREEMPTED,
     why_not_restarted,
 )
@@ -38,7 +39,7 @@ from distrun.lifecycle.state import Account, JobPhase, JobState, Restart, TaskPh
 from distrun.lifecycle.transitions import replay, step
 
 __all__ = [
-    "MOST_FREE_IN_A_ROW", "SIGABRT", "SIGKILL", "SIGTERM", "STALL", "TF_PREEMPTED",
+    "MOST_FREE_IN_A_ROW", "SIGABRT", "SIGKILL", "SIGTERM", "STALL", "START", "TF_PREEMPTED",
     "Account", "Action", "Announce", "CancelTimer", "Finish", "JobPhase", "JobState",
     "Restart",
     "SetTimer", "StartTask", "StopTask", "TaskPhase", "TaskState",

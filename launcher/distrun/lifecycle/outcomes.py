@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import HostError, InternalError, StartTimeoutError
-from distrun.events import Origin, Outcome, Result, Timer, TimerKind
+from distrun.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
 from distrun.lifecycle.restarts import (
     SIGTERM,
@@ -81,14 +81,15 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
     return state, []
 
 
-def on_start_timeout(state: JobState, at: float) -> Transition:
+def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
     """Fail the job if tasks or hosts are still starting after `timeouts.start`."""
     late = tuple(task.name for task in state.tasks.values() if task.phase is TaskPhase.STARTING)
     if state.phase is not JobPhase.PREPARING and not late:
         return state, []
-    cause = Cause(Code.START_TIMED_OUT, seconds=state.timeouts.start or 0.0, tasks=late)
+    seconds = state.timeouts.start or 0.0
+    cause = Cause(Code.START_TIMED_OUT, seconds=seconds, tasks=late, within=event.within)
     outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
-    return end_job(state, outcome, at)
+    return end_job(state, outcome, event.at)
 
 
 def on_run_timeout(state: JobState, at: float) -> Transition:

@@ -299,8 +299,9 @@ def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
         return restarts.reset_budget(state, key), []
     if kind is TimerKind.EVALUATOR:
         return outcomes.on_evaluator_timeout(state)
+    if kind is TimerKind.START:
+        return outcomes.on_start_timeout(state, event)
     handlers = {
-        TimerKind.START: outcomes.on_start_timeout,
         TimerKind.RUN: outcomes.on_run_timeout,
         TimerKind.STALL: outcomes.on_stall,
     }

@@ -28,7 +28,7 @@ from distrun.spec.roles import (
     read_roles,
 )
 from distrun.spec.schema import Section, bad_character
-from distrun.spec.variables import check_variables
+from distrun.spec.variables import check_placeholders, check_variables, ports_in_texts
 from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ def build(
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
     cluster = document.get("cluster", EMPTY)
     roles = read_roles(cluster)
+    told = ports_in_texts(document, [one.spec for one in roles], context)
+    roles = tuple(
+        replace(one, spec=replace(one.spec, expects_free_port=True))
+        if one.spec.role in told
+        else one
+        for one in roles
+    )
     workers = _workers(document, roles, problems)
     strategy = STRATEGIES.get(document.get("strategy", ""))
     strategy = strategy and strategy.with_workers(workers)
@@ -70,12 +77,13 @@ def build(
         runs_elsewhere=not all(host.is_local for host in hosts or ()),
     )
     check_variables(document, context, problems)
+    restart = _restart(document, problems)
+    roles = tuple(_with_restart(one, cluster, document, restart, problems) for one in roles)
+    specs = _role_specs(roles, custom, strategy) if strategy else ()
+    if strategy and not document.is_wrong("cluster"):
+        check_placeholders(document, specs, strategy, context, problems)
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
-    restart = _restart(document, problems)
-    policies = {
-        one.spec.role: _role_restart(one, cluster, document, restart, problems) for one in roles
-    }
     logs: Section = document.get("logs", EMPTY)
     if logs.get("max_size") is not None and not allow_unsupported:
         message = "logs.max_size: logs are not bounded yet"
@@ -85,7 +93,7 @@ def build(
     return model.Spec(
         name=name,
         strategy=strategy.name,
-        roles=_role_specs(roles, custom, policies, strategy),
+        roles=specs,
         program=program,
         hosts=hosts or (model.HostSpec(),),
         placement=model.Placement(document.get("placement", "spread")),
@@ -103,14 +111,10 @@ def build(
 def _role_specs(
     roles: tuple[WrittenRole, ...],
     custom: dict[Role, model.ProgramSpec],
-    policies: dict[Role, model.RestartSpec | None],
     strategy: Strategy,
 ) -> tuple[model.RoleSpec, ...]:
-    """The roles as the spec has them. A strategy that runs in one process needs no cluster."""
-    specs = [
-        replace(one.spec, program=custom.get(one.spec.role), restart=policies.get(one.spec.role))
-        for one in roles
-    ]
+    """The roles with their programs. A strategy that runs in one process needs no cluster."""
+    specs = [replace(one.spec, program=custom.get(one.spec.role)) for one in roles]
     if not strategy.tf_config and all(spec.role.is_custom for spec in specs):
         specs.insert(0, model.RoleSpec(role=Role.WORKER, count=1))
     return tuple(specs)
@@ -272,25 +276,27 @@ def _restart(document: Section, problems: Problems) -> model.RestartSpec:
     return _read_restart(section, model.RestartSpec(), "restart", problems)
 
 
-def _role_restart(
+def _with_restart(
     role: WrittenRole,
     cluster: Section,
     document: Section,
     restart: model.RestartSpec,
     problems: Problems,
-) -> model.RestartSpec | None:
-    """How a role restarts; None if it does not say. What it leaves out is that of the job."""
+) -> WrittenRole:
+    """The role with its own policy. What that leaves out is as in the job's."""
     name = role.spec.role.value
     section = cluster.get(name)
     written = section.get("restart") if isinstance(section, Section) else None
     if written is None:
-        return None
-    common = restart if document.has("restart") else model.RestartSpec()
+        return role
+    policy = restart if document.has("restart") else model.RestartSpec()
     if written == "never":
-        return replace(common, max=0)
-    if isinstance(written, str):
-        return replace(common, on=(written,))
-    return _read_restart(written, common, f"cluster.{name}.restart", problems)
+        policy = replace(policy, max=0)
+    elif isinstance(written, str):
+        policy = replace(policy, on=(written,))
+    else:
+        policy = _read_restart(written, policy, f"cluster.{name}.restart", problems)
+    return replace(role, spec=replace(role.spec, restart=policy))
 
 
 def _read_restart(

@@ -52,6 +52,17 @@ class Ready(str, Enum):
     OFF = "off"
 
 
+class EnvStyle(str, Enum):
+    """The variables by which tasks find each other: TensorFlow's, or torchrun's as well."""
+
+    TF = "tf"
+    TORCHRUN = "torchrun"
+
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""The variables of EnvStyle.TORCHRUN."""
+
+
 class RoleSpec(Frozen, kw_only=True):
     """The tasks of one role. `addresses` is empty if distrun chooses the ports."""
 
@@ -74,10 +85,16 @@ class RoleSpec(Frozen, kw_only=True):
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
+    expects_free_port: bool = False
+    """Whether its program is told its port otherwise than by TF_CONFIG, and listens itself."""
+
+    def is_in_cluster(self, strategy: Strategy) -> bool:
+        """Whether TF_CONFIG has its addresses. An evaluator is in nobody's cluster."""
+        return strategy.tf_config and self.in_tf_config and self.role is not Role.EVALUATOR
+
     def has_ports(self, strategy: Strategy) -> bool:
         """Whether each of its tasks has a port."""
-        # An evaluator is not in the cluster; a job of one process has no cluster.
-        return self.role.is_custom or (strategy.tf_config and self.role is not Role.EVALUATOR)
+        return self.expects_free_port or self.is_in_cluster(strategy)
 
 
 class HostSpec(Frozen, kw_only=True):
@@ -137,6 +154,7 @@ class ProgramSpec(Frozen, kw_only=True):
     workdir: str
     env: dict[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
+    env_style: EnvStyle = EnvStyle.TF
     keras: int | None = None
     """The version of tf.keras, 2 or 3; None: TF_USE_LEGACY_KERAS is left alone."""
     owns_tf_config: bool = False

@@ -66,6 +66,7 @@ def _read_role(role: Role, cluster: Section) -> WrittenRole | None:
             addresses=tuple(at.value for at in addresses),
             gpus=section.get("gpus"),
             cpus=section.get("cpus"),
+            expects_free_port=role.is_custom,
             in_tf_config=section.get("in_tf_config", not role.is_custom),
             args=() if role.is_custom else tuple(at.value for at in section.get("args", ())),
             env={name: at.value for name, at in section.get("env", {}).items()},

@@ -21,6 +21,7 @@ from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
 from distrun.lint.check import needed_modules
 from distrun.plan import PROXY_VARIABLES, split_address
+from distrun.plan.variables import RANKS
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.model import ProgramKind
@@ -40,6 +41,7 @@ _INSPECT_SECONDS = 20.0
 _PYTHON = re.compile(r"python[0-9.]*")
 _OF_ONE_TASK = (
     "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS",
+    *RANKS,
 )  # fmt: skip
 """Variables that differ between tasks of the same program; TF_CONFIG is large, too."""
 

@@ -362,10 +362,22 @@ class Supervisor:
                 are_linked = all(host.link_lost is None for host in self._state.hosts.values())
                 wait = self._stall.check(are_linked=are_linked)
             if wait is None:
-                self.emit(events.TimedOut(at=time.time(), timer=timer))
+                within = self._not_prepared() if timer == lifecycle.START else ()
+                self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
             else:
                 self._timers[timer] = time.monotonic() + wait
         self._hosts.run_due()
+
+    def _not_prepared(self) -> tuple[Cause, ...]:
+        """Return what each host has not answered that the preparation waits for."""
+        preparation, seconds = self._preparation, self._spec.timeouts.start or 0.0
+        if preparation is None or self._tasks:
+            return ()
+        causes = self._hosts.unanswered(preparation.waiting_for, seconds)
+        return tuple(
+            Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,))
+            for host, cause in causes.items()
+        )
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)

@@ -203,20 +203,3 @@ def end_all(
                     send(process, signal.SIGCONT)
         # Polled, because the exit of a grandchild is no event for this process.
         time.sleep(KILL_INTERVAL)
-
-
-def end_these(processes: List[Process], grace: float) -> None:
-    """End processes that are not descendants: SIGTERM, and SIGKILL after `grace` seconds."""
-    for signum, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
-        left = [process for process in processes if send(process, signum)]
-        deadline = time.monotonic() + patience
-        while left and time.monotonic() < deadline:
-            time.sleep(KILL_INTERVAL)
-            left = [process for process in left if _is_alive(process)]
-        if not left:
-            return
-
-
-def _is_alive(process: Process) -> bool:
-    now = find(process.pid)
-    return now is not None and now.started == process.started and not now.is_zombie

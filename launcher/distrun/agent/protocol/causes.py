@@ -58,6 +58,7 @@ class Code(StrEnum):
     FRAMES_DAMAGED = "frames_damaged"  # count
     ORDERS_NOT_READ = "orders_not_read"
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
+    ORDER_NOT_ANSWERED = "order_not_answered"  # seconds; name: of the order, if known; task
 
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
@@ -136,7 +137,7 @@ class Code(StrEnum):
     ADDRESS_SHARED = "address_shared"  # tasks, hosts: one for each task; addresses: the one
     LOOPBACK_IN_CLUSTER = "loopback_in_cluster"  # tasks, hosts, addresses: one of each
     LOOPBACK_OF_HOST = "loopback_of_host"  # tasks, hosts, addresses: one of each
-    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # count: bytes
+    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # name: the variable, count: bytes
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
     # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
@@ -183,6 +184,7 @@ class Code(StrEnum):
 
     # The logs of a host are not all here.
     LOG_PART_MISSING = "log_part_missing"  # path
+    LOGS_TOO_SLOW = "logs_too_slow"
     LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
     LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
 
@@ -237,7 +239,7 @@ class Code(StrEnum):
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why
-    START_TIMED_OUT = "start_timed_out"  # seconds, tasks: those still starting; none: the hosts
+    START_TIMED_OUT = "start_timed_out"  # seconds, tasks: those still starting; within: the hosts
     RUN_TIMED_OUT = "run_timed_out"  # seconds
     STALLED = "stalled"  # seconds
 
@@ -300,6 +302,7 @@ class Subject(StrEnum):
     """What a check of the preflight examined, in the order in which a job needs it."""
 
     REACHED = "reached"
+    PREPARATION = "preparation"
     NETWORK = "network"
     CLOCK = "clock"
     INSPECTION = "inspection"

@@ -153,7 +153,7 @@ class StartTask(Order):
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
     `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
-    `workdir` does not exist.
+    `workdir` does not exist. `port`: the one that its program must find free; 0: none.
     """
 
     task: str
@@ -166,6 +166,7 @@ class StartTask(Order):
     notify: bool = True
     marker: str = ""
     or_home: bool = False
+    port: int = 0
 
 
 class StopTask(Order):

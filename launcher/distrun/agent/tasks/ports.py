@@ -5,6 +5,8 @@ never listens. TensorFlow's server shares it (TF_GRPC_REUSE_PORT=true); other pr
 bind the port. A second holder of the same user could, silently, so each hold also takes an
 abstract unix socket named for user and port, which only one process can bind. Another user can
 take that name, too: the port can then not be held, and the message names that user.
+
+A program that is not TensorFlow's would not share the port. So its port is unbound when it starts.
 """
 
 from __future__ import annotations
@@ -117,6 +119,11 @@ class PortHolder:
             listener.close()
             raise
         return listener
+
+    def unbind(self, port: int) -> None:
+        """Let any program bind a held port. Other jobs still do not get it."""
+        for held in self._holds.get(port, ())[:1]:
+            held.close()
 
     def release(self, ports: List[int]) -> None:
         for port in ports:

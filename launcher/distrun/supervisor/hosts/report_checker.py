@@ -21,7 +21,7 @@ _STAGES: dict[type[Report], tuple[int, int]] = {
     messages.TaskNotStarted: (0, 3),
 }
 """The stage of an attempt before each report and after it. Each report comes once."""
-_ANSWERS = {
+ANSWERS = {
     "HoldPorts": ("PortsHeld", "PortsRefused"),
     "Listen": ("Listening",),
     "Dial": ("Dialled",),
@@ -99,8 +99,8 @@ class ReportChecker:
             self._file_sizes += [size for _, _, size, _ in files]
             if order.last:  # type: ignore[attr-defined]
                 self._unanswered.update(_ONCE_PER_LIST)
-        if name in _ANSWERS:
-            self._unanswered[_ANSWERS[name]] += 1
+        if name in ANSWERS:
+            self._unanswered[ANSWERS[name]] += 1
 
     def find_fault(self, report: Report) -> Cause | None:
         """Return what is wrong with a report, or None. A report that is right is noted."""
