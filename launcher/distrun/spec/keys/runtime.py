@@ -24,8 +24,9 @@ _CONDITIONS = OneOf(
 
 
 def _restart_hint(name: str) -> str:
-    roles = "roles" if name == "roles" else next((r.value for r in Role if r.value == name), "")
-    return f"write it as cluster.{'worker' if roles == 'roles' else roles}.restart" if roles else ""
+    if name == "roles":
+        return "write it as cluster.worker.restart"
+    return f"write it as cluster.{name}.restart" if name in [each.value for each in Role] else ""
 
 
 RESTART = MappingSchema(
