@@ -388,6 +388,14 @@ def _order_not_answered(cause: Cause) -> str:
     return f"its agent did not answer {order or 'at all'} within {cause.seconds:g} s"
 
 
+def _start_timed_out(cause: Cause) -> str:
+    text = f"not started within timeouts.start, {cause.seconds:g} s: "
+    if not cause.tasks:
+        return f"{text}{_first_within(cause) or 'its hosts'}"
+    waits = map(cause_text, cause.within[:_MOST_HOSTS])
+    return _INDENTED.join([text + format_names(cause.tasks), *waits])
+
+
 TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.INTERPRETER_FAILED: _interpreter_failed,
     Code.VERSION_FOUND: lambda c: (
@@ -402,9 +410,12 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.TENSORBOARD_NOT_STARTED: lambda c: (
         f"could not be started: {_within(c) if c.within else _error(c)}"
     ),
-    Code.START_TIMED_OUT: lambda c: (
-        f"not started within timeouts.start, {c.seconds:g} s: "
-        f"{format_names(c.tasks) or _first_within(c) or 'its hosts'}"
+    Code.START_TIMED_OUT: _start_timed_out,
+    Code.TASK_NOT_READY: lambda c: (
+        f"{format_names(c.tasks)} {'waits' if len(c.tasks) == 1 else 'wait'} until {c.task} "
+        + (f"listens at {c.name}" if c.name else "")
+        + (f"prints a line with {c.text!r}" if c.text else "")
+        + ("" if c.name or c.text else "runs")
     ),
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,

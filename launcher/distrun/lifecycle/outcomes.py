@@ -22,6 +22,7 @@ from distrun.lifecycle.restarts import (
     start_health_timers,
     why_excluded,
 )
+from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role, Scope
 from distrun.verdict.model import Kind
@@ -36,6 +37,12 @@ SIGABRT, SIGKILL = 6, 9
 _MOST_NAMED = 3
 EVALUATOR = Timer(TimerKind.EVALUATOR)
 _RUN = Timer(TimerKind.RUN)
+_STOPPED_FROM = {
+    TaskPhase.WAITING: TaskPhase.STOPPED,
+    TaskPhase.STARTING: TaskPhase.STOPPING,
+    TaskPhase.RUNNING: TaskPhase.STOPPING,
+}
+"""The phase after an order to stop."""
 
 
 def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
@@ -83,11 +90,12 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
 
 def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
     """Fail the job if tasks or hosts are still starting after `timeouts.start`."""
-    late = tuple(task.name for task in state.tasks.values() if task.phase is TaskPhase.STARTING)
+    phases = (TaskPhase.STARTING, TaskPhase.WAITING)
+    late = tuple(task.name for task in state.tasks.values() if task.phase in phases)
     if state.phase is not JobPhase.PREPARING and not late:
         return state, []
-    seconds = state.timeouts.start or 0.0
-    cause = Cause(Code.START_TIMED_OUT, seconds=seconds, tasks=late, within=event.within)
+    seconds, within = state.timeouts.start or 0.0, event.within or unready(state)
+    cause = Cause(Code.START_TIMED_OUT, seconds=seconds, tasks=late, within=within)
     outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
     return end_job(state, outcome, event.at)
 
@@ -243,11 +251,12 @@ def stop_tasks(
         if not task.phase.is_final and task.name not in excluded
     ]
     state = state.with_tasks(
-        replace(task, phase=TaskPhase.STOPPING)
+        replace(task, phase=_STOPPED_FROM[task.phase])
         for task in stopped
-        if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING)
+        if task.phase in _STOPPED_FROM
     )
-    return state, [StopTask(task.name, signal, grace) for task in stopped]
+    waiting = TaskPhase.WAITING
+    return state, [StopTask(t.name, signal, grace) for t in stopped if t.phase is not waiting]
 
 
 def finish_if_ended(state: JobState) -> Transition:

@@ -12,7 +12,8 @@ from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import RestartPlanned, Timer, TimerKind
 from distrun.frozen import Frozen
-from distrun.lifecycle.actions import Action, Announce, CancelTimer, SetTimer, StartTask, StopTask
+from distrun.lifecycle.actions import Action, Announce, CancelTimer, SetTimer, StopTask
+from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
     Account,
     Budget,
@@ -293,9 +294,8 @@ def _start_if_ready(state: JobState, restart: Restart) -> Transition:
         return replace(state, restarts={**state.restarts, restart.number: restart}), []
     left = {n: each for n, each in state.restarts.items() if n != restart.number}
     fresh = [state.tasks[name].next_attempt() for name in restart.tasks]
-    state = replace(state, restarts=left).with_tasks(fresh)
+    state, starts = start(replace(state, restarts=left), fresh, restart.cause)
     actions: list[Action] = []
     if state.timeouts.start is not None and restart.account is Account.JOB:
         actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
-    actions += [StartTask(task.name, task.attempt, restart.cause) for task in fresh]
-    return state, actions
+    return state, actions + starts

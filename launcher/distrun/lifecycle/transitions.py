@@ -10,11 +10,14 @@ from typing import Any
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import Event, Origin, Outcome, Result, TimerKind
-from distrun.lifecycle import outcomes, restarts
-from distrun.lifecycle.actions import Action, SetTimer, StartTask
+from distrun.lifecycle import outcomes, restarts, starts
+from distrun.lifecycle.actions import Action, SetTimer
 from distrun.lifecycle.state import HostState, JobPhase, JobState, TaskPhase, TaskState
 
-_OF_ATTEMPTS = (events.TaskStarted, events.TaskNotStarted, events.TaskExited, events.TaskEnded)
+_OF_ATTEMPTS = (
+    events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
+    events.TaskEnded,
+)  # fmt: skip
 _FOR_READERS = (
     events.PreflightSkipped, events.PreflightStarted, events.PreflightFound, events.PreflightEnded,
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
@@ -89,10 +92,8 @@ def _(event: events.HostReady, state: JobState) -> restarts.Transition:
 def _(event: events.JobPlanned, state: JobState) -> restarts.Transition:
     if state.outcome is not None:
         return state, []
-    state = replace(state, phase=JobPhase.STARTING).with_tasks(
-        TaskState(**vars(record)) for record in event.tasks
-    )
-    return state, [StartTask(name, 0) for name in state.tasks]
+    tasks = [TaskState(**vars(record)) for record in event.tasks]
+    return starts.start(replace(state, phase=JobPhase.STARTING), tasks)
 
 
 @_step.register
@@ -105,7 +106,16 @@ def _(event: events.TaskStarted, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = task.phase if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
     started = replace(task, phase=phase, attempt=event.attempt, pid=event.pid, started_at=event.at)
-    return outcomes.enter_running(state.with_tasks([started]))
+    state, actions = starts.start_waiting(state.with_tasks([started]), started)
+    state, more = outcomes.enter_running(state)
+    return state, actions + more
+
+
+@_step.register
+def _(event: events.TaskReady, state: JobState) -> restarts.Transition:
+    task = state.tasks[event.task]
+    ready = replace(task, is_ready=True)
+    return starts.start_waiting(state.with_tasks([ready]), ready)
 
 
 @_step.register
@@ -195,7 +205,7 @@ def _(event: events.HostLost, state: JobState) -> restarts.Transition:
     state = state.with_tasks(
         _lost_with_host(task, event)
         for task in state.tasks.values()
-        if task.host == event.host and not task.has_ended
+        if task.host == event.host and (task.phase is TaskPhase.WAITING or not task.has_ended)
     )
     if is_needed:
         cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
@@ -216,7 +226,9 @@ def _is_needed(state: JobState, host: str) -> bool:
     if state.outcome is not None or state.phase is JobPhase.PREPARING:
         return True
     return any(
-        task.restart is not None or not (task.has_ended or task.has_done_its_part)
+        task.restart is not None
+        or task.phase is TaskPhase.WAITING
+        or not (task.has_ended or task.has_done_its_part)
         for task in state.tasks.values()
         if task.host == host and state.needs(task)
     )

@@ -23,6 +23,7 @@ from distrun.spec.roles import (
     EMPTY,
     WrittenRole,
     check_addresses,
+    check_order,
     check_roles,
     custom_roles,
     read_roles,
@@ -58,6 +59,7 @@ def build(
     _check_extra_args(context, problems)
     if strategy and not document.is_wrong("cluster"):
         check_roles(document, roles, strategy, problems)
+        check_order(cluster, roles, strategy, problems)
     ssh = _ssh(document.get("ssh", EMPTY), context, problems)
     if hosts:
         dialled = (parse_address(at.value).host for one in roles for at in one.addresses)

@@ -73,7 +73,8 @@ class RoleSpec(Frozen, kw_only=True):
     """None: as the spec's `restart` says."""
     in_tf_config: bool = True
     """Whether the cluster in TF_CONFIG has a custom role."""
-    ready: Ready = Ready.OFF
+    ready: Ready | None = None
+    """What shows that its tasks are ready; None: PORT for those that have one, else OFF."""
     ready_line: str = ""
     """The regular expression of a line that says that a task is ready."""
     after: tuple[Role, ...] = ()

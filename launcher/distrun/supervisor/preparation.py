@@ -97,6 +97,11 @@ class Preparation:
         return [name for name, reach in self.reaches.items() if reach.lacks_files]
 
     @property
+    def hosts_on_this_machine(self) -> list[str]:
+        """The hosts whose tasks listen on ports of this machine."""
+        return [name for name, reach in self.reaches.items() if reach.inherits_environment]
+
+    @property
     def has_all_logs_here(self) -> bool:
         """Whether all tasks write their logs into the job's folder."""
         return not any(reach.has_own_logs for reach in self.reaches.values())
@@ -317,7 +322,7 @@ class Preparation:
             log=task.log,
             env={**task.environment, **self.passed_variables(task.host), **own},
             unset=list(task.unset),
-            port=plan.split_address(task.address)[1] if task.binds_port and task.address else 0,
+            port=task.port if task.binds_port else 0,
             or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",
         )

@@ -27,11 +27,12 @@ from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
+from distrun.supervisor.ready_watch import ReadyWatch, find_listening
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from distrun.agent.protocol import Report, Request
     from distrun.jobstore import JobFolder
@@ -85,6 +86,7 @@ class Supervisor:
         self._tasks: dict[str, TaskPlan] = {}
         self._starts = StartQueue(self._send_start)
         self._progress: dict[str, protocol.Progress] = {}
+        self._ready: ReadyWatch | None = None
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.log_of, time.monotonic)
@@ -270,9 +272,17 @@ class Supervisor:
         if isinstance(report, protocol.TaskExited) and report.task in self._progress:
             last = self._progress[report.task]
             self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
+        if self._ready is not None and isinstance(report, protocol.TaskExited):
+            self._ready.forget(report.task)
         self.emit(kind(**report._asdict()))
         if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
             self._starts.on_answer(host, report.task)
+        if self._ready is not None and isinstance(report, protocol.TaskStarted):
+            self._ready.start(report.task, report.attempt)
+
+    def _report_ready(self, attempts: Iterable[tuple[str, int]]) -> None:
+        for task, attempt in attempts:
+            self.emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
 
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
@@ -280,9 +290,9 @@ class Supervisor:
         if preparation.error is not None:
             self._abort(preparation.error)
         elif preparation.plan is not None:
-            self._start(preparation.plan)
+            self._start(preparation, preparation.plan)
 
-    def _start(self, plan: Plan) -> None:
+    def _start(self, preparation: Preparation, plan: Plan) -> None:
         path = self._folder.plan_file
         try:
             path.write_text(json.dumps(plan.record(), indent=1) + "\n")
@@ -292,6 +302,13 @@ class Supervisor:
             self._abort(HostError(cause=cause))
             return
         self._tasks = {task.name: task for task in plan.tasks}
+        self._ready = ReadyWatch(
+            plan.tasks,
+            self._folder.log_of,
+            find_listening,
+            preparation.hosts_on_this_machine,
+            time.monotonic,
+        )
         records = tuple(task_record(task) for task in plan.tasks)
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()
@@ -344,7 +361,8 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        times = (*self._timers.values(), self._hosts.next_due)
+        ready_due = None if self._ready is None else self._ready.next_due
+        times = (*self._timers.values(), self._hosts.next_due, ready_due)
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
@@ -366,6 +384,9 @@ class Supervisor:
                 self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
             else:
                 self._timers[timer] = time.monotonic() + wait
+        due = None if self._ready is None else self._ready.next_due
+        if self._ready is not None and due is not None and due <= time.monotonic():
+            self._report_ready(self._ready.check())
         self._hosts.run_due()
 
     def _not_prepared(self) -> tuple[Cause, ...]:

@@ -239,7 +239,11 @@ class Code(StrEnum):
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why
-    START_TIMED_OUT = "start_timed_out"  # seconds, tasks: those still starting; within: the hosts
+    # task, tasks: those that wait for it, name: the address where it should listen, or text: a
+    # regular expression of the line that it should print
+    TASK_NOT_READY = "task_not_ready"
+    # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
+    START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds
     STALLED = "stalled"  # seconds
 
