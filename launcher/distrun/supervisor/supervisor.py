@@ -116,6 +116,9 @@ class Supervisor:
                 timeouts=spec.timeouts,
                 restart=spec.restart,
                 workers=spec.workers or Workers.COORDINATED,
+                role_restarts={
+                    role.role.value: role.restart for role in spec.roles if role.restart is not None
+                },
             )
         )
         for message in early:
