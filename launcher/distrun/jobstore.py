@@ -2,7 +2,7 @@
 
 `$DISTRUN_HOME/jobs/<id>/`, mode 0700, holds `spec.yaml` (as written), `plan.json`,
 `events.jsonl`, `logs/<role>-<index>.log` with an index beside each, `supervisor.log`, the lock
-that a living supervisor holds, and its control socket.
+that a living supervisor holds, and its control socket. `notify.log` has the output of `--notify`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class JobFolder:
         self.events_file = opened / "events.jsonl"
         self.logs = opened / "logs"
         self.supervisor_log = opened / "supervisor.log"
+        self.notify_log = opened / "notify.log"
         self._lock_file = opened / "supervisor.lock"
 
     @property

@@ -231,6 +231,8 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "cores": lambda c: f"{c.text} {'core' if c.text == '1' else 'cores'}",
     "disk_use": lambda c: _DISK_USES.get(c.name, c.name),
     "error": _error,
+    "allowed": lambda c: format_count(c.count, "restart") if c.count else "no restart",
+    "exit_status": lambda c: _exit_status(c.status),
     "exit": lambda c: exit_text(c.status, c.signal or None),
     "first_within": _first_within,
     "folder_variable": lambda c: (
@@ -312,6 +314,14 @@ def _crashed(cause: Cause) -> str:
     return f"{_DERIVED['subject'](cause)}crashed: it {how}{quote}"
 
 
+def _exit_status(status: int | None) -> str:
+    """An exit code, with the signal that it stands for; a stall has none."""
+    if status is None:
+        return "a stall"
+    name = signal_name(status - 128) if 128 < status <= 128 + 64 else ""
+    return f"exit code {status} ({name})" if name else f"exit code {status}"
+
+
 def _killed_from_outside(cause: Cause) -> str:
     how = _DERIVED["exit"](cause)
     if cause.status is not None:
@@ -390,6 +400,14 @@ def _order_not_answered(cause: Cause) -> str:
     return f"its agent did not answer {order or 'at all'} within {cause.seconds:g} s"
 
 
+def _start_timed_out(cause: Cause) -> str:
+    text = f"not started within timeouts.start, {cause.seconds:g} s: "
+    if not cause.tasks:
+        return f"{text}{_first_within(cause) or 'its hosts'}"
+    waits = map(cause_text, cause.within[:_MOST_HOSTS])
+    return _INDENTED.join([text + format_names(cause.tasks), *waits])
+
+
 TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.INTERPRETER_FAILED: _interpreter_failed,
     Code.VERSION_FOUND: lambda c: (
@@ -404,9 +422,12 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.TENSORBOARD_NOT_STARTED: lambda c: (
         f"could not be started: {_within(c) if c.within else _error(c)}"
     ),
-    Code.START_TIMED_OUT: lambda c: (
-        f"not started within timeouts.start, {c.seconds:g} s: "
-        f"{format_names(c.tasks) or _first_within(c) or 'its hosts'}"
+    Code.START_TIMED_OUT: _start_timed_out,
+    Code.TASK_NOT_READY: lambda c: (
+        f"{format_names(c.tasks)} {'waits' if len(c.tasks) == 1 else 'wait'} until {c.task} "
+        + (f"listens at {c.name}" if c.name else "")
+        + (f"prints a line with {c.text!r}" if c.text else "")
+        + ("" if c.name or c.text else "runs")
     ),
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,

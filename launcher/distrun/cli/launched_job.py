@@ -68,9 +68,10 @@ class LaunchedJob:
         self._exit_code = 0
         """The exit code then."""
         self._terminal_is_gone = False
-        self._folder = JobStore.default().new_folder(spec.name)
+        self.was_left_running = False
+        self.folder = JobStore.default().new_folder(spec.name)
         self._session = Session(
-            self._folder,
+            self.folder,
             spec,
             preflight=preflight,
             on_event=self._on_event,
@@ -126,6 +127,7 @@ class LaunchedJob:
         A job that has ended already is treated the same way: all its tasks were executed. So the
         result of a detached launch does not depend on how fast the job ends.
         """
+        self.was_left_running = True
         self._view.clear_status()
         if self._session.state.phase.is_final:
             self._session.close()
@@ -134,7 +136,7 @@ class LaunchedJob:
 
     def _print_job_id(self) -> None:
         """Print the id of the job that was left running. The launch succeeds even if this fails."""
-        job_id = self._folder.job_id
+        job_id = self.folder.job_id
         try:
             console.print_text(job_id)
             sys.stdout.flush()
@@ -157,7 +159,7 @@ class LaunchedJob:
         if not shown:
             self._view.print(
                 "the last lines are not shown, because nothing reads the output: "
-                f"distrun logs {self._folder.job_id}"
+                f"distrun logs {self.folder.job_id}"
             )
 
     def _wait_for_reader(self, output: Output, at_most: int = 0) -> bool:
@@ -203,7 +205,7 @@ class LaunchedJob:
         failure = self._output.failure
         if failure is not None and not self._output.is_gone and not self._reported_failure:
             self._reported_failure = True
-            where = f"distrun logs {self._folder.job_id}"
+            where = f"distrun logs {self.folder.job_id}"
             self._view.print(f"{failure_text(failure)}; the tasks' output is in the logs: {where}")
 
     def _on_event(self, event: Event, state: JobState) -> None:
@@ -214,7 +216,7 @@ class LaunchedJob:
 
     def _follow_logs(self, tasks: list[str]) -> None:
         view = View(tasks, colour=console.uses_colour(sys.stdout))
-        self._follower = Follower(task_logs(self._folder, tasks), view)
+        self._follower = Follower(task_logs(self.folder, tasks), view)
         self._session.watch(self._follower.fileno(), self._show_output)
 
     def _show_output(self) -> None:
@@ -251,7 +253,7 @@ class LaunchedJob:
             self._view.print(f"killing it at once{how}")
         else:
             how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
-            self._view.print(f"{name}: stopping job {self._folder.job_id}{how}")
+            self._view.print(f"{name}: stopping job {self.folder.job_id}{how}")
         self._stop(Cause(Code.LAUNCH_SIGNALLED, signal=number), 128 + number)
 
     def _stop(self, cause: Cause, exit_code: int) -> None:
@@ -260,7 +262,7 @@ class LaunchedJob:
 
     def _unended_error(self) -> DistrunError:
         """Kill a supervisor that does not answer; say what still runs, and how to end it."""
-        state, job_id = self._session.state, self._folder.job_id
+        state, job_id = self._session.state, self.folder.job_id
         tasks = [task for task in state.tasks.values() if not task.has_ended]
         if self._session.has_answered:
             running = format_names(f"{task.name} on {task.host}" for task in tasks)
@@ -288,14 +290,14 @@ class LaunchedJob:
         outcome = state.outcome
         if outcome is None:
             return 0
-        if not self._folder.events_file.exists():
-            text = f"the job's record, {self._folder.path}, was removed while the job ran"
+        if not self.folder.events_file.exists():
+            text = f"the job's record, {self.folder.path}, was removed while the job ran"
             lost = self._follower is not None and self._follower.has_lost_output
             console.print_message(f"{text}; output since then is lost" if lost else text)
         if outcome.result is not Result.SUCCEEDED:
             from distrun.cli.report import failure_report
 
-            console.print_lines(failure_report(self._folder, state), bold=1)
+            console.print_lines(failure_report(self.folder, state), bold=1)
         return outcome.exit_code
 
 

@@ -34,6 +34,13 @@ strict_option = click.option(
     "--strict", is_flag=True, help="Make warnings about the program errors (exit code 65)."
 )
 
+notify_option = click.option(
+    "--notify",
+    metavar="COMMAND",
+    help="When the job has ended, run this shell command for at most 1 minute, with the job's "
+    "`status --json` on its standard input.",
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 

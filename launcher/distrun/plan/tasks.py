@@ -19,7 +19,7 @@ from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.plan.variables import rank_variables, torchrun_variables
 from distrun.spec import placeholders
 from distrun.spec.addresses import is_loopback
-from distrun.spec.model import EnvStyle, HostSpec, ProgramKind, Spec
+from distrun.spec.model import EnvStyle, HostSpec, ProgramKind, Ready, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 if TYPE_CHECKING:
@@ -71,6 +71,12 @@ class TaskPlan(Frozen, kw_only=True):
     """The cluster for its TF_CONFIG; None: it has no cluster, or distrun does not set TF_CONFIG."""
     all_addresses: Cluster | None = None
     """Those of all tasks, also beside the cluster; None: the job has none."""
+    after: tuple[Role, ...] = ()
+    """The roles whose tasks must be ready before it starts."""
+    ready: Ready = Ready.OFF
+    ready_line: str = ""
+    joins_cluster: bool = False
+    """Whether its role is custom, and TF_CONFIG's cluster has it."""
     binds_port: bool = False
     """Whether the program expects to find its port free, as one that is not TensorFlow's does."""
     unset: tuple[str, ...] = ()
@@ -338,6 +344,10 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         env=env,
         cluster=None if owns_tf_config or "TF_CONFIG" in env else cluster,
         all_addresses=job.all_addresses,
+        after=placed.role.after,
+        ready=placed.role.ready or (Ready.OFF if address is None else Ready.PORT),
+        ready_line=placed.role.ready_line,
+        joins_cluster=placed.role.role.is_custom and placed.role.in_tf_config,
         binds_port=address is not None and placed.role.expects_free_port,
         owns_tf_config=owns_tf_config,
         # A task without a cluster must not join that of the launching shell.

@@ -97,6 +97,11 @@ class Preparation:
         return [name for name, reach in self.reaches.items() if reach.lacks_files]
 
     @property
+    def hosts_on_this_machine(self) -> list[str]:
+        """The hosts whose tasks listen on ports of this machine."""
+        return [name for name, reach in self.reaches.items() if reach.inherits_environment]
+
+    @property
     def has_all_logs_here(self) -> bool:
         """Whether all tasks write their logs into the job's folder."""
         return not any(reach.has_own_logs for reach in self.reaches.values())

@@ -28,11 +28,12 @@ from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
+from distrun.supervisor.ready_watch import ReadyWatch, find_listening
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from distrun.agent.protocol import Report, Request
     from distrun.jobstore import JobFolder
@@ -87,6 +88,7 @@ class Supervisor:
         self._starts = StartQueue(self._send_start)
         self._progress: dict[str, protocol.Progress] = {}
         self._cluster: ClusterCheck | None = None
+        self._ready: ReadyWatch | None = None
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.log_of, time.monotonic)
@@ -116,6 +118,9 @@ class Supervisor:
                 timeouts=spec.timeouts,
                 restart=spec.restart,
                 workers=spec.workers or Workers.COORDINATED,
+                role_restarts={
+                    role.role.value: role.restart for role in spec.roles if role.restart is not None
+                },
             )
         )
         for message in early:
@@ -273,9 +278,17 @@ class Supervisor:
             self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
         if self._cluster is not None and isinstance(report, protocol.TaskExited):
             self._cluster.forget(report.task)
+        if self._ready is not None and isinstance(report, protocol.TaskExited):
+            self._ready.forget(report.task)
         self.emit(kind(**report._asdict()))
         if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
             self._starts.on_answer(host, report.task)
+        if self._ready is not None and isinstance(report, protocol.TaskStarted):
+            self._ready.start(report.task, report.attempt)
+
+    def _report_ready(self, attempts: Iterable[tuple[str, int]]) -> None:
+        for task, attempt in attempts:
+            self.emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
 
     def _on_listening(self, report: protocol.TaskListening) -> None:
         task = self._state.tasks[report.task]
@@ -293,9 +306,9 @@ class Supervisor:
         if preparation.error is not None:
             self._abort(preparation.error)
         elif preparation.plan is not None:
-            self._start(preparation.plan)
+            self._start(preparation, preparation.plan)
 
-    def _start(self, plan: Plan) -> None:
+    def _start(self, preparation: Preparation, plan: Plan) -> None:
         path = self._folder.plan_file
         try:
             path.write_text(json.dumps(plan.record(), indent=1) + "\n")
@@ -309,6 +322,13 @@ class Supervisor:
             plan.tasks,
             self._analyzer.served_addresses,
             self._analyzer.find_tf_config_line,
+            time.monotonic,
+        )
+        self._ready = ReadyWatch(
+            plan.tasks,
+            self._folder.log_of,
+            find_listening,
+            preparation.hosts_on_this_machine,
             time.monotonic,
         )
         records = tuple(task_record(task) for task in plan.tasks)
@@ -363,8 +383,13 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        check_due = None if self._cluster is None else self._cluster.next_due
-        times = (*self._timers.values(), self._hosts.next_due, check_due)
+        watches = (each for each in (self._ready, self._cluster) if each is not None)
+        others = (
+            self._hosts.next_due,
+            self._clients.next_due,
+            *(each.next_due for each in watches),
+        )
+        times = (*self._timers.values(), *others)
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
@@ -388,7 +413,11 @@ class Supervisor:
                 self._timers[timer] = time.monotonic() + wait
         if self._cluster is not None:
             self._report_mismatch(self._cluster.check())
+        due = None if self._ready is None else self._ready.next_due
+        if self._ready is not None and due is not None and due <= time.monotonic():
+            self._report_ready(self._ready.check())
         self._hosts.run_due()
+        self._clients.run_due()
 
     def _not_prepared(self) -> tuple[Cause, ...]:
         """Return what each host has not answered that the preparation waits for."""
