@@ -13,6 +13,7 @@ from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind, Verdict
+from distrun.verdict.rules import RULES
 from harness.values import not_none
 from table import failures
 
@@ -289,3 +290,13 @@ def test_a_restart_that_another_replaces_has_one_verdict() -> None:
     job.stop()
     job.gone("chief:0", signal=15)
     assert len(reached(job)) == 1
+
+
+def test_the_patterns_of_rules_take_linear_time() -> None:
+    """In a pattern that may begin anywhere, `.*` takes the square of a line's length."""
+    for rule in RULES:
+        for pattern in rule.patterns:
+            assert pattern.startswith("^") or ".*" not in pattern
+        for pattern in rule.line_patterns:
+            assert pattern.count(".*") < 3
+            assert not pattern.startswith(".*") or ".*" not in pattern[2:].rstrip("$*.")

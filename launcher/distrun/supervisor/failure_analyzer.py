@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 """How many bytes of a log's end are read. The second is used if the first holds no whole line."""
-_MOST_SECONDS = 10.0
+_MOST_SECONDS = 5.0
 """No further log is read after this time: an analysis must not delay a job's end. It takes some
 milliseconds, but a busy machine may delay it by seconds."""
 
