@@ -40,6 +40,8 @@ class JobCreated(Event):
     timeouts: Timeouts = field(default_factory=Timeouts)
     restart: RestartSpec = NO_RESTARTS
     workers: Workers = Workers.COORDINATED
+    role_restarts: dict[str, RestartSpec] = field(default_factory=dict)
+    """The policies of roles with one of their own."""
 
 
 class HostReady(Event):

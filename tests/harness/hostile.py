@@ -461,7 +461,12 @@ class World:
 
     def _as_clients(self, *_: Any) -> Any:
         return types.SimpleNamespace(
-            add=bool, watching=set(), broadcast=encode_body, watch_writing=bool
+            add=bool,
+            watching=set(),
+            broadcast=encode_body,
+            watch_writing=bool,
+            next_due=None,
+            run_due=bool,
         )
 
     # Running --------------------------------------------------------------------------------

@@ -231,6 +231,8 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "cores": lambda c: f"{c.text} {'core' if c.text == '1' else 'cores'}",
     "disk_use": lambda c: _DISK_USES.get(c.name, c.name),
     "error": _error,
+    "allowed": lambda c: format_count(c.count, "restart") if c.count else "no restart",
+    "exit_status": lambda c: _exit_status(c.status),
     "exit": lambda c: exit_text(c.status, c.signal or None),
     "first_within": _first_within,
     "folder_variable": lambda c: (
@@ -298,6 +300,14 @@ def _agent_not_started(cause: Cause) -> str:
 def _crashed(cause: Cause) -> str:
     how, quote = _DERIVED["exit"](cause), _DERIVED["quote"](cause)
     return f"{_DERIVED['subject'](cause)}crashed: it {how}{quote}"
+
+
+def _exit_status(status: int | None) -> str:
+    """An exit code, with the signal that it stands for; a stall has none."""
+    if status is None:
+        return "a stall"
+    name = signal_name(status - 128) if 128 < status <= 128 + 64 else ""
+    return f"exit code {status} ({name})" if name else f"exit code {status}"
 
 
 def _killed_from_outside(cause: Cause) -> str:

@@ -116,6 +116,9 @@ class Supervisor:
                 timeouts=spec.timeouts,
                 restart=spec.restart,
                 workers=spec.workers or Workers.COORDINATED,
+                role_restarts={
+                    role.role.value: role.restart for role in spec.roles if role.restart is not None
+                },
             )
         )
         for message in early:
@@ -359,7 +362,8 @@ class Supervisor:
         self._hosts.watch_writing()
         self._clients.watch_writing()
         ready_due = None if self._ready is None else self._ready.next_due
-        times = (*self._timers.values(), self._hosts.next_due, ready_due)
+        others = (self._hosts.next_due, self._clients.next_due, ready_due)
+        times = (*self._timers.values(), *others)
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
@@ -385,6 +389,7 @@ class Supervisor:
         if self._ready is not None and due is not None and due <= time.monotonic():
             self._report_ready(self._ready.check())
         self._hosts.run_due()
+        self._clients.run_due()
 
     def _not_prepared(self) -> tuple[Cause, ...]:
         """Return what each host has not answered that the preparation waits for."""

@@ -31,6 +31,7 @@ class Code(StrEnum):
 
     # An agent cannot continue.
     AGENT_TERMINATED = "agent_terminated"
+    GUARD_DIED = "guard_died"
     AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: one of the next two for each place
     PATH_NOT_WRITABLE = "path_not_writable"  # path, errno
     PATH_CHANGEABLE = "path_changeable"  # path: another user can exchange it
@@ -230,8 +231,11 @@ class Code(StrEnum):
     JOB_SUCCEEDED = "job_succeeded"
     JOB_STOPPED = "job_stopped"  # within: who or what stopped it
     RESTARTS_USED_UP = "restarts_used_up"  # count, within: the failure after them
-    RESTART_EXCLUDED = "restart_excluded"  # within: the failure; `restart.never_on` has its code
-    NOT_RESTARTED = "not_restarted"  # within: the failure; why nothing restarts after it
+    NOT_RESTARTED = "not_restarted"  # within: the failure; why nothing restarts after it, as below
+    STATUS_EXCLUDED = "status_excluded"  # name: the key `never_on`, status
+    STATUS_NOT_INCLUDED = "status_not_included"  # name: the key `on`, text: its value, status
+    RESTART_MAX_REACHED = "restart_max_reached"  # name: the key `max`, count: its value
+    RESTART_NOT_APPLICABLE = "restart_not_applicable"  # neither a task's exit nor a stall
     LEADER_FINISHED = "leader_finished"  # task: the chief, or without one worker 0
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
