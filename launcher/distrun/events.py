@@ -40,6 +40,8 @@ class JobCreated(Event):
     timeouts: Timeouts = field(default_factory=Timeouts)
     restart: RestartSpec = NO_RESTARTS
     workers: Workers = Workers.COORDINATED
+    role_restarts: dict[str, RestartSpec] = field(default_factory=dict)
+    """The policies of roles with one of their own."""
 
 
 class HostReady(Event):
@@ -207,6 +209,12 @@ class TaskNotStarted(Event):
 
     task: str
     attempt: int
+    cause: Cause
+
+
+class ClusterMismatched(Event):
+    """A task serves elsewhere than the others expect it, so that the cluster cannot form."""
+
     cause: Cause
 
 

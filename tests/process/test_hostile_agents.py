@@ -117,6 +117,26 @@ def test_a_host_that_does_not_answer_is_named_in_time(
     assert done.returncode == (75 if command == "launch" else 69)
 
 
+def test_long_texts_of_a_host_are_cut(run_attacked: Callable[..., Any]) -> None:
+    launch = run_attacked(
+        "long-faults", "launch", "--no-preflight", chief="sleep 3; echo trained; exit 0"
+    )
+    done = ended(launch)
+    assert done.returncode == 0, done.stderr[-1000:]
+    assert "evil cannot continue: " in done.stderr
+    assert "A ... (cut)" in done.stderr
+    assert len(done.stderr) < 60_000
+
+
+@pytest.mark.parametrize("address", ["224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"])
+def test_a_host_with_an_impossible_address_is_a_fault(
+    run_attacked: Callable[..., Any], address: str
+) -> None:
+    done = ended(run_attacked(f"address={address}", "plan"))
+    assert done.returncode == 69, done.stderr
+    assert f"a Hello with a value that it cannot have: address is '{address}'" in done.stderr
+
+
 def test_an_agent_that_exits_again_and_again_does_not_keep_the_job(
     distrun: Distrun, run_attacked: Callable[..., Any]
 ) -> None:

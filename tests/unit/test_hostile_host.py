@@ -189,6 +189,20 @@ def test_a_host_that_never_ends_what_it_should_does_not_keep_the_job(
     world.close()
 
 
+def test_long_texts_of_a_host_are_cut(world: World) -> None:
+    """So are long lists, and those deep in a cause."""
+    long = Cause(Code.AGENT_DEFECT, text="A" * 20_000, hosts=("x",) * 2000)
+    deep = Cause(Code.AGENT_DEFECT, text="boom", within=(long, *[Cause(Code.LINK_CLOSED)] * 500))
+    for _ in range(20):
+        world.receive(EVIL, protocol.Fault(deep, 1.7e9))
+    faults = [event for event in world.record if isinstance(event, events.HostFault)]
+    assert len(faults) < 10
+    assert len(json.dumps(events.encode(faults[0]))) < 6000
+    assert len(faults[0].cause.within) == 8
+    assert faults[0].cause.within[0].text.endswith("A ... (cut)")
+    assert len(cause_text(faults[0].cause.within[0])) < 5000
+
+
 def test_parts_of_logs_that_nobody_follows_are_a_fault(world: World) -> None:
     assert not world.receive(EVIL, protocol.LogData("chief-0.log", 0, b"forged"))
     assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))

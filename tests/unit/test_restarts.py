@@ -263,7 +263,9 @@ def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried() 
         restart_all(job, *W)
     job.exited("worker:2", 5)
     assert job.verdict == ("failed", 5, "task")
-    assert job.words == "worker:2 exited 5, after 2 restarts"
+    assert job.words == (
+        "worker:2 exited 5, after 2 restarts; not restarted: restart.max allows 2 restarts"
+    )
     assert [each.left for each in restarts_planned(job)] == [1, 0]
     assert not job.state.restarts
 
@@ -328,7 +330,9 @@ def test_after_a_spell_of_health_restarts_are_counted_from_0_again() -> None:
     restart_all(job, *W)
     actions = job.exited("worker:0", 1)
     assert job.verdict == ("failed", 1, "task")
-    assert job.words == "worker:0 exited 1, after 2 restarts"
+    assert job.words == (
+        "worker:0 exited 1, after 2 restarts; not restarted: restart.max allows 1 restart"
+    )
     assert CancelTimer(timer("health:job")) not in actions, "the job is over"
 
 
@@ -475,7 +479,7 @@ def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is() -> None:
     job.started("worker:0")
     job.timed_out("start")
     assert job.verdict == ("failed", 75, "distrun")
-    assert job.words.endswith("worker:1, worker:2")
+    assert "worker:1, worker:2; not restarted: restarts follow exits of tasks" in job.words
 
 
 def test_a_failure_before_all_have_started_restarts_too() -> None:

@@ -132,7 +132,7 @@ class JobView(Frozen, kw_only=True):
 
     @property
     def restarts(self) -> int:
-        return self.state.budgets[Account.JOB].total
+        return self.state.restarts_made
 
     @property
     def restarts_left(self) -> int:

@@ -61,6 +61,8 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
 
 def _notes(spec: Spec) -> list[str]:
     notes = [*_files_notes(spec), *_success_notes(spec), _restarts(spec.restart)]
+    own = ((each.role.value, each.restart) for each in spec.roles)
+    notes += [f"{role}: {_restarts(policy)}" for role, policy in own if policy is not None]
     if spec.tensorboard is None:
         return notes
     if not tensorboard.is_installed():
@@ -97,14 +99,31 @@ def _restarts(policy: RestartSpec) -> str:
     if policy.max == 0:
         return "no restarts: the first failure ends the job"
     words = [f"at most {format_count(policy.max, 'restart')}"]
+    if policy.on != RestartSpec().on:
+        words.append(f"on {', '.join(policy.on)}")
     shortest, longest = format_duration(policy.backoff), format_duration(policy.backoff_max)
     words.append(f"after {shortest} to {longest}")
     if policy.reset_after is not None:
         healthy = format_duration(policy.reset_after)
         words.append(f"counted from 0 again after {healthy} without a failure")
     if policy.never_on:
-        words.append(f"none after exit code {', '.join(map(str, policy.never_on))}")
+        words.append(f"none after exit code {', '.join(_ranges(policy.never_on))}")
     return "; ".join(words)
+
+
+def _ranges(codes: Sequence[int]) -> list[str]:
+    """Exit codes in ascending order, three and more in a row as a range."""
+    rows: list[list[int]] = []
+    for code in codes:
+        if rows and rows[-1][-1] == code - 1:
+            rows[-1].append(code)
+        else:
+            rows.append([code])
+    return [
+        text
+        for row in rows
+        for text in ([f"{row[0]}-{row[-1]}"] if len(row) > 2 else map(str, row))
+    ]
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
@@ -116,6 +135,9 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
         "hosts": list(plan.hosts),
         "set_at_launch": list(AT_LAUNCH),
         "restart": to_json(spec.restart),
+        "role_restarts": {
+            each.role.value: to_json(each.restart) for each in spec.roles if each.restart
+        },
         "tensorboard": to_json(spec.tensorboard),
     }
 

@@ -27,13 +27,21 @@ from distrun.lifecycle.actions import (
     StopTask,
 )
 from distrun.lifecycle.outcomes import SIGABRT, SIGKILL
-from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW, SIGTERM, STALL, START, TF_PREEMPTED
-from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.restarts import (
+    MOST_FREE_IN_A_ROW,
+    SIGTERM,
+    STALL,
+    START,
+    TF_PREEMPTED,
+    why_not_restarted,
+)
+from distrun.lifecycle.state import Account, JobPhase, JobState, Restart, TaskPhase, TaskState
 from distrun.lifecycle.transitions import replay, step
 
 __all__ = [
     "MOST_FREE_IN_A_ROW", "SIGABRT", "SIGKILL", "SIGTERM", "STALL", "START", "TF_PREEMPTED",
     "Account", "Action", "Announce", "CancelTimer", "Finish", "JobPhase", "JobState",
+    "Restart",
     "SetTimer", "StartTask", "StopTask", "TaskPhase", "TaskState",
-    "replay", "step",
+    "replay", "step", "why_not_restarted",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from distrun.lifecycle.restarts import (
     leave_restart,
     plan_restart,
     start_health_timers,
+    why_excluded,
 )
 from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
@@ -49,7 +50,7 @@ def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     is_named = state.success.waits_for(task.role, task.index)
     early = state.rule(task).serves and task.code == 0 and not is_named
     if not task.has_failed_exit and not early:
-        return _succeed_if_done(state, at)
+        return _on_exit_0(state, task, at)
     restarted = _restart(state, task, exit_cause(state, task), at)
     if restarted is not None and not isinstance(restarted, Cause):
         return restarted
@@ -57,6 +58,15 @@ def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
         outcome = _failure(state, task, restarted)
         return end_job(state, outcome, at, grace=grace_after(state, task))
     return state, []
+
+
+def _on_exit_0(state: JobState, task: TaskState, at: float) -> Transition:
+    """Handle an exit 0 that is no failure: the job has succeeded, or the task starts again."""
+    if state.undone and state.repeats(task):
+        again = _restart(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0), at)
+        if again is not None and not isinstance(again, Cause):
+            return again
+    return _succeed_if_done(state, at)
 
 
 def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Transition:
@@ -73,8 +83,8 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
             return leave_restart(state, task)
         return end_job(state, _failure_without_leader(state, leader), at)
     failed = task.has_failed_exit and not task.stopped_by_us
-    if failed and task.exit_status in state.policy.never_on:
-        return end_job(state, _failure(state, task), at)
+    if failed and task.exit_status in state.policy_of(task).never_on:
+        return end_job(state, _failure(state, task, why_excluded(state, task)), at)
     return state, []
 
 
@@ -86,13 +96,14 @@ def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
         return state, []
     seconds, within = state.timeouts.start or 0.0, event.within or unready(state)
     cause = Cause(Code.START_TIMED_OUT, seconds=seconds, tasks=late, within=within)
-    return end_job(state, job_failure(StartTimeoutError.exit_code, cause), event.at)
+    outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
+    return end_job(state, outcome, event.at)
 
 
 def on_run_timeout(state: JobState, at: float) -> Transition:
     """Fail a job that runs longer than `timeouts.run`."""
     cause = Cause(Code.RUN_TIMED_OUT, seconds=state.timeouts.run or 0.0)
-    outcome = job_failure(StartTimeoutError.exit_code, cause)
+    outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
     return end_job(state, outcome, at, grace=state.timeouts.grace)
 
 
@@ -136,6 +147,12 @@ def host_failure(cause: Cause, task: str | None = None) -> Outcome:
     return job_failure(HostError.exit_code, cause, task)
 
 
+def without_restart(state: JobState, cause: Cause) -> Cause:
+    """Return the cause of a failure that no policy restarts, with that reason if there is one."""
+    why = Cause(Code.RESTART_NOT_APPLICABLE) if state.has_restarts else None
+    return _with_reason(cause, why)
+
+
 def exit_cause(state: JobState, task: TaskState) -> Cause:
     """Return how a task exited, as the cause of a restart or of the job's end."""
     if task.signal is not None:
@@ -158,7 +175,8 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     if outcome is None or outcome.result is not Result.FAILED:
         return state
     names = {*verdict.alike, *verdict.echoes}
-    if verdict.task is not None and verdict.kind not in _LIVE_KINDS:
+    was_live = verdict.kind in _LIVE_KINDS or verdict.cause.code is outcome.cause.code
+    if verdict.task is not None and not was_live:
         names.add(verdict.task)
     stopped = (task for task in state.tasks.values() if task.name in names and task.stopped_by_us)
     state = state.with_tasks(
@@ -168,13 +186,16 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     if task is not None and task.name != outcome.task and not state.needs(task):
         return state
     is_tasks = outcome.origin is Origin.TASK
+    is_final = outcome.cause.code is Code.NOT_RESTARTED
+    why = next(iter(outcome.cause.within[1:]), None) if is_final else None
     if verdict.kind is Kind.HOST_LOST and is_tasks:
-        outcome = host_failure(verdict.cause, verdict.task)
+        outcome = host_failure(_with_reason(verdict.cause, why), verdict.task)
     elif is_tasks and task is not None and task.name != outcome.task:
         crashed = verdict.kind is Kind.CRASH
         own = task.exit_status if crashed or not task.stopped_by_us else None
         if own:
-            outcome = replace(outcome, exit_code=own, task=task.name, cause=exit_cause(state, task))
+            cause = _with_reason(exit_cause(state, task), why)
+            outcome = replace(outcome, exit_code=own, task=task.name, cause=cause)
     return replace(state, outcome=replace(outcome, verdict=verdict))
 
 
@@ -294,11 +315,9 @@ def _with_reason(cause: Cause, why: Cause | None) -> Cause:
 def _failure(state: JobState, task: TaskState, why: Cause | None = None) -> Outcome:
     """Return the outcome of a job that fails by a task's exit. `why`: nothing restarts after it."""
     cause = exit_cause(state, task)
-    restarts = state.budgets[task.account].total
-    if state.policy.max > 0 and task.exit_status in state.policy.never_on:
-        cause = Cause(Code.RESTART_EXCLUDED, within=(cause,))
-    elif restarts:
-        cause = Cause(Code.RESTARTS_USED_UP, count=restarts, within=(cause,))
+    budget = state.budgets.get(state.budget_of(task))
+    if budget is not None and budget.total:
+        cause = Cause(Code.RESTARTS_USED_UP, count=budget.total, within=(cause,))
     cause = _with_reason(cause, why)
     status = task.exit_status
     if status == 0:

@@ -170,7 +170,7 @@ class HostState(Frozen, kw_only=True):
 
 
 class Account(str, Enum):
-    """The budget that a restart counts against: an evaluator's failures must not fail the job."""
+    """Whose failure it is, the job's or an evaluator's: that one must not fail the job."""
 
     JOB = "job"
     EVALUATOR = "evaluator"
@@ -181,6 +181,8 @@ class Restart(Frozen, kw_only=True):
 
     number: int
     account: Account
+    budget: str
+    """The name of the budget that it counts against."""
     scope: Scope
     tasks: tuple[str, ...]
     cause: Cause
@@ -222,6 +224,8 @@ class JobState(Frozen, kw_only=True):
     supervisor_pid: int = 0
     timeouts: Timeouts = field(default_factory=Timeouts)
     policy: RestartSpec = NO_RESTARTS
+    role_policies: dict[str, RestartSpec] = field(default_factory=dict)
+    """The policies of roles with one of their own, by the role."""
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0
     ended_at: float | None = None
@@ -239,9 +243,10 @@ class JobState(Frozen, kw_only=True):
     """Whether all tasks have run at the same time."""
     restarts: dict[int, Restart] = field(default_factory=dict)
     """The planned restarts by their numbers."""
-    budgets: dict[Account, Budget] = field(
-        default_factory=lambda: {account: Budget() for account in Account}
+    budgets: dict[str, Budget] = field(
+        default_factory=lambda: {account.value: Budget() for account in Account}
     )
+    """By the account, or by the role if that has a policy of its own."""
     verdict: Verdict | None = None
     """The verdict on the last failure: one that was restarted, or the one that ended the job."""
     outcome: Outcome | None = None
@@ -271,7 +276,32 @@ class JobState(Frozen, kw_only=True):
     def has_finished(self, task: TaskState) -> bool:
         """Whether a task has exited 0 by itself and never runs again."""
         by_itself = task.has_done_its_part and not task.stopped_by_us
-        return by_itself and self.rule(task).finishes
+        return by_itself and self.rule(task).finishes and not self.repeats(task)
+
+    def repeats(self, task: TaskState) -> bool:
+        """Whether a task starts again after exit 0, by `restart.on: always`."""
+        is_alone = self.rule(task).restarts is Scope.TASK
+        return is_alone and "always" in self.policy_of(task).on and not self.waits_for(task)
+
+    def policy_of(self, task: TaskState) -> RestartSpec:
+        """Return what decides whether a failure of a task leads to a restart."""
+        return self.role_policies.get(task.role.value, self.policy)
+
+    def budget_of(self, task: TaskState) -> str:
+        """Return the name of the budget that a restart after its failure counts against."""
+        role = task.role.value
+        return role if role in self.role_policies else task.account.value
+
+    @property
+    def has_restarts(self) -> bool:
+        """Whether anything of the job may restart."""
+        return any(each.max > 0 for each in (self.policy, *self.role_policies.values()))
+
+    @property
+    def restarts_made(self) -> int:
+        """How often the job was restarted; restarts of an evaluator do not count."""
+        evaluator = Account.EVALUATOR.value
+        return sum(each.total for name, each in self.budgets.items() if name != evaluator)
 
     @property
     def leader(self) -> TaskState | None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.errors import StartTimeoutError
 from distrun.events import Event, Origin, Outcome, Result, TimerKind
 from distrun.lifecycle import outcomes, restarts, starts
 from distrun.lifecycle.actions import Action, SetTimer
-from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import HostState, JobPhase, JobState, TaskPhase, TaskState
 
 _OF_ATTEMPTS = (
     events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
@@ -66,6 +67,7 @@ def _(event: events.JobCreated, state: JobState) -> restarts.Transition:
         supervisor_pid=event.supervisor_pid,
         timeouts=event.timeouts,
         policy=event.restart,
+        role_policies=event.role_restarts,
         created_at=event.at,
     )
     timers: list[Action] = []
@@ -98,6 +100,14 @@ def _(event: events.JobPlanned, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.Aborted, state: JobState) -> restarts.Transition:
     return outcomes.end_job(state, outcomes.job_failure(event.exit_code, event.cause), event.at)
+
+
+@_step.register
+def _(event: events.ClusterMismatched, state: JobState) -> restarts.Transition:
+    # It would happen again after a restart.
+    exit_code, cause = StartTimeoutError.exit_code, event.cause
+    outcome = outcomes.job_failure(exit_code, cause, cause.task)
+    return outcomes.end_job(state, outcome, event.at)
 
 
 @_step.register
@@ -137,6 +147,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
             else outcomes.finish_if_ended(state)
         )
     cause = Cause(Code.TASK_NOT_STARTED, task=event.task, within=(event.cause,))
+    cause = outcomes.without_restart(state, cause)
     return outcomes.end_job(state, outcomes.host_failure(cause, event.task), event.at)
 
 
@@ -207,6 +218,7 @@ def _(event: events.HostLost, state: JobState) -> restarts.Transition:
     )
     if is_needed:
         cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
+        cause = outcomes.without_restart(state, cause)
         return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
     if state.unstarted < unstarted:
         state, more = outcomes.enter_running(state)
@@ -275,6 +287,7 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 def _(event: events.HostFault, state: JobState) -> restarts.Transition:
     if _is_needed(state, event.host):
         cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
+        cause = outcomes.without_restart(state, cause)
         return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
     return _mark_unusable(state, event.host, fault=event.cause)
 
@@ -304,7 +317,7 @@ def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
     if kind is TimerKind.RESTART:
         return restarts.on_backoff_over(state, int(key))
     if kind is TimerKind.HEALTH:
-        return restarts.reset_budget(state, Account(key)), []
+        return restarts.reset_budget(state, key), []
     if kind is TimerKind.EVALUATOR:
         return outcomes.on_evaluator_timeout(state)
     if kind is TimerKind.START:

@@ -79,12 +79,13 @@ def build(
         runs_elsewhere=not all(host.is_local for host in hosts or ()),
     )
     check_variables(document, context, problems)
+    restart = _restart(document, problems)
+    roles = tuple(_with_restart(one, cluster, document, restart, problems) for one in roles)
     specs = _role_specs(roles, custom, strategy) if strategy else ()
     if strategy and not document.is_wrong("cluster"):
         check_placeholders(document, specs, strategy, context, problems)
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
-    restart = _restart(document, problems)
     logs: Section = document.get("logs", EMPTY)
     if logs.get("max_size") is not None and not allow_unsupported:
         message = "logs.max_size: logs are not bounded yet"
@@ -110,7 +111,9 @@ def build(
 
 
 def _role_specs(
-    roles: tuple[WrittenRole, ...], custom: dict[Role, model.ProgramSpec], strategy: Strategy
+    roles: tuple[WrittenRole, ...],
+    custom: dict[Role, model.ProgramSpec],
+    strategy: Strategy,
 ) -> tuple[model.RoleSpec, ...]:
     """The roles with their programs. A strategy that runs in one process needs no cluster."""
     specs = [replace(one.spec, program=custom.get(one.spec.role)) for one in roles]
@@ -272,14 +275,49 @@ def _restart(document: Section, problems: Problems) -> model.RestartSpec:
     section = document.get("restart")
     if not isinstance(section, Section):
         return model.NO_RESTARTS
+    return _read_restart(section, model.RestartSpec(), "restart", problems)
+
+
+def _with_restart(
+    role: WrittenRole,
+    cluster: Section,
+    document: Section,
+    restart: model.RestartSpec,
+    problems: Problems,
+) -> WrittenRole:
+    """The role with its own policy. What that leaves out is as in the job's."""
+    name = role.spec.role.value
+    section = cluster.get(name)
+    written = section.get("restart") if isinstance(section, Section) else None
+    if written is None:
+        return role
+    policy = restart if document.has("restart") else model.RestartSpec()
+    if written == "never":
+        policy = replace(policy, max=0)
+    elif isinstance(written, str):
+        policy = replace(policy, on=(written,))
+    else:
+        policy = _read_restart(written, policy, f"cluster.{name}.restart", problems)
+    return replace(role, spec=replace(role.spec, restart=policy))
+
+
+def _read_restart(
+    section: Section, common: model.RestartSpec, path: str, problems: Problems
+) -> model.RestartSpec:
     values = dict(section.values)
-    values["never_on"] = tuple(at.value for at in values.get("never_on", ()))
-    restart = model.RestartSpec(**values)
-    if restart.backoff > restart.backoff_max:
-        where = "backoff_max" if section.has("backoff_max") else "backoff"
+    if "on" in values:
+        written = values["on"]
+        words = [written] if isinstance(written, str) else [at.value for at in written]
+        values["on"] = tuple("failure" if each == "any failure" else each for each in words)
+    if "never_on" in values:
+        never = model.exit_codes(at.value for at in values["never_on"])
+        values["never_on"] = tuple(sorted(never))
+    restart = replace(common, **values)
+    where = next((key for key in ("backoff_max", "backoff") if section.has(key)), None)
+    if where is not None and restart.backoff > restart.backoff_max:
         problems.add(
             section.marks[where],
-            f"restart.backoff is longer than restart.backoff_max ({restart.backoff_max:g}s)",
+            f"{path}.backoff is longer than {path}.backoff_max ({restart.backoff_max:g}s)",
             "raise backoff_max, or lower backoff",
         )
         return model.NO_RESTARTS

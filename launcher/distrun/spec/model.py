@@ -7,6 +7,7 @@ object. Durations are in seconds; ``None`` means ``off``.
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen, field
 from distrun.strategies import (  # at run time too: distrun.codec reads the hints
@@ -15,6 +16,9 @@ from distrun.strategies import (  # at run time too: distrun.codec reads the hin
     Success,
     Workers,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class ProgramKind(str, Enum):
@@ -65,6 +69,8 @@ class RoleSpec(Frozen, kw_only=True):
     role: Role
     program: ProgramSpec | None = None
     """The program of a custom role; None: the spec's."""
+    restart: RestartSpec | None = None
+    """None: as the spec's `restart` says."""
     in_tf_config: bool = True
     """Whether the cluster in TF_CONFIG has a custom role."""
     ready: Ready | None = None
@@ -168,7 +174,23 @@ class RestartSpec(Frozen, kw_only=True):
     backoff: float = 1.0
     backoff_max: float = 30.0
     reset_after: float | None = 600.0
+    on: tuple[str, ...] = ("failure",)
+    """Exit codes and ranges (`130-255`), preemption, failure, always: one of them is enough."""
     never_on: tuple[int, ...] = ()
+
+    def includes(self, status: int | None, *, is_preempted: bool) -> bool:
+        """Whether `on` includes a failure with this exit status; None: it has none."""
+        if "failure" in self.on or "always" in self.on:
+            return True
+        if is_preempted and "preemption" in self.on:
+            return True
+        return status in exit_codes(each for each in self.on if each[0].isdigit())
+
+
+def exit_codes(ranges: Iterable[str]) -> set[int]:
+    """Return the exit codes of texts such as `3` and `130-255`."""
+    bounds = (each.partition("-") for each in ranges)
+    return {code for first, _, last in bounds for code in range(int(first), int(last or first) + 1)}
 
 
 NO_RESTARTS = RestartSpec(max=0)

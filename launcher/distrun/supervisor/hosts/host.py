@@ -23,7 +23,7 @@ from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
-from distrun.supervisor.hosts.report_checker import ReportChecker
+from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -518,6 +518,7 @@ class Host:
         return len(part.data) + protocol.LOG_OVERHEAD if is_written else 0
 
     def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
+        message = cut_causes(message)
         violation = self._find_violation(message)
         if violation is not None:
             self._on_violation(connection, violation)
