@@ -138,10 +138,12 @@ class Agent:
 
     def execute(self, order: protocol.Order) -> None:
         if isinstance(order, protocol.StartTask):
-            self._ports.unbind(order.port)
+            self._ports.unbind(order.port if order.binds_port else 0)
             self._tasks.start(order)
         elif isinstance(order, protocol.StopTask):
             self._tasks.stop(order)
+        elif isinstance(order, protocol.MeasureCpu):
+            self._tasks.measure_cpu()
         elif isinstance(order, (protocol.FollowLogs, protocol.LogReceived)):
             if self._logs is not None and self._logs.streamer is not None:
                 self._logs.streamer.execute(order)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distrun.lint.interpreter import Answer
+    from distrun.lint.program import Program
     from distrun.lint.sources import Sources, SyntaxFault
     from distrun.spec.model import HostSpec, Spec
 
@@ -139,21 +140,44 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     return found + check(sources.program, around, RULES if trains else PROGRAM_RULES)
 
 
+def _read_program(spec: Spec) -> Program | None:
+    """Return the program's modules; None if they cannot be read, and for the bundled jobs."""
+    target = _find_target(spec, spec.local_host)
+    if target is None or _is_bundled(target.path):
+        return None
+    from distrun.lint.sources import Sources
+
+    return Sources(target.folder, target.path, target.package).program
+
+
+def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
+    """Return where the program sets TF_CONFIG, as `train.py:6`, and whether every run does so.
+
+    The place is empty if none is found.
+    """
+    program = _read_program(spec)
+    if program is None:
+        return "", False
+    from distrun.lint.cluster_rules import tf_config_lines
+
+    for module, line, is_certain in tf_config_lines(program):
+        return f"{os.path.basename(module.shown)}:{line}", is_certain
+    return "", False
+
+
 def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
     """Return the name in the program that shows that its workers train by themselves, and where.
 
     None if nothing does. No interpreter is started, and nothing of the program is run.
     """
-    target = _find_target(spec, spec.local_host)
-    if target is None or _is_bundled(target.path):
-        return None
-    from distrun.lint.rule import short_name
-    from distrun.lint.sources import Sources
-    from distrun.lint.worker_rules import independent_workers
-
     try:
-        program = Sources(target.folder, target.path, target.package).program
-        found = None if program is None else independent_workers(program)
+        program = _read_program(spec)
+        if program is None:
+            return None
+        from distrun.lint.rule import short_name
+        from distrun.lint.worker_rules import independent_workers
+
+        found = independent_workers(program)
     except RecursionError:
         return None
     if found is None:
