@@ -170,8 +170,8 @@ def test_the_line_of_an_earlier_attempt_makes_no_task_ready(
 ) -> None:
     """The proxy is ready, then fails together with the workers' first attempt."""
     proxy = (
-        "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && while ! [ -e end ]; do sleep 0.02; done && exit 3;"
-        "[ $DISTRUN_ATTEMPT = 1 ] && sleep 1 && touch late && echo ready; exec sleep 600"
+        "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && until [ -e end ]; do sleep 0.02; done && exit 3"
+        "; [ $DISTRUN_ATTEMPT = 1 ] && sleep 1 && touch late && echo ready; exec sleep 600"
     )
     worker = (
         "[ $DISTRUN_ATTEMPT = 0 ] && touch end && exec sleep 600; "
