@@ -50,6 +50,39 @@ required; `cluster` is required if the strategy runs in several processes. The
   prints the same keys for [editors](../README.md#in-your-editor).
 """
 
+CUSTOM_ROLES = """\
+## Roles of your own
+
+`cluster` can have more roles than those of TensorFlow, such as the dispatcher and the workers of
+tf.data's service, or a proxy. Each has a program of its own:
+
+<!-- run by: tests/process/test_custom_roles.py -->
+```yaml
+cluster:
+  worker: {count: 2, after: [data_worker]}
+  dispatcher:
+    script: dispatcher.py
+    args: [--port, "{port}"]
+  data_worker:
+    count: 2
+    script: data_worker.py
+    args: [--address, "{host}:{port}", --dispatcher, "{address:dispatcher:0}"]
+    after: [dispatcher]
+```
+
+- Each task has a port. distrun keeps other jobs away from it and leaves it free for the program,
+  which listens on it. Others find the task by `{address:ROLE:INDEX}` and `DISTRUN_ADDRESSES`.
+- `program.env`, `workdir`, `python`, `pass_env` and `keras` hold for these roles, too;
+  `program.args` and what follows `--` do not.
+- The job stops these tasks when it ends. They never decide its success. If one exits before, also
+  with 0, it has failed: it restarts alone, as `restart` allows, or the job fails.
+- With `in_tf_config: true`, the cluster in TF_CONFIG has the role, and its tasks get TF_CONFIG.
+  They restart together with the cluster.
+- `after` also holds for TensorFlow's roles, and for restarts. `timeouts.start` limits how long a
+  task waits.
+
+The template `data_service` (`distrun init data_service`) is a complete example.
+"""
 VARIABLES = """\
 ## The environment of a task
 
@@ -170,7 +203,7 @@ def with_table(path: Path, heading: str, rows: Iterable[str]) -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "cli.md", cli_page()
-    yield DOCS / "spec.md", f"{NOTE}\n{SPEC}\n{markdown_reference()}\n{VARIABLES}"
+    yield DOCS / "spec.md", f"{NOTE}\n{SPEC}\n{markdown_reference()}\n{CUSTOM_ROLES}\n{VARIABLES}"
     found = (f"| `{kind}` | {looks} | {advice} |" for kind, (looks, advice) in kinds().items())
     page = DOCS / "failures.md"
     yield page, with_table(page, "| kind | what it looks like | what to do |", found)

@@ -212,6 +212,12 @@ class TaskNotStarted(Event):
     cause: Cause
 
 
+class ClusterMismatched(Event):
+    """A task serves elsewhere than the others expect it, so that the cluster cannot form."""
+
+    cause: Cause
+
+
 class StartsCanceled(Event):
     """The tasks were to be stopped before their starts had been sent to their hosts."""
 

@@ -241,6 +241,9 @@ class Agent:
     def _on_stop_listening(self, _: probe_messages.StopListening) -> Sequence[Report]:
         return [probe_messages.StoppedListening()]
 
+    def _on_measure_cpu(self, _: protocol.MeasureCpu) -> Sequence[Report]:
+        return [protocol.CpuMeasured(dict.fromkeys(self.running, 1.5))]
+
     def _on_stop_task(self, order: protocol.StopTask) -> Sequence[Report]:
         self.end_tasks(None, order.signal)
         return []
@@ -260,6 +263,7 @@ class Agent:
             return [protocol.TaskNotStarted(order.task, order.attempt, cause, NOW)]
         self.running[order.task] = order.attempt
         self._send(protocol.TaskStarted(order.task, order.attempt, 100, NOW))
+        self._send(protocol.TaskListening(order.task, order.attempt, [order.port or 6006]))
         values = {"STEP": "1", "LOSS": "0.5"}
         self._send(protocol.Progress(order.task, values, NOW), is_kept=False)
         excess = Cause(Code.PROGRESS_EXCESSIVE, count=200)
@@ -490,6 +494,11 @@ class World:
             answered = [agent.receive() for agent in self.agents.values()]
             is_busy = any(answered) or self._selector.were_ready
 
+    def measure_cpu(self) -> None:
+        """Ask all hosts how much processor time their tasks have used."""
+        self._pool.order_all(protocol.MeasureCpu())
+        self.settle()
+
     def advance(self) -> None:
         """Let time pass until the next heartbeat is due."""
         self.now += HEARTBEAT
@@ -669,6 +678,8 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
         if kind == "Reattached" or chooser.random() < 0.1:
             world.agents[EVIL].send_noise(HEADER.pack(MARK, 5, 50, 1) + b"\0" * 4)
             world.agents[EVIL]._frames += 1
+        if kind == "CpuMeasured":
+            world.measure_cpu()
         if kind == "Fault":
             world.agents[EVIL].report_fault()
         world.run()

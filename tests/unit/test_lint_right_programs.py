@@ -34,6 +34,7 @@ INDEPENDENT = f"{PS}, workers: independent"
         (MWM, f"script: {EXAMPLES}/multi_worker.py"),
         (MWM, f"script: {EXAMPLES}/keras_fit.py"),
         (PS, f"script: {EXAMPLES}/parameter_server.py"),
+        ("mirrored", f"script: {EXAMPLES}/data_service.py"),
         (MWM, "script: mnist"),
         (PS, "script: mnist"),
         ("mirrored", "script: mnist"),
@@ -78,5 +79,5 @@ def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
 def test_every_example_and_plain_script_is_checked() -> None:
     plain = {"fit", "coordinator", "replicas", "tutorial", "between_graph"}
     assert {path.stem for path in PLAIN.glob("*.py")} == plain
-    names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server"}
+    names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server", "data_service"}
     assert set(resources.examples()) == names

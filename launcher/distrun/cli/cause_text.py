@@ -258,10 +258,17 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "ports": lambda c: format_count(c.count, "port"),
     "ports_cannot": lambda c: "no port can" if c.total == 1 else f"{c.total} ports cannot",
     "process_exit": _process_exit,
+    "use_keras_2": lambda c: (
+        "`program.keras: 2` selects tf.keras only: write `from tensorflow import keras` instead of "
+        "`import keras`, and do not set TF_USE_LEGACY_KERAS in the program"
+        if c.version == "2"
+        else "set `program.keras: 2` and install tf_keras for the Python that runs the tasks"
+    ),
     "user_names": lambda c: c.text + (f" and {c.count - 3} more" if c.count > 3 else ""),
     "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
     "restarts": lambda c: format_count(c.count, "restart"),
     "sender": lambda c: f"process {c.pid} of user {c.count}" if c.pid else "an unseen process",
+    "served_at": lambda c: c.text or f"port {c.port}",
     "signal_name": lambda c: signal_name(c.signal),
     "signal_or_status": lambda c: signal_name(c.signal) if c.signal else c.status,
     "size": lambda c: format_bytes(c.count),
@@ -269,6 +276,11 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     # Evidence does not repeat the task that a clause begins with.
     "subject": lambda c: f"{c.task} " if c.task else "",
     "tasks": lambda c: format_names(c.tasks),
+    "tf_config_fault": lambda c: (
+        f"the program sets TF_CONFIG, at {c.path}"
+        if c.path
+        else "its TF_CONFIG does not match that of the others"
+    ),
     "tasks_on_hosts": lambda c: " and ".join(
         f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=False)
     ),

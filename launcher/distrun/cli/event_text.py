@@ -26,6 +26,7 @@ _TEMPLATES: dict[type[events.Event], str] = {
     events.JobCreated: (
         "job {event.job_id} created: {event.strategy} (supervisor {event.supervisor_pid})"
     ),
+    events.ClusterMismatched: "{cause}",
     events.HostFault: "{event.host} cannot continue: {cause}",
     events.HostLost: "{event.host} is lost: {cause}",
     events.LinkLost: "the link to {event.host} is lost: {cause}",

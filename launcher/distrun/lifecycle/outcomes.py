@@ -175,7 +175,8 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     if outcome is None or outcome.result is not Result.FAILED:
         return state
     names = {*verdict.alike, *verdict.echoes}
-    if verdict.task is not None and verdict.kind not in _LIVE_KINDS:
+    was_live = verdict.kind in _LIVE_KINDS or verdict.cause.code is outcome.cause.code
+    if verdict.task is not None and not was_live:
         names.add(verdict.task)
     stopped = (task for task in state.tasks.values() if task.name in names and task.stopped_by_us)
     state = state.with_tasks(

@@ -9,6 +9,7 @@ from typing import Any
 
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.errors import StartTimeoutError
 from distrun.events import Event, Origin, Outcome, Result, TimerKind
 from distrun.lifecycle import outcomes, restarts, starts
 from distrun.lifecycle.actions import Action, SetTimer
@@ -99,6 +100,14 @@ def _(event: events.JobPlanned, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.Aborted, state: JobState) -> restarts.Transition:
     return outcomes.end_job(state, outcomes.job_failure(event.exit_code, event.cause), event.at)
+
+
+@_step.register
+def _(event: events.ClusterMismatched, state: JobState) -> restarts.Transition:
+    # It would happen again after a restart.
+    exit_code, cause = StartTimeoutError.exit_code, event.cause
+    outcome = outcomes.job_failure(exit_code, cause, cause.task)
+    return outcomes.end_job(state, outcome, event.at)
 
 
 @_step.register

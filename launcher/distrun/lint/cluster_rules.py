@@ -46,6 +46,19 @@ def own_cluster(program: Program, around: Surroundings) -> Iterator[Problem]:
             return  # it is read first: what is written may be made of that
 
 
+def tf_config_lines(program: Program) -> Iterator[tuple[Module, int, bool]]:
+    """Where the program sets TF_CONFIG, and whether every run does so; the certain lines first."""
+    for step in steps(program):
+        if step.is_certain and _sets_variable(program, step):
+            yield step.module, getattr(step.node, "lineno", 0), True
+    for module in program.modules.values():
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Load):
+                continue
+            if getattr(node.slice, "value", None) == _VARIABLE:
+                yield module, node.lineno, False
+
+
 def _sets_variable(program: Program, step: Step) -> bool:
     node = step.node
     if isinstance(node, ast.Assign | ast.Delete):

@@ -322,7 +322,8 @@ class Preparation:
             log=task.log,
             env={**task.environment, **self.passed_variables(task.host), **own},
             unset=list(task.unset),
-            port=task.port if task.binds_port else 0,
+            port=task.port,
+            binds_port=task.binds_port,
             or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",
         )

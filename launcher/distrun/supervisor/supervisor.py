@@ -24,6 +24,7 @@ from distrun.plan import READ
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
+from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
@@ -86,12 +87,13 @@ class Supervisor:
         self._tasks: dict[str, TaskPlan] = {}
         self._starts = StartQueue(self._send_start)
         self._progress: dict[str, protocol.Progress] = {}
+        self._cluster: ClusterCheck | None = None
         self._ready: ReadyWatch | None = None
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.log_of, time.monotonic)
         self._is_finishing = False
-        self._analyzer = FailureAnalyzer(folder)
+        self._analyzer = FailureAnalyzer(folder, spec)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
@@ -262,6 +264,8 @@ class Supervisor:
             if self._stall is not None:
                 self._stall.record(report.task, report.values.get("STEP"))
             self._clients.broadcast(report)
+        elif isinstance(report, protocol.TaskListening):
+            self._on_listening(report)
         elif isinstance(report, protocol.Fault):
             self.emit(events.HostFault(at=report.at, host=host, cause=report.cause))
         elif self._state.outcome is None:
@@ -272,6 +276,8 @@ class Supervisor:
         if isinstance(report, protocol.TaskExited) and report.task in self._progress:
             last = self._progress[report.task]
             self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
+        if self._cluster is not None and isinstance(report, protocol.TaskExited):
+            self._cluster.forget(report.task)
         if self._ready is not None and isinstance(report, protocol.TaskExited):
             self._ready.forget(report.task)
         self.emit(kind(**report._asdict()))
@@ -283,6 +289,16 @@ class Supervisor:
     def _report_ready(self, attempts: Iterable[tuple[str, int]]) -> None:
         for task, attempt in attempts:
             self.emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
+
+    def _on_listening(self, report: protocol.TaskListening) -> None:
+        task = self._state.tasks[report.task]
+        is_running = task.phase is lifecycle.TaskPhase.RUNNING and task.attempt == report.attempt
+        if is_running and self._cluster is not None:
+            self._report_mismatch(self._cluster.record(report.task, report.ports))
+
+    def _report_mismatch(self, cause: Cause | None) -> None:
+        if cause is not None and self._state.outcome is None:
+            self.emit(events.ClusterMismatched(at=time.time(), cause=cause))
 
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
@@ -302,6 +318,12 @@ class Supervisor:
             self._abort(HostError(cause=cause))
             return
         self._tasks = {task.name: task for task in plan.tasks}
+        self._cluster = ClusterCheck(
+            plan.tasks,
+            self._analyzer.served_addresses,
+            self._analyzer.find_tf_config_line,
+            time.monotonic,
+        )
         self._ready = ReadyWatch(
             plan.tasks,
             self._folder.log_of,
@@ -361,8 +383,12 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        ready_due = None if self._ready is None else self._ready.next_due
-        others = (self._hosts.next_due, self._clients.next_due, ready_due)
+        watches = (each for each in (self._ready, self._cluster) if each is not None)
+        others = (
+            self._hosts.next_due,
+            self._clients.next_due,
+            *(each.next_due for each in watches),
+        )
         times = (*self._timers.values(), *others)
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
@@ -385,6 +411,8 @@ class Supervisor:
                 self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
             else:
                 self._timers[timer] = time.monotonic() + wait
+        if self._cluster is not None:
+            self._report_mismatch(self._cluster.check())
         due = None if self._ready is None else self._ready.next_due
         if self._ready is not None and due is not None and due <= time.monotonic():
             self._report_ready(self._ready.check())

@@ -41,6 +41,7 @@ _GENERATED = ("<", "__autograph_generated_file")
 """How the names of files begin that no user wrote."""
 _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
 """Follows the name of a function that AutoGraph has converted."""
+SERVING = re.compile(r"Started server with target: grpc://(\S+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKER = re.compile(
     rb"^--- attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after .*\n?", re.MULTILINE
@@ -66,6 +67,11 @@ _BEFORE_MARK = 100
 def attempt_start(raw: bytes) -> int:
     """Return where the last attempt's output begins: after the line that distrun wrote for it."""
     return max((match.end() for match in _MARKER.finditer(raw)), default=0)
+
+
+def served_addresses(raw: bytes) -> set[str]:
+    """Return where the last attempt started servers, by TensorFlow's own log."""
+    return set(SERVING.findall(raw[attempt_start(raw) :].decode("utf-8", "replace")))
 
 
 def _is_abort(line: str) -> bool:

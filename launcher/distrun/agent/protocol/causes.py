@@ -31,6 +31,7 @@ class Code(StrEnum):
 
     # An agent cannot continue.
     AGENT_TERMINATED = "agent_terminated"
+    GUARD_DIED = "guard_died"
     AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: one of the next two for each place
     PATH_NOT_WRITABLE = "path_not_writable"  # path, errno
     PATH_CHANGEABLE = "path_changeable"  # path: another user can exchange it
@@ -252,8 +253,8 @@ class Code(StrEnum):
     COLLECTIVES_LATE = "collectives_late"  # text, name
     COLLECTIVES_MISMATCHED = "collectives_mismatched"  # text, name; without task
     GROUP_SIZES_DIFFER = "group_sizes_differ"  # text, name; without task
-    KERAS_3_USED = "keras_3_used"  # text, name
-    KERAS_2_CODE = "keras_2_code"  # text, name
+    KERAS_3_USED = "keras_3_used"  # text, name; version: program.keras, if that is set
+    KERAS_2_CODE = "keras_2_code"  # text, name; version: as above
     TENSORFLOW_1_CODE = "tensorflow_1_code"  # text, name
     CLUSTER_SPEC_INCOMPLETE = "cluster_spec_incomplete"  # text, name
     TF_CONFIG_MISMATCH = "tf_config_mismatch"  # text, name
@@ -289,7 +290,10 @@ class Code(StrEnum):
     EXITED_WHILE_NEEDED = "exited_while_needed"
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
-    SERVED_ELSEWHERE = "served_elsewhere"  # text: the address; name: the one in the plan
+    # text: the address, or port; name: the address in the plan; tasks: others with that address
+    # or port; path: where the program sets TF_CONFIG, as `train.py:6`
+    SERVED_ELSEWHERE = "served_elsewhere"
+    LISTENING = "listening"  # port
     WAITED_FOR_OTHERS = "waited_for_others"  # text: for how many; count: how many there are
     BEHIND_PROXY = "behind_proxy"  # within: the variable
     RECORD_REMOVED = "record_removed"  # task, within: why it could not be started

@@ -153,7 +153,8 @@ class StartTask(Order):
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
     `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
-    `workdir` does not exist. `port`: the one that its program must find free; 0: none.
+    `workdir` does not exist. `port`: report the ports that the task listens on until this is one
+    of them; 0: report none. `binds_port`: its program must find that port free.
     """
 
     task: str
@@ -167,6 +168,7 @@ class StartTask(Order):
     marker: str = ""
     or_home: bool = False
     port: int = 0
+    binds_port: bool = False
 
 
 class StopTask(Order):
@@ -178,6 +180,10 @@ class StopTask(Order):
     task: str
     signal: int
     grace: float
+
+
+class MeasureCpu(Order):
+    """Report how much processor time each task has used."""
 
 
 class Shutdown(Order):
@@ -273,6 +279,20 @@ class TaskStarted(Report):
     attempt: int
     pid: int
     at: float
+
+
+class TaskListening(Report):
+    """The TCP ports that the processes of a task listen on have changed."""
+
+    task: str
+    attempt: int
+    ports: List[int]
+
+
+class CpuMeasured(Report):
+    """Answers MeasureCpu: the seconds that the processes of each task have used."""
+
+    seconds: Dict[str, float]
 
 
 class TaskNotStarted(Report):

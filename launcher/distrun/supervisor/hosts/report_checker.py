@@ -22,6 +22,8 @@ _STAGES: dict[type[Report], tuple[int, int]] = {
     messages.TaskNotStarted: (0, 3),
 }
 """The stage of an attempt before each report and after it. Each report comes once."""
+_WHILE_RUNNING = (1, 1)
+"""The same for a report that may come again."""
 ANSWERS = {
     "HoldPorts": ("PortsHeld", "PortsRefused"),
     "Listen": ("Listening",),
@@ -33,6 +35,7 @@ ANSWERS = {
 _ONCE_PER_LIST = (("FilesReady", "FilesRefused"), ("FilesPreserved",))
 """What follows the list of the program's files, at most once each."""
 _UNASKED = {"Ack", "AgentExiting", "Damage", "Heartbeat", "LogData", "Reattached"}
+_OF_TASKS = (*_STAGES, messages.Progress, messages.ProgressIgnored, messages.TaskListening)
 _BEFORE_HELLO = {"Ack", "AgentExiting", "Fault", "Heartbeat", "Hello", "Reattached"}
 _MOST_FAULTS = 5
 _MOST_IGNORED = 100
@@ -40,6 +43,7 @@ _MOST_IGNORED = 100
 _LONGEST_NAME = 255
 _MOST_VALUES = 100
 _LONGEST_VALUE = 4096
+_LARGEST_PORT = 65535
 _LONGEST_TEXT = 4000
 """Characters of a text in a cause; the rest is cut off."""
 _MOST_ITEMS = 100
@@ -62,7 +66,12 @@ _AGENT_CODES = frozenset(
         *(Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED),
         *(Code.PROGRESS_FROM_STRANGER, Code.PROGRESS_EXCESSIVE),
         # The agent cannot continue.
-        *(Code.AGENT_TERMINATED, Code.AGENT_DIR_NOT_CREATED, Code.PATH_NOT_WRITABLE),
+        *(
+            Code.AGENT_TERMINATED,
+            Code.GUARD_DIED,
+            Code.AGENT_DIR_NOT_CREATED,
+            Code.PATH_NOT_WRITABLE,
+        ),
         Code.PATH_CHANGEABLE,
         *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
         *(Code.SUPERVISOR_DIED, Code.PROTOCOL_DIFFERS, Code.FRAME_TOO_LONG),
@@ -123,7 +132,7 @@ class ReportChecker:
                 return Cause(Code.REPORT_UNASKED, name=name)
             for cause in _causes(report):
                 _check_cause(cause)
-            if isinstance(report, (*_STAGES, messages.Progress, messages.ProgressIgnored)):
+            if isinstance(report, _OF_TASKS):
                 return self._check_task(report)
             return self._check_answer(name, report)
         except FieldError as error:
@@ -142,13 +151,15 @@ class ReportChecker:
             self._ignored[task] += 1
             is_asked = self._ignored[task] <= _MOST_IGNORED
             return None if is_asked else Cause(Code.REPORT_UNASKED, task=task, name=name)
-        before, after = _STAGES[type(report)]
+        before, after = _STAGES.get(type(report), _WHILE_RUNNING)
         if self._stages[task] != (report.attempt, before):  # type: ignore[attr-defined]
             return Cause(Code.REPORT_UNASKED, task=task, name=name)
         if isinstance(report, messages.TaskExited) and (report.code is None) is (
             report.signal is None
         ):
             raise FieldError(f"code is {report.code}, signal is {report.signal}")
+        if isinstance(report, messages.TaskListening):
+            _check_listening(report.ports)
         self._stages[task] = (report.attempt, after)  # type: ignore[attr-defined]
         return None
 
@@ -166,6 +177,10 @@ class ReportChecker:
         elif isinstance(report, messages.LogEnded):
             if report.name not in self._logs:
                 return Cause(Code.REPORT_OF_FOREIGN_TASK, task=report.name, name=name)
+        elif isinstance(report, messages.CpuMeasured):
+            foreign = [task for task in report.seconds if task not in self._stages]
+            if foreign:
+                return Cause(Code.REPORT_OF_FOREIGN_TASK, task=foreign[0], name=name)
         elif name == "FilesRequested":
             is_asked = self._unanswered[_ONCE_PER_LIST[0]] > 0
             self._check_files(report)
@@ -248,6 +263,11 @@ def _check_ports(chosen: list[int], order: messages.HoldPorts) -> None:
     is_right = len(set(chosen)) == len(chosen) == order.free
     if not is_right or any(not first <= port <= last for port in chosen):
         raise FieldError(f"chosen is {chosen[:10]}")
+
+
+def _check_listening(ports: list[int]) -> None:
+    if sorted(set(ports)) != ports or not all(0 < port <= _LARGEST_PORT for port in ports):
+        raise FieldError(f"ports is {ports[:10]}")
 
 
 def cut_causes(value: Any) -> Any:
