@@ -27,6 +27,7 @@ class Failure(Frozen, kw_only=True):
             of their exits.
         lost_hosts: why each host was lost, by its name.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
+        finished: the tasks that exited 0 and that no other needed any more.
     """
 
     trigger: events.Event
@@ -35,6 +36,7 @@ class Failure(Frozen, kw_only=True):
     lost_hosts: dict[str, Cause]
     sent: frozenset[int]
     timeouts: Timeouts
+    finished: frozenset[str] = frozenset()
 
     @property
     def leader(self) -> str | None:
@@ -162,6 +164,9 @@ class FailureTracker:
             },
             sent=frozenset(self._sent),
             timeouts=state.timeouts,
+            finished=frozenset(
+                task.name for task in state.tasks.values() if state.has_finished(task)
+            ),
         )
 
 
