@@ -9,7 +9,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import duration, job_argument
-from distrun.errors import EXIT_KILLED, UsageError
+from distrun.errors import UsageError
 
 if TYPE_CHECKING:
     from distrun.events import Event
@@ -82,9 +82,7 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all jobs to stop, then wait for all: they end at the same time."""
     from distrun import control
-    from distrun.agent.protocol import Cause, Code, StopJob, Watch
 
-    cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
     channels = []
     for folder in folders:
         control.resume_supervisor(folder)
@@ -93,8 +91,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
             _stop_without_supervisor(folder)
             continue
         view = _WaitView(folder.state())
-        channel.send(Watch())
-        channel.send(StopJob(cause, signum, grace, EXIT_KILLED))
+        control.request_stop(channel, "distrun kill", grace=grace, signum=signum)
         channels.append((folder, channel, view))
     for folder, channel, view in channels:
         control.wait_for_end(channel, folder.job_id, on_event=view.on_event)

@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +19,7 @@ from distrun.errors import UsageError
 if TYPE_CHECKING:
     from distrun.control import SupervisorWatch
     from distrun.jobstore import JobFolder
-    from distrun.logs import TaskLog
+    from distrun.logs import TaskLog, View
 
 
 def pattern(value: str) -> re.Pattern[bytes]:
@@ -95,28 +95,39 @@ def _print(
     last: int | None,
     since: float | None,
 ) -> None:
-    """Print the output until now; with a supervisor, also what follows until the job ends."""
-    from distrun.logs import Follower, View, line_ends, merged
+    from distrun.logs import View
 
-    names = _planned_tasks(folder, supervised)
-    logs = task_logs(folder, _chosen(names, tasks))
+    names = planned_tasks(folder, supervised)
     view = View(names, colour=uses_colour(sys.stdout), **style)
-    if supervised is None:
-        _write(merged(logs, view, last=last, since=since))
-        return
-    ends = line_ends(logs)
-    with contextlib.closing(Follower(logs, view, starts=ends)) as follower:
-        _write(merged(logs, view, last=last, since=since, ends=ends))
-        _write(follower.until(supervised.has_ended, supervised.descriptor))
-
-
-def _write(blocks: Iterable[bytes]) -> None:
-    for block in blocks:
+    chosen = chosen_tasks(names, tasks)
+    for block in output(folder, chosen, view, supervised, last=last, since=since):
         sys.stdout.buffer.write(block)
         sys.stdout.buffer.flush()
 
 
-def _planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list[str]:
+def output(
+    folder: JobFolder,
+    tasks: Iterable[str],
+    view: View,
+    supervised: SupervisorWatch | None,
+    *,
+    last: int | None,
+    since: float | None,
+) -> Iterator[bytes]:
+    """The output until now; with a supervisor, also what follows until the job ends."""
+    from distrun.logs import Follower, line_ends, merged
+
+    logs = task_logs(folder, tasks)
+    if supervised is None:
+        yield from merged(logs, view, last=last, since=since)
+        return
+    ends = line_ends(logs)
+    with contextlib.closing(Follower(logs, view, starts=ends)) as follower:
+        yield from merged(logs, view, last=last, since=since, ends=ends)
+        yield from follower.until(supervised.has_ended, supervised.descriptor)
+
+
+def planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list[str]:
     """The names of a job's tasks. With a supervisor, it waits until they are planned."""
     while True:
         ended = supervised is None or supervised.has_ended()
@@ -126,7 +137,7 @@ def _planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> lis
         supervised.wait()
 
 
-def _chosen(names: list[str], wanted: tuple[str, ...]) -> list[str]:
+def chosen_tasks(names: list[str], wanted: tuple[str, ...]) -> list[str]:
     """The tasks with one of these names or roles; all tasks if `wanted` is empty."""
     if not wanted:
         return names
