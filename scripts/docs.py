@@ -50,6 +50,88 @@ required; `cluster` is required if the strategy runs in several processes. The
   prints the same keys for [editors](../README.md#in-your-editor).
 """
 
+CUSTOM_ROLES = """\
+## Roles of your own
+
+`cluster` can have more roles than those of TensorFlow, such as the dispatcher and the workers of
+tf.data's service, or a proxy. Each has a program of its own:
+
+<!-- run by: tests/process/test_custom_roles.py -->
+```yaml
+cluster:
+  worker: {count: 2, after: [data_worker]}
+  dispatcher:
+    script: dispatcher.py
+    args: [--port, "{port}"]
+  data_worker:
+    count: 2
+    script: data_worker.py
+    args: [--address, "{host}:{port}", --dispatcher, "{address:dispatcher:0}"]
+    after: [dispatcher]
+```
+
+- Each task has a port. distrun keeps other jobs away from it and leaves it free for the program,
+  which listens on it. Others find the task by `{address:ROLE:INDEX}` and `DISTRUN_ADDRESSES`.
+- `program.env`, `workdir`, `python`, `pass_env` and `keras` hold for these roles, too;
+  `program.args` and what follows `--` do not.
+- The job stops these tasks when it ends. They never decide its success. If one exits before, also
+  with 0, it has failed: it restarts alone, as `restart` allows, or the job fails.
+- With `in_tf_config: true`, the cluster in TF_CONFIG has the role, and its tasks get TF_CONFIG.
+  They restart together with the cluster.
+- `after` also holds for TensorFlow's roles, and for restarts. `timeouts.start` limits how long a
+  task waits.
+
+The template `data_service` (`distrun init data_service`) is a complete example.
+"""
+VARIABLES = """\
+## The environment of a task
+
+A task on this machine inherits the environment of the launch, without `DISTRUN_*`. A task on
+another host inherits that of the ssh login. distrun sets these variables; `env` in the spec wins.
+`distrun plan` shows their values.
+
+| variable | set for | value |
+| --- | --- | --- |
+| TF_CONFIG | strategies with several processes; a role of your own only with `in_tf_config` | The cluster's addresses and the task's own place in it, as JSON. Not set with `tf_config: mine`. |
+| DISTRUN_JOB_ID | every task | The job's id. |
+| DISTRUN_TASK | every task | The task's name, such as `worker:0`. |
+| DISTRUN_ATTEMPT | every task | How often the task was restarted: 0 at first. |
+| DISTRUN_STRATEGY | every task | The spec's `strategy`. |
+| DISTRUN_NOTIFY | every task | The socket to which the task may report its [progress](failures.md). |
+| DISTRUN_RANK | every task | The task's rank in its group. The chief and the workers are one group, in which the chief has rank 0. The tasks of each other role are a group of their own. |
+| DISTRUN_WORLD_SIZE | every task | The number of tasks in the group. |
+| DISTRUN_LOCAL_RANK | every task | The rank among the group's tasks on the same host. |
+| DISTRUN_ADDRESS | tasks that have a port | The task's own `host:port`. |
+| DISTRUN_ADDRESSES | jobs whose tasks have ports | The addresses of all tasks by role, in the order of their indices, as JSON: `{"worker": ["gpu1:20001", "gpu2:20001"]}`. |
+| RANK, WORLD_SIZE, LOCAL_RANK | `env_style: torchrun` | The same as the three variables above. |
+| LOCAL_WORLD_SIZE | `env_style: torchrun` | The number of the group's tasks on the same host. |
+| MASTER_ADDR, MASTER_PORT | `env_style: torchrun` | The host and the port of the task with rank 0 in the group. |
+| PYTHONUNBUFFERED | every task | `1`: Python prints each line at once. |
+| PYTHONFAULTHANDLER | every task | `1`: Python prints a traceback when it crashes. |
+| TF_GRPC_REUSE_PORT | every task | `true`: TensorFlow's server can listen on the port that distrun holds for it. |
+| TF_USE_LEGACY_KERAS | `program.keras` | `1` with `keras: 2`, `0` with `keras: 3`. |
+| GRPC_FAIL_FAST | parameter_server | `use_caller` |
+| no_proxy | jobs whose tasks have ports | The inherited value, with the job's hosts appended. |
+| CUDA_VISIBLE_DEVICES | hosts with GPUs; tasks that need none | The task's GPUs; `-1` for none. Not set if the spec does not mention GPUs and the task has its host to itself. |
+| TF_FORCE_GPU_ALLOW_GROWTH | tasks that share a GPU | `true`, unless it is inherited. |
+| OMP_NUM_THREADS, TF_NUM_INTRAOP_THREADS | every task | The task's share of the host's cores, unless they are inherited. |
+
+## Placeholders
+
+In `args`, in the words of `command`, and in the values of `env`, these texts are replaced for each
+task:
+
+- `{rank}`: the value of DISTRUN_RANK
+- `{index}`: the task's index in its role
+- `{role}`: the task's role
+- `{host}`: the name or address by which other hosts reach the task
+- `{port}`: the task's port; a task that would have none gets one
+- `{address:ROLE:INDEX}`: the address of another task, e.g. `{address:dispatcher:0}`
+
+Other braces stay as they are, e.g. in `'{"a": 1}'` or `{name}`. Write `{{rank}}` for the text
+`{rank}`.
+"""  # noqa: E501 - rows of tables
+
 
 def markdown_reference() -> str:
     """The reference as Markdown: one table for the top level, one for each section."""
@@ -121,7 +203,7 @@ def with_table(path: Path, heading: str, rows: Iterable[str]) -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "cli.md", cli_page()
-    yield DOCS / "spec.md", f"{NOTE}\n{SPEC}\n{markdown_reference()}"
+    yield DOCS / "spec.md", f"{NOTE}\n{SPEC}\n{markdown_reference()}\n{CUSTOM_ROLES}\n{VARIABLES}"
     found = (f"| `{kind}` | {looks} | {advice} |" for kind, (looks, advice) in kinds().items())
     page = DOCS / "failures.md"
     yield page, with_table(page, "| kind | what it looks like | what to do |", found)

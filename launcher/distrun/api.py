@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import os
 
     from distrun.cli.job_view import JobView, TaskView
-    from distrun.control import SupervisorWatch
     from distrun.jobstore import JobFolder
     from distrun.spec import model
 
@@ -163,10 +162,15 @@ class JobStatus(Frozen, kw_only=True):
 
 
 class LogLine(Frozen):
-    """A line that a task printed, without colours and control characters."""
+    """A line that a task printed, without colours and control characters.
+
+    Attributes:
+        written: when, in Unix seconds, to 0.1 s.
+    """
 
     task: str
     text: str
+    written: float
 
 
 class Spec:
@@ -293,16 +297,28 @@ class Job:
         Raises:
             UsageError: the job has no such task.
         """
+        from distrun.cli import logs
+        from distrun.cli.console import JSON_VERSION
         from distrun.control import SupervisorWatch
+        from distrun.logs import View, merged
 
         folder = self._existing()
+        after = None if since is None else time.time() - since
         with contextlib.ExitStack() as stack:
             watch = None
             if follow:
                 watch = stack.enter_context(contextlib.closing(SupervisorWatch(folder)))
-            after = None if since is None else time.time() - since
-            for block in _output(folder, tasks, watch, last=lines, since=after):
-                yield from _log_lines(block)
+            names = logs.planned_tasks(folder, watch)
+            logs.check_choice({folder: names}, tasks)
+            chosen = logs.task_logs(folder, logs.chosen_tasks(names, tasks), labelled=True)
+            view = View([each.task for each in chosen], json_version=JSON_VERSION)
+            if watch is None:
+                blocks = merged(chosen, view, last=lines, since=after)
+            else:
+                blocks = logs.followed(chosen, view, watch, last=lines, since=after)
+            for block in blocks:
+                for fields in map(json.loads, block.splitlines()):
+                    yield LogLine(fields["task"], fields["line"], fields["at"])
 
     def kill(self, *, grace: float | None = None, signal: int = signals.SIGTERM) -> None:
         """Stop the job, and return when nothing of it is left. A job that has ended is left alone.
@@ -445,28 +461,6 @@ def _task_status(view: TaskView) -> TaskStatus:
             )
         },
     )
-
-
-def _output(
-    folder: JobFolder,
-    tasks: tuple[str, ...],
-    watch: SupervisorWatch | None,
-    *,
-    last: int | None,
-    since: float | None,
-) -> Iterator[bytes]:
-    from distrun.cli.logs import chosen_tasks, output, planned_tasks
-    from distrun.logs import View
-
-    names = planned_tasks(folder, watch)
-    view = View(names)
-    return output(folder, chosen_tasks(names, tasks), view, watch, last=last, since=since)
-
-
-def _log_lines(block: bytes) -> Iterator[LogLine]:
-    for line in block.decode("utf-8", "replace").split("\n")[:-1]:
-        task, _, text = line.partition("|")
-        yield LogLine(task.rstrip(), text.removeprefix(" "))
 
 
 def _without_missing_tensorboard(spec: model.Spec) -> model.Spec:

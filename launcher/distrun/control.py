@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from distrun.agent.protocol.channel import Channel
 from distrun.errors import EXIT_KILLED, HostError, InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
@@ -47,11 +48,19 @@ def connect(
         if folder.supervisor_pid() is None:
             return None
         if clock() > deadline:
-            raise InternalError(
-                f"the supervisor of job {folder.job_id} does not answer",
-                hint=f"its log is {folder.supervisor_log}",
-            )
+            raise unanswered(folder)
         sleep(_RETRY_SECONDS)
+
+
+def unanswered(folder: JobFolder) -> InternalError:
+    """Return the error for a job whose supervisor lives and does not answer."""
+    supervisor, job_id = folder.supervisor_pid(), folder.job_id
+    if supervisor is None:
+        return InternalError(f"the supervisor of job {job_id} died")
+    return InternalError(
+        f"the supervisor of job {job_id} (process {supervisor}) does not answer",
+        hint=f"to end it and all its tasks: kill -KILL {supervisor}; distrun kill {job_id}",
+    )
 
 
 def resume_supervisor(folder: JobFolder) -> None:
@@ -86,10 +95,12 @@ def wait_for_end(
     job_id: str,
     timeout: float | None = None,
     on_event: Callable[[events.Event], None] = lambda _: None,
+    on_answer: Callable[[], None] = lambda: None,
 ) -> None:
     """Block until the supervisor at the other end has ended, for `timeout` seconds at most.
 
-    `on_event` is called with the job's events, if the channel watches them.
+    `on_event` is called with the job's events, if the channel watches them; `on_answer` when the
+    supervisor has answered a request to watch.
 
     Raises:
         WaitTimeoutError: the supervisor has not ended in that time.
@@ -109,6 +120,8 @@ def wait_for_end(
                     event = events.decode(message.event)
                     if event is not None:
                         on_event(event)
+                elif isinstance(message, protocol.WatchStarted):
+                    on_answer()
 
 
 def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
@@ -119,10 +132,17 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
         HostError: the record is damaged and does not have the job's end.
         InternalError: the supervisor died, and the record does not have the job's end.
     """
-    channel = connect(folder)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    try:
+        channel = connect(folder, _CONNECT_SECONDS if timeout is None else timeout)
+    except InternalError:
+        if timeout is None:
+            raise
+        raise WaitTimeoutError(f"job {folder.job_id} has not ended yet") from None
     if channel is not None:
+        left = None if deadline is None else deadline - time.monotonic()
         with contextlib.closing(channel):
-            wait_for_end(channel, folder.job_id, timeout)
+            wait_for_end(channel, folder.job_id, left)
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
         file, hint = str(folder.events_file), f"its record: {folder.path}"
@@ -161,8 +181,28 @@ def end_leftovers(job_id: str) -> int:
     They get SIGTERM, and SIGKILL after a second. Returns how many processes there were.
     """
     found = [process for process, env in _processes_of(job_id) if b"DISTRUN_TASK" in env]
-    processes.end_these(found, protocol.KILL_GRACE)
+    end_processes(found, protocol.KILL_GRACE)
     return len(found)
+
+
+def end_processes(ended: Iterable[processes.Process], grace: float) -> list[processes.Process]:
+    """End processes that are not descendants: SIGTERM, and SIGKILL after `grace` seconds.
+
+    Returns those that have not ended after the same time again.
+    """
+    left = list(ended)
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        left = [process for process in left if processes.send(process, signum)]
+        deadline = time.monotonic() + grace
+        while left and time.monotonic() < deadline:
+            time.sleep(processes.KILL_INTERVAL)
+            left = [process for process in left if _is_alive(process)]
+    return left
+
+
+def _is_alive(process: processes.Process) -> bool:
+    now = processes.find(process.pid)
+    return now is not None and now.started == process.started and not now.is_zombie
 
 
 def has_processes(job_id: str) -> bool:

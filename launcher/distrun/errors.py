@@ -75,7 +75,7 @@ class InternalError(DistrunError):
 
 
 class StartTimeoutError(DistrunError):
-    """The job could not start in time, or stalled."""
+    """The job could not start in time, stalled, or its tasks cannot form their cluster."""
 
     exit_code = 75
 

@@ -9,8 +9,8 @@ from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
 from distrun.frozen import Frozen, dataclass_transform, field
 from distrun.preflight import Grade
-from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
-from distrun.strategies import Role, Success
+from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, Timeouts
+from distrun.strategies import Role, Success, Workers
 from distrun.verdict.model import Verdict
 
 KINDS: dict[str, type[Event]] = {}
@@ -39,6 +39,9 @@ class JobCreated(Event):
     supervisor_pid: int
     timeouts: Timeouts = field(default_factory=Timeouts)
     restart: RestartSpec = NO_RESTARTS
+    workers: Workers = Workers.COORDINATED
+    role_restarts: dict[str, RestartSpec] = field(default_factory=dict)
+    """The policies of roles with one of their own."""
 
 
 class HostReady(Event):
@@ -138,6 +141,12 @@ class TaskRecord(Frozen, kw_only=True):
     address: str | None = None
     proxied: Cause | None = None
     owns_tf_config: bool = False
+    after: tuple[Role, ...] = ()
+    """The roles whose tasks must be ready before it starts."""
+    ready: Ready = Ready.OFF
+    ready_line: str = ""
+    joins_cluster: bool = False
+    """Whether its role is custom, and TF_CONFIG's cluster has it."""
 
 
 class JobPlanned(Event):
@@ -188,11 +197,24 @@ class TaskStarted(Event):
     pid: int
 
 
+class TaskReady(Event):
+    """The task is ready for those that start after it: it listens, or has printed the line."""
+
+    task: str
+    attempt: int
+
+
 class TaskNotStarted(Event):
     """The task's program could not be executed."""
 
     task: str
     attempt: int
+    cause: Cause
+
+
+class ClusterMismatched(Event):
+    """A task serves elsewhere than the others expect it, so that the cluster cannot form."""
+
     cause: Cause
 
 
@@ -311,9 +333,14 @@ class Timer(Frozen, order=True):
 
 
 class TimedOut(Event):
-    """One of the job's timers expired."""
+    """One of the job's timers expired.
+
+    Attributes:
+        within: what kept the hosts from being prepared until then.
+    """
 
     timer: Timer
+    within: tuple[Cause, ...] = ()
 
 
 class VerdictReached(Event):

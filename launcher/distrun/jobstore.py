@@ -2,7 +2,7 @@
 
 `$DISTRUN_HOME/jobs/<id>/`, mode 0700, holds `spec.yaml` (as written), `plan.json`,
 `events.jsonl`, `logs/<role>-<index>.log` with an index beside each, `supervisor.log`, the lock
-that a living supervisor holds, and its control socket.
+that a living supervisor holds, and its control socket. `notify.log` has the output of `--notify`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6
 _UNFINISHED_SECONDS = 600.0
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
+_FILES = {
+    *("spec.yaml", "plan.json", "events.jsonl", "logs", "notify.log", "control.sock"),
+    *("supervisor.log", "supervisor.lock"),
+}
 _UNFINISHED = (".new-", ".gone-")
 """How the names of folders begin whose creation or removal has not ended."""
 
@@ -51,14 +55,21 @@ class JobFolder:
         self.events_file = opened / "events.jsonl"
         self.logs = opened / "logs"
         self.supervisor_log = opened / "supervisor.log"
+        self.notify_log = opened / "notify.log"
         self._lock_file = opened / "supervisor.lock"
 
     @property
     def is_a_job(self) -> bool:
-        """Whether nothing else is in it: a folder named `jobs` may hold other things, too."""
+        """Whether it has a job's lock, or nothing but files of a job.
+
+        A folder named `jobs` may hold other things, too.
+        """
         if self._lock_file.exists() or self.job_id.startswith(_UNFINISHED):
             return True
-        return {entry.name for entry in self.path.iterdir()} <= {"spec.yaml", "logs"}
+        try:
+            return _FILES.issuperset(os.listdir(self.path))
+        except OSError:
+            return False  # it has just been removed, or belongs to somebody else
 
     def shown(self, file: Path) -> str:
         """Return the path of one of its files as users know it."""
@@ -233,7 +244,8 @@ class JobStore:
             return []
         except OSError as error:
             raise HostError(f"the jobs in {self.jobs} cannot be read: {error.strerror}") from error
-        return sorted((JobFolder(self.jobs / name) for name in names), key=lambda f: f.created_ns)
+        folders = (JobFolder(self.jobs / name) for name in names)
+        return sorted((each for each in folders if each.is_a_job), key=lambda each: each.created_ns)
 
     def unfinished(self) -> list[JobFolder]:
         """Return folders whose creation or removal was interrupted, by a crash for example."""

@@ -5,6 +5,7 @@ The supervisor's events are replayed here as they arrive, so :attr:`Session.stat
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -12,7 +13,7 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle
+from distrun import control, events, lifecycle
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from distrun.sync.manifest import Manifest
 
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_EXIT_SECONDS = 10.0
 
 
 class Session:
@@ -58,6 +60,8 @@ class Session:
         self.state = lifecycle.JobState()
         self.progress: dict[str, dict[str, str]] = {}
         """What each task reported last through DISTRUN_NOTIFY."""
+        self.has_answered = True
+        """Whether the supervisor has answered since :meth:`check_supervisor`."""
         self._on_event = on_event
         self._on_signal_received = on_signal
         self._on_transfer = on_transfer
@@ -128,6 +132,22 @@ class Session:
         self._channel.send(order)
         processes.resume(self._process.pid)
 
+    def check_supervisor(self) -> None:
+        """Ask the supervisor to answer; :attr:`has_answered` is then false until it does."""
+        self.has_answered = False
+        self._channel.send(protocol.Watch())
+        processes.resume(self._process.pid)
+
+    def kill_supervisor(self) -> list[int]:
+        """Kill the supervisor, and end all that it leaves on this machine.
+
+        Returns the ids of processes that have not ended after a few seconds.
+        """
+        family = list(processes.tree(self._process.pid))
+        if family:
+            processes.send(family[0], signal.SIGKILL)
+        return [each.pid for each in control.end_processes(family, protocol.KILL_GRACE)]
+
     def detach(self) -> None:
         """Leave the job running without this command."""
         self._channel.send(protocol.Detach())
@@ -138,9 +158,10 @@ class Session:
         self._channel.close()
 
     def close(self) -> None:
-        """Wait for the exit of the supervisor of an ended job."""
+        """Wait for the exit of the supervisor of an ended job, but not for one that hangs."""
         self._channel.close()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
 
     def _on_supervisor(self) -> None:
         for _, message in self._channel.receive():
@@ -151,6 +172,8 @@ class Session:
             error = DistrunError(cause=message.cause)
             error.exit_code = message.exit_code
             raise error
+        if isinstance(message, protocol.WatchStarted):
+            self.has_answered = True
         if isinstance(message, protocol.Progress):
             self.progress[message.task] = message.values
         if self._has_files:

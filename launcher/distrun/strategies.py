@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 CUSTOM_ROLE_PATTERN = "[a-z][a-z0-9_]{0,31}"
 
@@ -40,8 +44,15 @@ class Role(str, Enum):
         return member
 
 
+class Workers(str, Enum):
+    """What the workers of parameter servers do: run what the chief sends, or train themselves."""
+
+    COORDINATED = "coordinated"
+    INDEPENDENT = "independent"
+
+
 class Success(str, Enum):
-    """Which tasks must exit 0 for the job to succeed."""
+    """Which tasks must exit 0 for the job to succeed. `all`: all but servers, which never exit."""
 
     CHIEF_AND_WORKERS = "chief and workers"
     CHIEF = "chief"
@@ -78,6 +89,8 @@ class RoleRule(Frozen, kw_only=True):
     gpus: bool = True
     serves: bool = False
     """Whether the task is a server that never exits by itself: an early exit 0 is a failure."""
+    finishes: bool = False
+    """Whether a task that has exited 0 never runs again, not even with its group."""
 
     @property
     def count_text(self) -> str:
@@ -99,6 +112,23 @@ class Strategy(Frozen, kw_only=True):
     tf_config: bool = True
     """Whether tasks get TF_CONFIG; a strategy that runs in one process has no cluster."""
     env: tuple[tuple[str, str], ...] = ()
+    independent: Strategy | None = None
+    """The row if the workers train by themselves; None if the strategy has no such workers."""
+
+    def with_workers(self, workers: Workers | None) -> Strategy:
+        """Return the row for these workers."""
+        is_other = workers is Workers.INDEPENDENT and self.independent is not None
+        return self.independent if is_other and self.independent else self
+
+    def success_of(self, roles: Collection[Role]) -> Success:
+        """Which tasks decide the success of a job with these roles."""
+        has_chief = self.success is not Success.CHIEF or Role.CHIEF in roles
+        return self.success if has_chief else Success.WORKER_0
+
+    def waits_for(self, success: Success, role: Role, index: int) -> bool:
+        """Whether the job succeeds only if that task exits 0."""
+        is_server = success is Success.ALL and self.rule(role).serves
+        return success.waits_for(role, index) and not is_server
 
     def rule(self, role: Role) -> RoleRule:
         """The rule of a role; every strategy takes custom roles."""
@@ -122,6 +152,25 @@ def _one_process(name: str, *classes: str) -> Strategy:
     )
 
 
+def _parameter_server(
+    chief: RoleRule, worker: RoleRule, independent: Strategy | None = None
+) -> Strategy:
+    ps = RoleRule(least=1, most=None, restarts=Scope.GROUP, gpus=False, serves=True)
+    return Strategy(
+        name="parameter_server",
+        classes=("ParameterServerStrategy", "ParameterServerStrategyV2"),
+        roles={
+            Role.CHIEF: chief,
+            Role.WORKER: worker,
+            Role.PS: ps,
+            Role.EVALUATOR: _EVALUATOR,
+        },
+        success=Success.CHIEF,
+        env=(("GRPC_FAIL_FAST", "use_caller"),),
+        independent=independent,
+    )
+
+
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
@@ -140,19 +189,14 @@ STRATEGIES: dict[str, Strategy] = {
             },
             success=Success.CHIEF_AND_WORKERS,
         ),
-        Strategy(
-            name="parameter_server",
-            classes=("ParameterServerStrategy", "ParameterServerStrategyV2"),
-            roles={
-                Role.CHIEF: RoleRule(least=1, most=1, restarts=Scope.GROUP),
-                Role.WORKER: RoleRule(least=1, most=None, restarts=Scope.TASK, serves=True),
-                Role.PS: RoleRule(
-                    least=1, most=None, restarts=Scope.GROUP, gpus=False, serves=True
-                ),
-                Role.EVALUATOR: _EVALUATOR,
-            },
-            success=Success.CHIEF,
-            env=(("GRPC_FAIL_FAST", "use_caller"),),
+        _parameter_server(
+            RoleRule(least=1, most=1, restarts=Scope.GROUP),
+            RoleRule(least=1, most=None, restarts=Scope.TASK, serves=True),
+            # TensorFlow 1's scripts and Estimators
+            independent=_parameter_server(
+                RoleRule(least=0, most=1, restarts=Scope.GROUP, finishes=True),
+                RoleRule(least=1, most=None, restarts=Scope.TASK, finishes=True),
+            ),
         ),
     )
 }

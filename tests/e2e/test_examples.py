@@ -160,3 +160,23 @@ def test_parameter_server_by_hand(by_hand: ByHand) -> None:
 
 def test_parameter_server_launched(launch: Callable[..., str]) -> None:
     assert len(epochs(launch("parameter_server", *SHORT), "Finished epoch")) == 1
+
+
+def test_data_service_launched(launch: Callable[..., str], distrun: Distrun) -> None:
+    output = launch("data_service", *SHORT)
+    assert re.search(r"worker:0 +\| 4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", output)
+    for server in ("dispatcher:0", "data_worker:0", "data_worker:1"):
+        assert re.search(rf"{server} +\| {server[:-2]} serves at localhost:\d+", output)
+    told = distrun("events").stdout
+    order = [
+        told.index(f"  {words}")
+        for words in (
+            "dispatcher:0 is ready",
+            "data_worker:0 started",
+            "data_worker:0 is ready",
+            "worker:0 started",
+            "worker:0 exited 0",
+            "data_worker:0 was killed by SIGTERM",
+        )
+    ]
+    assert order == sorted(order)

@@ -4,6 +4,7 @@ The third, `replicas.py`, is also the script that test_templates.py puts beside 
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -54,6 +55,27 @@ def test_run_and_reduce_with_a_chief(launch: Callable[..., str]) -> None:
     output = launch("replicas.py", "multi_worker_mirrored", "{chief: 1, worker: 2}")
     for task in ("chief:0 ", "worker:0", "worker:1"):
         assert f"{task} | replicas: the sum over 3 replicas is 6" in output
+
+
+@pytest.mark.parametrize(
+    ("cluster", "decides"),
+    [("{worker: 2, ps: 1}", "worker:0"), ("{chief: 1, worker: 2, ps: 1}", "chief:0")],
+)
+def test_workers_that_train_by_themselves(
+    distrun: Distrun, launch: Callable[..., str], cluster: str, decides: str
+) -> None:
+    """TensorFlow 1's between-graph replication; distrun ends the ps when the deciding task has."""
+    output = launch("between_graph.py", "parameter_server", cluster)
+    assert re.search(
+        rf"^{decides} +\| between-graph: {decides} ended at step", output, re.MULTILINE
+    )
+    # Workers that are in the middle of a step at step 200 still count it.
+    assert list((distrun.cwd / "ckpt").glob("model.ckpt-20[0-9].index"))
+    tasks = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    states = {task["task"]: (task["state"], task["attempt"]) for task in tasks}
+    assert states[decides] == ("succeeded", 0)
+    assert states["ps:0"] == ("stopped", 0)
+    assert not {"failed"} & {state for state, _ in states.values()}
 
 
 def launch_tutorial(distrun: Distrun, keras: str) -> subprocess.CompletedProcess[str]:

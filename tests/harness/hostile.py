@@ -41,7 +41,15 @@ from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import EventFormatter
 from distrun.cli.job_view import output_json
 from distrun.record import _decode_line
-from distrun.spec.model import HostSpec, Placement, ProgramKind, ProgramSpec, RoleSpec, Spec
+from distrun.spec.model import (
+    HostSpec,
+    Placement,
+    ProgramKind,
+    ProgramSpec,
+    RoleSpec,
+    Spec,
+    Timeouts,
+)
 from distrun.strategies import STRATEGIES, Role
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.pool import HostPool
@@ -104,6 +112,8 @@ class Agent:
         self.running: dict[str, int] = {}
         """The tasks that have started and not exited, each with its attempt."""
         self.has_exited = False
+        self.is_immortal = False
+        """Whether it lives on, whatever it is told."""
         self._has_files = False
         self._tamper = tamper
         self._refusal = refusal
@@ -127,7 +137,7 @@ class Agent:
         )
 
     def exit(self) -> None:
-        if not self.has_exited:
+        if not self.has_exited and not self.is_immortal:
             self.has_exited = True
             self.close()
 
@@ -231,6 +241,9 @@ class Agent:
     def _on_stop_listening(self, _: probe_messages.StopListening) -> Sequence[Report]:
         return [probe_messages.StoppedListening()]
 
+    def _on_measure_cpu(self, _: protocol.MeasureCpu) -> Sequence[Report]:
+        return [protocol.CpuMeasured(dict.fromkeys(self.running, 1.5))]
+
     def _on_stop_task(self, order: protocol.StopTask) -> Sequence[Report]:
         self.end_tasks(None, order.signal)
         return []
@@ -238,6 +251,7 @@ class Agent:
     def _on_shutdown(self, _: protocol.Shutdown) -> Sequence[Report]:
         self.end_tasks(None, 9)
         if self._has_files:
+            self._has_files = False
             self._send(file_messages.FilesPreserved("/run/kept", 1, 10, NOW))
         self._send(protocol.AgentExiting(""))
         self.exit()
@@ -249,6 +263,7 @@ class Agent:
             return [protocol.TaskNotStarted(order.task, order.attempt, cause, NOW)]
         self.running[order.task] = order.attempt
         self._send(protocol.TaskStarted(order.task, order.attempt, 100, NOW))
+        self._send(protocol.TaskListening(order.task, order.attempt, [order.port or 6006]))
         values = {"STEP": "1", "LOSS": "0.5"}
         self._send(protocol.Progress(order.task, values, NOW), is_kept=False)
         excess = Cause(Code.PROGRESS_EXCESSIVE, count=200)
@@ -325,6 +340,7 @@ class World:
         refusal: str = "",
         sends_files: bool = True,
         has_preflight: bool = True,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self.lines: list[bytes] = []
         """The record."""
@@ -348,6 +364,7 @@ class World:
             hosts=(HostSpec(name=GOOD, slots=len(good_roles)), HostSpec(name=EVIL, slots=1)),
             placement=Placement.PACK,
             success=STRATEGIES["parameter_server"].success,
+            timeouts=timeouts or Timeouts(),
         )
         self._signals = os.pipe()
         supervisor = "distrun.supervisor.supervisor"
@@ -448,7 +465,12 @@ class World:
 
     def _as_clients(self, *_: Any) -> Any:
         return types.SimpleNamespace(
-            add=bool, watching=set(), broadcast=encode_body, watch_writing=bool
+            add=bool,
+            watching=set(),
+            broadcast=encode_body,
+            watch_writing=bool,
+            next_due=None,
+            run_due=bool,
         )
 
     # Running --------------------------------------------------------------------------------
@@ -471,6 +493,11 @@ class World:
                 self._supervisor._finish_if_released()
             answered = [agent.receive() for agent in self.agents.values()]
             is_busy = any(answered) or self._selector.were_ready
+
+    def measure_cpu(self) -> None:
+        """Ask all hosts how much processor time their tasks have used."""
+        self._pool.order_all(protocol.MeasureCpu())
+        self.settle()
 
     def advance(self) -> None:
         """Let time pass until the next heartbeat is due."""
@@ -516,14 +543,17 @@ class World:
         assert line.isprintable()
         return False
 
-    def run(self, *, is_cut_off: bool = True) -> None:
-        """Run the job to its end. The evil host may be cut off if the job waits for it."""
+    def run(self, *, is_cut_off: bool = True, most_steps: int = 80) -> None:
+        """Run the job to its end. The evil host may be cut off if the job waits for it.
+
+        Raises AssertionError if it does not end within so many intervals of heartbeats.
+        """
         self.settle()
         for _ in range(3):
             self.advance()
         for agent in self.agents.values():
             agent.end_tasks()
-        for step in range(80):
+        for step in range(most_steps):
             if self.state.phase.is_final:
                 return
             if step == 50 and is_cut_off:  # the host may live, and not end its task
@@ -648,6 +678,8 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
         if kind == "Reattached" or chooser.random() < 0.1:
             world.agents[EVIL].send_noise(HEADER.pack(MARK, 5, 50, 1) + b"\0" * 4)
             world.agents[EVIL]._frames += 1
+        if kind == "CpuMeasured":
+            world.measure_cpu()
         if kind == "Fault":
             world.agents[EVIL].report_fault()
         world.run()

@@ -187,3 +187,31 @@ def test_start_timeout_and_run_timeout(distrun: Distrun, write_spec: WriteSpec) 
     done = distrun("launch", write_spec("exec sleep 600", timeouts={"run": "300ms"}))
     assert done.returncode == 75
     assert "timeouts.run" in done.stderr.splitlines()[-1]
+
+
+def test_a_named_pipe_is_no_spec_and_a_pipe_of_the_shell_is(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    done = distrun("validate", pipe, timeout=60)
+    assert done.returncode == 65
+    assert "it is a named pipe, which may have no writer" in done.stderr
+    script = '"$@" <(cat "$SPEC"); cat "$SPEC" | "$@" /dev/stdin'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *distrun.argv, "validate"],
+        env={**os.environ, "SPEC": str(write_spec("exit 0"))},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stderr.count("is valid") == 2
+
+
+def test_other_folders_beside_jobs_are_no_jobs(distrun: Distrun, detached: Detach) -> None:
+    job = detached("exit 0")
+    assert distrun("wait", job).returncode == 0
+    other = distrun.home / "jobs" / "photos"
+    other.mkdir()
+    (other / "holiday.jpg").touch()
+    shown = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    assert [each["job_id"] for each in shown] == [job]
+    assert distrun("status", "photos").returncode == 2

@@ -65,6 +65,20 @@ def test_one_death_leaves_nothing(
         assert launch.wait(30) in (69, 70)
 
 
+def test_the_death_of_a_guard_is_not_told_as_a_signal_to_its_agent(
+    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim
+) -> None:
+    spec = write_spec("touch up-$DISTRUN_TASK; exec sleep 600")
+    launch = distrun.start(
+        "launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    os.kill(victim_of("guard", launch), signal.SIGKILL)
+    _, said = launch.communicate(timeout=30)
+    assert "the guard of its agent, the process that started the agent, was killed" in said
+    assert "received SIGTERM" not in said
+
+
 @pytest.mark.parametrize("order", ["supervisor agent", "agent supervisor", "guard supervisor"])
 def test_two_deaths_at_once_leave_nothing(
     distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, order: str
@@ -115,6 +129,8 @@ def test_a_suspended_supervisor_with_a_full_queue_hangs_no_command(
             except BlockingIOError:
                 break
     assert status()["state"] == "running"
+    waiting = distrun("wait", "--timeout", "100ms", job, timeout=60)
+    assert (waiting.returncode, waiting.stderr) == (124, f"distrun: job {job} has not ended yet\n")
     assert distrun("kill", job, timeout=60).returncode == 0
     assert status()["state"] == "stopped"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,18 +16,23 @@ from harness.command import Distrun, WriteSpec
 SSH = Path(__file__).parent / "programs" / "hostile_ssh.py"
 
 
+SLEEP = "exec sleep 1000"
+
+
 @pytest.fixture
-def launch_attacked(
+def run_attacked(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> Callable[[str, str], Any]:
-    """Launch a job whose evaluator is on the host `evil`, with an attack and the chief's script."""
+) -> Callable[..., subprocess.Popen[str]]:
+    """Start a command on a job whose evaluator is on the host `evil`, with an attack."""
     programs = tmp_path / "bin"
     programs.mkdir()
     ssh = programs / "ssh"
     ssh.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{SSH}" "$@"\n')
     ssh.chmod(0o755)
 
-    def launch(attack: str, chief: str) -> Any:
+    def run(
+        attack: str, *command: str, chief: str = SLEEP, **timeouts: str
+    ) -> subprocess.Popen[str]:
         script = (
             f"case $DISTRUN_TASK in chief:0) {chief};; evaluator:0) sleep 1000;; "
             "*) exec sleep 1000;; esac"
@@ -37,7 +43,7 @@ def launch_attacked(
             cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
             hosts=[{"name": "good", "slots": 3}, {"name": "evil", "slots": 1}],
             placement="pack",
-            timeouts={"link": "20s"},
+            timeouts={"link": "20s", **timeouts},
             program={"command": ["sh", "-c", script], "sync": "off", "workdir": str(tmp_path)},
         )
         env = {
@@ -46,9 +52,15 @@ def launch_attacked(
             "XDG_STATE_HOME": str(tmp_path / "state"),
             "ATTACK": attack,
         }
-        return distrun("launch", "--no-preflight", spec, env=env)
+        pipe = subprocess.PIPE
+        return distrun.start(*command, spec, env=env, stdout=pipe, stderr=pipe, text=True)
 
-    return launch
+    return run
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    out, err = process.communicate(timeout=90)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +80,10 @@ def launch_attacked(
     ],
 )
 def test_an_attack_is_told_and_the_job_goes_on(
-    distrun: Distrun, launch_attacked: Callable[[str, str], Any], attack: str, told: str
+    distrun: Distrun, run_attacked: Callable[..., Any], attack: str, told: str
 ) -> None:
-    done = launch_attacked(attack, "sleep 3; echo trained; exit 0")
+    chief = "sleep 3; echo trained; exit 0"
+    done = ended(run_attacked(attack, "launch", "--no-preflight", chief=chief))
     assert done.returncode == 0, done.stderr
     assert "chief:0     | trained" in done.stdout
     shown = [distrun(*args) for args in (("events",), ("status",), ("ps", "-a"), ("logs",))]
@@ -81,3 +94,52 @@ def test_an_attack_is_told_and_the_job_goes_on(
     text = done.stderr + "".join(each.stdout + each.stderr for each in shown[:4])
     assert not any(each.startswith("distrun: it succeeded") for each in text.splitlines())
     assert not set(text) & set("\x1b\x07\u202e")
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("plan", "PortsHeld"),
+        ("doctor", "PortsHeld"),
+        ("doctor", "Inspected"),
+        ("launch", "Inspected"),
+    ],
+)
+def test_a_host_that_does_not_answer_is_named_in_time(
+    run_attacked: Callable[..., Any], command: str, answer: str
+) -> None:
+    """Its agent lives, and sends signs of life."""
+    done = ended(run_attacked(f"without={answer}", command, start="10s"))
+    order = "HoldPorts" if answer == "PortsHeld" else "Inspect"
+    expected = f"its agent did not answer {order} within 10 s"
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"evil cannot be prepared: {expected}" in said, said
+    assert done.returncode == (75 if command == "launch" else 69)
+
+
+def test_long_texts_of_a_host_are_cut(run_attacked: Callable[..., Any]) -> None:
+    launch = run_attacked(
+        "long-faults", "launch", "--no-preflight", chief="sleep 3; echo trained; exit 0"
+    )
+    done = ended(launch)
+    assert done.returncode == 0, done.stderr[-1000:]
+    assert "evil cannot continue: " in done.stderr
+    assert "A ... (cut)" in done.stderr
+    assert len(done.stderr) < 60_000
+
+
+@pytest.mark.parametrize("address", ["224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"])
+def test_a_host_with_an_impossible_address_is_a_fault(
+    run_attacked: Callable[..., Any], address: str
+) -> None:
+    done = ended(run_attacked(f"address={address}", "plan"))
+    assert done.returncode == 69, done.stderr
+    assert f"a Hello with a value that it cannot have: address is '{address}'" in done.stderr
+
+
+def test_an_agent_that_exits_again_and_again_does_not_keep_the_job(
+    distrun: Distrun, run_attacked: Callable[..., Any]
+) -> None:
+    launch = run_attacked("exits-again", "launch", "--no-preflight", chief="sleep 2; exit 0")
+    assert ended(launch).returncode == 0
+    assert distrun("kill").returncode == 2  # no job is running

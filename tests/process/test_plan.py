@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from distrun.plan.variables import RANKS
 from harness.command import Distrun, Json, Status, WriteSpec
 from harness.terminal import OpenTerminal
 from harness.training import held_port
@@ -96,8 +97,19 @@ def test_the_text_has_everything_that_the_json_has(distrun: Distrun, tmp_path: P
         assert json.loads(task["env"]["TF_CONFIG"]) == task["tf_config"]
         assert shlex.join(task["argv"]) in done.stdout
         for variable, value in task["env"].items():
-            told_otherwise = variable in ("TF_CONFIG", "DISTRUN_TASK")
-            assert told_otherwise or f"  set    {variable}={value}\n" in done.stdout
+            if variable in RANKS:
+                own = re.search(rf"^  (DISTRUN_RANK=.*) +for {name}$", done.stdout, re.MULTILINE)
+                assert own is not None
+                assert f"{variable}={value}" in own[1].split()
+            elif variable == "DISTRUN_ADDRESS":
+                assert value == task["address"]
+                assert f"  {variable}=(each task's ADDRESS above)\n" in done.stdout
+            elif variable == "DISTRUN_ADDRESSES":
+                assert json.loads(value) == task["tf_config"]["cluster"]
+                assert f"  {variable}=(TF_CONFIG's cluster)\n" in done.stdout
+            else:
+                told_otherwise = variable in ("TF_CONFIG", "DISTRUN_TASK")
+                assert told_otherwise or f"  set    {variable}={value}\n" in done.stdout
     # Said once: what is the same for all; said for those alone: what is theirs.
     assert done.stdout.count("PYTHONUNBUFFERED=1") == 1
     assert "\nps:0, ps:1\n" in done.stdout

@@ -124,19 +124,99 @@ def test_success_of_one_is_enough_where_the_spec_says_so(
     assert set(found.values()) == {"stopped"}  # their errors are no failures any more
 
 
-def test_success_of_all_waits_for_servers_and_evaluator(
+def test_success_of_all_waits_for_the_evaluator_and_not_for_servers(
     distrun: Distrun, write_spec: WriteSpec, status: Status
 ) -> None:
     spec = write_spec(
-        "case $DISTRUN_TASK in chief:0) exit 0;; *) sleep 0.3; echo done;; esac",
+        "case $DISTRUN_TASK in chief:0) exit 0;; evaluator:0) sleep 0.3; echo done;; "
+        "*) exec sleep 600;; esac",
         strategy="parameter_server",
         cluster={**PARAMETER_SERVER, "evaluator": 1},
         success="all",
     )
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("done") == 4
-    assert set(states(status).values()) == {"succeeded"}
+    assert done.stdout.count("done") == 1
+    found = states(status)
+    assert (found.pop("chief:0"), found.pop("evaluator:0")) == ("succeeded", "succeeded")
+    assert set(found.values()) == {"stopped"}
+
+
+# The workers exit 0 as soon as they have "trained"; those that decide wait for them, and save.
+TRAINS = """
+case $DISTRUN_TASK in
+    ps:*) exec sleep 600 ;;
+    {decides}) while ! test -e {other}.done; do sleep 0.02; done; sleep 0.3; touch saved ;;
+    *) touch $DISTRUN_TASK.done ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "decides", "other"),
+    [
+        ({"chief": 1, "worker": 2, "ps": 1}, "chief:0", "worker:1"),
+        ({"worker": 2, "ps": 1}, "worker:0", "worker:1"),
+    ],
+)
+def test_independent_workers_that_exit_0_have_finished(
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    status: Status,
+    cluster: dict[str, int],
+    decides: str,
+    other: str,
+) -> None:
+    spec = write_spec(
+        TRAINS.format(decides=decides, other=other),
+        strategy="parameter_server",
+        cluster=cluster,
+        restart={"max": 3, "backoff": "10ms"},
+    )
+    done = distrun("launch", spec, "--set", "workers=independent")
+    assert done.returncode == 0, done.stderr
+    assert (distrun.cwd / "saved").exists(), "stopped before it had saved"
+    found = states(status)
+    assert found.pop("ps:0") == "stopped"
+    assert set(found.values()) == {"succeeded"}
+    assert {task["attempt"] for task in status()["task_states"]} == {0}
+
+
+def test_independent_workers_are_read_from_the_script(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    """The program is one that does not import TensorFlow, but names what only such workers use."""
+    (distrun.cwd / "train.py").write_text(
+        "import os, pathlib, time\n"
+        "def train():\n"
+        "    import tensorflow.compat.v1 as tf\n"
+        "    tf.train.MonitoredTrainingSession('').run([])\n"
+        "role = os.environ['DISTRUN_TASK']\n"
+        "if role.startswith('ps'):\n"
+        "    time.sleep(600)\n"
+        "if role == 'chief:0':\n"
+        "    while len(list(pathlib.Path().glob('*.done'))) < int(os.environ['COUNT']):\n"
+        "        time.sleep(0.02)\n"
+        "else:\n"
+        "    pathlib.Path(role + '.done').touch()\n"
+    )
+    found = "workers: independent, because train.py:4:5 uses tf.compat.v1.train.MonitoredTraining"
+    program = {"script": "train.py", "env": {"COUNT": 2}}
+    spec = write_spec("", strategy="parameter_server", cluster=PARAMETER_SERVER, program=program)
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(found) == 1
+    assert set(states(status).values()) == {"succeeded", "stopped"}
+    assert distrun("validate", spec).stderr.count(found) == 1
+    planned = distrun("plan", spec)
+    assert planned.stderr.count(found) == 1
+    assert (
+        "the job succeeds when chief:0 exits 0; the workers train by themselves" in planned.stdout
+    )
+    # What the file says counts.
+    done = distrun("launch", spec, "--set", "workers=coordinated", "--set", "program.env.COUNT=3")
+    assert done.returncode == 1
+    assert "exited 0 before the chief had finished" in done.stderr
 
 
 def test_an_evaluators_failure_fails_only_a_job_that_needs_all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,3 +180,15 @@ def test_every_kind_is_in_the_documentation(request: pytest.FixtureRequest) -> N
     text = (request.config.rootpath / "docs" / "failures.md").read_text()
     listed = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     assert sorted(set(listed) & {kind.value for kind in Kind}) == sorted(k.value for k in Kind)
+
+
+@pytest.mark.timeout(60)  # it took minutes when the lines below were read for each traceback
+def test_no_output_keeps_the_supervisor_busy(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
+) -> None:
+    traceback = "Traceback (most recent call last):\nValueError: x\n"
+    below = "^\n" * 450_000 + "^" * 70_000  # Python's marks below a line of a program
+    (tmp_path / "output").write_text(traceback * 50 + below)
+    done = distrun("launch", write_spec("cat output; exit 1", workers=1), text=False)
+    assert done.returncode == 1
+    assert status()["outcome"]["verdict"]["task"] == "worker:0"

@@ -25,7 +25,20 @@ ARGS = st.lists(VERBATIM, max_size=4)
 ENV_NAMES = st.from_regex(r"(?!DISTRUN_)[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
 ENV = st.dictionaries(ENV_NAMES, VERBATIM, max_size=3)
 
+EXIT_CODES = st.integers(1, 255) | st.sampled_from(["1-127", "130-255", "3-3", "7 - 9"])
+CONDITIONS = EXIT_CODES | st.sampled_from(["preemption", "failure", "any failure", "always"])
+RESTART_KEYS: dict[str, st.SearchStrategy[Any]] = {
+    "max": st.integers(0, 10),
+    "backoff": st.sampled_from(["0s", "500ms", "1s"]),
+    "backoff_max": st.sampled_from(["1s", "1h"]),
+    "reset_after": OFF_OR_DURATION,
+    "on": CONDITIONS | st.lists(CONDITIONS, min_size=1, max_size=3),
+    "never_on": st.lists(EXIT_CODES, max_size=3),
+}
+RESTART = st.fixed_dictionaries({}, optional=RESTART_KEYS)
+
 ROLE_OPTIONS = {
+    "restart": RESTART | st.sampled_from(["never", "failure", "preemption", "always"]),
     "gpus": st.integers(0, 8),
     "cpus": st.integers(1, 64),
     "args": ARGS,
@@ -52,7 +65,9 @@ def addressed(draw: st.DrawFn, ports: st.SearchStrategy[int], most: int) -> Any:
 def clusters(draw: st.DrawFn, strategy: str) -> Any:
     """The roles that `strategy` takes, or None for no `cluster` at all."""
     if strategy == "parameter_server":
-        required, optional = {"chief": 1, "worker": 4, "ps": 2}, {"evaluator": 1}
+        required, optional = {"worker": 4, "ps": 2}, {"evaluator": 1}
+        if draw(st.booleans()):
+            required["chief"] = 1
     elif strategy == "multi_worker_mirrored":
         required, optional = {"worker": 4}, {"chief": 1, "evaluator": 1}
     else:
@@ -129,13 +144,7 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
         "connect_timeout": DURATIONS,
     }),
     "success": st.sampled_from(["strategy", "worker0", "all"]),
-    "restart": st.fixed_dictionaries({}, optional={
-        "max": st.integers(0, 10),
-        "backoff": st.sampled_from(["0s", "500ms", "1s"]),
-        "backoff_max": st.sampled_from(["1s", "1h"]),
-        "reset_after": OFF_OR_DURATION,
-        "never_on": st.lists(st.integers(1, 255), max_size=3),
-    }),
+    "restart": RESTART,
     "timeouts": st.fixed_dictionaries({}, optional={
         "start": OFF_OR_DURATION,
         "run": OFF_OR_DURATION,
@@ -164,4 +173,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     cluster = draw(clusters(strategy))
     if cluster is not None:
         document["cluster"] = cluster
-    return {**document, **draw(st.fixed_dictionaries({}, optional=OPTIONAL))}
+    document.update(draw(st.fixed_dictionaries({}, optional=OPTIONAL)))
+    if strategy == "parameter_server" and draw(st.booleans()):
+        document["workers"] = "independent"
+    return document

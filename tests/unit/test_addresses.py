@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from distrun.agent.main import connection_addresses
-from distrun.agent.protocol import PROTOCOL, Hello
+from distrun.agent.protocol import PROTOCOL, Code, Hello
 from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts.addresses import login_address, own_address
 from distrun.supervisor.hosts.local import LocalReach
+from distrun.supervisor.hosts.report_checker import ReportChecker
 
 HERE = socket.gethostname()
 
@@ -63,6 +64,47 @@ def test_this_machine_is_never_localhost_beside_others(other: Hello, has_route: 
     assert not is_loopback(own)
     assert has_route or own == "the-name"
     assert found["other"] == other.hostname
+
+
+@pytest.mark.parametrize("address", ["fe80::1%eth0", "169.254.169.254", "::ffff:169.254.1.1"])
+def test_no_task_has_an_address_that_depends_on_a_link(address: str) -> None:
+    said = hello("gpu1", address, "198.18.0.9")
+    assert dialled(a=said, b=TOLD)["a"] == "gpu1"
+    assert dialled(a=said) == {"a": "localhost"}
+
+
+@pytest.mark.parametrize(
+    "seen_from",
+    ["224.0.0.1", "255.255.255.255", "0.0.0.0", "::", "ff02::1", "127.0.0.1", "169.254.169.254",
+     "fe80::1%lo", "192.0.2.7"],
+)  # fmt: skip
+def test_a_host_cannot_choose_the_address_of_this_machine(seen_from: str) -> None:
+    own = own_address([hello("gpu1", "198.18.0.3", seen_from)], source_address=lambda _: "10.1.1.1")
+    assert own == "10.1.1.1"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["224.0.0.1", "239.1.2.3", "255.255.255.255", "240.0.0.1", "0.0.0.0", "::", "ff02::1",
+     "::ffff:224.0.0.1", "::ffff:0.0.0.0", "gpu1", "10.0.0.1 "],
+)  # fmt: skip
+@pytest.mark.parametrize("field", ["address", "seen_from"])
+def test_an_address_that_no_connection_has_is_a_fault(field: str, address: str) -> None:
+    said = hello("gpu1")._replace(pid=7, **{field: address})
+    fault = ReportChecker().find_fault(said)
+    assert fault is not None
+    assert fault.code is Code.REPORT_INVALID
+    assert f"{field} is " in fault.text
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "10.0.0.1", "100.64.0.1", "127.0.0.1", "::1", "fe80::1%eth0", "169.254.3.4", "fd00::7",
+     "2001:db8::5", "64:ff9b::a00:1", "::ffff:10.0.0.1", "198.51.100.3", "8.8.8.8"],
+)  # fmt: skip
+def test_a_host_in_an_odd_network_is_no_fault(address: str) -> None:
+    said = hello("gpu1", address, address)._replace(pid=7)
+    assert ReportChecker().find_fault(said) is None
 
 
 def test_another_name_of_this_machine_is_dialled_as_this_machine_is() -> None:

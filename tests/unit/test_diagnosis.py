@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import SshSpec
+from distrun.supervisor.hosts.ssh_command import KnownHosts, known_hosts
 from distrun.supervisor.hosts.ssh_diagnosis import diagnose, is_transient
 
 PLAIN = SshSpec()
@@ -36,6 +38,10 @@ NAMELESS = "Connection closed by UNKNOWN port 65535"
 BROKEN = "banner exchange: Connection to UNKNOWN port 65535: Broken pipe"
 UNAUTHORIZED = "Unauthorized shell access is prohibited"
 HOMELESS = "Could not chdir to home directory /home/u: Permission denied"
+KNOWN = KnownHosts(
+    frozenset({"h1", "10.0.0.7", "[10.0.0.7]:2222", "jump"}),
+    " /a b/known_hosts /home/u/.ssh/known_hosts ",
+)
 JUMPED = "kex_exchange_identification: Connection closed by remote host"
 
 
@@ -47,7 +53,7 @@ class Diagnosis(NamedTuple):
 
 
 def of(said: str, status: int | None = 255, ssh: SshSpec = PLAIN, **about: Any) -> Diagnosis:
-    given = {"name": "h1", "noise": b"", "seconds": 40.0, **about}
+    given = {"name": "h1", "noise": b"", "seconds": 40.0, "find_known": lambda: KNOWN, **about}
     cause = diagnose(settings=ssh, status=status, stderr=said, **given)
     return Diagnosis(cause_text(cause), cause_advice(cause) or "")
 
@@ -103,6 +109,37 @@ def test_a_command_that_a_host_prints_is_not_advised(printed: str) -> None:
     hint = of(said, name="u@h1").hint
     assert "`ssh-keygen -R h1`" in hint
     assert "touch" not in hint
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        '  ssh-keygen -f "/home/u/.ssh/known_hosts" -R "bank"',
+        '  ssh-keygen -f "/home/u/precious" -R "h1"',
+        "Offending ED25519 key in /home/u/precious:7",
+        "Host key for bank has changed and you have requested strict checking.",
+        f"u@bank: Permission denied (publickey).\n{JUMPED}",
+        f"No ED25519 host key is known for bank and you have\n{JUMPED}",
+    ],
+)
+def test_no_key_of_another_host_is_removed_on_a_hosts_word(printed: str) -> None:
+    said = f"REMOTE HOST IDENTIFICATION HAS CHANGED\n{printed}\nHost key verification failed."
+    hint = of(said, name="u@h1").hint
+    assert "`ssh-keygen -R h1`" in hint
+    assert "-R bank" not in hint
+    assert "precious" not in hint
+
+
+def test_sshs_configuration_names_the_keys_of_a_host_and_its_jump_hosts(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "Host h1\n HostName 10.0.0.7\n Port 2222\n ProxyJump u@jump:23\n"
+        "Host jump\n HostKeyAlias gate\n UserKnownHostsFile /known\n"
+    )
+    found = known_hosts("u@h1", SshSpec(config_file=str(config)))
+    assert {"h1", "10.0.0.7", "[10.0.0.7]:2222", "jump", "[jump]:23"} <= found.names
+    assert "bank" not in found.names
+    assert "/.ssh/known_hosts " in found.files
 
 
 def test_an_option_of_ssh_is_no_jump_host() -> None:

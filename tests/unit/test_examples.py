@@ -30,6 +30,10 @@ STEPS = {
         tf.distribute.MultiWorkerMirroredStrategy strategy.scope build_and_compile_cnn_model
         multi_worker_model.fit ModelCheckpoint BackupAndRestore steps_per_epoch auto_shard_policy
         callbacks validation_data""",
+    "data_service": """
+        DispatchServer DispatcherConfig WorkerServer WorkerConfig dispatcher_address worker_address
+        server.join ShardingPolicy service.distribute tf.distribute.MirroredStrategy strategy.scope
+        model.fit auto_shard_policy""",
 }
 """Names by which a reader of a tutorial recognizes its steps."""
 

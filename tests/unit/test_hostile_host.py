@@ -182,12 +182,25 @@ def test_a_host_that_never_ends_what_it_should_does_not_keep_the_job(
     """Its agent sends signs of life, and its logs, as if nothing was wrong."""
     wanted = f'"type":"{kept_back}"'.encode()
     world = World(tmp_path, lambda body: [] if wanted in body else [body])
-    agent = world.agents[EVIL]
-    agent.exit = lambda: None  # type: ignore[method-assign]
+    world.agents[EVIL].is_immortal = True
     world.run(is_cut_off=False)
     assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
     world.check()
     world.close()
+
+
+def test_long_texts_of_a_host_are_cut(world: World) -> None:
+    """So are long lists, and those deep in a cause."""
+    long = Cause(Code.AGENT_DEFECT, text="A" * 20_000, hosts=("x",) * 2000)
+    deep = Cause(Code.AGENT_DEFECT, text="boom", within=(long, *[Cause(Code.LINK_CLOSED)] * 500))
+    for _ in range(20):
+        world.receive(EVIL, protocol.Fault(deep, 1.7e9))
+    faults = [event for event in world.record if isinstance(event, events.HostFault)]
+    assert len(faults) < 10
+    assert len(json.dumps(events.encode(faults[0]))) < 6000
+    assert len(faults[0].cause.within) == 8
+    assert faults[0].cause.within[0].text.endswith("A ... (cut)")
+    assert len(cause_text(faults[0].cause.within[0])) < 5000
 
 
 def test_parts_of_logs_that_nobody_follows_are_a_fault(world: World) -> None:

@@ -24,7 +24,7 @@ from distrun.lifecycle import (
     TaskPhase,
     replay,
 )
-from distrun.strategies import Success
+from distrun.strategies import Success, Workers
 from harness.examples import examples
 from harness.values import not_none
 
@@ -222,6 +222,51 @@ def test_success_all_waits_for_servers_and_evaluator() -> None:
     assert job.verdict == ("succeeded", 0, "task")
 
 
+def test_success_all_does_not_wait_for_servers_that_never_exit() -> None:
+    job = running(PS, *CLUSTER, "evaluator:0", success=Success.ALL)
+    job.gone("evaluator:0")
+    assert job.undecided()
+    assert job.exited("chief:0") == stop_actions("chief:0", "worker:0", "worker:1", "ps:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+# Workers that train by themselves -----------------------------------------------------------
+
+
+def test_an_independent_worker_that_exits_0_has_finished_and_the_chief_decides() -> None:
+    job = running(PS, *CLUSTER, workers=Workers.INDEPENDENT)
+    assert job.gone("worker:0") == []
+    assert job.gone("worker:1") == []
+    assert job.undecided()
+    assert job.exited("chief:0") == stop_actions("chief:0", "ps:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_without_a_chief_worker_0_decides_and_the_servers_are_stopped() -> None:
+    names = ("worker:0", "worker:1", "ps:0")
+    job = running(PS, *names, workers=Workers.INDEPENDENT, success=Success.WORKER_0)
+    assert job.gone("worker:1") == []
+    assert job.exited("worker:0") == stop_actions("worker:0", "ps:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_success_all_of_independent_workers_waits_for_each_but_the_servers() -> None:
+    job = running(PS, *CLUSTER, workers=Workers.INDEPENDENT, success=Success.ALL)
+    for name in ("chief:0", "worker:1"):
+        job.gone(name)
+        assert job.undecided()
+    assert job.exited("worker:0") == stop_actions("worker:0", "ps:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_a_server_that_exits_0_before_worker_0_has_failed() -> None:
+    names = ("worker:0", "worker:1", "ps:0")
+    job = running(PS, *names, workers=Workers.INDEPENDENT, success=Success.WORKER_0)
+    job.exited("ps:0")
+    assert job.verdict == ("failed", 1, "distrun")
+    assert job.words == "ps:0 exited 0 before worker:0 had finished"
+
+
 def test_success_all_cannot_be_once_an_evaluator_has_failed() -> None:
     job = running(MWM, "worker:0", "evaluator:0", success=Success.ALL)
     job.exited("evaluator:0", 4)
@@ -399,6 +444,7 @@ def test_events_after_the_end_change_nothing() -> None:
 
 # Every order --------------------------------------------------------------------------------
 
+INDEPENDENT = f"{PS}, independent"
 SHAPES = [
     (MWM, None, ("worker:0",)),
     (MWM, None, (*W, "evaluator:0")),
@@ -409,6 +455,9 @@ SHAPES = [
     (PS, None, (*CLUSTER, "evaluator:0")),
     (PS, Success.ALL, (*CLUSTER, "evaluator:0")),
     (PS, Success.WORKER_0, CLUSTER),
+    (INDEPENDENT, None, CLUSTER),
+    (INDEPENDENT, Success.ALL, (*CLUSTER, "evaluator:0")),
+    (INDEPENDENT, Success.WORKER_0, ("worker:0", "worker:1", "ps:0")),
     ("mirrored", None, ("worker:0",)),
 ]
 INTERRUPTIONS = ("stop", "start", "run", "evaluator", "fault", "lost")
@@ -487,7 +536,9 @@ EVALUATOR_KILLED = [
 def test_whatever_happens_in_whatever_order_a_job_ends_once_and_one_way(history: Any) -> None:
     strategy, success, names, order = history
     job = Job()
-    job.created(strategy, success, run_timeout=60.0)
+    strategy, _, workers = strategy.partition(", ")
+    workers = Workers(workers or "coordinated")
+    job.created(strategy, success, workers=workers, run_timeout=60.0)
     job.planned(*names)
     decided = None
     for name, what in order:

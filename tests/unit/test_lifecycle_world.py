@@ -30,14 +30,15 @@ from distrun.lifecycle import (
     replay,
     step,
 )
-from distrun.spec.model import RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Role, Success
+from distrun.spec.model import RestartSpec, Timeouts, exit_codes
+from distrun.strategies import STRATEGIES, Role, Success, Workers
 from harness.examples import examples
 
 from .histories import because, timer
 
 MWM = "multi_worker_mirrored"
 PS = "parameter_server"
+INDEPENDENT = "parameter_server, independent"
 JOBS = [
     ("mirrored", None, ("worker:0",)),
     (MWM, None, ("worker:0", "worker:1")),
@@ -45,12 +46,25 @@ JOBS = [
     (MWM, Success.ALL, ("worker:0", "worker:1", "evaluator:0")),
     (MWM, Success.WORKER_0, ("worker:0", "worker:1")),
     (PS, None, ("chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0")),
+    (PS, Success.ALL, ("chief:0", "worker:0", "ps:0", "evaluator:0")),
+    (INDEPENDENT, Success.WORKER_0, ("worker:0", "worker:1", "ps:0", "evaluator:0")),
+    (INDEPENDENT, None, ("chief:0", "worker:0", "worker:1", "ps:0")),
+    (INDEPENDENT, Success.ALL, ("chief:0", "worker:0", "worker:1", "ps:0")),
 ]
 POLICIES = [
     RestartSpec(max=0),
     RestartSpec(max=1, backoff=0.0),
     RestartSpec(max=2, never_on=(2,)),
     RestartSpec(max=3, reset_after=None),
+    RestartSpec(max=2, on=("always",)),
+    RestartSpec(max=2, on=("preemption",)),
+    RestartSpec(max=2, on=("130-255", "2")),
+]
+ROLE_POLICIES: list[dict[str, RestartSpec]] = [
+    {},
+    {"worker": RestartSpec(max=1, on=("always",), reset_after=None)},
+    {"ps": RestartSpec(max=0), "evaluator": RestartSpec(max=5, on=("always",))},
+    {"chief": RestartSpec(max=1, on=("preemption", "1")), "worker": RestartSpec(max=2)},
 ]
 EXITS = [(0, None), (1, None), (2, None), (42, None), (None, SIGKILL), (None, SIGTERM)]
 DISASTERS = ("stop", "fault", "lost", "run")
@@ -81,6 +95,8 @@ class World:
     faulty: set[str] = field(default_factory=set)
     hosts: dict[str, str] = field(default_factory=dict)
     finished: list[events.Outcome] = field(default_factory=list)
+    finished_tasks: set[str] = field(default_factory=set)
+    """Independent workers, and their chief, that have exited 0 and were not stopped."""
     at: float = 0.0
 
     # The supervisor ------------------------------------------------------------------------
@@ -92,6 +108,8 @@ class World:
         assert (state, actions) == step(self.state, event), "chance has a part in it"
         if isinstance(event, events.TaskExited) and phase_of(self.state, event.task) == "stopping":
             assert not actions, "the exit of a task that was told to stop is no failure"
+        if isinstance(event, events.TaskExited) and state.has_finished(state.tasks[event.task]):
+            self.finished_tasks.add(event.task)
         self.state = state
         assert decided is None or state.outcome == decided, "a decided outcome changed"
         for action in actions:
@@ -102,6 +120,7 @@ class World:
             host = self.hosts[action.task]
             if isinstance(action, StartTask):
                 assert host not in self.lost | self.faulty, "started where nothing can be"
+                assert action.task not in self.finished_tasks, "it had finished"
             self.orders[host].append(action)
             if isinstance(action, StartTask) and action.attempt:
                 self.check_start(action)
@@ -259,6 +278,7 @@ def create(
     success: Success | None,
     names: tuple[str, ...],
     policy: RestartSpec,
+    role_policies: dict[str, RestartSpec],
     places: list[str],
 ) -> World:
     world = World(
@@ -266,11 +286,14 @@ def create(
         orders={"a": deque(), "b": deque()},
         reports={"a": deque(), "b": deque()},
     )
+    strategy, _, workers = strategy.partition(", ")
     world.happen(
         events.JobCreated(
             at=0.0, job_id="job-1", name="job", strategy=strategy,
+            workers=Workers(workers or "coordinated"),
             success=success or STRATEGIES[strategy].success, spec_file="job.yaml",
             supervisor_pid=1, timeouts=Timeouts(run=60.0, stall=30.0), restart=policy,
+            role_restarts=role_policies,
         )
     )  # fmt: skip
     for host in "ab":
@@ -289,24 +312,41 @@ def create(
     return world
 
 
-def check_budgets(history: list[events.Event], policy: RestartSpec) -> None:
-    """No more restarts than there may be, the evaluator's counted apart."""
-    for mine in (True, False):
-        counted = in_a_row = 0
-        for event in history:
-            if isinstance(event, events.TimedOut) and str(event.timer) == (
-                "health:evaluator" if mine else "health:job"
-            ):
-                counted = in_a_row = 0
-            if isinstance(event, events.RestartPlanned) and mine == (
-                event.tasks == ("evaluator:0",)
-            ):
-                counted += not event.is_free
-                in_a_row = in_a_row + 1 if event.is_free else 0
-                assert event.left == policy.max - counted
-                assert 0 <= event.delay <= policy.backoff_max
-            assert counted <= policy.max
-            assert in_a_row <= MOST_FREE_IN_A_ROW
+def check_budgets(history: list[events.Event], policies: dict[str, RestartSpec]) -> None:
+    """No more restarts than there may be, those of roles with their own policy counted apart."""
+    counted = dict.fromkeys(policies, 0)
+    in_a_row = dict.fromkeys(policies, 0)
+    for event in history:
+        if isinstance(event, events.TimedOut) and event.timer.kind is events.TimerKind.HEALTH:
+            counted[event.timer.key] = in_a_row[event.timer.key] = 0
+        if not isinstance(event, events.RestartPlanned):
+            continue
+        role = event.cause.task.partition(":")[0]  # of the task that failed first; none: a stall
+        name = role if role in policies else "job"
+        policy = policies[name]
+        counted[name] += not event.is_free
+        in_a_row[name] = in_a_row[name] + 1 if event.is_free else 0
+        assert event.left == policy.max - counted[name]
+        assert 0 <= event.delay <= policy.backoff_max
+        assert counted[name] <= policy.max
+        assert in_a_row[name] <= MOST_FREE_IN_A_ROW
+        check_policy(event, policy)
+
+
+def check_policy(event: events.RestartPlanned, policy: RestartSpec) -> None:
+    """The policy of the role whose task failed first includes how that exited."""
+    cause = event.cause
+    if cause.code is Code.STALLED:
+        assert {"failure", "always"} & set(policy.on)
+        return
+    status = 128 + cause.signal if cause.signal else cause.status or 0
+    assert status not in policy.never_on
+    if cause.code is Code.TASK_EXITED and status == 0:
+        assert "always" in policy.on
+        return
+    codes = exit_codes(each for each in policy.on if each[0].isdigit())
+    is_preemption = "preemption" in policy.on and status in (42, 143)
+    assert {"failure", "always"} & set(policy.on) or status in codes or is_preemption
 
 
 @settings(max_examples=examples(200))
@@ -315,7 +355,8 @@ def test_whatever_happens_the_guarantees_hold(data: st.DataObject) -> None:
     strategy, success, names = data.draw(st.sampled_from(JOBS))
     policy = data.draw(st.sampled_from(POLICIES))
     places = data.draw(st.sampled_from(["ababa", "aaaba", "aabbb", "aaaab"]), "places")
-    world = create(strategy, success, names, policy, list(places))
+    role_policies = data.draw(st.sampled_from(ROLE_POLICIES))
+    world = create(strategy, success, names, policy, role_policies, list(places))
     for _ in range(data.draw(st.integers(0, 60), "moves")):
         found = world.choices()
         if data.draw(st.integers(0, 24), "disaster at 0") == 0:
@@ -334,6 +375,6 @@ def test_whatever_happens_the_guarantees_hold(data: st.DataObject) -> None:
     assert world.state.phase.is_final
     assert all(task.phase.is_final for task in world.state.tasks.values())
     assert not world.state.restarts
-    check_budgets(world.history, policy)
+    check_budgets(world.history, {"evaluator": policy, "job": policy, **role_policies})
     recorded = [events.decode(events.encode(event)) for event in world.history]
     assert recorded == world.history

@@ -11,18 +11,23 @@ from typing import Any
 import pytest
 
 from distrun.frozen import replace
+from distrun.lint.check import find_independent_workers
 from distrun.lint.import_rules import imported_modules
 from distrun.lint.removed import TENSORFLOW_1
 from distrun.lint.rule import Surroundings
 from distrun.lint.rules import RULES, check
 from distrun.lint.sources import Sources
-from distrun.strategies import STRATEGIES, Role
+from distrun.spec.loader import load
+from distrun.strategies import STRATEGIES, Role, Workers
 
 MWM, PS, MIRRORED = "multi_worker_mirrored", "parameter_server", "mirrored"
+NO_CHIEF = "parameter_server without a chief"
 TF = "import tensorflow as tf\n"
+V1 = "import tensorflow.compat.v1 as tf\n"
 CLUSTERS = {
     MWM: {Role.WORKER: 2},
     PS: {Role.CHIEF: 1, Role.WORKER: 2, Role.PS: 1},
+    NO_CHIEF: {Role.WORKER: 2, Role.PS: 1},
     MIRRORED: {Role.WORKER: 1},
 }
 CREATED = "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
@@ -49,7 +54,9 @@ def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         assert not sources.faults
         assert sources.program is not None
         around = Surroundings(
-            strategy=STRATEGIES[strategy],
+            strategy=STRATEGIES[strategy.split(maxsplit=1)[0]].with_workers(
+                Workers.INDEPENDENT if strategy == NO_CHIEF else None
+            ),
             tasks=CLUSTERS[strategy],
             keras=keras,
             missing=frozenset(lacks.split()) & set(imported_modules(sources.program)),
@@ -114,6 +121,16 @@ BAD = [
      "  tf.distribute.Server({}).join()\nmodel = 1", "4:3", "no chief connects"),
     (PS, TF + "s = tf.distribute.Server({})\ns.join()\ntf.distribute.ParameterServerStrategy(None)",
      "3:1", "every task waits"),
+    # parameter servers without a chief
+    (NO_CHIEF, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
+     "  tf.distribute.Server({}).join()\ns = tf.distribute.ParameterServerStrategy(None)", "5:5",
+     "ParameterServerStrategy, which needs a chief"),
+    (NO_CHIEF, V1 + "s = tf.train.Server({})\ns.join()\ntf.Session(s.target)", "3:1",
+     "every task waits at its server here: nobody trains"),
+    (NO_CHIEF, V1 + "import os\ns = tf.train.Server({})\nif os.environ['ROLE'] == 'ps':\n  s.join()",
+     "5:3", "the tasks of ps wait at their servers, but no worker connects"),
+    (NO_CHIEF, V1 + "with tf.train.MonitoredTrainingSession() as s:\n  s.run([])", "1:1",
+     "never starts a server, but the tasks of ps need one"),
     # TensorFlow 1
     (MWM, TF + "x = tf.placeholder(tf.float32)", "2:5", "tf.placeholder is of TensorFlow 1"),
     (MWM, TF + "tf.logging.set_verbosity(1)", "2:1", "tf.compat.v1.logging"),
@@ -270,7 +287,7 @@ def test_what_is_right_or_undecided_is_not(lint: Any, strategy: str, code: str) 
 
 
 def test_every_rule_has_a_mistake() -> None:
-    assert len(RULES) == 8
+    assert len(RULES) == 9
     words = " ".join(words for *_, words in BAD)
     for part in ("creates", "TF_CONFIG", "line 2", "never starts", "every task", "TensorFlow 1"):
         assert part in words
@@ -350,3 +367,40 @@ def test_a_program_that_may_set_tf_config_is_not_warned_about(tmp_path: Path) ->
     around = Surroundings(strategy=STRATEGIES[MWM], tasks=CLUSTERS[MWM])
     assert len(check(program, around)) == 1
     assert check(program, replace(around, owns_tf_config=True)) == []
+
+
+# What shows that workers train by themselves: the code, and the name found; or None.
+SHOWS = [
+    (V1 + "tf.train.MonitoredTrainingSession('')", "2:1", "tf.compat.v1.train.MonitoredTrainingSession"),
+    ("import tensorflow as tf\ntf1 = tf.compat.v1\nd = tf1.train.replica_device_setter(1)", "3:5",
+     "tf.compat.v1.train.replica_device_setter"),
+    ("from tensorflow.compat.v1.train import MonitoredTrainingSession as M\nM()", "2:1",
+     "tf.compat.v1.train.MonitoredTrainingSession"),
+    (TF + "tf.estimator.train_and_evaluate(1, 2, 3)", "2:1", "tf.estimator.train_and_evaluate"),
+    (V1 + "tf.estimator.train_and_evaluate(1, 2, 3)", "2:1", "tf.compat.v1.estimator.train_and_evaluate"),
+    ("import tensorflow_estimator as te\nte.estimator.train_and_evaluate(1, 2, 3)", "2:1",
+     "tensorflow_estimator.estimator.train_and_evaluate"),
+    (V1 + "s = tf.distribute.experimental.ParameterServerStrategy()", "2:5",
+     "tf.compat.v1.distribute.experimental.ParameterServerStrategy"),
+    (TF + "s = tf.distribute.ParameterServerStrategy(None)", None, None),
+    (TF + "s = tf.distribute.experimental.ParameterServerStrategy(None)", None, None),
+    (TF + "def old():\n  tf.compat.v1.train.MonitoredTrainingSession('')\n"
+     "def new():\n  tf.distribute.ParameterServerStrategy(None)", None, None),
+    (V1 + "s = tf.Session('grpc://x')", None, None),
+    ("print('MonitoredTrainingSession')", None, None),
+    ("import os\nos.execvp('train', ['train'])", None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "place", "name"), SHOWS)
+def test_independent_workers_are_found_where_the_program_is_plain(
+    code: str, place: str | None, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(code)
+    (tmp_path / "job.yaml").write_text(
+        "{strategy: parameter_server, cluster: {chief: 1, worker: 2, ps: 1}, "
+        "program: {script: train.py}}"
+    )
+    found = find_independent_workers(load(tmp_path / "job.yaml"))
+    assert (found and (found[0], str(found[1]))) == (name and (name, f"train.py:{place}"))

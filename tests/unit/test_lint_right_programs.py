@@ -18,6 +18,8 @@ PLAIN = ROOT / "tests" / "e2e" / "plain"
 EXAMPLES = ROOT / "jobs" / "examples"
 MWM = "multi_worker_mirrored, cluster: {worker: 2}"
 PS = "parameter_server, cluster: {chief: 1, worker: 2, ps: 2}"
+NO_CHIEF = "parameter_server, cluster: {worker: 2, ps: 1}"
+INDEPENDENT = f"{PS}, workers: independent"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,7 @@ PS = "parameter_server, cluster: {chief: 1, worker: 2, ps: 2}"
         (MWM, f"script: {EXAMPLES}/multi_worker.py"),
         (MWM, f"script: {EXAMPLES}/keras_fit.py"),
         (PS, f"script: {EXAMPLES}/parameter_server.py"),
+        ("mirrored", f"script: {EXAMPLES}/data_service.py"),
         (MWM, "script: mnist"),
         (PS, "script: mnist"),
         ("mirrored", "script: mnist"),
@@ -39,6 +42,11 @@ PS = "parameter_server, cluster: {chief: 1, worker: 2, ps: 2}"
         (MWM, f"script: {RIGHT}/chosen_by_argument.py"),
         ("mirrored", f"script: {RIGHT}/chosen_by_argument.py"),
         (PS, f"script: {RIGHT}/graphs.py"),
+        (NO_CHIEF, f"script: {RIGHT}/graphs.py"),
+        (INDEPENDENT, f"script: {RIGHT}/graphs.py"),
+        (PS, f"script: {PLAIN}/between_graph.py"),
+        (NO_CHIEF, f"script: {PLAIN}/between_graph.py"),
+        (INDEPENDENT, f"script: {PLAIN}/between_graph.py"),
         ("mirrored", f"script: {RIGHT}/keras_callbacks.py"),
         (PS, f"module: trainer.main, workdir: {RIGHT}"),
         (PS, f"command: [{sys.executable}, -u, -m, trainer.main], workdir: {RIGHT}"),
@@ -69,7 +77,7 @@ def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
 
 
 def test_every_example_and_plain_script_is_checked() -> None:
-    plain = {"fit", "coordinator", "replicas", "tutorial"}
+    plain = {"fit", "coordinator", "replicas", "tutorial", "between_graph"}
     assert {path.stem for path in PLAIN.glob("*.py")} == plain
-    names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server"}
+    names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server", "data_service"}
     assert set(resources.examples()) == names

@@ -24,7 +24,7 @@ from distrun.lifecycle import (
     replay,
 )
 from distrun.spec.model import RestartSpec
-from distrun.strategies import STRATEGIES, Success
+from distrun.strategies import STRATEGIES, Success, Workers
 
 from .histories import (
     GRACE,
@@ -138,6 +138,40 @@ def test_a_group_restart_takes_in_a_workers_own() -> None:
     assert set(job.attempts().values()) == {1}
 
 
+def test_who_has_finished_does_not_start_again_with_the_group() -> None:
+    job = restartable(PS, *CLUSTER, workers=Workers.INDEPENDENT)
+    job.gone("worker:1")
+    job.exited("ps:0", 1)
+    restart_all(job, "chief:0", "worker:0", "ps:0")
+    assert job.attempts() == {"chief:0": 1, "worker:0": 1, "worker:1": 0, "ps:0": 1}
+    job.exited("chief:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_an_independent_worker_that_fails_starts_again_alone() -> None:
+    names = ("worker:0", "worker:1", "ps:0")
+    job = restartable(PS, *names, workers=Workers.INDEPENDENT, success=Success.WORKER_0)
+    for name in ("worker:0", "worker:1"):
+        job.gone(name, 1)
+        assert starts(backoff_over(job)) == [(name, 1)]
+        job.started(name)
+    assert job.gone("worker:1") == []
+    job.exited("worker:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
+def test_a_server_that_fails_after_the_chief_has_finished_cannot_be_restarted() -> None:
+    """Nobody would give the variables on it their values: the others would wait for ever."""
+    job = restartable(PS, *CLUSTER, workers=Workers.INDEPENDENT, success=Success.ALL)
+    job.gone("chief:0")
+    job.exited("ps:0", 3)
+    assert job.verdict == ("failed", 3, "task")
+    assert job.words == (
+        "ps:0 exited 3; not restarted: chief:0 has finished, and the others cannot start again "
+        "without it"
+    )
+
+
 def test_the_addresses_stay() -> None:
     job = restartable(MWM, *W)
     before = {name: task.address for name, task in job.state.tasks.items()}
@@ -229,7 +263,9 @@ def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried() 
         restart_all(job, *W)
     job.exited("worker:2", 5)
     assert job.verdict == ("failed", 5, "task")
-    assert job.words == "worker:2 exited 5, after 2 restarts"
+    assert job.words == (
+        "worker:2 exited 5, after 2 restarts; not restarted: restart.max allows 2 restarts"
+    )
     assert [each.left for each in restarts_planned(job)] == [1, 0]
     assert not job.state.restarts
 
@@ -294,7 +330,9 @@ def test_after_a_spell_of_health_restarts_are_counted_from_0_again() -> None:
     restart_all(job, *W)
     actions = job.exited("worker:0", 1)
     assert job.verdict == ("failed", 1, "task")
-    assert job.words == "worker:0 exited 1, after 2 restarts"
+    assert job.words == (
+        "worker:0 exited 1, after 2 restarts; not restarted: restart.max allows 1 restart"
+    )
     assert CancelTimer(timer("health:job")) not in actions, "the job is over"
 
 
@@ -441,7 +479,7 @@ def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is() -> None:
     job.started("worker:0")
     job.timed_out("start")
     assert job.verdict == ("failed", 75, "distrun")
-    assert job.words.endswith("worker:1, worker:2")
+    assert "worker:1, worker:2; not restarted: restarts follow exits of tasks" in job.words
 
 
 def test_a_failure_before_all_have_started_restarts_too() -> None:

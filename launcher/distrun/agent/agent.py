@@ -53,6 +53,7 @@ class Agent:
         """When to kill the remaining processes; None until everything is being ended."""
         self._keeps_logs = False
         """Whether the launching side cannot receive all logs, so that they must stay here."""
+        self._guard = os.getppid()
         self.is_abandoned = False
         """Whether no supervisor will receive the logs any more."""
         self._wakeup = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
@@ -137,9 +138,12 @@ class Agent:
 
     def execute(self, order: protocol.Order) -> None:
         if isinstance(order, protocol.StartTask):
+            self._ports.unbind(order.port if order.binds_port else 0)
             self._tasks.start(order)
         elif isinstance(order, protocol.StopTask):
             self._tasks.stop(order)
+        elif isinstance(order, protocol.MeasureCpu):
+            self._tasks.measure_cpu()
         elif isinstance(order, (protocol.FollowLogs, protocol.LogReceived)):
             if self._logs is not None and self._logs.streamer is not None:
                 self._logs.streamer.execute(order)
@@ -184,7 +188,9 @@ class Agent:
     def _on_signal(self) -> None:
         numbers = os.read(self._wakeup.fileno(), 4096)
         if signal.SIGTERM in numbers and self._kill_due is None:
-            self._link.report_fault(Cause(Code.AGENT_TERMINATED))
+            # The kernel sends this signal, too, when the guard has died.
+            has_guard = os.getppid() == self._guard
+            self._link.report_fault(Cause(Code.AGENT_TERMINATED if has_guard else Code.GUARD_DIED))
             self.end_tasks()
         self._tasks.on_child_exit()
 

@@ -227,9 +227,12 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "copying": lambda c: (
         "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
     ),
+    "deciders": lambda c: "the chief" if c.tasks in ((), ("chief:0",)) else format_names(c.tasks),
     "cores": lambda c: f"{c.text} {'core' if c.text == '1' else 'cores'}",
     "disk_use": lambda c: _DISK_USES.get(c.name, c.name),
     "error": _error,
+    "allowed": lambda c: format_count(c.count, "restart") if c.count else "no restart",
+    "exit_status": lambda c: _exit_status(c.status),
     "exit": lambda c: exit_text(c.status, c.signal or None),
     "first_within": _first_within,
     "folder_variable": lambda c: (
@@ -255,10 +258,17 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "ports": lambda c: format_count(c.count, "port"),
     "ports_cannot": lambda c: "no port can" if c.total == 1 else f"{c.total} ports cannot",
     "process_exit": _process_exit,
+    "use_keras_2": lambda c: (
+        "`program.keras: 2` selects tf.keras only: write `from tensorflow import keras` instead of "
+        "`import keras`, and do not set TF_USE_LEGACY_KERAS in the program"
+        if c.version == "2"
+        else "set `program.keras: 2` and install tf_keras for the Python that runs the tasks"
+    ),
     "user_names": lambda c: c.text + (f" and {c.count - 3} more" if c.count > 3 else ""),
     "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
     "restarts": lambda c: format_count(c.count, "restart"),
     "sender": lambda c: f"process {c.pid} of user {c.count}" if c.pid else "an unseen process",
+    "served_at": lambda c: c.text or f"port {c.port}",
     "signal_name": lambda c: signal_name(c.signal),
     "signal_or_status": lambda c: signal_name(c.signal) if c.signal else c.status,
     "size": lambda c: format_bytes(c.count),
@@ -266,6 +276,11 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     # Evidence does not repeat the task that a clause begins with.
     "subject": lambda c: f"{c.task} " if c.task else "",
     "tasks": lambda c: format_names(c.tasks),
+    "tf_config_fault": lambda c: (
+        f"the program sets TF_CONFIG, at {c.path}"
+        if c.path
+        else "its TF_CONFIG does not match that of the others"
+    ),
     "tasks_on_hosts": lambda c: " and ".join(
         f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=False)
     ),
@@ -297,6 +312,14 @@ def _agent_not_started(cause: Cause) -> str:
 def _crashed(cause: Cause) -> str:
     how, quote = _DERIVED["exit"](cause), _DERIVED["quote"](cause)
     return f"{_DERIVED['subject'](cause)}crashed: it {how}{quote}"
+
+
+def _exit_status(status: int | None) -> str:
+    """An exit code, with the signal that it stands for; a stall has none."""
+    if status is None:
+        return "a stall"
+    name = signal_name(status - 128) if 128 < status <= 128 + 64 else ""
+    return f"exit code {status} ({name})" if name else f"exit code {status}"
 
 
 def _killed_from_outside(cause: Cause) -> str:
@@ -369,6 +392,22 @@ _COLLECTIVES = dict(
 _DATA_TYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 14: "bfloat16", 19: "float16"}
 """Of TensorFlow's DataType (core/framework/types.proto), those that collectives reduce."""
 
+
+def _order_not_answered(cause: Cause) -> str:
+    if cause.name == "FileList":
+        return f"it did not receive the program's files within {cause.seconds:g} s"
+    order = " ".join(filter(None, (cause.name, cause.task and f"of {cause.task}")))
+    return f"its agent did not answer {order or 'at all'} within {cause.seconds:g} s"
+
+
+def _start_timed_out(cause: Cause) -> str:
+    text = f"not started within timeouts.start, {cause.seconds:g} s: "
+    if not cause.tasks:
+        return f"{text}{_first_within(cause) or 'its hosts'}"
+    waits = map(cause_text, cause.within[:_MOST_HOSTS])
+    return _INDENTED.join([text + format_names(cause.tasks), *waits])
+
+
 TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.INTERPRETER_FAILED: _interpreter_failed,
     Code.VERSION_FOUND: lambda c: (
@@ -383,10 +422,14 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.TENSORBOARD_NOT_STARTED: lambda c: (
         f"could not be started: {_within(c) if c.within else _error(c)}"
     ),
-    Code.START_TIMED_OUT: lambda c: (
-        f"not started within timeouts.start, {c.seconds:g} s: "
-        f"{format_names(c.tasks) or 'its hosts'}"
+    Code.START_TIMED_OUT: _start_timed_out,
+    Code.TASK_NOT_READY: lambda c: (
+        f"{format_names(c.tasks)} {'waits' if len(c.tasks) == 1 else 'wait'} until {c.task} "
+        + (f"listens at {c.name}" if c.name else "")
+        + (f"prints a line with {c.text!r}" if c.text else "")
+        + ("" if c.name or c.text else "runs")
     ),
+    Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
     Code.CRASHED: _crashed,
     Code.COLLECTIVES_MISMATCHED: _collectives_mismatched,

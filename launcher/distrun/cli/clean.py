@@ -73,8 +73,7 @@ def _ended_jobs(older_than: float | None) -> Iterator[tuple[JobFolder, int]]:
         if older_than is not None and folder.last_change() > time.time() - older_than:
             continue
         with contextlib.suppress(FileNotFoundError):  # another `clean` removed it
-            if folder.is_a_job:
-                yield folder, folder.size()
+            yield folder, folder.size()
 
 
 def _is_confirmed(found: dict[JobFolder, int]) -> bool:

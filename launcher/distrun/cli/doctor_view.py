@@ -29,8 +29,11 @@ class Checkup:
     def __init__(self, preparation: Preparation) -> None:
         self.hosts = preparation.hosts
         checks = [_reached(host, hello) for host, hello in preparation.hellos.items()]
-        checks += [_failed(host, "reached", why) for host, why in preparation.unreachable.items()]
-        checks += [_failed(host, "preparation", why) for host, why in preparation.failures.items()]
+        for subject, causes in (
+            (Subject.REACHED, preparation.unreachable),
+            (Subject.PREPARATION, preparation.failures),
+        ):
+            checks += [_failed(host, subject, cause) for host, cause in causes.items()]
         checks += preparation.checks or ()
         order = {host: number for number, host in enumerate(self.hosts)}
         self.checks = sorted(checks, key=lambda check: order.get(check.host, len(order)))
@@ -49,8 +52,8 @@ def _reached(host: str, hello: Hello) -> Check:
     return Check(host=host, subject=Subject.REACHED, grade=Grade.OK, cause=cause)
 
 
-def _failed(host: str, subject: str, cause: Cause) -> Check:
-    return Check(host=host, subject=Subject(subject), grade=Grade.FAILED, cause=cause)
+def _failed(host: str, subject: Subject, cause: Cause) -> Check:
+    return Check(host=host, subject=subject, grade=Grade.FAILED, cause=cause)
 
 
 @contextlib.contextmanager

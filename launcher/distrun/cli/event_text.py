@@ -26,6 +26,7 @@ _TEMPLATES: dict[type[events.Event], str] = {
     events.JobCreated: (
         "job {event.job_id} created: {event.strategy} (supervisor {event.supervisor_pid})"
     ),
+    events.ClusterMismatched: "{cause}",
     events.HostFault: "{event.host} cannot continue: {cause}",
     events.HostLost: "{event.host} is lost: {cause}",
     events.LinkLost: "the link to {event.host} is lost: {cause}",
@@ -181,6 +182,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
         f"{event.task} started (pid {event.pid}"
         f"{f', attempt {event.attempt}' if event.attempt else ''})"
     ),
+    events.TaskReady: lambda event: f"{event.task} is ready",
     events.StartsCanceled: _starts_canceled,
     events.TaskExited: lambda event: f"{event.task} {exit_text(event.code, event.signal)}",
     events.TaskReported: _task_reported,

@@ -45,8 +45,8 @@ def complete_template(
 def command(template: str | None, output: str | None, force: bool, only_list: bool) -> int:
     """List the templates, or write TEMPLATE to a file, as a spec to start from.
 
-    For custom_loop, multi_worker, parameter_server and keras_fit, init also writes the training
-    script that the spec names, in the same folder: a short example for you to edit.
+    For custom_loop, multi_worker, parameter_server, keras_fit and data_service, init also writes
+    the training script that the spec names, in the same folder: a short example for you to edit.
 
     \b
       distrun init

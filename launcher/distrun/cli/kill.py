@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import signal
 from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
-from distrun.cli.options import duration, job_argument
-from distrun.errors import UsageError
+from distrun.cli.options import completion_of, duration, job_argument
+from distrun.errors import InternalError, UsageError, WaitTimeoutError
 
 if TYPE_CHECKING:
+    from distrun.agent.protocol import Notice, Request
+    from distrun.agent.protocol.channel import Channel
     from distrun.events import Event
     from distrun.jobstore import JobFolder, JobStore
-    from distrun.lifecycle import JobState
+
+_QUIET_SECONDS = 3.0
+"""After this time, `kill` shows what it waits for."""
+_ANSWER_SECONDS = 10.0
+"""How long a supervisor may take to answer: a busy machine may delay it by seconds."""
 
 
 def signal_number(value: str) -> int:
@@ -44,6 +52,7 @@ def signal_number(value: str) -> int:
     "signum",
     type=signal_number,
     metavar="SIGNAL",
+    shell_complete=completion_of("signals"),
     default="TERM",
     help="The signal to send first. Default: TERM.",
 )
@@ -83,31 +92,71 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
     """Ask all jobs to stop, then wait for all: they end at the same time."""
     from distrun import control
 
-    channels = []
+    waits = []
+    failures: list[InternalError] = []
     for folder in folders:
         control.resume_supervisor(folder)
-        channel = control.connect(folder)
+        try:
+            channel = control.connect(folder)
+        except InternalError as error:
+            failures.append(error)
+            continue
         if channel is None:
             _stop_without_supervisor(folder)
             continue
-        view = _WaitView(folder.state())
+        view = _WaitView(folder, grace)
         control.request_stop(channel, "distrun kill", grace=grace, signum=signum)
-        channels.append((folder, channel, view))
-    for folder, channel, view in channels:
-        control.wait_for_end(channel, folder.job_id, on_event=view.on_event)
-        channel.close()
-        console.print_message(f"job {folder.job_id} has ended")
+        waits.append((channel, view))
+    for channel, view in waits:
+        with contextlib.closing(channel):
+            try:
+                _wait_for_end(channel, view)
+                console.print_message(f"job {view.folder.job_id} has ended")
+            except InternalError as error:
+                failures.append(error)
+    for each in failures[:-1]:
+        console.print_message(f"{each.message}; {each.hint}")
+    if failures:
+        raise failures[-1]
+
+
+def _wait_for_end(channel: Channel[Notice, Request], view: _WaitView) -> None:
+    """Wait for a job's end, and show what it waits for.
+
+    Raises:
+        InternalError: the supervisor lives, and does not answer after the time that a stop takes.
+    """
+    from distrun import control
+    from distrun.agent.protocol import KILL_GRACE, Watch
+
+    stop_seconds = view.grace + KILL_GRACE + _ANSWER_SECONDS
+    patience = itertools.chain((_QUIET_SECONDS, stop_seconds), itertools.repeat(_ANSWER_SECONDS))
+    for number, seconds in enumerate(patience):
+        job_id = view.folder.job_id
+        with contextlib.suppress(WaitTimeoutError):
+            control.wait_for_end(channel, job_id, seconds, view.on_event, view.on_answer)
+            return
+        if number and not view.has_answered:
+            raise control.unanswered(view.folder)
+        view.print_waiting()
+        if number:
+            view.has_answered = False
+            channel.send(Watch())
 
 
 class _WaitView:
-    """Prints which hosts the end of a job waits for, and which logs are incomplete.
+    """Prints what the end of a job waits for, and which logs are incomplete.
 
-    Args:
-        state: the job's state before it was asked to stop.
+    Create it before the job is asked to stop.
     """
 
-    def __init__(self, state: JobState) -> None:
-        self._job_id = state.job_id
+    def __init__(self, folder: JobFolder, grace: float | None) -> None:
+        state = folder.state()
+        self.folder = folder
+        self.grace = state.timeouts.grace if grace is None else grace
+        self.has_answered = False
+        """Whether the supervisor has answered the last request to watch."""
+        self._job_id = folder.job_id
         self._lease = state.timeouts.link
         # On the second request, the supervisor no longer waits for hosts without a link timeout.
         self._waits = state.outcome is None or self._lease is not None
@@ -115,6 +164,24 @@ class _WaitView:
         for host in state.hosts.values():
             if host.link_lost is not None:
                 self._print_lost(host.name)
+
+    def on_answer(self) -> None:
+        self.has_answered = True
+
+    def print_waiting(self) -> None:
+        """Print what the job's end waits for, if that has not been printed."""
+        from distrun.cli.text_format import format_names
+
+        tasks = self.folder.state().tasks.values()
+        names = format_names(task.name for task in tasks if not task.has_ended)
+        what = f"{names} to end (grace: {self.grace:g} s)" if names else "the hosts' agents to end"
+        if not self.has_answered:
+            supervisor = self.folder.supervisor_pid()
+            what = f"its supervisor (process {supervisor}), which has not answered yet"
+        line = f"job {self._job_id}: waiting for {what}"
+        if line not in self._printed:
+            self._printed.add(line)
+            console.print_message(line)
 
     def on_event(self, event: Event) -> None:
         from distrun import events

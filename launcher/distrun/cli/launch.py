@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrun.cli.options import name_option, overrides_option, spec_argument, strict_option
+from distrun.cli.options import (
+    name_option,
+    notify_option,
+    overrides_option,
+    spec_argument,
+    strict_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +24,7 @@ _OPTIONS = (
     name_option,
     overrides_option,
     strict_option,
+    notify_option,
     click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting."),
     click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`."),
 )
@@ -31,7 +38,7 @@ def launch_options(function: Callable[..., int]) -> Callable[..., int]:
 
 
 @click.command("launch")
-@spec_argument
+@spec_argument()
 @click.argument("args", nargs=-1)
 @launch_options
 def command(
@@ -57,12 +64,26 @@ def command(
     return launch(load(spec_path, overrides=overrides, extra_args=args, name=name), **how)
 
 
-def launch(spec: Spec, *, detach: bool, strict: bool, no_preflight: bool, dry_run: bool) -> int:
+def launch(
+    spec: Spec,
+    *,
+    detach: bool,
+    strict: bool,
+    notify: str | None,
+    no_preflight: bool,
+    dry_run: bool,
+) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.spec_warnings import find_warnings, print_warnings, require_keras_2
+    from distrun.cli.spec_warnings import (
+        find_warnings,
+        print_warnings,
+        require_keras_2,
+        with_workers,
+    )
     from distrun.cli.transfer_bar import read_files
 
+    spec = with_workers(spec)
     if dry_run:
         from distrun.cli.plan_view import show_plan
 
@@ -76,4 +97,11 @@ def launch(spec: Spec, *, detach: bool, strict: bool, no_preflight: bool, dry_ru
     job = LaunchedJob(spec, preflight=not no_preflight, manifest=manifest, detach=detach)
     if not strict:  # the supervisor starts meanwhile
         print_warnings(find_warnings(spec, strict=False))
-    return job.run()
+    try:
+        return job.run()
+    finally:
+        if notify is not None and job.folder.path.exists():
+            from distrun.cli.notify import run_notify_command, start_notify_watcher
+
+            run = start_notify_watcher if job.was_left_running else run_notify_command
+            run(notify, job.folder)

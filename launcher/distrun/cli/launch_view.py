@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TextIO
 from distrun import events
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
-from distrun.cli.cause_text import cause_advice, check_text
+from distrun.cli.cause_text import cause_advice, cause_text, check_text
 from distrun.cli.event_text import event_text
 from distrun.cli.output import Output
 from distrun.cli.progress import progress_words
 from distrun.cli.terminal import Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
-from distrun.lifecycle import JobState, TaskPhase
+from distrun.lifecycle import JobState, TaskPhase, why_not_restarted
 
 if TYPE_CHECKING:
     from distrun.verdict.model import Verdict
@@ -153,7 +153,9 @@ def _verdict_messages(verdict: Verdict, text: str, state: JobState) -> list[str]
         return [] if state.outcome.verdict == verdict else [text]
     failed = state.tasks.get(verdict.task or "")
     if failed is not None and failed.phase is TaskPhase.FAILED:  # only an evaluator can
-        return [f"{failed.name} has failed and stays down; the job continues without it", text]
+        why = why_not_restarted(state, failed)
+        down = "stays down" if why is None else f"stays down ({cause_text(why)})"
+        return [f"{failed.name} has failed and {down}; the job continues without it", text]
     return [text]
 
 

@@ -7,13 +7,15 @@ import signal
 import sys
 import time
 
+from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.logs import task_logs
 from distrun.cli.output import MOST_AHEAD, Output
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
-from distrun.errors import OutputError
+from distrun.cli.text_format import format_names
+from distrun.errors import DistrunError, OutputError
 from distrun.events import Event, JobPlanned, Result
 from distrun.frozen import replace
 from distrun.jobstore import JobStore
@@ -26,6 +28,8 @@ from distrun.sync.manifest import Manifest
 
 _REDRAW_SECONDS = 1.0
 """How often the status line is redrawn on a terminal."""
+_END_SECONDS = 2.0
+"""How long the job may take to end after the third signal."""
 _OUTPUT_SECONDS = 2.0
 """How long the reader may take for the rest of the output of a job that a signal has stopped."""
 _REPORT_SECONDS = 0.5
@@ -58,10 +62,16 @@ class LaunchedJob:
         """When to stop waiting for the readers of the output; None: never."""
         self._follower: Follower | None = None
         self._stop_requested = False
+        self._signals = 0
+        self._return_due: float | None = None
+        """When to return without the job's end, after the third signal."""
+        self._exit_code = 0
+        """The exit code then."""
         self._terminal_is_gone = False
-        self._folder = JobStore.default().new_folder(spec.name)
+        self.was_left_running = False
+        self.folder = JobStore.default().new_folder(spec.name)
         self._session = Session(
-            self._folder,
+            self.folder,
             spec,
             preflight=preflight,
             on_event=self._on_event,
@@ -97,6 +107,8 @@ class LaunchedJob:
                 all_executed if self._detach else lambda _: False, self._sleep_time
             ):
                 self._refresh()
+                if self._return_due is not None and self._return_due <= time.monotonic():
+                    raise self._unended_error()
             if self._detach and all_executed(session.state) and not self._stop_requested:
                 self._detach_from_job()
                 return None
@@ -115,6 +127,7 @@ class LaunchedJob:
         A job that has ended already is treated the same way: all its tasks were executed. So the
         result of a detached launch does not depend on how fast the job ends.
         """
+        self.was_left_running = True
         self._view.clear_status()
         if self._session.state.phase.is_final:
             self._session.close()
@@ -123,7 +136,7 @@ class LaunchedJob:
 
     def _print_job_id(self) -> None:
         """Print the id of the job that was left running. The launch succeeds even if this fails."""
-        job_id = self._folder.job_id
+        job_id = self.folder.job_id
         try:
             console.print_text(job_id)
             sys.stdout.flush()
@@ -146,7 +159,7 @@ class LaunchedJob:
         if not shown:
             self._view.print(
                 "the last lines are not shown, because nothing reads the output: "
-                f"distrun logs {self._folder.job_id}"
+                f"distrun logs {self.folder.job_id}"
             )
 
     def _wait_for_reader(self, output: Output, at_most: int = 0) -> bool:
@@ -168,6 +181,8 @@ class LaunchedJob:
 
     def _sleep_time(self) -> float | None:
         """Seconds to wait for the next event; None: without limit, as nothing needs redrawing."""
+        if self._return_due is not None and not self._session.state.phase.is_final:
+            return max(0.0, self._return_due - time.monotonic())
         poll_interval = None if self._follower is None else self._follower.poll_interval
         return poll_interval or (_REDRAW_SECONDS if self._view.has_status_line else None)
 
@@ -190,7 +205,7 @@ class LaunchedJob:
         failure = self._output.failure
         if failure is not None and not self._output.is_gone and not self._reported_failure:
             self._reported_failure = True
-            where = f"distrun logs {self._folder.job_id}"
+            where = f"distrun logs {self.folder.job_id}"
             self._view.print(f"{failure_text(failure)}; the tasks' output is in the logs: {where}")
 
     def _on_event(self, event: Event, state: JobState) -> None:
@@ -201,7 +216,7 @@ class LaunchedJob:
 
     def _follow_logs(self, tasks: list[str]) -> None:
         view = View(tasks, colour=console.uses_colour(sys.stdout))
-        self._follower = Follower(task_logs(self._folder, tasks), view)
+        self._follower = Follower(task_logs(self.folder, tasks), view)
         self._session.watch(self._follower.fileno(), self._show_output)
 
     def _show_output(self) -> None:
@@ -227,27 +242,60 @@ class LaunchedJob:
             return  # _refresh has handled it already
         is_hangup = number == signal.SIGHUP and self._output.is_gone
         self._terminal_is_gone = self._terminal_is_gone or is_hangup
+        self._signals += 1
+        if self._signals > 2:
+            if self._return_due is None:
+                self._return_due, self._exit_code = time.monotonic() + _END_SECONDS, 128 + number
+                self._session.check_supervisor()
+            return
         if self._stop_requested:
-            self._view.print("killing it at once")
+            how = "; press Ctrl-C again to stop waiting for it" if number == signal.SIGINT else ""
+            self._view.print(f"killing it at once{how}")
         else:
             how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
-            self._view.print(f"{name}: stopping job {self._folder.job_id}{how}")
+            self._view.print(f"{name}: stopping job {self.folder.job_id}{how}")
         self._stop(Cause(Code.LAUNCH_SIGNALLED, signal=number), 128 + number)
 
     def _stop(self, cause: Cause, exit_code: int) -> None:
         self._stop_requested = True
         self._session.stop(StopJob(cause, signal.SIGTERM, None, exit_code))
 
+    def _unended_error(self) -> DistrunError:
+        """Kill a supervisor that does not answer; say what still runs, and how to end it."""
+        state, job_id = self._session.state, self.folder.job_id
+        tasks = [task for task in state.tasks.values() if not task.has_ended]
+        if self._session.has_answered:
+            running = format_names(f"{task.name} on {task.host}" for task in tasks)
+            error = DistrunError(
+                f"job {job_id} has not ended yet: waiting for {running or 'its hosts'}",
+                hint=f"its supervisor goes on to end it; to wait for that: distrun kill {job_id}",
+            )
+        else:
+            left = self._session.kill_supervisor()
+            own = pid_namespace()
+            here = {host.name for host in state.hosts.values() if host.pid_namespace == own}
+            hosts = format_names(task.host for task in tasks if task.host not in here)
+            rest = [f"processes {', '.join(map(str, left))} do not end"] if left else []
+            if hosts:
+                rest.append(f"the agents on {hosts} end their tasks by themselves")
+            error = DistrunError(
+                f"the supervisor of job {job_id} did not answer and was killed; "
+                + ("; ".join(rest) or "nothing of the job is left"),
+                hint=f"to try it again: distrun kill {job_id}" if left else None,
+            )
+        error.exit_code = self._exit_code
+        return error
+
     def _result(self, state: JobState) -> int:
         outcome = state.outcome
         if outcome is None:
             return 0
-        if not self._folder.events_file.exists():
-            text = f"the job's record, {self._folder.path}, was removed while the job ran"
+        if not self.folder.events_file.exists():
+            text = f"the job's record, {self.folder.path}, was removed while the job ran"
             lost = self._follower is not None and self._follower.has_lost_output
             console.print_message(f"{text}; output since then is lost" if lost else text)
         if outcome.result is not Result.SUCCEEDED:
             from distrun.cli.report import failure_report
 
-            console.print_lines(failure_report(self._folder, state), bold=1)
+            console.print_lines(failure_report(self.folder, state), bold=1)
         return outcome.exit_code

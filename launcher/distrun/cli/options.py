@@ -18,13 +18,34 @@ def duration(value: str) -> float:
     return seconds
 
 
-spec_argument = click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
+def completion_of(kind: str) -> Callable[..., Any]:
+    """Complete with the function of that name, which is imported when a shell asks."""
+
+    def complete(*asked: Any) -> Any:
+        from distrun.cli import completion
+
+        return getattr(completion, f"complete_{kind}")(*asked)
+
+    return complete
+
+
+def spec_argument(*, required: bool = True) -> Callable[[Any], Any]:
+    """SPEC: a YAML file, or `-`."""
+    return click.argument(
+        "spec_path",
+        metavar="SPEC" if required else "[SPEC]",
+        required=required,
+        type=click.Path(allow_dash=True),
+        shell_complete=completion_of("specs"),
+    )
+
 
 overrides_option = click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="PATH=VALUE",
+    shell_complete=completion_of("overrides"),
     help="Change one value of the spec, e.g. --set cluster.worker=4. Repeatable.",
 )
 
@@ -32,6 +53,13 @@ name_option = click.option("--name", help="The job's name. Default: the name in 
 
 strict_option = click.option(
     "--strict", is_flag=True, help="Make warnings about the program errors (exit code 65)."
+)
+
+notify_option = click.option(
+    "--notify",
+    metavar="COMMAND",
+    help="When the job has ended, run this shell command for at most 1 minute, with the job's "
+    "`status --json` on its standard input.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from distrun.cli import console
 from distrun.cli.options import (
     json_option,
     name_option,
@@ -11,15 +12,23 @@ from distrun.cli.options import (
     spec_argument,
     strict_option,
 )
+from distrun.errors import UsageError
 
 
 @click.command("plan")
-@spec_argument
+@spec_argument()
 @click.argument("args", nargs=-1)
 @name_option
 @overrides_option
 @strict_option
 @json_option
+@click.option(
+    "--env",
+    "by_hand",
+    multiple=True,
+    metavar="TASK",
+    help="Print only shell lines that run this task by hand, e.g. worker:1. Repeatable.",
+)
 def command(
     spec_path: str,
     args: tuple[str, ...],
@@ -27,6 +36,7 @@ def command(
     overrides: tuple[str, ...],
     strict: bool,
     as_json: bool,
+    by_hand: tuple[str, ...],
 ) -> int:
     """Show what `distrun launch` would run: tasks, hosts, ports, commands, TF_CONFIG.
 
@@ -36,10 +46,21 @@ def command(
     \b
       distrun plan job.yaml
       distrun plan job.yaml --set cluster.worker=4 --json
+      distrun plan job.yaml --env worker:1 > worker1.sh && sh worker1.sh
     """
+    if as_json and by_hand:
+        raise UsageError("use --env or --json, not both")
     from distrun.cli.plan_view import show_plan
-    from distrun.cli.spec_warnings import find_warnings
+    from distrun.cli.spec_warnings import find_warnings, print_warnings, with_workers
     from distrun.spec.loader import load
 
-    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    spec = with_workers(load(spec_path, overrides=overrides, extra_args=args, name=name))
+    if by_hand:
+        from distrun.cli.shell_lines import shell_lines
+        from distrun.supervisor.dry_run import make_plan
+
+        print_warnings(find_warnings(spec, strict=strict))
+        for line in shell_lines(spec, make_plan(spec), by_hand):
+            console.print_text(line)
+        return 0
     return show_plan(spec, find_warnings(spec, strict=strict), as_json=as_json)

@@ -20,9 +20,11 @@ from distrun.codec import to_json
 from distrun.frozen import Frozen
 from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan, common_env
+from distrun.plan.variables import AT_LAUNCH, RANKS
 from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes
+from distrun.strategies import STRATEGIES, Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.dry_run import make_plan
 from distrun.sync.file_selection import select_files, sent_folders
@@ -34,10 +36,8 @@ _COLUMNS = (
     Column("GPUS", drop_rank=2),
     Column("THREADS", right=True, drop_rank=2),
 )
-_OWN = ("TF_CONFIG", "DISTRUN_TASK")
+_OWN = ("TF_CONFIG", "DISTRUN_TASK", *RANKS)
 """Variables that differ for every task. They are shown in a section of their own."""
-AT_LAUNCH = ("DISTRUN_JOB_ID", "DISTRUN_ATTEMPT", "DISTRUN_NOTIFY")
-"""Variables whose values are not known before the launch."""
 _SECRETS = (
     "*TOKEN", "*_KEY", "KEY", "*APIKEY", "*PASSWORD*", "*PASSWD*", "*PASSPHRASE*", "*SECRET*",
     "*CREDENTIAL*",
@@ -60,7 +60,9 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
 
 
 def _notes(spec: Spec) -> list[str]:
-    notes = [*_files_notes(spec), _restarts(spec.restart)]
+    notes = [*_files_notes(spec), *_success_notes(spec), _restarts(spec.restart)]
+    own = ((each.role.value, each.restart) for each in spec.roles)
+    notes += [f"{role}: {_restarts(policy)}" for role, policy in own if policy is not None]
     if spec.tensorboard is None:
         return notes
     if not tensorboard.is_installed():
@@ -78,18 +80,50 @@ def _files_notes(spec: Spec) -> list[str]:
     return [f"sent to other hosts: {what} of {place}, into a new folder"]
 
 
+def _success_notes(spec: Spec) -> list[str]:
+    if spec.workers is not Workers.INDEPENDENT:
+        return []
+    row = STRATEGIES[spec.strategy].with_workers(spec.workers)
+    names = [
+        f"{each.role.value}:{index}"
+        for each in spec.roles
+        for index in range(each.count)
+        if row.waits_for(spec.success, each.role, index)
+    ]
+    verb = "exits" if len(names) == 1 else "exit"
+    who = format_task_names(names)
+    return [f"the job succeeds when {who} {verb} 0; the workers train by themselves"]
+
+
 def _restarts(policy: RestartSpec) -> str:
     if policy.max == 0:
         return "no restarts: the first failure ends the job"
     words = [f"at most {format_count(policy.max, 'restart')}"]
+    if policy.on != RestartSpec().on:
+        words.append(f"on {', '.join(policy.on)}")
     shortest, longest = format_duration(policy.backoff), format_duration(policy.backoff_max)
     words.append(f"after {shortest} to {longest}")
     if policy.reset_after is not None:
         healthy = format_duration(policy.reset_after)
         words.append(f"counted from 0 again after {healthy} without a failure")
     if policy.never_on:
-        words.append(f"none after exit code {', '.join(map(str, policy.never_on))}")
+        words.append(f"none after exit code {', '.join(_ranges(policy.never_on))}")
     return "; ".join(words)
+
+
+def _ranges(codes: Sequence[int]) -> list[str]:
+    """Exit codes in ascending order, three and more in a row as a range."""
+    rows: list[list[int]] = []
+    for code in codes:
+        if rows and rows[-1][-1] == code - 1:
+            rows[-1].append(code)
+        else:
+            rows.append([code])
+    return [
+        text
+        for row in rows
+        for text in ([f"{row[0]}-{row[-1]}"] if len(row) > 2 else map(str, row))
+    ]
 
 
 def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
@@ -101,6 +135,9 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
         "hosts": list(plan.hosts),
         "set_at_launch": list(AT_LAUNCH),
         "restart": to_json(spec.restart),
+        "role_restarts": {
+            each.role.value: to_json(each.restart) for each in spec.roles if each.restart
+        },
         "tensorboard": to_json(spec.tensorboard),
     }
 
@@ -126,6 +163,7 @@ def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
     parts += _section(title, [*common.lines(), *_other_variables(plan)])
     for title, settings in _differences(plan.tasks, common):
         parts += _section(title, settings.lines())
+    parts += _section("ranks and addresses", list(_rank_lines(plan.tasks)))
     parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
     return Group(*parts)
 
@@ -144,10 +182,11 @@ def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
 
     Screens are shared and output is kept. The tasks get the real values.
     """
-    return {name: "***" if _is_secret(name) else value for name, value in env.items()}
+    return {name: "***" if is_secret(name) else value for name, value in env.items()}
 
 
-def _is_secret(variable: str) -> bool:
+def is_secret(variable: str) -> bool:
+    """Whether the name of a variable suggests that its value is a secret."""
     return any(fnmatchcase(variable.upper(), pattern) for pattern in _SECRETS)
 
 
@@ -244,6 +283,23 @@ def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple
         yield format_task_names(members), settings
 
 
+def _rank_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
+    """The addresses of all tasks once, then each task's ranks."""
+    first = tasks[0]
+    if first.all_addresses is not None:
+        yield "DISTRUN_ADDRESS=(each task's ADDRESS above)"
+        if first.all_addresses == first.cluster:
+            yield "DISTRUN_ADDRESSES=(TF_CONFIG's cluster)"
+        else:
+            yield from _cluster_lines(first.all_addresses.addresses, "DISTRUN_ADDRESSES={", "}")
+    lines = [
+        " ".join(f"{name}={task.env[name]}" for name in RANKS if name in task.env) for task in tasks
+    ]
+    width = max(map(len, lines))
+    for task, line in zip(tasks, lines, strict=True):
+        yield f"{line:<{width}}  for {task.name}"
+
+
 def _cluster_text(task: TaskPlan) -> str | None:
     """The `cluster` of a task's TF_CONFIG as JSON; None if its TF_CONFIG has another form."""
     if task.cluster is not None:
@@ -266,7 +322,7 @@ def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
         if text is not None:
             clusters.setdefault(text, []).append(task)
     for text, members in clusters.items():
-        yield from _cluster_lines(json.loads(text))
+        yield from _cluster_lines(json.loads(text), '{"cluster": {', "},")
         ends = [json.dumps(_task_of_tf_config(task)) for task in members]
         width = max(map(len, ends))
         for task, end in zip(members, ends, strict=True):
@@ -275,13 +331,12 @@ def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
         yield "not set: the strategy runs in one process"
 
 
-def _cluster_lines(cluster: dict[str, Any]) -> Iterator[str]:
-    begin = '{"cluster": {'
+def _cluster_lines(cluster: dict[str, Any], begin: str, last: str) -> Iterator[str]:
     if not cluster:
-        yield begin + "},"
+        yield begin + last
     for number, (role, addresses) in enumerate(cluster.items()):
         label = (begin if number == 0 else " " * len(begin)) + json.dumps(role) + ": "
-        end = "," if number < len(cluster) - 1 else "},"
+        end = "," if number < len(cluster) - 1 else last
         words = json.dumps(addresses) + end
         yield from textwrap.wrap(
             words,

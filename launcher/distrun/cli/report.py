@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 from distrun import events, record
+from distrun.agent.protocol.causes import Code
 from distrun.cli.cause_text import cause_text, exit_text
 from distrun.cli.text_format import format_count, format_names, format_time
 from distrun.cli.verdict_text import verdict_lines
@@ -106,10 +107,14 @@ def _last_drawn(line: str) -> str:
 
 
 def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
-    """Return how often the job was restarted and why; nothing if it never was."""
-    made = state.budgets[Account.JOB].total
+    """Return how often the job was restarted and why, and why it was not restarted any more."""
+    outcome = state.outcome
+    is_final = outcome is not None and outcome.cause.code is Code.NOT_RESTARTED
+    reasons = outcome.cause.within[1:] if outcome is not None and is_final else ()
+    why = [f"  after  not restarted: {printable(cause_text(each))}" for each in reasons]
+    made = state.restarts_made
     if not made:
-        return []
+        return why
     causes: Counter[str] = Counter()
     with contextlib.suppress(OSError):
         for event in record.read(str(folder.events_file)):
@@ -120,7 +125,7 @@ def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
         for cause, times in causes.most_common(_MOST_CAUSES)
     ]
     after = f": {printable(', '.join(most_frequent))}" if most_frequent else ""
-    return [f"  before it had been restarted {format_count(made, 'time')}{after}"]
+    return [f"  before it had been restarted {format_count(made, 'time')}{after}", *why]
 
 
 def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from distrun.cli import console
 from distrun.errors import HostError
+from distrun.frozen import replace
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
@@ -27,6 +28,26 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
     except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
         found = ()
     return refuse_if(found, strict=strict)
+
+
+def with_workers(spec: Spec) -> Spec:
+    """Return the spec with `workers` read from its program, if it leaves that open, and say so."""
+    from distrun.strategies import STRATEGIES, Role, Workers
+
+    if spec.workers is None and STRATEGIES[spec.strategy].independent is not None:
+        from distrun.lint.check import find_independent_workers
+
+        try:
+            found = find_independent_workers(spec)
+        except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
+            found = None
+        if found is not None:
+            name, mark = found
+            console.print_message(f"workers: independent, because {mark} uses {name}")
+        return replace(spec, workers=Workers.COORDINATED if found is None else Workers.INDEPENDENT)
+    if spec.workers is Workers.INDEPENDENT and Role.CHIEF not in {r.role for r in spec.roles}:
+        console.print_message("workers: independent; without a chief, worker:0 decides the success")
+    return spec
 
 
 def require_keras_2(spec: Spec) -> None:

@@ -10,7 +10,7 @@ from distrun.cli.text_format import format_count
 
 
 @click.command("validate")
-@spec_argument
+@spec_argument()
 @overrides_option
 @strict_option
 def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
@@ -23,10 +23,10 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
       distrun validate job.yaml
     """
     from distrun.cli.gpu_warnings import find_gpu_warnings
-    from distrun.cli.spec_warnings import find_warnings, print_warnings, refuse_if
+    from distrun.cli.spec_warnings import find_warnings, print_warnings, refuse_if, with_workers
     from distrun.spec.loader import load
 
-    spec = load(spec_path, overrides=overrides)
+    spec = with_workers(load(spec_path, overrides=overrides))
     shown = "<stdin>" if spec_path == "-" else spec_path
     warnings = (*find_gpu_warnings(spec, shown), *find_warnings(spec, strict=False))
     print_warnings(refuse_if(warnings, strict=strict))

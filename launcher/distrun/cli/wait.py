@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
-from distrun.cli.options import duration, job_argument
+from distrun.cli.options import duration, job_argument, notify_option
+from distrun.errors import DistrunError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
+    from distrun.lifecycle import JobState
 
 
 @click.command("wait")
@@ -15,7 +21,8 @@ from distrun.cli.options import duration, job_argument
 @click.option(
     "--timeout", type=duration, metavar="D", help="Stop waiting after D and exit with 124."
 )
-def command(jobs: tuple[str, ...], timeout: float | None) -> int:
+@notify_option
+def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) -> int:
     """Wait until jobs have ended, and exit with their result. Default: the newest job.
 
     With several jobs, the exit code is that of the first one in the list that did not succeed.
@@ -23,8 +30,8 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     \b
       distrun wait mnist && echo trained
       distrun wait --timeout 2h mnist
+      distrun wait mnist --notify 'cat > mnist.json'
     """
-    from distrun import control
     from distrun.cli.report import exit_line
     from distrun.jobstore import JobStore
 
@@ -34,9 +41,25 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     outcomes = []
     for folder in folders:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        outcomes.append(control.wait_for_final_state(folder, left).outcome)
+        outcomes.append(_wait(folder, left, notify).outcome)
     failed = [outcome for outcome in outcomes if outcome is not None and outcome.exit_code]
     if not failed:
         return 0
     console.print_lines([exit_line(failed[0])])
     return failed[0].exit_code
+
+
+def _wait(folder: JobFolder, timeout: float | None, command: str | None) -> JobState:
+    """Wait for the end of a job, whatever it is, and run the command of `--notify`."""
+    from distrun import control
+    from distrun.cli.notify import run_notify_command
+
+    try:
+        state = control.wait_for_final_state(folder, timeout)
+    except DistrunError as error:
+        if command is not None and not isinstance(error, WaitTimeoutError):
+            run_notify_command(command, folder)
+        raise
+    if command is not None:
+        run_notify_command(command, folder)
+    return state

@@ -12,9 +12,11 @@ state again. Guarantees:
 6. Tasks of one restart start together: when the attempts of all of them have ended and the
    backoff has passed.
 7. At most `restart.max` restarts are counted until `restart.reset_after` passes without a failure,
-   and at most 20 in a row are free.
+   and at most 20 in a row are free. A role with its own policy is counted apart.
 8. The failures and restarts of an evaluator affect no other task, and not the job's restarts.
-9. The same history gives the same state and actions, also the same jitter of the backoff.
+9. An independent worker or its chief that has exited 0 by itself never runs again, unless its
+   policy is `on: always`.
+10. The same history gives the same state and actions, also the same jitter of the backoff.
 """
 
 from distrun.lifecycle.actions import (
@@ -27,13 +29,21 @@ from distrun.lifecycle.actions import (
     StopTask,
 )
 from distrun.lifecycle.outcomes import SIGABRT, SIGKILL
-from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW, SIGTERM, STALL, TF_PREEMPTED
-from distrun.lifecycle.state import Account, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.restarts import (
+    MOST_FREE_IN_A_ROW,
+    SIGTERM,
+    STALL,
+    START,
+    TF_PREEMPTED,
+    why_not_restarted,
+)
+from distrun.lifecycle.state import Account, JobPhase, JobState, Restart, TaskPhase, TaskState
 from distrun.lifecycle.transitions import replay, step
 
 __all__ = [
-    "MOST_FREE_IN_A_ROW", "SIGABRT", "SIGKILL", "SIGTERM", "STALL", "TF_PREEMPTED",
+    "MOST_FREE_IN_A_ROW", "SIGABRT", "SIGKILL", "SIGTERM", "STALL", "START", "TF_PREEMPTED",
     "Account", "Action", "Announce", "CancelTimer", "Finish", "JobPhase", "JobState",
+    "Restart",
     "SetTimer", "StartTask", "StopTask", "TaskPhase", "TaskState",
-    "replay", "step",
+    "replay", "step", "why_not_restarted",
 ]  # fmt: skip

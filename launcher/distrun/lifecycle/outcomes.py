@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import HostError, InternalError, StartTimeoutError
-from distrun.events import Origin, Outcome, Result, Timer, TimerKind
+from distrun.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
 from distrun.lifecycle.restarts import (
     SIGTERM,
@@ -17,11 +17,14 @@ from distrun.lifecycle.restarts import (
     Transition,
     cancel_restarts,
     grace_after,
+    leave_restart,
     plan_restart,
     start_health_timers,
+    why_excluded,
 )
+from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
-from distrun.strategies import STRATEGIES, Role, Scope
+from distrun.strategies import Role, Scope
 from distrun.verdict.model import Kind
 
 if TYPE_CHECKING:
@@ -31,48 +34,76 @@ _LIVE_KINDS = (Kind.UNRESPONSIVE, Kind.PROXY)
 """Verdicts on tasks that still ran when distrun stopped them."""
 
 SIGABRT, SIGKILL = 6, 9
+_MOST_NAMED = 3
 EVALUATOR = Timer(TimerKind.EVALUATOR)
 _RUN = Timer(TimerKind.RUN)
+_STOPPED_FROM = {
+    TaskPhase.WAITING: TaskPhase.STOPPED,
+    TaskPhase.STARTING: TaskPhase.STOPPING,
+    TaskPhase.RUNNING: TaskPhase.STOPPING,
+}
+"""The phase after an order to stop."""
 
 
 def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     """Handle the exit of a task that distrun did not stop."""
-    rule = STRATEGIES[state.strategy].rule(task.role)
-    early = rule.serves and task.code == 0 and not state.success.waits_for(task.role, task.index)
+    is_named = state.success.waits_for(task.role, task.index)
+    early = state.rule(task).serves and task.code == 0 and not is_named
     if not task.has_failed_exit and not early:
-        return _succeed_if_done(state, at)
-    restarted = _restart(state, task, exit_cause(task), at)
-    if restarted is not None:
+        return _on_exit_0(state, task, at)
+    restarted = _restart(state, task, exit_cause(state, task), at)
+    if restarted is not None and not isinstance(restarted, Cause):
         return restarted
     if state.needs(task):
-        return end_job(state, _failure(state, task), at, grace=grace_after(state, task))
+        outcome = _failure(state, task, restarted)
+        return end_job(state, outcome, at, grace=grace_after(state, task))
     return state, []
+
+
+def _on_exit_0(state: JobState, task: TaskState, at: float) -> Transition:
+    """Handle an exit 0 that is no failure: the job has succeeded, or the task starts again."""
+    if state.undone and state.repeats(task):
+        again = _restart(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0), at)
+        if again is not None and not isinstance(again, Cause):
+            return again
+    return _succeed_if_done(state, at)
 
 
 def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Transition:
     """Ignore the exit of a task that is about to restart, unless `restart.never_on` forbids it.
 
     The task's own failure may be the first cause, and the failure that was noticed first its echo.
+    A task that has finished does not restart.
     """
+    if state.has_finished(task):
+        if not state.undone:
+            return _succeed_if_done(state, at)
+        leader = state.leader
+        if leader is None or leader.name != task.name:
+            return leave_restart(state, task)
+        return end_job(state, _failure_without_leader(state, leader), at)
     failed = task.has_failed_exit and not task.stopped_by_us
-    if failed and task.exit_status in state.policy.never_on:
-        return end_job(state, _failure(state, task), at)
+    if failed and task.exit_status in state.policy_of(task).never_on:
+        return end_job(state, _failure(state, task, why_excluded(state, task)), at)
     return state, []
 
 
-def on_start_timeout(state: JobState, at: float) -> Transition:
+def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
     """Fail the job if tasks or hosts are still starting after `timeouts.start`."""
-    late = tuple(task.name for task in state.tasks.values() if task.phase is TaskPhase.STARTING)
+    phases = (TaskPhase.STARTING, TaskPhase.WAITING)
+    late = tuple(task.name for task in state.tasks.values() if task.phase in phases)
     if state.phase is not JobPhase.PREPARING and not late:
         return state, []
-    cause = Cause(Code.START_TIMED_OUT, seconds=state.timeouts.start or 0.0, tasks=late)
-    return end_job(state, job_failure(StartTimeoutError.exit_code, cause), at)
+    seconds, within = state.timeouts.start or 0.0, event.within or unready(state)
+    cause = Cause(Code.START_TIMED_OUT, seconds=seconds, tasks=late, within=within)
+    outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
+    return end_job(state, outcome, event.at)
 
 
 def on_run_timeout(state: JobState, at: float) -> Transition:
     """Fail a job that runs longer than `timeouts.run`."""
     cause = Cause(Code.RUN_TIMED_OUT, seconds=state.timeouts.run or 0.0)
-    outcome = job_failure(StartTimeoutError.exit_code, cause)
+    outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
     return end_job(state, outcome, at, grace=state.timeouts.grace)
 
 
@@ -84,11 +115,14 @@ def on_stall(state: JobState, at: float) -> Transition:
     if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
         return state, []
     cause = Cause(Code.STALLED, seconds=state.timeouts.stall or 0.0)
-    leader = next(task for task in state.tasks.values() if task.is_in_group)
-    restarted = _restart(state, leader, cause, at, SIGABRT)
-    if restarted is not None:
+    training = [task for task in state.tasks.values() if task.is_in_group]
+    # One that takes the whole group along, if there is a group.
+    training.sort(key=lambda task: state.rule(task).restarts is not Scope.GROUP)
+    restarted = _restart(state, training[0], cause, at, SIGABRT)
+    if restarted is not None and not isinstance(restarted, Cause):
         return restarted
-    return end_job(state, job_failure(StartTimeoutError.exit_code, cause), at, signal=SIGABRT)
+    outcome = job_failure(StartTimeoutError.exit_code, _with_reason(cause, restarted))
+    return end_job(state, outcome, at, signal=SIGABRT)
 
 
 def on_evaluator_timeout(state: JobState) -> Transition:
@@ -113,12 +147,19 @@ def host_failure(cause: Cause, task: str | None = None) -> Outcome:
     return job_failure(HostError.exit_code, cause, task)
 
 
-def exit_cause(task: TaskState) -> Cause:
+def without_restart(state: JobState, cause: Cause) -> Cause:
+    """Return the cause of a failure that no policy restarts, with that reason if there is one."""
+    why = Cause(Code.RESTART_NOT_APPLICABLE) if state.has_restarts else None
+    return _with_reason(cause, why)
+
+
+def exit_cause(state: JobState, task: TaskState) -> Cause:
     """Return how a task exited, as the cause of a restart or of the job's end."""
     if task.signal is not None:
         return Cause(Code.TASK_KILLED, task=task.name, signal=task.signal)
     if task.code == 0:
-        return Cause(Code.TASK_EXITED_EARLY, task=task.name)
+        others = tuple(each.name for each in state.tasks.values() if state.waits_for(each))
+        return Cause(Code.TASK_EXITED_EARLY, task=task.name, tasks=others[:_MOST_NAMED])
     return Cause(Code.TASK_EXITED, task=task.name, status=task.code)
 
 
@@ -134,7 +175,8 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     if outcome is None or outcome.result is not Result.FAILED:
         return state
     names = {*verdict.alike, *verdict.echoes}
-    if verdict.task is not None and verdict.kind not in _LIVE_KINDS:
+    was_live = verdict.kind in _LIVE_KINDS or verdict.cause.code is outcome.cause.code
+    if verdict.task is not None and not was_live:
         names.add(verdict.task)
     stopped = (task for task in state.tasks.values() if task.name in names and task.stopped_by_us)
     state = state.with_tasks(
@@ -144,13 +186,16 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     if task is not None and task.name != outcome.task and not state.needs(task):
         return state
     is_tasks = outcome.origin is Origin.TASK
+    is_final = outcome.cause.code is Code.NOT_RESTARTED
+    why = next(iter(outcome.cause.within[1:]), None) if is_final else None
     if verdict.kind is Kind.HOST_LOST and is_tasks:
-        outcome = host_failure(verdict.cause, verdict.task)
+        outcome = host_failure(_with_reason(verdict.cause, why), verdict.task)
     elif is_tasks and task is not None and task.name != outcome.task:
         crashed = verdict.kind is Kind.CRASH
         own = task.exit_status if crashed or not task.stopped_by_us else None
         if own:
-            outcome = replace(outcome, exit_code=own, task=task.name, cause=exit_cause(task))
+            cause = _with_reason(exit_cause(state, task), why)
+            outcome = replace(outcome, exit_code=own, task=task.name, cause=cause)
     return replace(state, outcome=replace(outcome, verdict=verdict))
 
 
@@ -207,11 +252,12 @@ def stop_tasks(
         if not task.phase.is_final and task.name not in excluded
     ]
     state = state.with_tasks(
-        replace(task, phase=TaskPhase.STOPPING)
+        replace(task, phase=_STOPPED_FROM[task.phase])
         for task in stopped
-        if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING)
+        if task.phase in _STOPPED_FROM
     )
-    return state, [StopTask(task.name, signal, grace) for task in stopped]
+    waiting = TaskPhase.WAITING
+    return state, [StopTask(t.name, signal, grace) for t in stopped if t.phase is not waiting]
 
 
 def finish_if_ended(state: JobState) -> Transition:
@@ -231,11 +277,14 @@ def _succeed_if_done(state: JobState, at: float) -> Transition:
 
 def _restart(
     state: JobState, failed: TaskState, cause: Cause, at: float, signal: int = SIGTERM
-) -> Transition | None:
-    """Restart after a failure, or end the job if a task would have to restart on a lost host."""
+) -> Transition | Cause | None:
+    """Restart after a failure, or end the job if a task would have to restart on a lost host.
+
+    Returns why nothing restarts, see :func:`plan_restart`.
+    """
     restarted = plan_restart(state, failed, cause, at, signal)
-    if restarted is None:
-        return None
+    if restarted is None or isinstance(restarted, Cause):
+        return restarted
     newest = restarted[0].restarts[max(restarted[0].restarts)]
     for task in (state.tasks[name] for name in newest.tasks):
         why = state.why_unusable(task)
@@ -248,14 +297,28 @@ def _restart(
     return restarted
 
 
-def _failure(state: JobState, task: TaskState) -> Outcome:
-    """Return the outcome of a job that fails by a task's exit."""
-    cause = exit_cause(task)
-    restarts = state.budgets[task.account].total
-    if state.policy.max > 0 and task.exit_status in state.policy.never_on:
-        cause = Cause(Code.RESTART_EXCLUDED, within=(cause,))
-    elif restarts:
-        cause = Cause(Code.RESTARTS_USED_UP, count=restarts, within=(cause,))
+def _failure_without_leader(state: JobState, leader: TaskState) -> Outcome:
+    """Return the outcome if the leader finishes while its group is about to restart."""
+    cause = state.restarts[leader.restart or 0].cause
+    why = Cause(Code.LEADER_FINISHED, task=leader.name)
+    failed = state.tasks.get(cause.task)
+    if failed is None:
+        return job_failure(StartTimeoutError.exit_code, _with_reason(cause, why))
+    return _failure(state, failed, why)
+
+
+def _with_reason(cause: Cause, why: Cause | None) -> Cause:
+    """Return the cause of a failure with the reason why nothing was restarted."""
+    return cause if why is None else Cause(Code.NOT_RESTARTED, within=(cause, why))
+
+
+def _failure(state: JobState, task: TaskState, why: Cause | None = None) -> Outcome:
+    """Return the outcome of a job that fails by a task's exit. `why`: nothing restarts after it."""
+    cause = exit_cause(state, task)
+    budget = state.budgets.get(state.budget_of(task))
+    if budget is not None and budget.total:
+        cause = Cause(Code.RESTARTS_USED_UP, count=budget.total, within=(cause,))
+    cause = _with_reason(cause, why)
     status = task.exit_status
     if status == 0:
         return job_failure(1, cause, task.name)

@@ -7,11 +7,13 @@ run. When nothing of their attempts is left and the backoff has passed, all of t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import KILL_GRACE
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import RestartPlanned, Timer, TimerKind
-from distrun.lifecycle.actions import Action, Announce, CancelTimer, SetTimer, StartTask, StopTask
+from distrun.frozen import Frozen
+from distrun.lifecycle.actions import Action, Announce, CancelTimer, SetTimer, StopTask
+from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
     Account,
     Budget,
@@ -21,10 +23,8 @@ from distrun.lifecycle.state import (
     TaskPhase,
     TaskState,
 )
-from distrun.strategies import STRATEGIES, Scope
-
-if TYPE_CHECKING:
-    from distrun.agent.protocol.causes import Cause
+from distrun.spec.model import RestartSpec
+from distrun.strategies import Scope
 
 Transition = tuple[JobState, list[Action]]
 SIGTERM = 15
@@ -50,24 +50,26 @@ def grace_after(state: JobState, failed: TaskState) -> float:
 
 def plan_restart(
     state: JobState, failed: TaskState, cause: Cause, at: float, signal: int = SIGTERM
-) -> Transition | None:
-    """Restart what the strategy restarts after a failure; None if there is no restart for it."""
-    before = state.budgets[failed.account]
-    budget = _charged(state, before, failed)
-    if budget is None:
-        return None
-    restart, delay = _make_restart(state, failed, budget, cause, at)
+) -> Transition | Cause | None:
+    """Restart what the strategy restarts after a failure.
+
+    Returns why there is no restart for it; None if nothing of the job restarts.
+    """
+    allowed = _allow(state, failed, cause)
+    if allowed is None or isinstance(allowed, Cause):
+        return allowed
+    restart, delay = _make_restart(state, failed, allowed, cause, at)
     running = [name for name in restart.tasks if not state.tasks[name].has_ended]
     superseded = {state.tasks[name].restart for name in restart.tasks}
     state, actions = cancel_restarts(state, state.restarts.keys() & superseded)
     state = replace(
         state,
         phase=JobPhase.RESTARTING if restart.scope is Scope.GROUP else state.phase,
-        budgets={**state.budgets, failed.account: budget},
+        budgets={**state.budgets, allowed.budget: allowed.after},
         restarts={**state.restarts, restart.number: restart},
     ).with_tasks(_awaiting_restart(state.tasks[name], restart.number) for name in restart.tasks)
-    if before.is_timed:
-        actions.append(CancelTimer(_health_timer(failed.account)))
+    if allowed.before.is_timed:
+        actions.append(CancelTimer(_health_timer(allowed.budget)))
     if restart.scope is Scope.GROUP and state.timeouts.stall is not None:
         actions.append(CancelTimer(STALL))
     actions += [StopTask(name, signal, grace_after(state, failed)) for name in running]
@@ -78,10 +80,24 @@ def plan_restart(
         tasks=restart.tasks,
         cause=restart.cause,
         delay=delay,
-        is_free=budget.counted == before.counted,
-        left=state.policy.max - budget.counted,
+        is_free=allowed.after.counted == allowed.before.counted,
+        left=allowed.policy.max - allowed.after.counted,
     )
     return state, [Announce(planned), *actions]
+
+
+def why_not_restarted(state: JobState, failed: TaskState) -> Cause | None:
+    """Return why a task that has failed is not restarted; None if nothing of the job restarts."""
+    if failed.reason is not None:
+        return Cause(Code.RESTART_NOT_APPLICABLE) if state.has_restarts else None
+    found = _allow(state, failed, Cause(Code.TASK_EXITED))
+    return found if isinstance(found, Cause) else None
+
+
+def why_excluded(state: JobState, failed: TaskState) -> Cause:
+    """Return the reason if `never_on` has the exit code of a task."""
+    name = _key(state.budget_of(failed), "never_on")
+    return Cause(Code.STATUS_EXCLUDED, name=name, status=failed.exit_status)
 
 
 def on_backoff_over(state: JobState, number: int) -> Transition:
@@ -98,6 +114,17 @@ def on_attempt_ended(state: JobState, task: TaskState) -> Transition:
     return _start_if_ready(state, replace(restart, attempts_left=restart.attempts_left - 1))
 
 
+def leave_restart(state: JobState, task: TaskState) -> Transition:
+    """Restart the others of its group without a task that has finished meanwhile."""
+    assert task.restart is not None  # noqa: S101 - the caller has checked it
+    restart = state.restarts[task.restart]
+    left = tuple(name for name in restart.tasks if name != task.name)
+    state = state.with_tasks([replace(task, restart=None)])
+    return _start_if_ready(
+        state, replace(restart, tasks=left, attempts_left=restart.attempts_left - 1)
+    )
+
+
 def cancel_restarts(state: JobState, numbers: set[int]) -> Transition:
     """Cancel restarts that have not begun. Tasks that have ended keep the result of that end."""
     canceled = [state.restarts[number] for number in sorted(numbers)]
@@ -111,23 +138,23 @@ def cancel_restarts(state: JobState, numbers: set[int]) -> Transition:
 def start_health_timers(state: JobState) -> Transition:
     """Start the timers of `restart.reset_after` once everything that restarted runs again."""
     actions: list[Action] = []
-    restarting = {restart.account for restart in state.restarts.values()}
-    seconds = state.policy.reset_after
-    if seconds is None or state.unstarted:
+    restarting = {restart.budget for restart in state.restarts.values()}
+    if state.unstarted:
         return state, actions
-    for account, budget in state.budgets.items():
-        if budget.is_whole or budget.is_timed or account in restarting:
+    for name, budget in state.budgets.items():
+        seconds = state.role_policies.get(name, state.policy).reset_after
+        if seconds is None or budget.is_whole or budget.is_timed or name in restarting:
             continue
-        budgets = {**state.budgets, account: replace(budget, is_timed=True)}
+        budgets = {**state.budgets, name: replace(budget, is_timed=True)}
         state = replace(state, budgets=budgets)
-        actions.append(SetTimer(_health_timer(account), seconds))
+        actions.append(SetTimer(_health_timer(name), seconds))
     return state, actions
 
 
-def reset_budget(state: JobState, account: Account) -> JobState:
+def reset_budget(state: JobState, name: str) -> JobState:
     """Count restarts from 0 again: there was no failure for `restart.reset_after`."""
-    healthy = Budget(total=state.budgets[account].total)
-    return replace(state, budgets={**state.budgets, account: healthy})
+    healthy = Budget(total=state.budgets[name].total)
+    return replace(state, budgets={**state.budgets, name: healthy})
 
 
 def final_phase(task: TaskState) -> TaskPhase:
@@ -141,14 +168,52 @@ def _backoff_timer(restart: Restart) -> Timer:
     return Timer(TimerKind.RESTART, str(restart.number))
 
 
-def _health_timer(account: Account) -> Timer:
-    return Timer(TimerKind.HEALTH, account.value)
+def _health_timer(budget: str) -> Timer:
+    return Timer(TimerKind.HEALTH, budget)
 
 
-def _charged(state: JobState, budget: Budget, failed: TaskState) -> Budget | None:
+def _key(budget: str, name: str) -> str:
+    """The key of the spec that decides for a budget, as `restart.max`."""
+    is_common = budget in {account.value for account in Account}
+    return f"restart.{name}" if is_common else f"cluster.{budget}.restart.{name}"
+
+
+class _Allowance(Frozen, kw_only=True):
+    """A restart that a policy allows: the name of its budget, before and after it."""
+
+    policy: RestartSpec
+    budget: str
+    before: Budget
+    after: Budget
+
+
+def _allow(state: JobState, failed: TaskState, cause: Cause) -> _Allowance | Cause | None:
+    """Return what allows a restart, or why there is none; None if nothing of the job restarts."""
+    if not state.has_restarts:
+        return None
+    is_stall = cause.code is Code.STALLED
+    name = Account.JOB.value if is_stall else state.budget_of(failed)
+    policy = state.policy if is_stall else state.policy_of(failed)
+    status = None if is_stall else failed.exit_status
+    if status in policy.never_on:
+        return why_excluded(state, failed)
+    if not policy.includes(status, is_preempted=not is_stall and is_preempted(failed)):
+        text = ", ".join(policy.on)
+        return Cause(Code.STATUS_NOT_INCLUDED, name=_key(name, "on"), status=status, text=text)
+    leader = state.leader
+    is_group = state.rule(failed).restarts is Scope.GROUP
+    if is_group and leader is not None and state.has_finished(leader):
+        return Cause(Code.LEADER_FINISHED, task=leader.name)
+    before = state.budgets.get(name, Budget())
+    after = _charged(policy, before, failed)
+    if after is None:
+        return Cause(Code.RESTART_MAX_REACHED, name=_key(name, "max"), count=policy.max)
+    return _Allowance(policy=policy, budget=name, before=before, after=after)
+
+
+def _charged(policy: RestartSpec, budget: Budget, failed: TaskState) -> Budget | None:
     """Return the budget after one more restart; None if it does not allow one."""
-    policy = state.policy
-    if policy.max == 0 or failed.exit_status in policy.never_on:
+    if policy.max == 0:
         return None
     free = budget.free_in_a_row + 1
     if is_preempted(failed) and _made_progress(failed) and free <= MOST_FREE_IN_A_ROW:
@@ -164,18 +229,27 @@ def _made_progress(task: TaskState) -> bool:
 
 
 def _make_restart(
-    state: JobState, failed: TaskState, budget: Budget, cause: Cause, at: float
+    state: JobState,
+    failed: TaskState,
+    allowed: _Allowance,
+    cause: Cause,
+    at: float,
 ) -> tuple[Restart, float]:
     """Return the restart, and its backoff in seconds."""
     number = sum(each.total for each in state.budgets.values()) + 1
-    scope = STRATEGIES[state.strategy].rule(failed.role).restarts
+    scope = state.rule(failed).restarts
     members = [failed]
     if scope is not Scope.TASK:
-        members = [task for task in state.tasks.values() if task.is_in_group]
-    delay = _backoff(state, budget, number)
+        members = [
+            task
+            for task in state.tasks.values()
+            if task.is_in_group and not state.has_finished(task)
+        ]
+    delay = _backoff(state.job_id, allowed.policy, allowed.after, number)
     restart = Restart(
         number=number,
         account=failed.account,
+        budget=allowed.budget,
         scope=scope,
         tasks=tuple(task.name for task in members),
         cause=cause,
@@ -185,7 +259,7 @@ def _make_restart(
     return restart, delay
 
 
-def _backoff(state: JobState, budget: Budget, number: int) -> float:
+def _backoff(job_id: str, policy: RestartSpec, budget: Budget, number: int) -> float:
     """Return seconds: doubled with each restart that counts, less a random part of up to 25%.
 
     The random part depends on the job's id and the restart's number only. So it is the same in
@@ -194,8 +268,8 @@ def _backoff(state: JobState, budget: Budget, number: int) -> float:
     import hashlib  # its import is slow, and most jobs have no restart
 
     doublings = min(max(budget.counted - 1, 0), _MOST_DOUBLINGS)
-    longest = min(state.policy.backoff * 2.0**doublings, state.policy.backoff_max)
-    drawn = hashlib.blake2b(f"{state.job_id}/{number}".encode(), digest_size=4).digest()
+    longest = min(policy.backoff * 2.0**doublings, policy.backoff_max)
+    drawn = hashlib.blake2b(f"{job_id}/{number}".encode(), digest_size=4).digest()
     return longest * (1 - _JITTER * int.from_bytes(drawn, "big") / 2**32)
 
 
@@ -220,9 +294,8 @@ def _start_if_ready(state: JobState, restart: Restart) -> Transition:
         return replace(state, restarts={**state.restarts, restart.number: restart}), []
     left = {n: each for n, each in state.restarts.items() if n != restart.number}
     fresh = [state.tasks[name].next_attempt() for name in restart.tasks]
-    state = replace(state, restarts=left).with_tasks(fresh)
+    state, starts = start(replace(state, restarts=left), fresh, restart.cause)
     actions: list[Action] = []
     if state.timeouts.start is not None and restart.account is Account.JOB:
         actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
-    actions += [StartTask(task.name, task.attempt, restart.cause) for task in fresh]
-    return state, actions
+    return state, actions + starts

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
 from distrun.lifecycle.chunked_map import ChunkedMap
-from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
-from distrun.strategies import STRATEGIES, Role, Scope, Success
+from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, Timeouts
+from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class TaskPhase(str, Enum):
     """The phases of a task.
 
+    `waiting`: it will start once other tasks are ready.
     `exited`: its first process has exited, and its other processes are being stopped.
     `restarting`: nothing of its last attempt is left, and it will start again.
     """
 
+    WAITING = "waiting"
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
@@ -68,8 +70,18 @@ class TaskState(Frozen, kw_only=True):
     """Set if its environment sends gRPC to a proxy instead of its peers."""
     owns_tf_config: bool = False
     """Whether TF_CONFIG is not distrun's, so that it may serve at another address."""
+    after: tuple[Role, ...] = ()
+    """The roles whose tasks must be ready before it starts."""
+    ready: Ready = Ready.OFF
+    """What shows that it is ready; OFF: that it runs."""
+    ready_line: str = ""
+    joins_cluster: bool = False
+    """Whether its role is custom, and TF_CONFIG's cluster has it."""
+    is_ready: bool = False
     phase: TaskPhase = TaskPhase.STARTING
     attempt: int = 0
+    restart_cause: Cause | None = None
+    """Why its waiting attempt follows another one."""
     restart: int | None = None
     """The number of the restart that includes it, until that has begun."""
     pid: int | None = None
@@ -92,8 +104,8 @@ class TaskState(Frozen, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether no process of its present attempt is left."""
-        return self.phase.is_final or self.phase is TaskPhase.RESTARTING
+        """Whether there is no process of its present attempt, or none any more."""
+        return self.phase.is_final or self.phase in (TaskPhase.RESTARTING, TaskPhase.WAITING)
 
     @property
     def has_failed_exit(self) -> bool:
@@ -106,7 +118,8 @@ class TaskState(Frozen, kw_only=True):
     @property
     def is_in_group(self) -> bool:
         """Whether it restarts with the group."""
-        return self.account is Account.JOB and not self.role.is_custom
+        is_beside = self.role.is_custom and not self.joins_cluster
+        return self.account is Account.JOB and not is_beside
 
     @property
     def exit_status(self) -> int | None:
@@ -119,7 +132,10 @@ class TaskState(Frozen, kw_only=True):
 
     def next_attempt(self) -> TaskState:
         """Return the same task before its next attempt, without the results of the last one."""
-        lasting = ("name", "role", "index", "host", "address", "proxied", "owns_tf_config")
+        lasting = (
+            "name", "role", "index", "host", "address", "proxied", "owns_tf_config",
+            "after", "ready", "ready_line", "joins_cluster",
+        )  # fmt: skip
         kept = {name: getattr(self, name) for name in lasting}
         return TaskState(**kept, attempt=self.attempt + 1)
 
@@ -154,7 +170,7 @@ class HostState(Frozen, kw_only=True):
 
 
 class Account(str, Enum):
-    """The budget that a restart counts against: an evaluator's failures must not fail the job."""
+    """Whose failure it is, the job's or an evaluator's: that one must not fail the job."""
 
     JOB = "job"
     EVALUATOR = "evaluator"
@@ -165,6 +181,8 @@ class Restart(Frozen, kw_only=True):
 
     number: int
     account: Account
+    budget: str
+    """The name of the budget that it counts against."""
     scope: Scope
     tasks: tuple[str, ...]
     cause: Cause
@@ -192,18 +210,22 @@ class Budget(Frozen, kw_only=True):
 class JobState(Frozen, kw_only=True):
     """The state of a job.
 
-    The counts `unended`, `unstarted` and `undone` follow from `tasks`. :meth:`with_tasks` updates
-    them, so that an event costs nearly as little in a job of 5,000 tasks as in a job of two.
+    The counts `unended`, `unstarted`, `waiting` and `undone` follow from `tasks`.
+    :meth:`with_tasks` updates them, so that an event costs nearly as little in a job of 5,000 tasks
+    as in a job of two.
     """
 
     job_id: str = ""
     name: str = ""
     strategy: str = ""
+    workers: Workers = Workers.COORDINATED
     success: Success = Success.CHIEF_AND_WORKERS
     spec_file: str = ""
     supervisor_pid: int = 0
     timeouts: Timeouts = field(default_factory=Timeouts)
     policy: RestartSpec = NO_RESTARTS
+    role_policies: dict[str, RestartSpec] = field(default_factory=dict)
+    """The policies of roles with one of their own, by the role."""
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0
     ended_at: float | None = None
@@ -212,16 +234,19 @@ class JobState(Frozen, kw_only=True):
     unended: int = 0
     """The number of tasks that are in no final phase."""
     unstarted: int = 0
-    """The number of tasks that are starting."""
+    """The number of tasks that are starting, or are waiting to."""
+    waiting: int = 0
+    """The number of tasks that are waiting to start."""
     undone: int = 0
     """The number of tasks that must still exit 0 for success."""
     has_run: bool = False
     """Whether all tasks have run at the same time."""
     restarts: dict[int, Restart] = field(default_factory=dict)
     """The planned restarts by their numbers."""
-    budgets: dict[Account, Budget] = field(
-        default_factory=lambda: {account: Budget() for account in Account}
+    budgets: dict[str, Budget] = field(
+        default_factory=lambda: {account.value: Budget() for account in Account}
     )
+    """By the account, or by the role if that has a policy of its own."""
     verdict: Verdict | None = None
     """The verdict on the last failure: one that was restarted, or the one that ended the job."""
     outcome: Outcome | None = None
@@ -232,8 +257,56 @@ class JobState(Frozen, kw_only=True):
 
     def needs(self, task: TaskState) -> bool:
         """Whether the job fails if this task fails."""
-        rule = STRATEGIES[self.strategy].rule(task.role)
-        return rule.essential or self.success is Success.ALL
+        return self.rule(task).essential or self.success is Success.ALL
+
+    @property
+    def row(self) -> Strategy:
+        """What the strategy means."""
+        return STRATEGIES[self.strategy].with_workers(self.workers)
+
+    def rule(self, task: TaskState) -> RoleRule:
+        """Return what the strategy says of a task's role."""
+        rule = self.row.rule(task.role)
+        return replace(rule, restarts=Scope.GROUP) if task.joins_cluster else rule
+
+    def waits_for(self, task: TaskState) -> bool:
+        """Whether the job succeeds only if this task exits 0."""
+        return self.row.waits_for(self.success, task.role, task.index)
+
+    def has_finished(self, task: TaskState) -> bool:
+        """Whether a task has exited 0 by itself and never runs again."""
+        by_itself = task.has_done_its_part and not task.stopped_by_us
+        return by_itself and self.rule(task).finishes and not self.repeats(task)
+
+    def repeats(self, task: TaskState) -> bool:
+        """Whether a task starts again after exit 0, by `restart.on: always`."""
+        is_alone = self.rule(task).restarts is Scope.TASK
+        return is_alone and "always" in self.policy_of(task).on and not self.waits_for(task)
+
+    def policy_of(self, task: TaskState) -> RestartSpec:
+        """Return what decides whether a failure of a task leads to a restart."""
+        return self.role_policies.get(task.role.value, self.policy)
+
+    def budget_of(self, task: TaskState) -> str:
+        """Return the name of the budget that a restart after its failure counts against."""
+        role = task.role.value
+        return role if role in self.role_policies else task.account.value
+
+    @property
+    def has_restarts(self) -> bool:
+        """Whether anything of the job may restart."""
+        return any(each.max > 0 for each in (self.policy, *self.role_policies.values()))
+
+    @property
+    def restarts_made(self) -> int:
+        """How often the job was restarted; restarts of an evaluator do not count."""
+        evaluator = Account.EVALUATOR.value
+        return sum(each.total for name, each in self.budgets.items() if name != evaluator)
+
+    @property
+    def leader(self) -> TaskState | None:
+        """The task that gives the variables their values: the chief, or without one worker 0."""
+        return self.tasks.get("chief:0") or self.tasks.get("worker:0")
 
     def why_unusable(self, task: TaskState) -> Cause | None:
         """Return why a task cannot restart on its host; None if it can."""
@@ -249,12 +322,20 @@ class JobState(Frozen, kw_only=True):
         """Return this state with some tasks added or replaced."""
         changes = {task.name: task for task in changed}
         unended, unstarted, undone = self.unended, self.unstarted, self.undone
+        waiting = self.waiting
         for task in changes.values():
             for each, sign in ((self.tasks.get(task.name), -1), (task, 1)):
                 if each is not None:
                     unended += sign * (not each.phase.is_final)
-                    unstarted += sign * (each.phase is TaskPhase.STARTING)
-                    needed = self.success.waits_for(each.role, each.index)
-                    undone += sign * (needed and not each.has_done_its_part)
+                    unstarted += sign * (each.phase in (TaskPhase.STARTING, TaskPhase.WAITING))
+                    waiting += sign * (each.phase is TaskPhase.WAITING)
+                    undone += sign * (self.waits_for(each) and not each.has_done_its_part)
         tasks = self.tasks.updated(changes)
-        return replace(self, tasks=tasks, unended=unended, unstarted=unstarted, undone=undone)
+        return replace(
+            self,
+            tasks=tasks,
+            unended=unended,
+            unstarted=unstarted,
+            waiting=waiting,
+            undone=undone,
+        )

@@ -9,12 +9,16 @@ from typing import Any
 
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.errors import StartTimeoutError
 from distrun.events import Event, Origin, Outcome, Result, TimerKind
-from distrun.lifecycle import outcomes, restarts
-from distrun.lifecycle.actions import Action, SetTimer, StartTask
-from distrun.lifecycle.state import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle import outcomes, restarts, starts
+from distrun.lifecycle.actions import Action, SetTimer
+from distrun.lifecycle.state import HostState, JobPhase, JobState, TaskPhase, TaskState
 
-_OF_ATTEMPTS = (events.TaskStarted, events.TaskNotStarted, events.TaskExited, events.TaskEnded)
+_OF_ATTEMPTS = (
+    events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
+    events.TaskEnded,
+)  # fmt: skip
 _FOR_READERS = (
     events.PreflightSkipped, events.PreflightStarted, events.PreflightFound, events.PreflightEnded,
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
@@ -57,11 +61,13 @@ def _(event: events.JobCreated, state: JobState) -> restarts.Transition:
         job_id=event.job_id,
         name=event.name,
         strategy=event.strategy,
+        workers=event.workers,
         success=event.success,
         spec_file=event.spec_file,
         supervisor_pid=event.supervisor_pid,
         timeouts=event.timeouts,
         policy=event.restart,
+        role_policies=event.role_restarts,
         created_at=event.at,
     )
     timers: list[Action] = []
@@ -87,10 +93,8 @@ def _(event: events.HostReady, state: JobState) -> restarts.Transition:
 def _(event: events.JobPlanned, state: JobState) -> restarts.Transition:
     if state.outcome is not None:
         return state, []
-    state = replace(state, phase=JobPhase.STARTING).with_tasks(
-        TaskState(**vars(record)) for record in event.tasks
-    )
-    return state, [StartTask(name, 0) for name in state.tasks]
+    tasks = [TaskState(**vars(record)) for record in event.tasks]
+    return starts.start(replace(state, phase=JobPhase.STARTING), tasks)
 
 
 @_step.register
@@ -99,11 +103,28 @@ def _(event: events.Aborted, state: JobState) -> restarts.Transition:
 
 
 @_step.register
+def _(event: events.ClusterMismatched, state: JobState) -> restarts.Transition:
+    # It would happen again after a restart.
+    exit_code, cause = StartTimeoutError.exit_code, event.cause
+    outcome = outcomes.job_failure(exit_code, cause, cause.task)
+    return outcomes.end_job(state, outcome, event.at)
+
+
+@_step.register
 def _(event: events.TaskStarted, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = task.phase if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
     started = replace(task, phase=phase, attempt=event.attempt, pid=event.pid, started_at=event.at)
-    return outcomes.enter_running(state.with_tasks([started]))
+    state, actions = starts.start_waiting(state.with_tasks([started]), started)
+    state, more = outcomes.enter_running(state)
+    return state, actions + more
+
+
+@_step.register
+def _(event: events.TaskReady, state: JobState) -> restarts.Transition:
+    task = state.tasks[event.task]
+    ready = replace(task, is_ready=True)
+    return starts.start_waiting(state.with_tasks([ready]), ready)
 
 
 @_step.register
@@ -126,6 +147,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
             else outcomes.finish_if_ended(state)
         )
     cause = Cause(Code.TASK_NOT_STARTED, task=event.task, within=(event.cause,))
+    cause = outcomes.without_restart(state, cause)
     return outcomes.end_job(state, outcomes.host_failure(cause, event.task), event.at)
 
 
@@ -192,10 +214,11 @@ def _(event: events.HostLost, state: JobState) -> restarts.Transition:
     state = state.with_tasks(
         _lost_with_host(task, event)
         for task in state.tasks.values()
-        if task.host == event.host and not task.has_ended
+        if task.host == event.host and (task.phase is TaskPhase.WAITING or not task.has_ended)
     )
     if is_needed:
         cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
+        cause = outcomes.without_restart(state, cause)
         return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
     if state.unstarted < unstarted:
         state, more = outcomes.enter_running(state)
@@ -212,7 +235,9 @@ def _is_needed(state: JobState, host: str) -> bool:
     if state.outcome is not None or state.phase is JobPhase.PREPARING:
         return True
     return any(
-        task.restart is not None or not (task.has_ended or task.has_done_its_part)
+        task.restart is not None
+        or task.phase is TaskPhase.WAITING
+        or not (task.has_ended or task.has_done_its_part)
         for task in state.tasks.values()
         if task.host == host and state.needs(task)
     )
@@ -262,6 +287,7 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 def _(event: events.HostFault, state: JobState) -> restarts.Transition:
     if _is_needed(state, event.host):
         cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
+        cause = outcomes.without_restart(state, cause)
         return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
     return _mark_unusable(state, event.host, fault=event.cause)
 
@@ -291,11 +317,12 @@ def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
     if kind is TimerKind.RESTART:
         return restarts.on_backoff_over(state, int(key))
     if kind is TimerKind.HEALTH:
-        return restarts.reset_budget(state, Account(key)), []
+        return restarts.reset_budget(state, key), []
     if kind is TimerKind.EVALUATOR:
         return outcomes.on_evaluator_timeout(state)
+    if kind is TimerKind.START:
+        return outcomes.on_start_timeout(state, event)
     handlers = {
-        TimerKind.START: outcomes.on_start_timeout,
         TimerKind.RUN: outcomes.on_run_timeout,
         TimerKind.STALL: outcomes.on_stall,
     }

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import sys
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.keras_version import LEGACY_KERAS, is_keras_2, needs_tf_keras
 from distrun.spec.model import ProgramKind
 from distrun.spec.problems import Mark, Problem
 from distrun.strategies import STRATEGIES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distrun.lint.interpreter import Answer
+    from distrun.lint.program import Program
     from distrun.lint.sources import Sources, SyntaxFault
     from distrun.spec.model import HostSpec, Spec
 
@@ -38,21 +42,33 @@ class _Target(Frozen, kw_only=True):
 
 
 def check_program(spec: Spec) -> tuple[Problem, ...]:
-    """Return the warnings about the program of a spec. It never fails, and runs nothing of it.
+    """Return the warnings about the programs of a spec. It never fails, and runs nothing of them.
 
-    There are none about programs that are not Python, and about the bundled jobs.
+    There are none about programs that are not Python, and about the bundled jobs. The program of a
+    custom role has nothing to do with the strategy.
     """
-    here = spec.local_host
-    target = _find_target(spec, here)
-    if target is None or _is_bundled(target.path):
-        return ()
-    from distrun.lint.sources import Sources
+    found: list[Problem] = []
+    checked: set[_Target] = set()
+    for part in _parts(spec):
+        here = part.local_host
+        target = _find_target(part, here)
+        if target is None or _is_bundled(target.path) or target in checked:
+            continue
+        from distrun.lint.sources import Sources
 
-    sources = Sources(target.folder, target.path, target.package)
-    try:
-        return tuple(_judge(spec, here, target, sources))
-    except RecursionError:
-        return ()
+        checked.add(target)
+        sources = Sources(target.folder, target.path, target.package)
+        with contextlib.suppress(RecursionError):
+            found += _judge(part, here, target, sources)
+    return tuple(found)
+
+
+def _parts(spec: Spec) -> Iterator[Spec]:
+    """A spec for each program, with the roles that run it: the spec's, then the custom roles'."""
+    custom = [role for role in spec.roles if role.role.is_custom]
+    yield replace(spec, roles=tuple(role for role in spec.roles if role not in custom))
+    for role in custom:
+        yield replace(spec, program=spec.program_of(role), roles=(role,))
 
 
 def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
@@ -84,7 +100,7 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     from distrun.lint.import_rules import imported_modules
     from distrun.lint.interpreter import ask
     from distrun.lint.rule import Surroundings
-    from distrun.lint.rules import check
+    from distrun.lint.rules import PROGRAM_RULES, RULES, check
 
     env = _variables(spec)
     names = list(imported_modules(sources.program)) if sources.program else []
@@ -113,14 +129,61 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     if spec.program.keras is not None:
         uses_keras_2 = spec.program.keras == 2
     around = Surroundings(
-        strategy=STRATEGIES[spec.strategy],
+        strategy=STRATEGIES[spec.strategy].with_workers(spec.workers),
         tasks={role.role: role.count for role in spec.roles},
         keras=None if uses_keras_2 or answer is None else answer.keras,
         python=target.python or sys.executable,
         missing=answer.missing if answer is not None else frozenset(),
         owns_tf_config=spec.program.owns_tf_config,
     )
-    return found + check(sources.program, around)
+    trains = any(not role.role.is_custom for role in spec.roles)
+    return found + check(sources.program, around, RULES if trains else PROGRAM_RULES)
+
+
+def _read_program(spec: Spec) -> Program | None:
+    """Return the program's modules; None if they cannot be read, and for the bundled jobs."""
+    target = _find_target(spec, spec.local_host)
+    if target is None or _is_bundled(target.path):
+        return None
+    from distrun.lint.sources import Sources
+
+    return Sources(target.folder, target.path, target.package).program
+
+
+def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
+    """Return where the program sets TF_CONFIG, as `train.py:6`, and whether every run does so.
+
+    The place is empty if none is found.
+    """
+    program = _read_program(spec)
+    if program is None:
+        return "", False
+    from distrun.lint.cluster_rules import tf_config_lines
+
+    for module, line, is_certain in tf_config_lines(program):
+        return f"{os.path.basename(module.shown)}:{line}", is_certain
+    return "", False
+
+
+def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
+    """Return the name in the program that shows that its workers train by themselves, and where.
+
+    None if nothing does. No interpreter is started, and nothing of the program is run.
+    """
+    try:
+        program = _read_program(spec)
+        if program is None:
+            return None
+        from distrun.lint.rule import short_name
+        from distrun.lint.worker_rules import independent_workers
+
+        found = independent_workers(program)
+    except RecursionError:
+        return None
+    if found is None:
+        return None
+    module, node, name = found
+    return short_name(name), Mark(module.shown, node.lineno, module.column(node))
 
 
 def needed_modules(spec: Spec) -> tuple[str, ...]:
@@ -173,7 +236,8 @@ def _variables(spec: Spec) -> dict[str, str]:
     """The variables that the program and its roles set."""
     env = dict(spec.program.env)
     for role in spec.roles:
-        env.update(role.env)
+        if spec.program_of(role) == spec.program:
+            env.update(role.env)
     return env
 
 

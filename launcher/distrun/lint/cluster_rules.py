@@ -46,6 +46,19 @@ def own_cluster(program: Program, around: Surroundings) -> Iterator[Problem]:
             return  # it is read first: what is written may be made of that
 
 
+def tf_config_lines(program: Program) -> Iterator[tuple[Module, int, bool]]:
+    """Where the program sets TF_CONFIG, and whether every run does so; the certain lines first."""
+    for step in steps(program):
+        if step.is_certain and _sets_variable(program, step):
+            yield step.module, getattr(step.node, "lineno", 0), True
+    for module in program.modules.values():
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Load):
+                continue
+            if getattr(node.slice, "value", None) == _VARIABLE:
+                yield module, node.lineno, False
+
+
 def _sets_variable(program: Program, step: Step) -> bool:
     node = step.node
     if isinstance(node, ast.Assign | ast.Delete):
@@ -128,8 +141,8 @@ def servers(program: Program, around: Surroundings) -> Iterator[Problem]:
             f"the program starts a server, but never waits at it: the tasks of {names} end at once",
             "call join() of the server",
         )
-    if joins and around.tasks.get(Role.CHIEF) and not program.words & _CONNECTS:
-        yield from _idle_chief(program, joins, names)
+    if joins and not program.words & _CONNECTS:
+        yield from _idle_trainer(program, around, joins, names)
 
 
 def _creation(program: Program) -> tuple[Module, ast.AST] | None:
@@ -138,16 +151,22 @@ def _creation(program: Program) -> tuple[Module, ast.AST] | None:
     return next(((m, node) for m, node in uses if "Server" in _identifiers(node)), None)
 
 
-def _idle_chief(program: Program, joins: list[tuple[Module, Use]], names: str) -> Iterator[Problem]:
+def _idle_trainer(
+    program: Program, around: Surroundings, joins: list[tuple[Module, Use]], names: str
+) -> Iterator[Problem]:
     if any(STRATEGY_CLASS.match(name) for m in program.modules.values() for use in m.uses
            for name in program.names(m, use)):  # fmt: skip
         return
     module, join = joins[0]
+    has_chief = bool(around.tasks.get(Role.CHIEF))
     yield problem(
         module,
         join.node,
-        f"the tasks of {names} wait at their servers, but no chief connects to these",
-        "create tf.distribute.ParameterServerStrategy in the chief",
+        f"the tasks of {names} wait at their servers, but no {'chief' if has_chief else 'worker'} "
+        "connects to these",
+        "create tf.distribute.ParameterServerStrategy in the chief"
+        if has_chief
+        else "open a session at the target of its server in each worker",
     )
 
 
@@ -167,10 +186,9 @@ def _loops_forever(program: Program) -> bool:
 
 
 def joining_chief(program: Program, around: Surroundings) -> Iterator[Problem]:
-    """A chief that joins a server waits for ever, and so does the job."""
-    if not around.tasks.get(Role.CHIEF) or not any(
-        r.serves for r in around.strategy.roles.values()
-    ):
+    """If those that train join a server, they wait for ever, and so does the job."""
+    serving = [role.value for role, rule in around.strategy.roles.items() if rule.serves]
+    if not serving:
         return
     for step in steps(program):
         if not step.is_certain:
@@ -182,8 +200,9 @@ def joining_chief(program: Program, around: Surroundings) -> Iterator[Problem]:
                 yield problem(
                     step.module,
                     step.node,
-                    "every task waits at its server here, the chief, too: nobody trains",
-                    "do this only where the task is a worker or ps",
+                    "every task waits at its server here"
+                    f"{', the chief, too' if around.tasks.get(Role.CHIEF) else ''}: nobody trains",
+                    f"do this only where the task is a {' or '.join(serving)}",
                 )
                 return
 

@@ -79,6 +79,11 @@ def function_of(call: Use) -> Use:
     return call._replace(node=call.node.func)
 
 
+def short_name(name: str) -> str:
+    """A dotted name as programs write it, with `tf` for tensorflow."""
+    return re.sub(r"^tensorflow\b", "tf", name)
+
+
 def references(program: Program) -> Iterator[tuple[Module, ast.AST, str]]:
     """Dotted names that certainly mean only one thing, in code that runs; imports are some."""
     for module in program.modules.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.lint.cluster_rules import joining_chief, own_cluster, servers
 from distrun.lint.import_rules import missing_module
@@ -12,6 +12,7 @@ from distrun.lint.rule import (
 )
 from distrun.lint.strategy_rules import another_strategy, late_strategy
 from distrun.lint.tensorflow_rules import tensorflow_1
+from distrun.lint.worker_rules import missing_chief
 from distrun.spec.problems import Problem
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ _MOST_ALIKE = 20
 """Warnings of one rule that are shown; the last says how many more there are."""
 
 
-def check(program: Program, around: Surroundings) -> list[Problem]:
-    """The warnings of all rules, in the order of files and lines."""
+def check(
+    program: Program, around: Surroundings, rules: tuple[Rule, ...] | None = None
+) -> list[Problem]:
+    """The warnings of the rules, or of all, in the order of files and lines."""
     found: list[Problem] = []
-    for rule in RULES:
+    for rule in RULES if rules is None else rules:
         these = list(dict.fromkeys(rule(program, around)))
         more = len(these) - _MOST_ALIKE
         if more > 0:
@@ -40,13 +43,15 @@ def check(program: Program, around: Surroundings) -> list[Problem]:
     return found
 
 
-RULES: tuple[Callable[[Program, Surroundings], Iterator[Problem]], ...] = (
+Rule: TypeAlias = "Callable[[Program, Surroundings], Iterator[Problem]]"
+PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module)
+"""Rules that hold for every program, whatever its role."""
+RULES: tuple[Rule, ...] = (
     another_strategy,
     own_cluster,
     late_strategy,
     servers,
     joining_chief,
-    tensorflow_1,
-    keras_2,
-    missing_module,
+    missing_chief,
+    *PROGRAM_RULES,
 )

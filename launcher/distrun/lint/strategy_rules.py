@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from distrun.lint.flow import Step, steps
@@ -18,6 +17,7 @@ from distrun.lint.rule import (
     only_name,
     problem,
     runs,
+    short_name,
 )
 from distrun.spec.problems import Problem
 
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
     from distrun.lint.module import Module
     from distrun.lint.program import Program
-
-
-def _short(name: str) -> str:
-    return re.sub(r"^tensorflow\b", "tf", name)
 
 
 def another_strategy(program: Program, around: Surroundings) -> Iterator[Problem]:
@@ -95,7 +91,7 @@ def late_strategy(program: Program, around: Surroundings) -> Iterator[Problem]:
                     yield problem(
                         step.module,
                         step.node,
-                        f"{COLLECTIVE} is created after a TensorFlow operation, {_short(what)} "
+                        f"{COLLECTIVE} is created after a TensorFlow operation, {short_name(what)} "
                         f"in line {place}{line}; it fails with 'Collective ops must be "
                         f"configured at program startup'",
                         "create the strategy first",

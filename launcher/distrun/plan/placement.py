@@ -33,6 +33,8 @@ class PortNeed(Frozen, kw_only=True):
 
     free: int = 0
     wanted: tuple[int, ...] = ()
+    has_unbound: bool = False
+    """Whether a program must find a free one unbound: only TensorFlow's shares a held port."""
 
 
 def place(spec: Spec) -> tuple[Placed, ...]:
@@ -91,11 +93,16 @@ def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]
     strategy = STRATEGIES[spec.strategy]
     wanted: dict[str, list[int]] = {}
     """The explicit ports of each host, and 0 for each free one."""
+    unbound = {placed.host.name for placed in placement if placed.role.expects_free_port}
     for placed in placement:
         if placed.role.has_ports(strategy):
             port = 0 if placed.address is None else split_address(placed.address)[1]
             wanted.setdefault(placed.host.name, []).append(port)
     return {
-        host: PortNeed(free=ports.count(0), wanted=tuple(filter(None, ports)))
+        host: PortNeed(
+            free=ports.count(0),
+            wanted=tuple(filter(None, ports)),
+            has_unbound=host in unbound and 0 in ports,
+        )
         for host, ports in wanted.items()
     }

@@ -14,9 +14,12 @@ from distrun.frozen import Frozen, replace
 from distrun.plan import paths
 from distrun.plan.placement import Placed, split_address
 from distrun.plan.proxies import proxy_use
+from distrun.plan.ranks import Rank, ranks
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
+from distrun.plan.variables import rank_variables, torchrun_variables
+from distrun.spec import placeholders
 from distrun.spec.addresses import is_loopback
-from distrun.spec.model import HostSpec, ProgramKind, Spec
+from distrun.spec.model import EnvStyle, HostSpec, ProgramKind, Ready, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 if TYPE_CHECKING:
@@ -27,11 +30,15 @@ if TYPE_CHECKING:
 LARGEST_VARIABLE = 128 * 1024
 """The most bytes of one environment string in Linux (MAX_ARG_STRLEN), its name included."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+ADDRESSES = "DISTRUN_ADDRESSES"
 _ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 class Cluster(Frozen):
-    """The `cluster` of TF_CONFIG, which all tasks of a job share: the addresses of each role."""
+    """Addresses of each role, which all tasks of a job share.
+
+    It is the `cluster` of TF_CONFIG, or DISTRUN_ADDRESSES.
+    """
 
     addresses: dict[str, list[str]]
 
@@ -44,8 +51,8 @@ class Cluster(Frozen):
 class TaskPlan(Frozen, kw_only=True):
     """One task, ready to run. `env` is set in addition to the host's environment.
 
-    In a job of n tasks, each TF_CONFIG is as long as n addresses. So it is in no field:
-    :attr:`tf_config` and :attr:`environment` make it from the cluster.
+    In a job of n tasks, TF_CONFIG and DISTRUN_ADDRESSES are as long as n addresses. So they are in
+    no field: :attr:`tf_config` and :attr:`environment` make them, and DISTRUN_ADDRESS.
     """
 
     name: str
@@ -62,12 +69,29 @@ class TaskPlan(Frozen, kw_only=True):
     """The variables, without a TF_CONFIG made from `cluster`."""
     cluster: Cluster | None = None
     """The cluster for its TF_CONFIG; None: it has no cluster, or distrun does not set TF_CONFIG."""
+    all_addresses: Cluster | None = None
+    """Those of all tasks, also beside the cluster; None: the job has none."""
+    after: tuple[Role, ...] = ()
+    """The roles whose tasks must be ready before it starts."""
+    ready: Ready = Ready.OFF
+    ready_line: str = ""
+    joins_cluster: bool = False
+    """Whether its role is custom, and TF_CONFIG's cluster has it."""
+    is_awaited: bool = False
+    """Whether other tasks start after it."""
+    binds_port: bool = False
+    """Whether the program expects to find its port free, as one that is not TensorFlow's does."""
     unset: tuple[str, ...] = ()
     log: str
     proxied: Cause | None = None
     """Set if its environment sends gRPC to a proxy instead of its peers."""
     owns_tf_config: bool = False
     """Whether the program or `env` sets TF_CONFIG."""
+
+    @property
+    def port(self) -> int:
+        """The port of its address; 0 if it has none."""
+        return 0 if self.address is None else split_address(self.address)[1]
 
     @property
     def tf_config(self) -> str | None:
@@ -82,15 +106,22 @@ class TaskPlan(Frozen, kw_only=True):
         return {"type": self.role.value, "index": self.index}
 
     def fields(self) -> dict[str, Any]:
-        """Return the task as JSON, without the cluster."""
-        fields: dict[str, Any] = to_json(replace(self, cluster=None))
-        del fields["cluster"]
+        """Return the task as JSON, without the addresses of others."""
+        fields: dict[str, Any] = to_json(replace(self, cluster=None, all_addresses=None))
+        del fields["cluster"], fields["all_addresses"]
         return fields
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with TF_CONFIG."""
-        return self.env if self.cluster is None else {**self.env, "TF_CONFIG": self.tf_config or ""}
+        """The variables with TF_CONFIG and those of addresses."""
+        env = dict(self.env)
+        if self.cluster is not None:
+            env["TF_CONFIG"] = self.tf_config or ""
+        if self.address is not None:
+            env["DISTRUN_ADDRESS"] = self.address
+        if self.all_addresses is not None:
+            env[ADDRESSES] = self.all_addresses.text
+        return env
 
 
 class Plan(Frozen, kw_only=True):
@@ -103,13 +134,15 @@ class Plan(Frozen, kw_only=True):
     hosts: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """Return the plan as `plan.json` has it: the cluster and what all tasks share once.
+        """Return the plan as `plan.json` has it: addresses and what all tasks share once.
 
         A task has the shared variables, its own, and, unless these contain it, a TF_CONFIG of the
-        cluster and its own role and index.
+        cluster and its own role and index. DISTRUN_ADDRESSES is the cluster if there are no other
+        `addresses`.
         """
         common = common_env(self.tasks)
         cluster = next((task.cluster for task in self.tasks if task.cluster is not None), None)
+        addresses = self.tasks[0].all_addresses
         tasks = [
             {
                 **task.fields(),
@@ -120,6 +153,7 @@ class Plan(Frozen, kw_only=True):
         return {
             **to_json(replace(self, tasks=())),
             "cluster": None if cluster is None else cluster.addresses,
+            "addresses": None if addresses in (None, cluster) else addresses.addresses,
             "env": common,
             "tasks": tasks,
         }
@@ -146,8 +180,18 @@ def make(
     strategy = STRATEGIES[spec.strategy]
     addresses = _addresses(placement, strategy, facts, free_ports)
     _check_addresses(placement, addresses)
-    cluster = _cluster(placement, addresses) if strategy.tf_config else None
-    machines = _machines(addresses.values(), placement) if addresses else ()
+    members = [placed for placed in placement if placed.role.is_in_cluster(strategy)]
+    job = _Job(
+        spec=spec,
+        addresses=addresses,
+        cluster=_cluster(members, addresses) if members else None,
+        all_addresses=_cluster(placement, addresses) if addresses else None,
+        machines=_machines(addresses.values(), placement) if addresses else (),
+        ranks=ranks(placement),
+        awaited=frozenset(role for placed in placement for role in placed.role.after),
+    )
+    if job.all_addresses is not None:
+        _check_length(ADDRESSES, len(job.all_addresses.text))
     hosts: dict[str, list[Placed]] = {}
     for placed in placement:
         hosts.setdefault(placed.host.name, []).append(placed)
@@ -155,10 +199,9 @@ def make(
     for name, here in hosts.items():
         shares.update(_shares(here, here[0].host, facts[name], strategy))
     tasks = tuple(
-        _plan_task(spec, placed, facts[placed.host.name], addresses, cluster, machines,
-                   shares[placed.name])
+        _plan_task(job, placed, facts[placed.host.name], shares[placed.name])
         for placed in placement
-    )  # fmt: skip
+    )
     return Plan(
         name=spec.name,
         strategy=spec.strategy,
@@ -183,11 +226,15 @@ def _addresses(
         if placed.address is not None:
             addresses[placed.name] = placed.address
         else:
-            host = placed.host
-            machine = host.address or facts[host.name].address or host.machine
+            machine = _machine(placed.host, facts[placed.host.name])
             machine = f"[{machine}]" if ":" in machine else machine
             addresses[placed.name] = f"{machine}:{next(free[placed.host.name])}"
     return addresses
+
+
+def _machine(host: HostSpec, facts: HostFacts) -> str:
+    """The name or address by which other hosts reach a host."""
+    return host.address or facts.address or host.machine
 
 
 def _check_addresses(placement: Sequence[Placed], addresses: Mapping[str, str]) -> None:
@@ -215,7 +262,7 @@ def _address_error(code: Code, address: str, *members: Placed) -> InvalidSpecErr
 def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> Cluster:
     cluster: dict[str, list[str]] = {}
     for placed in placement:
-        if placed.name in addresses and placed.role.in_tf_config:
+        if placed.name in addresses:
             cluster.setdefault(placed.role.role.value, []).append(addresses[placed.name])
     return Cluster(cluster)
 
@@ -239,22 +286,28 @@ def _shares(
     return shares
 
 
-def _plan_task(
-    spec: Spec,
-    placed: Placed,
-    facts: HostFacts,
-    addresses: Mapping[str, str],
-    cluster: Cluster | None,
-    machines: tuple[str, ...],
-    share: Mapping[str, str],
-) -> TaskPlan:
+class _Job(Frozen, kw_only=True):
+    """What the plans of all tasks have in common. `addresses` and `ranks` are by task."""
+
+    spec: Spec
+    addresses: Mapping[str, str]
+    cluster: Cluster | None
+    all_addresses: Cluster | None
+    machines: tuple[str, ...]
+    ranks: Mapping[str, Rank]
+    awaited: frozenset[Role]
+
+
+def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, str]) -> TaskPlan:
+    spec, machines, rank = job.spec, job.machines, job.ranks[placed.name]
     strategy = STRATEGIES[spec.strategy]
+    address = job.addresses.get(placed.name)
     owns_tf_config = spec.program.owns_tf_config
-    if not placed.role.in_tf_config:
-        cluster = None
+    cluster = job.cluster if placed.role.in_tf_config else None
     env = {
         "DISTRUN_TASK": placed.name,
         "DISTRUN_STRATEGY": spec.strategy,
+        **rank_variables(rank),
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",
         "TF_GRPC_REUSE_PORT": "true",
@@ -265,19 +318,42 @@ def _plan_task(
         old = facts.environ.get("no_proxy") or facts.environ.get("NO_PROXY") or ""
         env["no_proxy"] = _no_proxy(old, machines)
     env.update(share)
-    env.update({**placed.host.env, **spec.program.env, **placed.role.env})
+    if spec.program.env_style is EnvStyle.TORCHRUN:
+        env.update(torchrun_variables(rank, job.addresses))
+
+    def value_of(placeholder: str) -> str:
+        task = placeholders.split_task(placeholder)
+        if task is not None:
+            return job.addresses[f"{task[0]}:{task[1]}"]
+        return {
+            "rank": str(rank.rank),
+            "index": str(placed.index),
+            "role": placed.role.role.value,
+            "host": split_address(address)[0] if address else _machine(placed.host, facts),
+            "port": str(split_address(address)[1]) if address else "",
+        }[placeholder]
+
+    written = {**placed.host.env, **spec.program.env, **placed.role.env}
+    env.update((name, placeholders.fill(value, value_of)) for name, value in written.items())
     task = TaskPlan(
         name=placed.name,
         role=placed.role.role,
         index=placed.index,
         host=placed.host.name,
-        address=addresses.get(placed.name),
-        port_is_provisional=placed.address is None and placed.name in addresses,
-        argv=_argv(spec, placed, facts),
+        address=address,
+        port_is_provisional=placed.address is None and address is not None,
+        argv=tuple(placeholders.fill(word, value_of) for word in _argv(spec, placed, facts)),
         workdir=paths.workdir(spec.program, placed, facts),
         or_home=paths.may_be_home(spec.program, placed, facts),
         env=env,
         cluster=None if owns_tf_config or "TF_CONFIG" in env else cluster,
+        all_addresses=job.all_addresses,
+        after=placed.role.after,
+        ready=placed.role.ready or (Ready.OFF if address is None else Ready.PORT),
+        ready_line=placed.role.ready_line,
+        is_awaited=placed.role.role in job.awaited,
+        joins_cluster=placed.role.role.is_custom and placed.role.in_tf_config,
+        binds_port=address is not None and placed.role.expects_free_port,
         owns_tf_config=owns_tf_config,
         # A task without a cluster must not join that of the launching shell.
         unset=() if cluster is not None or owns_tf_config else ("TF_CONFIG",),
@@ -285,15 +361,15 @@ def _plan_task(
         proxied=_proxied({**facts.environ, **env}, machines),
     )
     if cluster is not None:
-        _check_length(task, cluster)
+        ends = '{"cluster": , "task": }' + json.dumps(task.tf_task)
+        _check_length("TF_CONFIG", len(ends) + len(cluster.text))
     return task
 
 
-def _check_length(task: TaskPlan, cluster: Cluster) -> None:
-    """Reject a TF_CONFIG that Linux cannot pass to the task."""
-    length = len('{"cluster": , "task": }') + len(cluster.text) + len(json.dumps(task.tf_task))
-    if len("TF_CONFIG=") + length >= LARGEST_VARIABLE:
-        raise InvalidSpecError(cause=Cause(Code.TF_CONFIG_TOO_LONG, count=length))
+def _check_length(name: str, length: int) -> None:
+    """Reject a variable that Linux cannot pass to a task."""
+    if len(name) + 1 + length >= LARGEST_VARIABLE:
+        raise InvalidSpecError(cause=Cause(Code.TF_CONFIG_TOO_LONG, name=name, count=length))
 
 
 def _proxied(environ: Mapping[str, str], machines: Sequence[str]) -> Cause | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, Subject
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, field
 from distrun.keras_version import needs_tf_keras
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
@@ -61,6 +61,7 @@ class Answers(Frozen, kw_only=True):
         owners: the host of each task's address.
         machines: the names and addresses by which tasks reach each other.
         digest: SHA-256 of the script on this machine; empty if it is unknown.
+        custom_digests: the same of the scripts of custom roles, by their paths on the hosts.
         sync: the spec's program.sync.
         keras: the spec's program.keras.
         modules: the modules that the program imports, as far as that is known.
@@ -71,6 +72,7 @@ class Answers(Frozen, kw_only=True):
     owners: dict[str, str]
     machines: tuple[str, ...] = ()
     digest: str = ""
+    custom_digests: dict[str, str] = field(default_factory=dict)
     sync: str = "script"
     keras: int | None = None
     modules: tuple[str, ...] = ()
@@ -153,15 +155,25 @@ def _check_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> I
 
 
 def _check_scripts(answers: Answers, facts: Sequence[_HostFacts]) -> Iterator[Check]:
-    """Whether each host has the script, the same as this machine or else as most hosts."""
+    """Whether each host has the scripts, the same as this machine or else as most hosts."""
+    groups: dict[tuple[str, str], list[_HostFacts]] = {}
+    for host, its in facts:
+        own = answers.custom_digests.get(its.script)
+        if its.script:
+            key = (answers.digest, "") if own is None else (own, "" if own else its.script)
+            groups.setdefault(key, []).append((host, its))
+    for (digest, _), members in groups.items():
+        yield from _check_script(answers, digest, members)
+
+
+def _check_script(answers: Answers, digest: str, facts: Sequence[_HostFacts]) -> Iterator[Check]:
+    """Check one script. `digest` is that on this machine."""
     digests = Counter(its.digest for _, its in facts if its.digest)
-    expected = answers.digest or (digests.most_common(1)[0][0] if digests else "")
+    expected = digest or (digests.most_common(1)[0][0] if digests else "")
     holders = tuple(host for host, its in facts if its.digest == expected)
-    if answers.digest:
+    if digest:
         holders = (THIS_MACHINE,)
     for host, its in facts:
-        if not its.script:
-            continue
         grade = Grade.FAILED
         if its.script_problem is not None:
             within = (its.script_problem,)

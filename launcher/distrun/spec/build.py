@@ -23,13 +23,14 @@ from distrun.spec.roles import (
     EMPTY,
     WrittenRole,
     check_addresses,
+    check_order,
     check_roles,
     custom_roles,
     read_roles,
 )
 from distrun.spec.schema import Section, bad_character
-from distrun.spec.variables import check_variables
-from distrun.strategies import STRATEGIES, Role, Strategy, Success
+from distrun.spec.variables import check_placeholders, check_variables, ports_in_texts
+from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
 
 if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
@@ -41,14 +42,24 @@ def build(
     document: Section, context: LoadContext, problems: Problems, *, allow_unsupported: bool
 ) -> model.Spec:
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
-    strategy = STRATEGIES.get(document.get("strategy", ""))
     cluster = document.get("cluster", EMPTY)
     roles = read_roles(cluster)
+    told = ports_in_texts(document, [one.spec for one in roles], context)
+    roles = tuple(
+        replace(one, spec=replace(one.spec, expects_free_port=True))
+        if one.spec.role in told
+        else one
+        for one in roles
+    )
+    workers = _workers(document, roles, problems)
+    strategy = STRATEGIES.get(document.get("strategy", ""))
+    strategy = strategy and strategy.with_workers(workers)
     hosts = _hosts(document, context, problems)
     name = _name(document, context, problems)
     _check_extra_args(context, problems)
     if strategy and not document.is_wrong("cluster"):
         check_roles(document, roles, strategy, problems)
+        check_order(cluster, roles, strategy, problems)
     ssh = _ssh(document.get("ssh", EMPTY), context, problems)
     if hosts:
         dialled = (parse_address(at.value).host for one in roles for at in one.addresses)
@@ -68,9 +79,13 @@ def build(
         runs_elsewhere=not all(host.is_local for host in hosts or ()),
     )
     check_variables(document, context, problems)
+    restart = _restart(document, problems)
+    roles = tuple(_with_restart(one, cluster, document, restart, problems) for one in roles)
+    specs = _role_specs(roles, custom, strategy) if strategy else ()
+    if strategy and not document.is_wrong("cluster"):
+        check_placeholders(document, specs, strategy, context, problems)
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
-    restart = _restart(document, problems)
     logs: Section = document.get("logs", EMPTY)
     if logs.get("max_size") is not None and not allow_unsupported:
         message = "logs.max_size: logs are not bounded yet"
@@ -80,11 +95,12 @@ def build(
     return model.Spec(
         name=name,
         strategy=strategy.name,
-        roles=_role_specs(roles, custom, strategy),
+        roles=specs,
         program=program,
         hosts=hosts or (model.HostSpec(),),
         placement=model.Placement(document.get("placement", "spread")),
         ssh=ssh,
+        workers=workers,
         success=success,
         restart=restart,
         timeouts=model.Timeouts(**document.get("timeouts", EMPTY).values),
@@ -95,7 +111,9 @@ def build(
 
 
 def _role_specs(
-    roles: tuple[WrittenRole, ...], custom: dict[Role, model.ProgramSpec], strategy: Strategy
+    roles: tuple[WrittenRole, ...],
+    custom: dict[Role, model.ProgramSpec],
+    strategy: Strategy,
 ) -> tuple[model.RoleSpec, ...]:
     """The roles with their programs. A strategy that runs in one process needs no cluster."""
     specs = [replace(one.spec, program=custom.get(one.spec.role)) for one in roles]
@@ -204,6 +222,33 @@ def _count_chosen_ports(roles: tuple[WrittenRole, ...], strategy: Strategy) -> i
     )
 
 
+def _workers(
+    document: Section, roles: tuple[WrittenRole, ...], problems: Problems
+) -> Workers | None:
+    """What the workers do; None if neither `workers` nor another key decides it."""
+    strategy = STRATEGIES.get(document.get("strategy", ""))
+    written = document.get("workers")
+    if strategy is None or strategy.independent is None:
+        if strategy and written:
+            others = [row.name for row in STRATEGIES.values() if row.independent is not None]
+            problems.add(
+                document.keys["workers"],
+                f"{strategy.name} has no coordinated and no independent workers",
+                f"remove it, or use the strategy {' or '.join(others)}",
+            )
+        return None
+    if document.is_wrong("workers"):
+        return Workers.INDEPENDENT  # no other problem follows from it
+    if written:
+        return Workers(written)
+    cluster: Section = document.get("cluster", EMPTY)
+    if roles and not cluster.unknown and not cluster.is_wrong("chief"):
+        has_chief = any(one.spec.role is Role.CHIEF for one in roles)
+        if not has_chief or document.get("success") == "worker0":
+            return Workers.INDEPENDENT  # nobody directs them, or worker 0 is no server
+    return None
+
+
 def _success(
     document: Section, roles: tuple[WrittenRole, ...], strategy: Strategy | None, problems: Problems
 ) -> Success:
@@ -214,7 +259,15 @@ def _success(
             "success waits for a chief, and there is none",
             "add 'chief: 1' to cluster, or write worker0",
         )
-    return _SUCCESS.get(written, strategy.success if strategy else Success.ALL)
+    if written == "worker0" and strategy and strategy.roles[Role.WORKER].serves:
+        problems.add(
+            document.marks["success"],
+            "success waits for worker 0, and coordinated workers are servers that never exit",
+            "write chief, or 'workers: independent'",
+        )
+    if written in _SUCCESS or strategy is None:
+        return _SUCCESS.get(written, Success.ALL)
+    return strategy.success_of({one.spec.role for one in roles})
 
 
 def _restart(document: Section, problems: Problems) -> model.RestartSpec:
@@ -222,14 +275,49 @@ def _restart(document: Section, problems: Problems) -> model.RestartSpec:
     section = document.get("restart")
     if not isinstance(section, Section):
         return model.NO_RESTARTS
+    return _read_restart(section, model.RestartSpec(), "restart", problems)
+
+
+def _with_restart(
+    role: WrittenRole,
+    cluster: Section,
+    document: Section,
+    restart: model.RestartSpec,
+    problems: Problems,
+) -> WrittenRole:
+    """The role with its own policy. What that leaves out is as in the job's."""
+    name = role.spec.role.value
+    section = cluster.get(name)
+    written = section.get("restart") if isinstance(section, Section) else None
+    if written is None:
+        return role
+    policy = restart if document.has("restart") else model.RestartSpec()
+    if written == "never":
+        policy = replace(policy, max=0)
+    elif isinstance(written, str):
+        policy = replace(policy, on=(written,))
+    else:
+        policy = _read_restart(written, policy, f"cluster.{name}.restart", problems)
+    return replace(role, spec=replace(role.spec, restart=policy))
+
+
+def _read_restart(
+    section: Section, common: model.RestartSpec, path: str, problems: Problems
+) -> model.RestartSpec:
     values = dict(section.values)
-    values["never_on"] = tuple(at.value for at in values.get("never_on", ()))
-    restart = model.RestartSpec(**values)
-    if restart.backoff > restart.backoff_max:
-        where = "backoff_max" if section.has("backoff_max") else "backoff"
+    if "on" in values:
+        written = values["on"]
+        words = [written] if isinstance(written, str) else [at.value for at in written]
+        values["on"] = tuple("failure" if each == "any failure" else each for each in words)
+    if "never_on" in values:
+        never = model.exit_codes(at.value for at in values["never_on"])
+        values["never_on"] = tuple(sorted(never))
+    restart = replace(common, **values)
+    where = next((key for key in ("backoff_max", "backoff") if section.has(key)), None)
+    if where is not None and restart.backoff > restart.backoff_max:
         problems.add(
             section.marks[where],
-            f"restart.backoff is longer than restart.backoff_max ({restart.backoff_max:g}s)",
+            f"{path}.backoff is longer than {path}.backoff_max ({restart.backoff_max:g}s)",
             "raise backoff_max, or lower backoff",
         )
         return model.NO_RESTARTS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
+_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""Names of what a shell has opened, e.g. for `<(command)`: this may be a pipe."""
 
 
 def read_spec(path: str, shown: str, problems: Problems) -> bytes | None:
@@ -36,6 +41,9 @@ def read_file(path: str, shown: str, problems: Problems) -> bytes | None:
     """
 
     def read(count: int) -> bytes:
+        mode = os.stat(path).st_mode
+        if stat.S_ISFIFO(mode) and not path.startswith(_DESCRIPTORS):
+            raise OSError(errno.EINVAL, "it is a named pipe, which may have no writer")
         with open(path, "rb") as file:
             return file.read(count)
 

@@ -7,13 +7,18 @@ object. Durations are in seconds; ``None`` means ``off``.
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen, field
 from distrun.strategies import (  # at run time too: distrun.codec reads the hints
     Role,
     Strategy,
     Success,
+    Workers,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class ProgramKind(str, Enum):
@@ -47,15 +52,29 @@ class Ready(str, Enum):
     OFF = "off"
 
 
+class EnvStyle(str, Enum):
+    """The variables by which tasks find each other: TensorFlow's, or torchrun's as well."""
+
+    TF = "tf"
+    TORCHRUN = "torchrun"
+
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""The variables of EnvStyle.TORCHRUN."""
+
+
 class RoleSpec(Frozen, kw_only=True):
     """The tasks of one role. `addresses` is empty if distrun chooses the ports."""
 
     role: Role
     program: ProgramSpec | None = None
     """The program of a custom role; None: the spec's."""
+    restart: RestartSpec | None = None
+    """None: as the spec's `restart` says."""
     in_tf_config: bool = True
     """Whether the cluster in TF_CONFIG has a custom role."""
-    ready: Ready = Ready.OFF
+    ready: Ready | None = None
+    """What shows that its tasks are ready; None: PORT for those that have one, else OFF."""
     ready_line: str = ""
     """The regular expression of a line that says that a task is ready."""
     after: tuple[Role, ...] = ()
@@ -67,10 +86,16 @@ class RoleSpec(Frozen, kw_only=True):
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
+    expects_free_port: bool = False
+    """Whether its program is told its port otherwise than by TF_CONFIG, and listens itself."""
+
+    def is_in_cluster(self, strategy: Strategy) -> bool:
+        """Whether TF_CONFIG has its addresses. An evaluator is in nobody's cluster."""
+        return strategy.tf_config and self.in_tf_config and self.role is not Role.EVALUATOR
+
     def has_ports(self, strategy: Strategy) -> bool:
         """Whether each of its tasks has a port."""
-        # An evaluator is not in the cluster; a job of one process has no cluster.
-        return self.role.is_custom or (strategy.tf_config and self.role is not Role.EVALUATOR)
+        return self.expects_free_port or self.is_in_cluster(strategy)
 
 
 class HostSpec(Frozen, kw_only=True):
@@ -130,6 +155,7 @@ class ProgramSpec(Frozen, kw_only=True):
     workdir: str
     env: dict[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
+    env_style: EnvStyle = EnvStyle.TF
     keras: int | None = None
     """The version of tf.keras, 2 or 3; None: TF_USE_LEGACY_KERAS is left alone."""
     owns_tf_config: bool = False
@@ -148,7 +174,23 @@ class RestartSpec(Frozen, kw_only=True):
     backoff: float = 1.0
     backoff_max: float = 30.0
     reset_after: float | None = 600.0
+    on: tuple[str, ...] = ("failure",)
+    """Exit codes and ranges (`130-255`), preemption, failure, always: one of them is enough."""
     never_on: tuple[int, ...] = ()
+
+    def includes(self, status: int | None, *, is_preempted: bool) -> bool:
+        """Whether `on` includes a failure with this exit status; None: it has none."""
+        if "failure" in self.on or "always" in self.on:
+            return True
+        if is_preempted and "preemption" in self.on:
+            return True
+        return status in exit_codes(each for each in self.on if each[0].isdigit())
+
+
+def exit_codes(ranges: Iterable[str]) -> set[int]:
+    """Return the exit codes of texts such as `3` and `130-255`."""
+    bounds = (each.partition("-") for each in ranges)
+    return {code for first, _, last in bounds for code in range(int(first), int(last or first) + 1)}
 
 
 NO_RESTARTS = RestartSpec(max=0)
@@ -182,6 +224,8 @@ class Spec(Frozen, kw_only=True):
     hosts: tuple[HostSpec, ...] = (HostSpec(),)
     placement: Placement = Placement.SPREAD
     ssh: SshSpec = field(default_factory=SshSpec)
+    workers: Workers | None = None
+    """What workers of parameter servers do; None: what they do is read from the program."""
     success: Success
     restart: RestartSpec = NO_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)

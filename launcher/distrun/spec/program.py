@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import Frozen, replace
 from distrun.spec.keys.common import NOT_EXPANDED
-from distrun.spec.model import ProgramKind, ProgramSpec, Sync
+from distrun.spec.model import EnvStyle, ProgramKind, ProgramSpec, Sync
 from distrun.spec.problems import Problems, nearest, quoted
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def build_programs(
         workdir=_path_inside(sync_base, workdir),
         env={name: at.value for name, at in section.get("env", {}).items()},
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
+        env_style=EnvStyle(section.get("env_style", "tf")),
         keras=section.get("keras"),
         owns_tf_config=section.get("tf_config") == "mine",
         sync=sync,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distrun.frozen import replace
 from distrun.spec.keys.cluster import CLUSTER, CUSTOM_ROLE, ROLE
 from distrun.spec.keys.document import SPEC
+from distrun.spec.keys.runtime import ROLE_RESTART
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def _keys(mapping: MappingSchema, prefix: str) -> Iterator[tuple[str, Key]]:
     for key in mapping.keys:
         path = prefix + key.name
         yield path, key
-        if mapping is CLUSTER:  # all roles take the same keys: they are listed once, below
+        # All roles take the same keys: they are listed once, below; those of `restart`, too.
+        if mapping is CLUSTER or key.schema is ROLE_RESTART:
             continue
         for inner, inner_path in _mappings(key.schema, path):
             yield from _keys(inner, f"{inner_path}.")

@@ -9,8 +9,8 @@ from distrun.frozen import Frozen
 from distrun.spec.addresses import is_loopback, parse_address
 from distrun.spec.hostnames import machine_name
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import RoleSpec
-from distrun.spec.problems import Mark, Problems
+from distrun.spec.model import Ready, RoleSpec
+from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.schema import Section
 from distrun.spec.yamlnodes import flow_style
 from distrun.strategies import CUSTOM_ROLE_PATTERN, STRATEGIES, Role, RoleRule, Strategy
@@ -59,6 +59,7 @@ def _read_role(role: Role, cluster: Section) -> WrittenRole | None:
     if value is None:
         return None
     addresses = () if isinstance(value, int) else value
+    ready = section.get("ready")
     return WrittenRole(
         RoleSpec(
             role=role,
@@ -66,6 +67,10 @@ def _read_role(role: Role, cluster: Section) -> WrittenRole | None:
             addresses=tuple(at.value for at in addresses),
             gpus=section.get("gpus"),
             cpus=section.get("cpus"),
+            expects_free_port=role.is_custom,
+            ready=_ready(section),
+            ready_line=ready.get("line") if isinstance(ready, Section) else "",
+            after=_roles_before(section),
             in_tf_config=section.get("in_tf_config", not role.is_custom),
             args=() if role.is_custom else tuple(at.value for at in section.get("args", ())),
             env={name: at.value for name, at in section.get("env", {}).items()},
@@ -74,6 +79,70 @@ def _read_role(role: Role, cluster: Section) -> WrittenRole | None:
         cluster.keys[role.value],
         tuple(addresses),
     )
+
+
+def _ready(section: Section) -> Ready | None:
+    """When the tasks are ready; None if the spec does not say."""
+    ready = section.get("ready")
+    if isinstance(ready, Section):
+        return Ready.LINE
+    return None if ready is None else Ready(ready)
+
+
+def _roles_before(section: Section) -> tuple[Role, ...]:
+    return tuple(
+        Role(at.value)
+        for at in section.get("after", ())
+        if re.fullmatch(CUSTOM_ROLE_PATTERN, at.value)
+    )
+
+
+def check_order(
+    cluster: Section, roles: tuple[WrittenRole, ...], strategy: Strategy, problems: Problems
+) -> None:
+    """Add a problem for each `ready` and `after` by which a task could never start."""
+    specs = {one.spec.role: one.spec for one in roles}
+    for one in roles:
+        section: Any = cluster.values.get(one.spec.role.value)
+        if not isinstance(section, Section):
+            continue
+        if one.spec.ready is Ready.PORT and not one.spec.has_ports(strategy):
+            problems.add(
+                section.marks["ready"],
+                f"the tasks of {one.spec.role.value} have no port to be ready at",
+                "write off, or {line: TEXT}",
+            )
+        for at in section.get("after", ()):
+            _check_after(at, one.spec.role, specs, problems)
+
+
+def _check_after(
+    at: Located[str], role: Role, specs: dict[Role, RoleSpec], problems: Problems
+) -> None:
+    names = {each.value for each in specs}
+    if at.value not in names:
+        message = f"cluster.{role.value} starts after {quoted(at.value)}, which is no role here"
+        problems.add_unknown(at.mark, message, at.value, sorted(names - {role.value}))
+        return
+    path = _path(Role(at.value), role, specs)
+    if path:
+        steps = " after ".join(each.value for each in (role, *path))
+        problems.add(at.mark, f"roles wait for each other: {steps}", "remove one of these")
+
+
+def _path(start: Role, end: Role, specs: dict[Role, RoleSpec]) -> list[Role]:
+    """The roles from `start` to `end`, each after the next; empty if there is no such path."""
+    waiting = [[start]]
+    seen = {start}
+    while waiting:
+        path = waiting.pop(0)
+        if path[-1] is end:
+            return path
+        for each in specs[path[-1]].after if path[-1] in specs else ():
+            if each not in seen:
+                seen.add(each)
+                waiting.append([*path, each])
+    return []
 
 
 def check_roles(
@@ -138,7 +207,7 @@ def _check_missing(
         reported = (
             cluster.unknown
             or _unreadable(cluster, role)
-            or (not strategy.tf_config and any(not one.spec.role.is_custom for one in roles))
+            or (roles and not strategy.tf_config and not cluster.has(role.value))
         )
         if rule.least and role not in there and not reported:
             problems.add(

@@ -1,18 +1,23 @@
-"""Checks the environment variables of a spec that have a meaning for distrun."""
+"""Checks the variables of a spec that have a meaning for distrun, and placeholders."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distrun.frozen import Frozen
 from distrun.keras_version import LEGACY_KERAS, is_keras_2
-from distrun.spec.problems import quoted
+from distrun.spec import placeholders
+from distrun.spec.model import TORCHRUN
+from distrun.spec.problems import Mark, quoted
 from distrun.spec.schema import Located, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from distrun.spec.context import LoadContext
+    from distrun.spec.model import RoleSpec
     from distrun.spec.problems import Problems
+    from distrun.strategies import Role, Strategy
 
 
 def check_variables(document: Section, context: LoadContext, problems: Problems) -> None:
@@ -31,6 +36,14 @@ def check_variables(document: Section, context: LoadContext, problems: Problems)
                 "find each other",
                 "remove it, or write 'tf_config: mine' under program if it is meant",
             )
+        if program.get("env_style") == "torchrun":
+            for name in TORCHRUN:
+                if name in env:
+                    problems.add(
+                        env[name].mark,
+                        f"{where} sets {name}, which env_style: torchrun sets for each task",
+                        "remove one of them",
+                    )
         if keras and legacy is not None and is_keras_2(legacy.value) != (keras == 2):
             problems.add(
                 legacy.mark,
@@ -38,6 +51,78 @@ def check_variables(document: Section, context: LoadContext, problems: Problems)
                 f"{keras}",
                 "remove one of them",
             )
+
+
+def ports_in_texts(
+    document: Section, roles: Iterable[RoleSpec], context: LoadContext
+) -> frozenset[Role]:
+    """The roles whose tasks are told their port by a placeholder or by torchrun's variables."""
+    every = document.get("program", Section(document.mark)).get("env_style") == "torchrun"
+    texts = list(_texts(document, context))
+    return frozenset(
+        role.role
+        for role in roles
+        if every
+        or any(
+            placeholders.PORT in placeholders.names(at.value)
+            for at, owners in texts
+            if owners.has(role.role)
+        )
+    )
+
+
+def check_placeholders(
+    document: Section,
+    roles: Sequence[RoleSpec],
+    strategy: Strategy,
+    context: LoadContext,
+    problems: Problems,
+) -> None:
+    """Add a problem for each `{address:ROLE:INDEX}` of a task that is not there."""
+    counts = {role.role.value: role.count for role in roles if role.has_ports(strategy)}
+    known = ", ".join(f"{name}:0 to {name}:{n - 1}" if n > 1 else f"{name}:0"
+                      for name, n in counts.items())  # fmt: skip
+    for at, _ in _texts(document, context):
+        for name in placeholders.names(at.value):
+            if not name.startswith(placeholders.ADDRESS):
+                continue
+            task = placeholders.split_task(name)
+            if task is None or task[1] >= counts.get(task[0], 0):
+                problems.add(
+                    at.mark,
+                    f"{quoted('{' + name + '}')} names no task that has an address",
+                    f"these have one: {known or 'none'}",
+                )
+
+
+class _Owners(Frozen):
+    """The roles whose tasks get a text: one role, or all those that run the spec's program."""
+
+    role: str | None = None
+    with_custom: bool = False
+
+    def has(self, role: Role) -> bool:
+        if self.role is not None:
+            return role.value == self.role
+        return self.with_custom or not role.is_custom
+
+
+def _texts(document: Section, context: LoadContext) -> Iterator[tuple[Located[str], _Owners]]:
+    """Yield every argument and variable in which placeholders are replaced."""
+    program = document.get("program", Section(document.mark))
+    for key in ("command", "args"):
+        yield from ((at, _Owners()) for at in program.get(key, ()))
+    yield from ((Located(Mark("after --"), arg), _Owners()) for arg in context.extra_args)
+    cluster = document.get("cluster", Section(document.mark))
+    for name, section in cluster.values.items():
+        if isinstance(section, Section):
+            for key in ("command", "args"):
+                yield from ((at, _Owners(name)) for at in section.get(key, ()))
+    for path, env in _environments(document, program, context):
+        if path == "program.pass_env":
+            continue
+        role = path.split(".")[1] if path.startswith("cluster.") else None
+        yield from ((at, _Owners(role, with_custom=True)) for at in env.values())
 
 
 def _environments(

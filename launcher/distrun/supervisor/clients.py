@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+import time
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distrun.agent.protocol import Notice, Request
+
+_RETRY_SECONDS = 1.0
+"""Until connections are accepted again, after that failed: mostly, too many files are open."""
 
 Client = Channel[protocol.Request, protocol.Notice]
 """The channel to a connected command."""
@@ -44,6 +48,8 @@ class Clients:
         """The commands that are sent every event."""
         self._delayed: dict[Client, dict[tuple[type, str], Notice]] = {}
         """For each command that reads too slowly, the last progress of each task."""
+        self._accept_due: float | None = None
+        """When to accept connections again; None: they are accepted now."""
         selector.register(server, selectors.EVENT_READ, self._accept)
 
     def add(self, client: Client) -> None:
@@ -52,10 +58,24 @@ class Clients:
             client.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
         )
 
+    @property
+    def next_due(self) -> float | None:
+        """When :meth:`run_due` must be called."""
+        return self._accept_due
+
+    def run_due(self) -> None:
+        """Accept connections again, once it is time to."""
+        if self._accept_due is not None and self._accept_due <= time.monotonic():
+            self._accept_due = None
+            self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+
     def _accept(self) -> None:
         try:
             connection, _ = self._server.accept()
         except OSError:
+            # The connection waits. The selector would report it at once, without end.
+            self._selector.unregister(self._server)
+            self._accept_due = time.monotonic() + _RETRY_SECONDS
             return
         if not peers.of_connection(connection).is_same_user:
             connection.close()

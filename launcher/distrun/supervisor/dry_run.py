@@ -89,6 +89,9 @@ class DryRun:
     ) -> None:
         self._tick = tick
         self._is_releasing = False
+        self._seconds = spec.timeouts.start
+        self._due = None if self._seconds is None else time.monotonic() + self._seconds
+        """When hosts that have not answered are left out."""
         self._selector = selectors.DefaultSelector()
         self._signals = syscalls.signal_pipe((signal.SIGCHLD,))
         self._hosts = HostPool(self._selector, spec, _JOB_ID, logs, READ, self)
@@ -119,6 +122,15 @@ class DryRun:
             if self.preparation.is_finished and not self._is_releasing:
                 self._release()
             self._wait()
+            if not self._is_releasing and self._due is not None and self._due <= time.monotonic():
+                self._fail_unanswered()
+
+    def _fail_unanswered(self) -> None:
+        """Continue without the hosts that a launch would not wait for any longer, or end."""
+        seconds = self._seconds or 0.0
+        self._due = time.monotonic() + seconds
+        for host, cause in self._hosts.unanswered(self.preparation.waiting_for, seconds).items():
+            self._fail(host, cause)
 
     def _release(self) -> None:
         self._is_releasing = True
@@ -126,10 +138,10 @@ class DryRun:
 
     def _wait(self) -> None:
         self._hosts.watch_writing()
-        due = self._hosts.next_due
-        waits = [self._tick(self.preparation)]
-        waits.append(None if due is None else max(0.0, due - time.monotonic()))
-        timeout = min((each for each in waits if each is not None), default=None)
+        dues = (self._hosts.next_due, None if self._is_releasing else self._due)
+        waits = [max(0.0, due - time.monotonic()) for due in dues if due is not None]
+        tick = self._tick(self.preparation)
+        timeout = min(waits if tick is None else [*waits, tick], default=None)
         for key, _ in self._selector.select(timeout):
             if key.fileobj in self._selector.get_map():
                 key.data()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 import traceback
@@ -10,18 +11,21 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import Result
+from distrun.frozen import replace
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
     from distrun.events import Event
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
+    from distrun.spec.model import Spec
     from distrun.verdict.failures import Failure
     from distrun.verdict.log_analysis import LogTail
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 """How many bytes of a log's end are read. The second is used if the first holds no whole line."""
-_MOST_SECONDS = 10.0
+_KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
+_MOST_SECONDS = 5.0
 """No further log is read after this time: an analysis must not delay a job's end. It takes some
 milliseconds, but a busy machine may delay it by seconds."""
 
@@ -29,10 +33,10 @@ milliseconds, but a busy machine may delay it by seconds."""
 class FailureAnalyzer:
     """Follows a job's events, and returns a verdict on each failure."""
 
-    def __init__(self, folder: JobFolder) -> None:
+    def __init__(self, folder: JobFolder, spec: Spec) -> None:
         from distrun.verdict.failures import FailureTracker
 
-        self._folder = folder
+        self._folder, self._spec = folder, spec
         self._tracker = FailureTracker()
         self._deadline = 0.0
 
@@ -62,7 +66,37 @@ class FailureAnalyzer:
         from distrun.verdict.analysis import analyze
 
         self._deadline = time.monotonic() + _MOST_SECONDS
-        return analyze(failure, self._read_log)
+        verdict = analyze(failure, self._read_log)
+        cause = verdict.cause
+        if cause.code in _KERAS_CODES and self._spec.program.keras is not None:
+            cause = cause._replace(version=str(self._spec.program.keras))
+        elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
+            cause = cause._replace(path=self.find_tf_config_line()[0])
+        return replace(verdict, cause=cause)
+
+    @functools.cached_property
+    def _tf_config_line(self) -> tuple[str, bool]:
+        from distrun.lint.check import find_tf_config_line
+
+        return find_tf_config_line(self._spec)
+
+    def find_tf_config_line(self) -> tuple[str, bool]:
+        """Return where the program sets TF_CONFIG, as `train.py:6`, and whether it certainly does.
+
+        The place is empty if it is not known.
+        """
+        try:
+            return self._tf_config_line
+        except Exception:  # noqa: BLE001 - see above
+            _log_defect()
+            return "", False
+
+    def served_addresses(self, task: str) -> set[str]:
+        """Return where a task has started servers, by its log."""
+        from distrun.verdict.log_analysis import served_addresses
+
+        self._deadline = time.monotonic() + _MOST_SECONDS
+        return served_addresses(self._read_log(task).raw)
 
     def _read_log(self, task: str) -> LogTail:
         from distrun.verdict.log_analysis import LogTail

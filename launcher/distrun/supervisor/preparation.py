@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from distrun import events, jobstore, plan
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
+from distrun.spec.model import Ready
 from distrun.supervisor.hosts.pool import make_reach
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.reach import Reach
     from distrun.supervisor.probe import Probe
 
+_UNASSIGNED = range(20000, 32768)
+"""Ports that Linux assigns to no connection (net.ipv4.ip_local_port_range): nothing takes one of
+them between the start of a program and its `bind`."""
 _UNKNOWN_HOST = protocol.Hello(
     protocol.PROTOCOL, 0, "", "", cores=1.0, gpus=list(range(256)), at=0.0
 )
@@ -107,7 +112,8 @@ class Preparation:
         """The hosts that have not answered the last order yet."""
         if self._probe is not None:
             return self._probe.waiting_for
-        return [host for host in self.hosts if host in self._unprepared]
+        waiting = self._unprepared or (() if self.delivery is None else self.delivery.waiting_for)
+        return [host for host in self.hosts if host in waiting]
 
     def receive(self, host: str, report: Report) -> None:
         """Handle a report that belongs to the preparation; ignore any other."""
@@ -189,6 +195,8 @@ class Preparation:
         )
         need = self._needs[host]
         first, last = self._spec.port_range or (0, 0)
+        if not first and need.has_unbound:
+            first, last = secrets.choice(_UNASSIGNED[: -need.free]), _UNASSIGNED[-1]
         self._order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
         if self.delivery is not None:
             self.delivery.start(host)
@@ -310,6 +318,9 @@ class Preparation:
             log=task.log,
             env={**task.environment, **self.passed_variables(task.host), **own},
             unset=list(task.unset),
+            port=task.port,
+            binds_port=task.binds_port,
+            is_awaited=task.is_awaited and task.ready is Ready.PORT,
             or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",
         )

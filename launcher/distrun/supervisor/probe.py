@@ -21,6 +21,7 @@ from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
 from distrun.lint.check import needed_modules
 from distrun.plan import PROXY_VARIABLES, split_address
+from distrun.plan.variables import RANKS
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.model import ProgramKind
@@ -40,6 +41,7 @@ _INSPECT_SECONDS = 20.0
 _PYTHON = re.compile(r"python[0-9.]*")
 _OF_ONE_TASK = (
     "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS",
+    *RANKS,
 )  # fmt: skip
 """Variables that differ between tasks of the same program; TF_CONFIG is large, too."""
 
@@ -69,6 +71,7 @@ class Probe:
         with_exposure: bool,
     ) -> None:
         self._spec = spec
+        self._program_of = {role.role: spec.program_of(role) for role in spec.roles}
         self._by_name = {host.name: host for host in spec.hosts}
         self._lacking_files = lacking_files
         self._passed = passed
@@ -137,12 +140,18 @@ class Probe:
             return None
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
+        scripts = {
+            task.argv[1]: self._program_of[task.role].target
+            for task in self._plan.tasks
+            if task.role.is_custom and self._kind(task) is ProgramKind.SCRIPT
+        }
         judged = judge(
             Answers(
                 hosts=tuple(self._answers(host) for host in self._hosts),
                 owners=self._addresses,
                 machines=tuple(self._machines),
                 digest=_digest(script) if is_script else "",
+                custom_digests={path: _digest(source) for path, source in scripts.items()},
                 sync=self._spec.program.sync.value,
                 keras=self._spec.program.keras,
                 modules=self._modules,
@@ -154,12 +163,12 @@ class Probe:
 
     def _uninspected(self) -> Iterator[Check]:
         """Yield a note for each program that is not on its host yet: a launch sends it first."""
-        is_script = self._spec.program.kind is ProgramKind.SCRIPT
         for task in self._plan.tasks:
             if task.host not in self._hosts or task.host not in self._lacking_files:
                 continue
+            is_script = self._kind(task) is ProgramKind.SCRIPT
             if is_script or self._needs_files(task):
-                path = self._spec.program.target if is_script else task.argv[0]
+                path = self._program_of[task.role].target if is_script else task.argv[0]
                 yield Check(
                     host=task.host,
                     subject=Subject.SCRIPT if is_script else Subject.PROGRAM,
@@ -224,14 +233,17 @@ class Probe:
             found[task.host].setdefault(key, program)
         return {host: list(programs.values()) for host, programs in found.items()}
 
+    def _kind(self, task: TaskPlan) -> ProgramKind:
+        return self._program_of[task.role].kind
+
     def _needs_files(self, task: TaskPlan) -> bool:
         """Return whether the program is a file that its host does not have yet."""
-        is_command = self._spec.program.kind is ProgramKind.COMMAND
+        is_command = self._kind(task) is ProgramKind.COMMAND
         is_sent = is_command and "/" in task.argv[0] and not os.path.isabs(task.argv[0])
         return is_sent and task.host in self._lacking_files
 
     def _program(self, task: TaskPlan) -> probe_messages.Program:
-        kind = self._spec.program.kind
+        kind = self._kind(task)
         lacks_files = task.host in self._lacking_files
         has_script = kind is ProgramKind.SCRIPT and not lacks_files
         head = 2 if has_script else 1

@@ -21,16 +21,19 @@ from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError
 from distrun.plan import READ
+from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
+from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
+from distrun.supervisor.ready_watch import ReadyWatch
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from distrun.agent.protocol import Report, Request
     from distrun.jobstore import JobFolder
@@ -84,11 +87,13 @@ class Supervisor:
         self._tasks: dict[str, TaskPlan] = {}
         self._starts = StartQueue(self._send_start)
         self._progress: dict[str, protocol.Progress] = {}
+        self._cluster: ClusterCheck | None = None
+        self._ready: ReadyWatch | None = None
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.log_of, time.monotonic)
         self._is_finishing = False
-        self._analyzer = FailureAnalyzer(folder)
+        self._analyzer = FailureAnalyzer(folder, spec)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
@@ -112,6 +117,10 @@ class Supervisor:
                 supervisor_pid=os.getpid(),
                 timeouts=spec.timeouts,
                 restart=spec.restart,
+                workers=spec.workers or Workers.COORDINATED,
+                role_restarts={
+                    role.role.value: role.restart for role in spec.roles if role.restart is not None
+                },
             )
         )
         for message in early:
@@ -255,6 +264,8 @@ class Supervisor:
             if self._stall is not None:
                 self._stall.record(report.task, report.values.get("STEP"))
             self._clients.broadcast(report)
+        elif isinstance(report, protocol.TaskListening):
+            self._on_listening(report)
         elif isinstance(report, protocol.Fault):
             self.emit(events.HostFault(at=report.at, host=host, cause=report.cause))
         elif self._state.outcome is None:
@@ -265,9 +276,31 @@ class Supervisor:
         if isinstance(report, protocol.TaskExited) and report.task in self._progress:
             last = self._progress[report.task]
             self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
+        if self._cluster is not None and isinstance(report, protocol.TaskExited):
+            self._cluster.forget(report.task)
+        if self._ready is not None and isinstance(report, protocol.TaskExited):
+            self._ready.forget(report.task)
         self.emit(kind(**report._asdict()))
         if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
             self._starts.on_answer(host, report.task)
+        if self._ready is not None and isinstance(report, protocol.TaskStarted):
+            self._ready.start(report.task, report.attempt)
+
+    def _report_ready(self, attempts: Iterable[tuple[str, int]]) -> None:
+        for task, attempt in attempts:
+            self.emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
+
+    def _on_listening(self, report: protocol.TaskListening) -> None:
+        task = self._state.tasks[report.task]
+        is_running = task.phase is lifecycle.TaskPhase.RUNNING and task.attempt == report.attempt
+        if is_running and self._ready is not None:
+            self._report_ready(self._ready.on_listening(report.task, report.ports))
+        if is_running and self._cluster is not None:
+            self._report_mismatch(self._cluster.record(report.task, report.ports))
+
+    def _report_mismatch(self, cause: Cause | None) -> None:
+        if cause is not None and self._state.outcome is None:
+            self.emit(events.ClusterMismatched(at=time.time(), cause=cause))
 
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
@@ -287,6 +320,13 @@ class Supervisor:
             self._abort(HostError(cause=cause))
             return
         self._tasks = {task.name: task for task in plan.tasks}
+        self._cluster = ClusterCheck(
+            plan.tasks,
+            self._analyzer.served_addresses,
+            self._analyzer.find_tf_config_line,
+            time.monotonic,
+        )
+        self._ready = ReadyWatch(plan.tasks, self._folder.log_of, time.monotonic)
         records = tuple(task_record(task) for task in plan.tasks)
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()
@@ -339,7 +379,13 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        times = (*self._timers.values(), self._hosts.next_due)
+        watches = (each for each in (self._ready, self._cluster) if each is not None)
+        others = (
+            self._hosts.next_due,
+            self._clients.next_due,
+            *(each.next_due for each in watches),
+        )
+        times = (*self._timers.values(), *others)
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
@@ -357,10 +403,28 @@ class Supervisor:
                 are_linked = all(host.link_lost is None for host in self._state.hosts.values())
                 wait = self._stall.check(are_linked=are_linked)
             if wait is None:
-                self.emit(events.TimedOut(at=time.time(), timer=timer))
+                within = self._not_prepared() if timer == lifecycle.START else ()
+                self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
             else:
                 self._timers[timer] = time.monotonic() + wait
+        if self._cluster is not None:
+            self._report_mismatch(self._cluster.check())
+        due = None if self._ready is None else self._ready.next_due
+        if self._ready is not None and due is not None and due <= time.monotonic():
+            self._report_ready(self._ready.check())
         self._hosts.run_due()
+        self._clients.run_due()
+
+    def _not_prepared(self) -> tuple[Cause, ...]:
+        """Return what each host has not answered that the preparation waits for."""
+        preparation, seconds = self._preparation, self._spec.timeouts.start or 0.0
+        if preparation is None or self._tasks:
+            return ()
+        causes = self._hosts.unanswered(preparation.waiting_for, seconds)
+        return tuple(
+            Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,))
+            for host, cause in causes.items()
+        )
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import TimerKind
-from distrun.verdict.log_analysis import LogAnalysis, LogTail
+from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Source, Verdict
 from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
@@ -34,7 +34,6 @@ _MOST_LOGS = 96
 _MOST_ECHOES_EXAMINED = 16
 _MOST_TASKS_QUOTED = 4
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
-_SERVING = re.compile(r"Started server with target: grpc://(\S+)")
 _TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN)
 _NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
@@ -67,6 +66,11 @@ class _Analysis:
         trigger = self._failure.trigger
         if isinstance(trigger, events.TaskNotStarted):
             return _not_started(trigger)
+        if isinstance(trigger, events.ClusterMismatched):
+            return self._cluster_mismatch(trigger.cause)
+        return self._first_failure(trigger)
+
+    def _first_failure(self, trigger: events.Event) -> Verdict:
         ended = [self._failure.tasks[name] for name in self._failure.members]
         unstopped = [task for task in ended if not task.stopped_by_us and _has_failed(task)]
         found = [task_failure(task, self._log(task.name)) for task in unstopped]
@@ -137,7 +141,9 @@ class _Analysis:
 
     def _early_exit(self, ended: list[TaskState], found: list[TaskFailure]) -> TaskFailure | None:
         """Blame a task that exited 0, if others failed afterwards."""
-        early = (task for task in ended if task.code == 0 and not task.stopped_by_us)
+        finished = self._failure.finished
+        exited = (task for task in ended if task.code == 0 and task.name not in finished)
+        early = (task for task in exited if not task.stopped_by_us)
         task = next(early, None) if found else None
         return None if task is None else self._exit_while_needed(task)
 
@@ -214,7 +220,7 @@ class _Analysis:
             if task.owns_tf_config:
                 continue
             log = self._log(task.name)
-            served, waited = log.find_last(_SERVING), log.find_last(_WAITING)
+            served, waited = log.find_last(SERVING), log.find_last(_WAITING)
             cause = Cause(Code.SERVED_ELSEWHERE, task=task.name)
             if served is not None and task.address and served[1][1] != task.address:
                 index, address = served[0], served[1][1]
@@ -226,6 +232,25 @@ class _Analysis:
                 continue
             return TaskFailure(Kind.CLUSTER_MISMATCH, cause, (log_line(task.name, log, index),))
         return None
+
+    def _cluster_mismatch(self, cause: Cause) -> Verdict:
+        """Return the verdict on a task that was found to serve elsewhere while it ran."""
+        evidence: list[Evidence] = []
+        for name in (cause.task, *cause.tasks)[:_MOST_TASKS_QUOTED]:
+            log = self._log(name)
+            served = log.find_last(SERVING)
+            if served is not None:
+                evidence.append(log_line(name, log, served[0]))
+            elif name == cause.task:
+                seen = Cause(Code.LISTENING, port=cause.port)
+                evidence.append(Evidence(task=name, source=Source.PROCESS, cause=seen))
+        return Verdict(
+            task=cause.task,
+            attempt=self._failure.tasks[cause.task].attempt,
+            kind=Kind.CLUSTER_MISMATCH,
+            cause=cause,
+            evidence=tuple(evidence),
+        )
 
     def _not_answering(self, found: list[TaskFailure]) -> TaskFailure | None:
         """Blame a task that the others lost although it had not ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import Result
 from distrun.frozen import Frozen
 from distrun.strategies import Role
@@ -12,7 +13,6 @@ from distrun.strategies import Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from distrun.agent.protocol.causes import Cause
     from distrun.lifecycle import JobState, TaskState
     from distrun.spec.model import Timeouts
 
@@ -27,6 +27,7 @@ class Failure(Frozen, kw_only=True):
             of their exits.
         lost_hosts: why each host was lost, by its name.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
+        finished: the tasks that exited 0 and that no other needed any more.
     """
 
     trigger: events.Event
@@ -35,6 +36,7 @@ class Failure(Frozen, kw_only=True):
     lost_hosts: dict[str, Cause]
     sent: frozenset[int]
     timeouts: Timeouts
+    finished: frozenset[str] = frozenset()
 
     @property
     def leader(self) -> str | None:
@@ -83,7 +85,7 @@ class FailureTracker:
             names = before.restarts[number].tasks
             trigger = self._triggers.pop(number, None)
             has_begun = after.tasks[names[0]].attempt > before.tasks[names[0]].attempt
-            if has_begun and trigger is not None:
+            if has_begun and trigger is not None and not _is_success(before.restarts[number]):
                 failure = self._failure(before, trigger, names)
                 self._sent.clear()
                 return failure
@@ -102,6 +104,8 @@ class FailureTracker:
         """
         has_failed = after.outcome is not None and after.outcome.result is Result.FAILED
         for number, restart in before.restarts.items():
+            if _is_success(restart):
+                continue
             if restart.account is lifecycle.Account.EVALUATOR or not has_failed:
                 yield self._triggers[number], restart.tasks
         for task in before.tasks.values():
@@ -160,4 +164,12 @@ class FailureTracker:
             },
             sent=frozenset(self._sent),
             timeouts=state.timeouts,
+            finished=frozenset(
+                task.name for task in state.tasks.values() if state.has_finished(task)
+            ),
         )
+
+
+def _is_success(restart: lifecycle.Restart) -> bool:
+    """Whether it follows no failure: a task that exited 0 starts again, by `restart.on: always`."""
+    return restart.cause.code is Code.TASK_EXITED and restart.cause.status == 0

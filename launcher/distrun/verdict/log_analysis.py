@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from functools import cached_property
@@ -40,6 +41,7 @@ _GENERATED = ("<", "__autograph_generated_file")
 """How the names of files begin that no user wrote."""
 _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
 """Follows the name of a function that AutoGraph has converted."""
+SERVING = re.compile(r"Started server with target: grpc://(\S+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKER = re.compile(
     rb"^--- attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after .*\n?", re.MULTILINE
@@ -54,6 +56,8 @@ _MOST_LATER_LINES_EXIT_1 = 25
 """Python exits 1 after a traceback: the lines after it may then be a long message."""
 _MOST_TRACEBACKS = 50
 """Only the last ones are analyzed: a log may have thousands, and they are compared in pairs."""
+_MOST_LINES = 5000
+"""Only the last ones are analyzed: some lines are read once for each traceback."""
 _LONGEST_LINE = 8000
 """Characters of a line that are analyzed: the time of some patterns grows with its square."""
 _LONGEST = 400
@@ -63,6 +67,11 @@ _BEFORE_MARK = 100
 def attempt_start(raw: bytes) -> int:
     """Return where the last attempt's output begins: after the line that distrun wrote for it."""
     return max((match.end() for match in _MARKER.finditer(raw)), default=0)
+
+
+def served_addresses(raw: bytes) -> set[str]:
+    """Return where the last attempt started servers, by TensorFlow's own log."""
+    return set(SERVING.findall(raw[attempt_start(raw) :].decode("utf-8", "replace")))
 
 
 def _is_abort(line: str) -> bool:
@@ -118,10 +127,13 @@ class LogAnalysis:
         start = attempt_start(tail.raw)
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-        self._raw = [line[:_LONGEST_LINE] for line in lines]
+        cut = [line[:_LONGEST_LINE] for line in lines]
+        self._raw = cut[-_MOST_LINES:]
         self.lines = [without_group(line) for line in self._raw]
         self._code = code
-        self._first = tail.raw.count(b"\n", 0, start) + 1 if tail.is_whole else None
+        skipped = tail.raw.count(b"\n", 0, start) + len(cut) - len(self._raw)
+        self._first = skipped + 1 if tail.is_whole else None
+        self._may_follow_end = functools.cache(lambda index: _may_follow_end(self.lines[index]))
 
     def line_number(self, index: int) -> int:
         """Return the number of a line in the log, from 1; if unknown, from the end: -1 is last."""
@@ -154,7 +166,7 @@ class LogAnalysis:
                 shown.update(range(each.first, ends[each.exception]))
         stop = len(self.lines) if self.crash is None else self.crash
         rest = (index for index in range(which.exception + 1, stop) if index not in shown)
-        return sum(not _may_follow_end(self.lines[index]) for index in rest)
+        return sum(not self._may_follow_end(index) for index in rest)
 
     def _own_message_end(self, which: Traceback) -> int:
         """Guess where a message ends: by indentation, and by TensorFlow's own marks."""

@@ -93,9 +93,10 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
 
 
 def _without_operation(text: str) -> str:
-    while match := _PREFIX.match(text):
-        text = text[match.end() :]
-    return _SUFFIX.sub("", text)
+    start = 0
+    while match := _PREFIX.match(text, start):
+        start = match.end()
+    return _SUFFIX.sub("", text[start:])
 
 
 def _after_wrapper(lines: Sequence[str], index: int, stop: int, text: str) -> int | None:

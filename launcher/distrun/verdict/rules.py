@@ -67,7 +67,9 @@ class Rule(Frozen):
     all_of: tuple[str, ...] = ()
     """Texts that must all be there as well."""
     patterns: tuple[str, ...] = ()
-    """Patterns searched for in the line that says what is wrong, or in the last line printed."""
+    """Patterns searched for in the line that says what is wrong, or in the last line printed.
+
+    They must take linear time: between two texts, the number of characters is limited."""
     missing: frozenset[str] = frozenset()
     """Names that a module lacks, or names of modules that lack everything in them."""
     is_echo: bool = False
@@ -149,10 +151,10 @@ _OLD_CODE = (
              r"fit\(\) got an unexpected keyword argument '(?:workers|use_multipro|max_queue_size)",
              r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
              r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
-             r"[Ff]ile(?:name|path)\b.* must end in `\.(?:weights\.h5|keras)`",
+             r"[Ff]ile(?:name|path)\b.{0,99} must end in `\.(?:weights\.h5|keras)`",
              r"Invalid filepath extension for saving|Keras 3 only supports|deprecated in Keras 3",
              r"A KerasTensor (?:cannot be used as input to a TensorFlow function|is symbolic)",
-             r"Invalid value for argument `reduction`.*\b[Rr]eceived: reduction=auto",
+             r"Invalid value for argument `reduction`.{0,200}\b[Rr]eceived: reduction=auto",
              r"Only instances of `?keras\.Layer`? can be added to a Sequential model",
          )),
 )
@@ -227,7 +229,7 @@ _SETUP = (
          any_of=(": error while loading shared libraries: ",),
          line_patterns=(r"\S+: error while loading shared libraries: .*",)),
     Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
-         line_patterns=(r".*: can't open file '.*': \[Errno (?:13|1)\] .*",)),
+         line_patterns=(r"[^']*: can't open file '.*': \[Errno (?:13|1)\] .*",)),
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
          line_patterns=(r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*")),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
@@ -316,7 +318,7 @@ _MISMATCH = (
              " is joining a group with incompatible device type",
              "bytes where to_tensor expected",
          ),
-         patterns=(r"Collective instance \d+ expected .* but got ",)),
+         patterns=(r"Collective instance \d+ expected .{0,200} but got ",)),
 )
 """Workers whose collectives do not agree: no single task can be blamed."""
 

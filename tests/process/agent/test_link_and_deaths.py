@@ -66,7 +66,7 @@ def test_the_guards_death_ends_all_and_the_agent(any_host: Host) -> None:
     family = mixed_family(any_host)
     os.kill(any_host.guard, signal.SIGKILL)
     wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
-    any_host.expect(protocol.Fault)
+    assert any_host.expect(protocol.Fault).cause.code is protocol.Code.GUARD_DIED
     assert any_host.expect_end() == -signal.SIGKILL
     wait_until(lambda: not alive(any_host.pid), timeout=TIMEOUT)
 

@@ -1,19 +1,47 @@
-"""In place of ssh: runs the agent on this machine, and changes a message of the host `evil`.
+"""In place of ssh: runs the agent on this machine, and changes messages of the host `evil`.
 
-The variable ATTACK names the change. It is made to the first report that a task has started.
+The variable ATTACK names the change. Most are made to the first report that a task has started.
 """
 
 import json
 import os
+import select
 import struct
 import subprocess
 import sys
 import zlib
 
 MARK = b"\xfe\x00dr"
-STARTED = b'"type":"TaskStarted"'
 HEADER = struct.Struct(">4sIIII")
 NUMBER = struct.Struct(">I")
+ATTACK, _, DETAIL = os.environ["ATTACK"].partition("=")
+EXITING = b'{"type":"AgentExiting","preserved":""}'
+CHANGES: dict[str, dict[str, object]] = {
+    "infinite-number": {"seq": float("inf")},
+    "text-for-a-number": {"attempt": "0"},
+    "time": {"at": 1e300},
+    "surrogate": {"task": "evaluator:0\ud800"},
+    "newline": {"task": "evaluator:0\nchief:0"},
+    "unknown-task": {"task": "worker:7"},
+    "foreign-exit": {
+        "type": "TaskExited",
+        "task": "chief:0",
+        "code": 1,
+        "signal": None,
+    },
+    "own-words": {
+        "type": "Fault",
+        "cause": {"code": "agent_defect", "text": "x\ndistrun: it succeeded\x1b]52;c;eA==\x07"},
+    },
+    "hello": {
+        "type": "Hello",
+        "hostname": "x",
+        "protocol": 1,
+        "python": "3",
+        "cores": 1.0,
+        "gpus": [],
+    },
+}
 
 
 def header(number: int, length: int, check: int) -> bytes:
@@ -21,46 +49,80 @@ def header(number: int, length: int, check: int) -> bytes:
     return fields + NUMBER.pack(zlib.crc32(fields))
 
 
-def sealed(number: int, body: bytes) -> bytes:
-    frame = NUMBER.pack(len(body)) + body
-    return header(number, len(frame), zlib.crc32(frame)) + frame
+def write(block: bytes) -> None:
+    view = memoryview(block)
+    while view:
+        view = view[os.write(1, view) :]
 
 
-def attacked(number: int, body: bytes) -> bytes:
-    """What is sent in place of the report."""
-    fields = json.loads(body)
-    changes: dict[str, dict[str, object]] = {
-        "infinite-number": {"seq": float("inf")},
-        "text-for-a-number": {"attempt": "0"},
-        "time": {"at": 1e300},
-        "surrogate": {"task": "evaluator:0\ud800"},
-        "newline": {"task": "evaluator:0\nchief:0"},
-        "unknown-task": {"task": "worker:7"},
-        "foreign-exit": {
-            "type": "TaskExited",
-            "task": "chief:0",
-            "code": 1,
-            "signal": None,
-        },
-        "own-words": {
-            "type": "Fault",
-            "cause": {"code": "agent_defect", "text": "x\ndistrun: it succeeded\x1b]52;c;eA==\x07"},
-        },
-        "hello": {
-            "type": "Hello",
-            "hostname": "x",
-            "protocol": 1,
-            "python": "3",
-            "cores": 1.0,
-            "gpus": [],
-        },
-    }
-    attack = os.environ["ATTACK"]
-    if attack == "claims-4-gib":
-        return header(number, 0xFFFFFFFF, 0)
-    if attack == "flood":
-        return b"".join(sealed(number, b'{"type":"Nothing"}') for _ in range(200_000))
-    return sealed(number, json.dumps({**fields, **changes[attack]}).encode())
+class Sender:
+    """Sends the agent's messages on, and attacks."""
+
+    def __init__(self, is_hostile: bool) -> None:
+        self._number = 0
+        self._attack = ATTACK if is_hostile else ""
+        self._has_started = False
+
+    @property
+    def repeats(self) -> bool:
+        """Whether to send a message again and again."""
+        return self._attack == "exits-again" and self._has_started
+
+    def send(self, body: bytes) -> None:
+        frame = NUMBER.pack(len(body)) + body
+        write(header(self._number, len(frame), zlib.crc32(frame)) + frame)
+        self._number += 1
+
+    def send_frames(self, received: bytes) -> bytes:
+        """Send on what is complete. Returns the rest."""
+        while MARK in received:
+            at = received.index(MARK)
+            write(received[:at])  # the mark of the link
+            received = received[at:]
+            if len(received) < HEADER.size:
+                break
+            end = HEADER.size + HEADER.unpack_from(received)[2]
+            if len(received) < end:
+                break
+            self._send_on(received[HEADER.size + NUMBER.size : end])
+            received = received[end:]
+        return received
+
+    def _send_on(self, body: bytes) -> None:
+        fields = json.loads(body.partition(b"\n")[0])
+        kind = fields["type"]
+        is_start = kind == "TaskStarted" and not self._has_started
+        self._has_started = self._has_started or is_start
+        if self._attack == "exits-again":
+            if kind not in ("TaskExited", "TaskEnded", "AgentExiting"):
+                self.send(body)
+        elif self._attack == "without":
+            if kind != DETAIL:
+                self.send(body)
+        elif self._attack == "address" and kind == "Hello":
+            self.send(json.dumps({**fields, "address": DETAIL}).encode())
+        elif self._attack and is_start:
+            self._attack_start(body, fields)
+        else:
+            self.send(body)
+
+    def _attack_start(self, body: bytes, fields: dict[str, object]) -> None:
+        if self._attack == "claims-4-gib":
+            write(header(self._number, 0xFFFFFFFF, 0))
+            self._number += 1
+        elif self._attack == "flood":
+            for _ in range(200_000):
+                self.send(b'{"type":"Nothing"}')
+        elif self._attack == "long-faults":
+            self.send(body)
+            cause = {"code": "agent_defect", "text": "A" * 1_000_000}
+            for _ in range(20):
+                self.send(
+                    json.dumps({"type": "Fault", "at": fields["at"], "cause": cause}).encode()
+                )
+        else:
+            changes = CHANGES.get(self._attack, {})
+            self.send(json.dumps({**fields, **changes}).encode() if changes else body)
 
 
 def main() -> int:
@@ -69,33 +131,19 @@ def main() -> int:
     host, command = sys.argv[-2:]
     child = subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE)
     assert child.stdout is not None
-    received, is_over = b"", host != "evil"
-    while block := os.read(child.stdout.fileno(), 65536):
-        received += block
-        while not is_over and MARK in received:
-            at = received.index(MARK)
-            if len(received) < at + HEADER.size:
-                break
-            _, number, length, _, _ = HEADER.unpack_from(received, at)
-            end = at + HEADER.size + length
-            if len(received) < end:
-                break
-            body = received[at + HEADER.size + NUMBER.size : end]
-            sent = received[:end]
-            if STARTED in body:
-                is_over, sent = True, received[:at] + attacked(number, body)
-            write(sent)
-            received = received[end:]
-        if is_over or MARK not in received:
-            write(received)
-            received = b""
+    output = child.stdout.fileno()
+    sender = Sender(host == "evil")
+    received = b""
+    has_ended = False
+    while not has_ended or sender.repeats:  # such a host says so long after its agent's death
+        if sender.repeats and not select.select([output] * (not has_ended), [], [], 0.5)[0]:
+            sender.send(EXITING)
+            continue
+        block = os.read(output, 65536)
+        has_ended = not block
+        received = sender.send_frames(received + block)
+    write(received)
     return child.wait()
-
-
-def write(block: bytes) -> None:
-    view = memoryview(block)
-    while view:
-        view = view[os.write(1, view) :]
 
 
 sys.exit(main())

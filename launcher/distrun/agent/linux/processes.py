@@ -22,6 +22,7 @@ class Process(Struct):
     """A process as /proc showed it.
 
     `started` (clock ticks since boot) distinguishes it from a later process with the same id.
+    `ticks` is the processor time that it and its reaped children have used.
     """
 
     pid: int
@@ -30,6 +31,7 @@ class Process(Struct):
     session: int
     started: int
     state: str
+    ticks: int
 
     @property
     def is_zombie(self) -> bool:
@@ -49,9 +51,9 @@ def find(pid: int) -> Optional[Process]:
         return None
     # The name is in parentheses and may contain spaces and parentheses itself.
     rest = raw[raw.rindex(b")") + 2 :].split()
-    return Process(
-        pid, int(rest[1]), int(rest[2]), int(rest[3]), int(rest[19]), rest[0].decode("ascii")
-    )
+    parent, group, session = map(int, rest[1:4])
+    state, ticks = rest[0].decode("ascii"), sum(map(int, rest[11:15]))
+    return Process(pid, parent, group, session, int(rest[19]), state, ticks)
 
 
 def children(pid: int) -> List[int]:
@@ -203,20 +205,3 @@ def end_all(
                     send(process, signal.SIGCONT)
         # Polled, because the exit of a grandchild is no event for this process.
         time.sleep(KILL_INTERVAL)
-
-
-def end_these(processes: List[Process], grace: float) -> None:
-    """End processes that are not descendants: SIGTERM, and SIGKILL after `grace` seconds."""
-    for signum, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
-        left = [process for process in processes if send(process, signum)]
-        deadline = time.monotonic() + patience
-        while left and time.monotonic() < deadline:
-            time.sleep(KILL_INTERVAL)
-            left = [process for process in left if _is_alive(process)]
-        if not left:
-            return
-
-
-def _is_alive(process: Process) -> bool:
-    now = find(process.pid)
-    return now is not None and now.started == process.started and not now.is_zombie

@@ -13,19 +13,22 @@ from distrun.agent.protocol.messages import (
     INDEX_RECORD, INDEX_SUFFIX, KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS,
     Ack, AgentExiting, Configure, Detach, Fault,
     FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
-    Message, Notice, OpenJob, Order, PortsHeld, PortsRefused, Progress, ProgressIgnored, Reattach,
-    Reattached, Refused, Report, Request, Shutdown, StartTask, StopJob, StopTask, TaskEnded,
-    TaskExited, TaskNotStarted, TaskStarted, Watch, WatchStarted, heartbeat_interval,
+    CpuMeasured, MeasureCpu, Message, Notice, OpenJob, Order, PortsHeld, PortsRefused, Progress,
+    ProgressIgnored, Reattach, Reattached, Refused, Report, Request, Shutdown, StartTask, StopJob,
+    StopTask, TaskEnded, TaskExited, TaskListening, TaskNotStarted, TaskStarted, Watch,
+    WatchStarted, heartbeat_interval,
 )  # fmt: skip
 from distrun.agent.structs import StrEnum, Struct
 
 __all__ = [
     "INDEX_RECORD", "INDEX_SUFFIX", "KILL_GRACE", "LOG_OVERHEAD", "PROTOCOL", "UNSENT_REPORTS",
     "Ack", "AgentExiting", "Cause",
-    "Code", "Configure", "Detach", "Fault", "FollowLogs", "Heartbeat", "HeartbeatAck", "Hello",
-    "HoldPorts", "JobEvent", "LogData", "LogEnded", "LogReceived", "Message", "Notice", "OpenJob",
+    "Code", "Configure", "CpuMeasured", "Detach", "Fault",
+    "FollowLogs", "Heartbeat", "HeartbeatAck", "Hello",
+    "HoldPorts", "JobEvent", "LogData", "LogEnded", "LogReceived", "MeasureCpu", "Message",
+    "Notice", "OpenJob",
     "Order", "PortsHeld", "PortsRefused", "Progress", "ProgressIgnored", "Reattach", "Reattached",
     "Refused", "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "StrEnum",
-    "Struct", "Subject", "TaskEnded", "TaskExited", "TaskNotStarted", "TaskStarted", "Watch",
-    "WatchStarted", "heartbeat_interval",
+    "Struct", "Subject", "TaskEnded", "TaskExited", "TaskListening", "TaskNotStarted",
+    "TaskStarted", "Watch", "WatchStarted", "heartbeat_interval",
 ]  # fmt: skip

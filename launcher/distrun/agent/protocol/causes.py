@@ -31,6 +31,7 @@ class Code(StrEnum):
 
     # An agent cannot continue.
     AGENT_TERMINATED = "agent_terminated"
+    GUARD_DIED = "guard_died"
     AGENT_DIR_NOT_CREATED = "agent_dir_not_created"  # within: one of the next two for each place
     PATH_NOT_WRITABLE = "path_not_writable"  # path, errno
     PATH_CHANGEABLE = "path_changeable"  # path: another user can exchange it
@@ -58,6 +59,7 @@ class Code(StrEnum):
     FRAMES_DAMAGED = "frames_damaged"  # count
     ORDERS_NOT_READ = "orders_not_read"
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
+    ORDER_NOT_ANSWERED = "order_not_answered"  # seconds; name: of the order, if known; task
 
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
@@ -136,7 +138,7 @@ class Code(StrEnum):
     ADDRESS_SHARED = "address_shared"  # tasks, hosts: one for each task; addresses: the one
     LOOPBACK_IN_CLUSTER = "loopback_in_cluster"  # tasks, hosts, addresses: one of each
     LOOPBACK_OF_HOST = "loopback_of_host"  # tasks, hosts, addresses: one of each
-    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # count: bytes
+    TF_CONFIG_TOO_LONG = "tf_config_too_long"  # name: the variable, count: bytes
     PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
     # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
@@ -183,6 +185,7 @@ class Code(StrEnum):
 
     # The logs of a host are not all here.
     LOG_PART_MISSING = "log_part_missing"  # path
+    LOGS_TOO_SLOW = "logs_too_slow"
     LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
     LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
 
@@ -216,7 +219,7 @@ class Code(StrEnum):
     # How a task ended. Without `task` these stand as evidence, which names the task already.
     TASK_EXITED = "task_exited"  # task, status
     TASK_KILLED = "task_killed"  # task, signal
-    TASK_EXITED_EARLY = "task_exited_early"  # task: a server, which exited 0 before the chief
+    TASK_EXITED_EARLY = "task_exited_early"  # task: a server; tasks: the deciding ones
     TASK_NOT_STARTED = "task_not_started"  # task, within: why
     TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, within: why the host was lost
     LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
@@ -228,11 +231,20 @@ class Code(StrEnum):
     JOB_SUCCEEDED = "job_succeeded"
     JOB_STOPPED = "job_stopped"  # within: who or what stopped it
     RESTARTS_USED_UP = "restarts_used_up"  # count, within: the failure after them
-    RESTART_EXCLUDED = "restart_excluded"  # within: the failure; `restart.never_on` has its code
+    NOT_RESTARTED = "not_restarted"  # within: the failure; why nothing restarts after it, as below
+    STATUS_EXCLUDED = "status_excluded"  # name: the key `never_on`, status
+    STATUS_NOT_INCLUDED = "status_not_included"  # name: the key `on`, text: its value, status
+    RESTART_MAX_REACHED = "restart_max_reached"  # name: the key `max`, count: its value
+    RESTART_NOT_APPLICABLE = "restart_not_applicable"  # neither a task's exit nor a stall
+    LEADER_FINISHED = "leader_finished"  # task: the chief, or without one worker 0
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why
-    START_TIMED_OUT = "start_timed_out"  # seconds, tasks: those still starting; none: the hosts
+    # task, tasks: those that wait for it, name: the address where it should listen, or text: a
+    # regular expression of the line that it should print
+    TASK_NOT_READY = "task_not_ready"
+    # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
+    START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds
     STALLED = "stalled"  # seconds
 
@@ -241,8 +253,8 @@ class Code(StrEnum):
     COLLECTIVES_LATE = "collectives_late"  # text, name
     COLLECTIVES_MISMATCHED = "collectives_mismatched"  # text, name; without task
     GROUP_SIZES_DIFFER = "group_sizes_differ"  # text, name; without task
-    KERAS_3_USED = "keras_3_used"  # text, name
-    KERAS_2_CODE = "keras_2_code"  # text, name
+    KERAS_3_USED = "keras_3_used"  # text, name; version: program.keras, if that is set
+    KERAS_2_CODE = "keras_2_code"  # text, name; version: as above
     TENSORFLOW_1_CODE = "tensorflow_1_code"  # text, name
     CLUSTER_SPEC_INCOMPLETE = "cluster_spec_incomplete"  # text, name
     TF_CONFIG_MISMATCH = "tf_config_mismatch"  # text, name
@@ -278,7 +290,10 @@ class Code(StrEnum):
     EXITED_WHILE_NEEDED = "exited_while_needed"
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
-    SERVED_ELSEWHERE = "served_elsewhere"  # text: the address; name: the one in the plan
+    # text: the address, or port; name: the address in the plan; tasks: others with that address
+    # or port; path: where the program sets TF_CONFIG, as `train.py:6`
+    SERVED_ELSEWHERE = "served_elsewhere"
+    LISTENING = "listening"  # port
     WAITED_FOR_OTHERS = "waited_for_others"  # text: for how many; count: how many there are
     BEHIND_PROXY = "behind_proxy"  # within: the variable
     RECORD_REMOVED = "record_removed"  # task, within: why it could not be started
@@ -295,6 +310,7 @@ class Subject(StrEnum):
     """What a check of the preflight examined, in the order in which a job needs it."""
 
     REACHED = "reached"
+    PREPARATION = "preparation"
     NETWORK = "network"
     CLOCK = "clock"
     INSPECTION = "inspection"

@@ -153,7 +153,9 @@ class StartTask(Order):
 
     `env` is set over the agent's own environment, after the names in `unset` are removed.
     `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
-    `workdir` does not exist.
+    `workdir` does not exist. `port`: report the ports that the task listens on until this is one
+    of them; 0: report none. `binds_port`: its program must find that port free. `is_awaited`: other
+    tasks start when it listens there.
     """
 
     task: str
@@ -166,6 +168,9 @@ class StartTask(Order):
     notify: bool = True
     marker: str = ""
     or_home: bool = False
+    port: int = 0
+    binds_port: bool = False
+    is_awaited: bool = False
 
 
 class StopTask(Order):
@@ -177,6 +182,10 @@ class StopTask(Order):
     task: str
     signal: int
     grace: float
+
+
+class MeasureCpu(Order):
+    """Report how much processor time each task has used."""
 
 
 class Shutdown(Order):
@@ -272,6 +281,20 @@ class TaskStarted(Report):
     attempt: int
     pid: int
     at: float
+
+
+class TaskListening(Report):
+    """The TCP ports that the processes of a task listen on have changed."""
+
+    task: str
+    attempt: int
+    ports: List[int]
+
+
+class CpuMeasured(Report):
+    """Answers MeasureCpu: the seconds that the processes of each task have used."""
+
+    seconds: Dict[str, float]
 
 
 class TaskNotStarted(Report):

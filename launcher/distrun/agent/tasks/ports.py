@@ -5,6 +5,8 @@ never listens. TensorFlow's server shares it (TF_GRPC_REUSE_PORT=true); other pr
 bind the port. A second holder of the same user could, silently, so each hold also takes an
 abstract unix socket named for user and port, which only one process can bind. Another user can
 take that name, too: the port can then not be held, and the message names that user.
+
+A program that is not TensorFlow's would not share the port. So its port is unbound when it starts.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class PortHolder:
                 raise PortTakenError(Cause(Code.PORT_PRIVILEGED, port=port)) from error
             if error.errno != errno.EADDRINUSE:
                 raise
-            name, pid = _listener(port)
+            from distrun.agent.linux import sock_diag
+
+            name, pid = sock_diag.listener(port)
             raise PortTakenError(Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)) from error
         self._holds[port] = (held, registry)
 
@@ -118,6 +122,11 @@ class PortHolder:
             raise
         return listener
 
+    def unbind(self, port: int) -> None:
+        """Let any program bind a held port. Other jobs still do not get it."""
+        for held in self._holds.get(port, ())[:1]:
+            held.close()
+
     def release(self, ports: List[int]) -> None:
         for port in ports:
             for each in self._holds.pop(port, ()):
@@ -160,9 +169,9 @@ def _foreign_names(ports: List[int]) -> List[Cause]:
     if not ports:
         return []
     # Imported here because most jobs find their ports free.
-    from distrun.agent.linux import socket_owners
+    from distrun.agent.linux import sock_diag
 
-    owners = socket_owners.owners_of_names(_registered_name(0)[:-1].encode("ascii"))
+    owners = sock_diag.owners_of_names(_registered_name(0)[:-1].encode("ascii"))
     found: List[Cause] = []
     for port in ports:
         name = _registered_name(port)
@@ -220,31 +229,3 @@ def _probe(port: int) -> None:
                 if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     continue
                 raise
-
-
-def _listener(port: int) -> Tuple[str, int]:
-    """Name and id of the process that listens on a port; ('', 0) if /proc does not show it."""
-    inodes = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table, "rb") as file:
-                rows = [line.split() for line in file.readlines()[1:]]
-        except OSError:
-            continue
-        inodes |= {row[9] for row in rows if int(row[1].rsplit(b":", 1)[1], 16) == port}
-    inodes.discard(b"0")
-    names = {b"socket:[" + inode + b"]" for inode in inodes}
-    return _owner(names) if names else ("", 0)
-
-
-def _owner(names: "set[bytes]") -> Tuple[str, int]:
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            for descriptor in os.listdir("/proc/{}/fd".format(pid)):
-                link = os.readlink("/proc/{}/fd/{}".format(pid, descriptor))
-                if os.fsencode(link) in names:
-                    with open("/proc/{}/comm".format(pid), encoding="utf-8") as file:
-                        return file.read().strip(), int(pid)
-        except OSError:
-            continue
-    return "", 0

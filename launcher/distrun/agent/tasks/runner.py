@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from distrun.agent.logs.task_logs import TaskLogs
 
 _PROGRESS_INTERVAL = 0.5
+_FIRST_PORT_CHECK = 15.0
+"""Seconds after a start. A task that prints something is checked before."""
+_LONGEST_PORT_CHECK_INTERVAL = 30.0
+_AWAITED_PORT_CHECK_INTERVAL = 0.1
 
 
 class TaskRunner:
@@ -39,6 +43,11 @@ class TaskRunner:
         self._logs: Optional[TaskLogs] = None
         self._progress: Dict[str, Dict[str, str]] = {}
         self._progress_due: Optional[float] = None
+        self._last_start = 0.0
+        self._last_output = 0.0
+        self._port_check_due: Optional[float] = None
+        self._all_listening: Dict[str, int] = {}
+        """The listening sockets of this host at the last check, and their ports."""
 
     def configure(self, job_id: str, logs: TaskLogs) -> None:
         """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
@@ -82,6 +91,9 @@ class TaskRunner:
             return
         task = Task(order, log, execution, notify, time.monotonic())
         self._tasks[order.task] = task
+        if task.port:
+            self._last_start = self._last_output = task.began
+            self._port_check_due = task.began + _FIRST_PORT_CHECK
         self._selector.register(
             execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task, order)
         )
@@ -116,7 +128,7 @@ class TaskRunner:
     def dues(self) -> List[Optional[float]]:
         """The times at which :meth:`on_time` has something to do."""
         dues = [task.next_due for task in self._timed.values()]
-        dues.append(self._progress_due)
+        dues += [self._progress_due, self._port_check_due]
         dues.extend(task.notify.resume_due for task in self._paused.values() if task.notify)
         if self._tasks:
             dues.append(self._oom.next_due)
@@ -133,6 +145,45 @@ class TaskRunner:
         for task in list(self._timed.values()):
             if task.next_due is not None and task.next_due <= now:
                 self._advance(task)
+        if self._port_check_due is not None:
+            self._schedule_port_check(now, self._port_check_due)
+
+    # Ports and processor time --------------------------------------------------------------
+
+    def _schedule_port_check(self, now: float, due: float) -> None:
+        """Check soon after output, then after ever longer times: servers start after imports."""
+        if due <= now:
+            self._check_ports()
+            due = now + _port_check_delay(now - self._last_output)
+        if self._logs is not None and self._logs.due is not None:  # a log has just grown
+            self._last_output = now
+            due = min(due, now + _port_check_delay((now - self._last_start) / 8))
+        unserved = [task for task in self._tasks.values() if task.needs_port_check]
+        if any(task.is_awaited for task in unserved):
+            due = min(due, now + _AWAITED_PORT_CHECK_INTERVAL)
+        self._port_check_due = due if unserved else None
+
+    def _check_ports(self) -> None:
+        # Imported here because short jobs need it never.
+        from distrun.agent.linux import sock_diag
+
+        before, self._all_listening = self._all_listening, sock_diag.listening_ports()
+        if self._all_listening == before:
+            return  # reading the descriptors of all tasks would take longer
+        for task in [each for each in self._tasks.values() if each.needs_port_check]:
+            names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
+            ports = {self._all_listening[name] for name in names & self._all_listening.keys()}
+            if task.is_awaited:  # a container's listener is nobody's child here
+                ports |= {task.port} & set(self._all_listening.values())
+            if sorted(ports) != task.listening:
+                task.listening = sorted(ports)
+                self._link.report(protocol.TaskListening(task.name, task.attempt, task.listening))
+
+    def measure_cpu(self) -> None:
+        """Report how much processor time each task has used."""
+        ticks = {task.name: sum(p.ticks for p in task.members()) for task in self._tasks.values()}
+        second = os.sysconf("SC_CLK_TCK")
+        self._link.send(protocol.CpuMeasured({task: n / second for task, n in ticks.items()}))
 
     # Exits ---------------------------------------------------------------------------------
 
@@ -310,6 +361,10 @@ class TaskRunner:
             self._link.send(protocol.Progress(task, values, time.time()))
         self._progress.clear()
         self._progress_due = None
+
+
+def _port_check_delay(seconds: float) -> float:
+    return min(max(1.0, seconds), _LONGEST_PORT_CHECK_INTERVAL)
 
 
 def _reap(pid: int) -> bool:

@@ -42,6 +42,10 @@ class Task:
         self.log = log
         self.notify = notify
         self.began = began
+        self.port = order.port
+        self.is_awaited = order.is_awaited
+        self.listening: List[int] = []
+        """The ports that it was found to listen on, sorted."""
         self.pid = execution.pid
         self.execution: Optional[Execution] = execution
         self.exit: Optional[Exit] = None
@@ -57,6 +61,11 @@ class Task:
     @property
     def is_stopping(self) -> bool:
         return self._deadline is not None
+
+    @property
+    def needs_port_check(self) -> bool:
+        """Whether it runs, has a port, and has not been found to listen on it."""
+        return self.port > 0 and self.exit is None and self.port not in self.listening
 
     def wait(self) -> Optional[os.waitid_result]:
         """How the first process has ended; None: it has not. It stays unreaped."""

@@ -15,6 +15,7 @@ from distrun.spec.keys.common import (
     list_hint,
 )
 from distrun.spec.keys.program import PROGRAM_KEYS, PROGRAM_KINDS
+from distrun.spec.keys.runtime import ROLE_RESTART
 from distrun.spec.problems import nearest
 from distrun.spec.scalars import Boolean, Choice, Integer, Text
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, OtherKeys
@@ -73,6 +74,10 @@ _ROLE_OPTIONS = (
         help="When tasks of this role are ready, for the roles that start `after` them: when their "
         "port accepts connections (`port`), when they have printed a line with a match of a "
         "regular expression (`line`), or as soon as their program runs (`off`)."),
+    Key("restart", ROLE_RESTART, ({"max": 10, "on": "always"}, "never"), "as `restart`",
+        help="How tasks of this role restart: the keys of `restart` that differ, or one of never, "
+        "failure, preemption, always. Its restarts are counted apart. Where a group restarts "
+        "together, the role of the task that failed first decides."),
     Key("after", _AFTER, (["dispatcher"],), "`[]`",
         help="The roles whose tasks must all be ready before a task of this role starts."),
 )  # fmt: skip

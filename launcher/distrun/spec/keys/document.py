@@ -54,6 +54,11 @@ SPEC = MappingSchema(
             help="The tf.distribute strategy that the program uses."),
         Key("cluster", CLUSTER, ({"worker": 2},), "one task if the strategy runs in one process",
             help="The tasks, by role. Each role is a count, a list of addresses, or a mapping."),
+        Key("workers", Choice(values=("coordinated", "independent")),
+            ("independent", "coordinated"), "read from the program",
+            help="What the workers of parameter_server do. `coordinated`: they are servers that "
+            "run what the chief sends (ParameterServerStrategy). `independent`: each trains by "
+            "itself and exits 0 when it has finished (TensorFlow 1, Estimators)."),
         Key("program", PROGRAM, ({"script": "mnist", "args": ["--epochs", 3]},), required=True,
             help="The program that each task runs: a script, a module or a command."),
         Key("hosts", HOSTS, (["localhost"], ["gpu-[01-16]"]), "this machine",

@@ -60,6 +60,9 @@ PROGRAM = MappingSchema(
         Key("pass_env", _PASS_ENV, (["WANDB_API_KEY"],), "`[]`",
             help="Variables to take from the launching shell. Their values are never recorded, "
             "printed, or put on a command line."),
+        Key("env_style", Choice(values=("tf", "torchrun")), ("torchrun",), "`tf`",
+            help="`torchrun`: the tasks also get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+            "MASTER_ADDR and MASTER_PORT, as torchrun sets them."),
         Key("keras", Integer(least=2, most=3, description="2 or 3"), (2, 3),
             "TF_USE_LEGACY_KERAS is left alone",
             help="What `tf.keras` is: 2 sets TF_USE_LEGACY_KERAS=1 and needs the package tf_keras, "

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from distrun.spec.addresses import LAST_PORT
+from distrun.spec.exit_codes import ExitCodes
 from distrun.spec.keys.common import PATH, count
 from distrun.spec.scalars import Choice, Duration, Integer, Size, Text
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf
+from distrun.strategies import Role
 
 _EXIT_CODES = ListOf(
-    item=Integer(least=1, most=255), noun="exit code", expected="a list of exit codes such as [2]"
+    item=ExitCodes(),
+    noun="exit code",
+    expected="a list of exit codes and ranges such as [2, 64-78]",
 )
+_CONDITION = ExitCodes(words=("preemption", "failure", "any failure", "always"))
+_CONDITIONS = OneOf(
+    text=_CONDITION,
+    list=ListOf(
+        item=_CONDITION, least=1, noun="condition", expected="a list such as [preemption, 130-255]"
+    ),
+)
+
+
+def _restart_hint(name: str) -> str:
+    if name == "true":
+        return "YAML 1.1 reads on as true: put 'on' in quotes"
+    if name == "roles":
+        return "write it as cluster.worker.restart"
+    return f"write it as cluster.{name}.restart" if name in [each.value for each in Role] else ""
+
+
 RESTART = MappingSchema(
     expected="a mapping such as {max: 3}",
+    unknown_hint=_restart_hint,
     keys=(
         Key("max", count(0), (3,), "`3`",
             help="The most restarts; 0 for none. Restarts after a preemption do not count."),
@@ -22,10 +44,22 @@ RESTART = MappingSchema(
             help="The longest wait before a restart."),
         Key("reset_after", Duration(off=True), ("10m",), "`10m`",
             help="After this long without a failure, restarts are counted from 0 again."),
-        Key("never_on", _EXIT_CODES, ([2],), "`[]`",
-            help="Exit codes after which nothing is restarted; for a signal, 128 + its number."),
+        Key("on", _CONDITIONS, (["preemption", "130-255"], "preemption", "always"), "any failure",
+            help="What is followed by a restart: exit codes and ranges (for a signal, 128 + its "
+            "number), `preemption`, `failure` (any), `always` (any failure; and exit 0 of tasks "
+            "that restart alone and whose success the job does not need)."),
+        Key("never_on", _EXIT_CODES, ([2], [2, "64-78"]), "`[]`",
+            help="Exit codes and ranges after which nothing is restarted, whatever `on` says."),
     ),
 )  # fmt: skip
+ROLE_RESTART = OneOf(
+    text=Choice(
+        values=("never", "failure", "preemption", "always"),
+        all_forms="never, failure, preemption, always or a mapping such as {max: 3}",
+    ),
+    mapping=RESTART,
+)
+"""`restart` of a role: a mapping, or a word for its `on`."""
 
 TIMEOUTS = MappingSchema(
     expected="a mapping such as {grace: 10s}",

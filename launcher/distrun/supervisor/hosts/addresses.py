@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ def login_address(hello: Hello, hellos: Collection[Hello]) -> str | None:
     A login through a tunnel or a pipe shows no address; then it is the host's own name.
     """
     if len(hellos) == 1:
-        return hello.address or "localhost"
+        return "localhost" if _is_link_local(hello.address) else hello.address or "localhost"
     if _is_reachable(hello):
         return hello.address
     if is_loopback(hello.address) and hello.hostname == socket.gethostname():
@@ -67,7 +68,26 @@ def own_address(
 
 def _is_reachable(hello: Hello) -> bool:
     """Whether the login connected to an address by which other hosts may reach it, too."""
-    return bool(hello.address) and not is_loopback(hello.address)
+    address = hello.address
+    return bool(address) and not is_loopback(address) and not _is_link_local(address)
+
+
+def _is_link_local(address: str) -> bool:
+    """Whether an address leads to different machines on different links of a host.
+
+    TensorFlow cannot say which link it means.
+    """
+    return bool(address) and parse_ip(address).is_link_local
+
+
+def parse_ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Parse an IP address, without its scope; one that is IPv4 within IPv6 becomes IPv4.
+
+    Raises ValueError.
+    """
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
 
 
 def _unless_loopback(name: str) -> str | None:
@@ -79,10 +99,11 @@ def _address_family(address: str) -> socket.AddressFamily:
 
 
 def _is_own(address: str) -> bool:
-    """Whether this machine has that address: otherwise it cannot be bound."""
-    try:
-        with socket.socket(_address_family(address), socket.SOCK_DGRAM) as probe:
-            probe.bind((address, 0))
-    except OSError:
+    """Whether this machine has that address: then what it sends there comes from there.
+
+    Binding would show nothing: every machine can bind multicast and broadcast addresses.
+    """
+    source = _source_address(address)
+    if source is None or _is_link_local(address):
         return False
-    return not is_loopback(address)
+    return parse_ip(source) == parse_ip(address)

@@ -3,8 +3,9 @@
 The command on the host reads one line from standard input: a program, which knows the size of the
 agent's modules. It reads them and runs the agent. The link's messages follow the modules. Each
 module is sent as source, and also compiled for hosts with the same version of Python as this one,
-because compiling would take most of an agent's start. Docstrings, comments, functions' annotations,
-most of the indentation, values of enumerations, column numbers and qualified names are not sent.
+because compiling would take most of an agent's start. Docstrings, comments, annotations in
+functions and imports for them, most of the indentation, values of enumerations, column numbers and
+qualified names are not sent.
 bzip2 makes the compiled code a quarter smaller than zlib does. A Python without bzip2 uses the
 source.
 """
@@ -21,7 +22,7 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,7 @@ _REATTACH = (
 """The modules that pass a new connection to a running agent."""
 _SOURCE_ONLY = (
     *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
-    "distrun.agent.linux.socket_owners",
+    "distrun.agent.linux.sock_diag",
 )
 """Modules that so few agents need that they are not sent compiled."""
 
@@ -190,7 +191,7 @@ def _without_qualified_names(code: CodeType) -> CodeType:
 
 
 def _shorten(source: str) -> bytes:
-    """The same program without comments, docstrings, annotations and blocks for type checkers.
+    """The same program without comments, docstrings, and what only type checkers need.
 
     Every line keeps its number. Members of an enumeration lose their values, which
     :class:`distrun.agent.structs.StrEnum` makes of their names.
@@ -199,7 +200,7 @@ def _shorten(source: str) -> bytes:
     lines = source.encode().split(b"\n")
     for row, begin in _comments(source):
         lines[row - 1] = lines[row - 1][:begin].rstrip()
-    for row, begin, end in sorted(_annotations(tree), reverse=True):
+    for row, begin, end in sorted(set(_annotations(tree)), reverse=True):
         line = lines[row - 1]
         lines[row - 1] = line[:begin].rstrip(b" :->") + line[end:]
     for node in ast.walk(tree):
@@ -209,10 +210,43 @@ def _shorten(source: str) -> bytes:
             for member in node.body:
                 if isinstance(member, ast.Assign):
                     _replace(lines, member, member, f'{ast.unparse(member.targets[0])}=""'.encode())
-    for node in tree.body:  # last, because the others are also in these blocks
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            _replace(lines, node.body[0], node.body[-1], b"pass")
+    _drop_typing(tree, lines)  # last, because the others are also in blocks for type checkers
     return _indented_by_one(b"\n".join(lines).decode())
+
+
+def _drop_typing(tree: ast.Module, lines: list[bytes]) -> None:
+    """Drop blocks for type checkers, and imports for annotations."""
+    used = _used_names(tree)
+    for node in tree.body:
+        if _is_for_type_checkers(node):
+            _replace(lines, node.body[0], node.body[-1], b"pass")
+            if not node.orelse:
+                _replace(lines, node, node, b"")
+        elif isinstance(node, ast.ImportFrom) and node.module == "typing":
+            names = [each.name for each in node.names if each.name in used]
+            kept = f"from typing import {', '.join(names)}" if names else ""
+            _replace(lines, node, node, kept.encode())
+
+
+def _is_for_type_checkers(node: ast.AST) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _used_names(tree: ast.Module) -> set[str]:
+    """The names that a module uses when it runs: annotations are not evaluated."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if _is_for_type_checkers(node):
+            waiting += node.orelse
+            found |= {"TYPE_CHECKING"} if node.orelse else set()
+            continue
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        unused = (getattr(node, "annotation", None), getattr(node, "returns", None))
+        waiting += [each for each in ast.iter_child_nodes(node) if each not in unused]
+    return found
 
 
 def _indented_by_one(source: str) -> bytes:
@@ -248,10 +282,13 @@ def _comments(source: str) -> Iterator[tuple[int, int]]:
 
 
 def _annotations(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
-    """Row, start and end (in bytes) of each function annotation that fits on one row."""
-    for node in ast.walk(tree):
-        found = node.annotation if isinstance(node, ast.arg) else None
-        if isinstance(node, ast.FunctionDef):
-            found = node.returns
-        if found is not None and found.lineno == found.end_lineno and found.end_col_offset:
-            yield found.lineno, found.col_offset, found.end_col_offset
+    """Row, start and end (in bytes) of each annotation in functions that fits on one row."""
+    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
+        for node in ast.walk(function):
+            found = node.annotation if isinstance(node, ast.arg) else None
+            if isinstance(node, ast.FunctionDef):
+                found = node.returns
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                found = node.annotation
+            if found is not None and found.lineno == found.end_lineno and found.end_col_offset:
+                yield found.lineno, found.col_offset, found.end_col_offset

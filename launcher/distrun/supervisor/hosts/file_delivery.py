@@ -11,7 +11,7 @@ from distrun import events
 from distrun.agent.protocol import Cause, Code, file_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from distrun.agent.protocol import Order, Report
     from distrun.agent.protocol.channel import Channel
@@ -147,6 +147,11 @@ class FileDelivery:
     def is_finished(self) -> bool:
         """Whether every host has its copy or cannot have one."""
         return not self._unfinished
+
+    @property
+    def waiting_for(self) -> Collection[str]:
+        """The hosts that neither have their copy nor cannot have one."""
+        return self._unfinished
 
     def start(self, host: str) -> None:
         """Start with a host whose agent has answered."""

@@ -19,10 +19,11 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox, ProtocolError
 from distrun.events import LinkLost, LinkRestored
+from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
-from distrun.supervisor.hosts.report_checker import ReportChecker
+from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +39,6 @@ _EXIT_SECONDS = 5.0
 _ANNOUNCED_EXIT_SECONDS = 2.0
 """How long it may take to exit after :class:`.AgentExiting`. A login profile's background processes
 can keep ssh alive for longer."""
-_END_SECONDS = 120.0
-"""How long an agent may take to end a task after its grace, or to send more of the logs after its
-shutdown. A process that waits for a disk of the network ends late."""
 _MISSED_HEARTBEATS = 2.5
 """How many heartbeats may be missing before the link counts as lost."""
 _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
@@ -65,6 +63,9 @@ _TRANSITIONS = {
     LinkState.RECONNECTING: {LinkState.UP, LinkState.LOST, LinkState.GONE},
     LinkState.GONE: set(),
 }
+
+
+_AFTER_HELLO = (LinkState.UP, LinkState.LOST, LinkState.RECONNECTING)
 
 
 class HostObserver(Protocol):
@@ -124,8 +125,8 @@ class Host:
         self._last_report = 0
         self._token = ""
         self._has_tasks = False
-        self.has_announced_exit = False
-        """Whether the agent has announced its exit: it has nothing left to report."""
+        self._exit_due: float | None = None
+        """When an agent that has announced its exit counts as gone."""
         self._is_unneeded = False
         """Whether it was shut down before it had any task."""
         self._shutdown: protocol.Shutdown | None = None
@@ -142,15 +143,14 @@ class Host:
         self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, lease)
         self._loss: Cause | None = None
         """Why the link was lost, or why the last attempt to reconnect failed."""
-        self._end_seconds = max(_END_SECONDS, 2 * (lease or 0.0))
-        """The link may be lost for as long as the lease, and restored."""
-        self._ends: dict[str, float] = {}
-        """When each task that was stopped must have ended. The key '' is for the agent itself."""
-        self._ends_checked: float | None = None
-        """When those times must be looked at next."""
+        self._deadlines = OrderDeadlines(lease)
+        self._heartbeat_to_acknowledge = 0
+        """The number of the last heartbeat from an agent that has not reattached yet."""
         self._checker = ReportChecker()
         self._violation: Cause | None = None
         """How the agent broke the protocol; then everything that it sends is ignored."""
+        self._abandon_due: float | None = None
+        """When to stop waiting for the end of such an agent that has no lease."""
         self._death: Cause | None = None
         """How the agent ended, if it did not announce that."""
 
@@ -205,9 +205,8 @@ class Host:
             message = self._shutdown = protocol.Shutdown(
                 preserve_logs=self.mirror.failure is not None
             )
-            self._set_end("", 0.0)
-        elif isinstance(message, protocol.StopTask):
-            self._set_end(message.task, message.grace)
+        if self.reach.can_reattach:
+            self._deadlines.record_order(message)
         self._checker.record_order(message)
         number = self._outbox.add(message) if self.reach.can_reattach else 0
         if self.state in (LinkState.CONNECTING, LinkState.UP) and self._connection is not None:
@@ -229,6 +228,16 @@ class Host:
     def pid(self) -> int | None:
         """The connection's process on this machine."""
         return None if self._connection is None else self._connection.process.pid
+
+    @property
+    def has_announced_exit(self) -> bool:
+        """Whether the agent has announced its exit: it has nothing left to report."""
+        return self._exit_due is not None
+
+    @property
+    def unanswered_order(self) -> str:
+        """The name of the first order that the agent has not answered; empty if it has them all."""
+        return self._deadlines.unanswered
 
     @property
     def is_connecting(self) -> bool:
@@ -257,13 +266,13 @@ class Host:
         if self.state is LinkState.GONE:
             return None
         if self.has_announced_exit:
-            return self._due
+            return self._exit_due
         # A host that waits for a slot is connected when another host frees one.
         dues = [] if self.should_connect or self.should_reconnect else [self._due]
         if self.state is LinkState.UP:
-            dues += [self._lost_at, self._ends_checked]
-        if self.state in (LinkState.UP, LinkState.LOST, LinkState.RECONNECTING):
-            dues.append(self._lease_ends_at)
+            dues.append(self._lost_at)
+        if self.state in _AFTER_HELLO:
+            dues += [self._lease_ends_at, self._deadlines.next_due]
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
@@ -271,17 +280,16 @@ class Host:
         if self.state is LinkState.GONE:
             return
         if self.has_announced_exit:
-            if self._has_passed(self._due):
+            if self._has_passed(self._exit_due):
                 self._mark_gone(Cause(Code.AGENT_SHUT_DOWN))
         elif self._has_passed(self._lease_ends_at):
-            seconds, loss = self._lease or 0.0, self._known_loss
-            self._mark_gone(Cause(Code.HOST_SILENT_TOO_LONG, seconds=seconds, within=loss))
+            self._mark_silent()
         elif self.state is LinkState.UP and self._has_passed(self._lost_at):
             self._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
         elif self._has_passed(self._due):
             self._on_state_expired()
-        elif self.state is LinkState.UP and self._has_passed(self._ends_checked):
-            self._check_ends()
+        if self.state in _AFTER_HELLO and not self.has_announced_exit:
+            self._check_deadlines()
 
     def _on_state_expired(self) -> None:
         if self.state is LinkState.CONNECTING:
@@ -349,24 +357,31 @@ class Host:
 
     @property
     def _lease_ends_at(self) -> float | None:
-        """When the agent has certainly ended its tasks; None: never, or it was never up."""
+        """When the agent has certainly ended its tasks; None: never, or it was never up.
+
+        An agent without a lease that broke the protocol is not waited for without end.
+        """
         if self._last_heartbeat is None or self._lease is None:
-            return None
+            return self._abandon_due
         return self._last_heartbeat + self._lease
 
-    def _set_end(self, task: str, grace: float) -> None:
-        """Limit the time until a task has ended. A second order can only shorten it."""
-        if self.reach.can_reattach:
-            due = time.monotonic() + grace + self._end_seconds
-            self._ends[task] = min(due, self._ends.get(task, due))
-            self._ends_checked = min(due, self._ends_checked or due)
-
-    def _check_ends(self) -> None:
-        """Stop listening to an agent that did not end what it was told to end."""
-        self._ends_checked = min(self._ends.values(), default=None)
-        if self._has_passed(self._ends_checked) and self._connection is not None:
-            cause = Cause(Code.STOP_NOT_EXECUTED, seconds=self._end_seconds)
-            self._on_violation(self._connection, cause)
+    def _check_deadlines(self) -> None:
+        """Ignore an agent from now on if it did not execute an order in time."""
+        expired = self._deadlines.pop_expired()
+        if expired is None:
+            return
+        name, task = expired
+        seconds = self._deadlines.seconds_for(name)
+        if name not in ENDS:
+            cause = Cause(Code.ORDER_NOT_ANSWERED, name=name, task=task, seconds=seconds)
+        elif name == "Shutdown" and self.mirror.failure is None and not self.mirror.is_complete:
+            # The rest of its logs stays on the host.
+            self.mirror.failure = Cause(Code.LOGS_TOO_SLOW)
+            self.order(protocol.Shutdown())
+            return
+        else:
+            cause = Cause(Code.STOP_NOT_EXECUTED, seconds=seconds)
+        self._on_violation(self._connection, cause)
 
     def _has_passed(self, due: float | None) -> bool:
         return due is not None and due <= time.monotonic()
@@ -423,13 +438,14 @@ class Host:
                 self._set_due(_EXIT_SECONDS)
             self.check_exit()
 
-    def _on_violation(self, connection: Connection, cause: Cause) -> None:
+    def _on_violation(self, connection: Connection | None, cause: Cause) -> None:
         """Ignore an agent from now on: it broke the protocol. Its lease is not renewed any more."""
         self._violation = cause
-        self._ends.clear()
-        self._ends_checked = None
+        if self._lease is None:
+            self._abandon_due = time.monotonic() + self._deadlines.seconds_for("")
+        self._deadlines.clear()
         self._observer.on_report(self, protocol.Fault(cause, time.time()))
-        if connection is not self._connection:
+        if connection is None or connection is not self._connection:
             return
         if self.state is LinkState.CONNECTING:
             self._mark_unreachable(cause)
@@ -498,18 +514,18 @@ class Host:
             return 0
         size = self.mirror.sizes[part.name]
         is_written = self.mirror.write(part)
-        if "" in self._ends and self.mirror.sizes[part.name] > size:
-            self._ends[""] = time.monotonic() + self._end_seconds  # logs are slow, but arrive
+        self._deadlines.record_log(self.mirror.sizes[part.name] - size)
         return len(part.data) + protocol.LOG_OVERHEAD if is_written else 0
 
     def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
+        message = cut_causes(message)
         violation = self._find_violation(message)
         if violation is not None:
             self._on_violation(connection, violation)
             return
         self._last_report = max(self._last_report, number)
-        if isinstance(message, (protocol.TaskEnded, protocol.TaskNotStarted)):
-            self._ends.pop(message.task, None)
+        if self.reach.can_reattach:
+            self._deadlines.record_report(message)
         self._handle(connection, message)
 
     def _find_violation(self, message: Report) -> Cause | None:
@@ -533,16 +549,13 @@ class Host:
 
     def _handle(self, connection: Connection, message: Report) -> None:
         if isinstance(message, protocol.Heartbeat):
-            self._record_heartbeat()
-            connection.channel.send(protocol.HeartbeatAck(message.number))
+            self._on_heartbeat(connection, message)
         elif isinstance(message, protocol.Ack):
             self._outbox.acknowledge(message.last)
         elif isinstance(message, protocol.Reattached):
             self._on_reattached(connection, message)
         elif isinstance(message, protocol.AgentExiting):
-            self.has_announced_exit = True
-            self._set_due(_ANNOUNCED_EXIT_SECONDS)
-            self.preserved_folder = message.preserved
+            self._on_exiting(message)
         elif isinstance(message, protocol.LogEnded):
             if message.name in self.mirror.final_sizes:
                 self.mirror.final_sizes[message.name] = message.size
@@ -562,15 +575,26 @@ class Host:
                 self._follow_logs()
             self._observer.on_report(self, message)
 
+    def _on_heartbeat(self, connection: Connection, message: protocol.Heartbeat) -> None:
+        if self.state is LinkState.RECONNECTING:
+            # An agent that does not reattach must not renew its lease.
+            self._heartbeat_to_acknowledge = message.number
+        else:
+            self._record_heartbeat()
+            connection.channel.send(protocol.HeartbeatAck(message.number))
+
+    def _on_exiting(self, message: protocol.AgentExiting) -> None:
+        if self._exit_due is None:
+            self._exit_due = time.monotonic() + _ANNOUNCED_EXIT_SECONDS
+            self.preserved_folder = message.preserved
+
     def _on_up(self) -> None:
         self._enter(LinkState.UP, _EXIT_SECONDS if self._is_unneeded else None)
         if self._connection is not None:
             self._connection.discard_stderr()
         self._record_heartbeat()
         self._loss = None
-        if self._lease is None:  # it may have been lost for longer than any limit
-            for task in self._ends:
-                self._ends[task] = time.monotonic() + self._end_seconds
+        self._deadlines.resume()
 
     def _request_replay(self, connection: Connection) -> None:
         """Have the agent repeat its reports after the last that arrived undamaged."""
@@ -589,6 +613,8 @@ class Host:
         was_lost = self.state is LinkState.RECONNECTING
         if was_lost:
             self._on_up()
+            if self._heartbeat_to_acknowledge:
+                connection.channel.send(protocol.HeartbeatAck(self._heartbeat_to_acknowledge))
         self._outbox.acknowledge(message.last)
         self._follow_logs()
         for number, order in self._outbox.after(message.last):
@@ -622,6 +648,8 @@ class Host:
             self._loss = cause
             self._reconnect.reset(was_silent=cause.code is Code.HEARTBEAT_MISSING)
             self._enter(LinkState.LOST, 0.0)
+            self._deadlines.pause()
+            self._heartbeat_to_acknowledge = 0
             self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
 
     def _retry_later(self, cause: Cause) -> None:
@@ -649,6 +677,13 @@ class Host:
         self._close_connection()
         self._enter(LinkState.GONE)
         self._observer.on_unreachable(self, cause)
+
+    def _mark_silent(self) -> None:
+        if self._lease is None:
+            self._mark_gone(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
+        else:
+            seconds, loss = self._lease, self._known_loss
+            self._mark_gone(Cause(Code.HOST_SILENT_TOO_LONG, seconds=seconds, within=loss))
 
     def _mark_agent_gone(self) -> None:
         self._mark_gone(self._death or Cause(Code.AGENT_GONE, within=self._known_loss))

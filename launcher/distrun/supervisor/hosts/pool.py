@@ -17,7 +17,7 @@ from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.supervisor.hosts.host import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
@@ -128,6 +128,16 @@ class HostPool:
         """Send a host the list of the program's files, then those that it requests."""
         if host in self._hosts:
             self._hosts[host].send_list(sender, parts)
+
+    def unanswered(self, hosts: Iterable[str], seconds: float) -> dict[str, Cause]:
+        """Return for each of these hosts what it has not answered, for so many seconds."""
+        return {
+            name: Cause(
+                Code.ORDER_NOT_ANSWERED, seconds=seconds, name=self._hosts[name].unanswered_order
+            )
+            for name in hosts
+            if name in self._hosts
+        }
 
     @property
     def below_supervisor(self) -> str | None:

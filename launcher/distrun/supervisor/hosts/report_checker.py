@@ -7,12 +7,13 @@ host's tasks, and cannot have the supervisor do anything twice.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
+from typing import Any
 
-from distrun.agent.protocol import Cause, Code, messages
+from distrun.agent.protocol import Cause, Code, Struct, messages
 from distrun.agent.protocol.messages import Order, Report
 from distrun.field_types import FieldError
+from distrun.supervisor.hosts.addresses import parse_ip
 
 _STAGES: dict[type[Report], tuple[int, int]] = {
     messages.TaskStarted: (0, 1),
@@ -21,7 +22,9 @@ _STAGES: dict[type[Report], tuple[int, int]] = {
     messages.TaskNotStarted: (0, 3),
 }
 """The stage of an attempt before each report and after it. Each report comes once."""
-_ANSWERS = {
+_WHILE_RUNNING = (1, 1)
+"""The same for a report that may come again."""
+ANSWERS = {
     "HoldPorts": ("PortsHeld", "PortsRefused"),
     "Listen": ("Listening",),
     "Dial": ("Dialled",),
@@ -32,13 +35,27 @@ _ANSWERS = {
 _ONCE_PER_LIST = (("FilesReady", "FilesRefused"), ("FilesPreserved",))
 """What follows the list of the program's files, at most once each."""
 _UNASKED = {"Ack", "AgentExiting", "Damage", "Heartbeat", "LogData", "Reattached"}
+_OF_TASKS = (*_STAGES, messages.Progress, messages.ProgressIgnored, messages.TaskListening)
 _BEFORE_HELLO = {"Ack", "AgentExiting", "Fault", "Heartbeat", "Hello", "Reattached"}
-_MOST_FAULTS = 20
+_MOST_FAULTS = 5
 _MOST_IGNORED = 100
 """For each task. An attempt has a few."""
 _LONGEST_NAME = 255
 _MOST_VALUES = 100
 _LONGEST_VALUE = 4096
+_LARGEST_PORT = 65535
+_LONGEST_TEXT = 4000
+"""Characters of a text in a cause; the rest is cut off."""
+_MOST_ITEMS = 100
+"""Of a list in a cause."""
+_MOST_WITHIN = 8
+"""Causes within one. Those have none in turn."""
+_CUT = " ... (cut)"
+_CUT_FIELDS = [
+    name
+    for name, default in Cause(Code.UNCODED)._asdict().items()
+    if isinstance(default, (str, tuple)) and name not in ("code", "within")
+]
 _AGENT_CODES = frozenset(
     {
         # A task's program could not be executed, or was killed.
@@ -49,7 +66,12 @@ _AGENT_CODES = frozenset(
         *(Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED),
         *(Code.PROGRESS_FROM_STRANGER, Code.PROGRESS_EXCESSIVE),
         # The agent cannot continue.
-        *(Code.AGENT_TERMINATED, Code.AGENT_DIR_NOT_CREATED, Code.PATH_NOT_WRITABLE),
+        *(
+            Code.AGENT_TERMINATED,
+            Code.GUARD_DIED,
+            Code.AGENT_DIR_NOT_CREATED,
+            Code.PATH_NOT_WRITABLE,
+        ),
         Code.PATH_CHANGEABLE,
         *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
         *(Code.SUPERVISOR_DIED, Code.PROTOCOL_DIFFERS, Code.FRAME_TOO_LONG),
@@ -99,8 +121,8 @@ class ReportChecker:
             self._file_sizes += [size for _, _, size, _ in files]
             if order.last:  # type: ignore[attr-defined]
                 self._unanswered.update(_ONCE_PER_LIST)
-        if name in _ANSWERS:
-            self._unanswered[_ANSWERS[name]] += 1
+        if name in ANSWERS:
+            self._unanswered[ANSWERS[name]] += 1
 
     def find_fault(self, report: Report) -> Cause | None:
         """Return what is wrong with a report, or None. A report that is right is noted."""
@@ -110,7 +132,7 @@ class ReportChecker:
                 return Cause(Code.REPORT_UNASKED, name=name)
             for cause in _causes(report):
                 _check_cause(cause)
-            if isinstance(report, (*_STAGES, messages.Progress, messages.ProgressIgnored)):
+            if isinstance(report, _OF_TASKS):
                 return self._check_task(report)
             return self._check_answer(name, report)
         except FieldError as error:
@@ -129,13 +151,15 @@ class ReportChecker:
             self._ignored[task] += 1
             is_asked = self._ignored[task] <= _MOST_IGNORED
             return None if is_asked else Cause(Code.REPORT_UNASKED, task=task, name=name)
-        before, after = _STAGES[type(report)]
+        before, after = _STAGES.get(type(report), _WHILE_RUNNING)
         if self._stages[task] != (report.attempt, before):  # type: ignore[attr-defined]
             return Cause(Code.REPORT_UNASKED, task=task, name=name)
         if isinstance(report, messages.TaskExited) and (report.code is None) is (
             report.signal is None
         ):
             raise FieldError(f"code is {report.code}, signal is {report.signal}")
+        if isinstance(report, messages.TaskListening):
+            _check_listening(report.ports)
         self._stages[task] = (report.attempt, after)  # type: ignore[attr-defined]
         return None
 
@@ -153,6 +177,10 @@ class ReportChecker:
         elif isinstance(report, messages.LogEnded):
             if report.name not in self._logs:
                 return Cause(Code.REPORT_OF_FOREIGN_TASK, task=report.name, name=name)
+        elif isinstance(report, messages.CpuMeasured):
+            foreign = [task for task in report.seconds if task not in self._stages]
+            if foreign:
+                return Cause(Code.REPORT_OF_FOREIGN_TASK, task=foreign[0], name=name)
         elif name == "FilesRequested":
             is_asked = self._unanswered[_ONCE_PER_LIST[0]] > 0
             self._check_files(report)
@@ -209,12 +237,20 @@ def _check_hello(hello: messages.Hello) -> None:
         _check_name(getattr(hello, name), name)
     for name in ("address", "seen_from"):
         address = getattr(hello, name)
-        try:
-            ipaddress.ip_address(address.partition("%")[0] or "::")
-        except ValueError as error:
-            raise FieldError(f"{name} is {address[:40]!r}") from error
+        if address and not _can_be_of_host(address):
+            raise FieldError(f"{name} is {address[:40]!r}")
     if hello.pid < 1 or not hello.cores or len(hello.gpus) != len(set(hello.gpus)):
         raise FieldError(f"pid is {hello.pid}, cores is {hello.cores:g}")
+
+
+def _can_be_of_host(address: str) -> bool:
+    """Whether a TCP connection can come from that address. It may lead to this machine only."""
+    try:
+        found = parse_ip(address)
+    except ValueError:
+        return False
+    is_reserved = found.version == 4 and found.is_reserved  # broadcast, too
+    return not (found.is_multicast or found.is_unspecified or is_reserved)
 
 
 def _check_name(text: str, field: str) -> None:
@@ -227,6 +263,34 @@ def _check_ports(chosen: list[int], order: messages.HoldPorts) -> None:
     is_right = len(set(chosen)) == len(chosen) == order.free
     if not is_right or any(not first <= port <= last for port in chosen):
         raise FieldError(f"chosen is {chosen[:10]}")
+
+
+def _check_listening(ports: list[int]) -> None:
+    if sorted(set(ports)) != ports or not all(0 < port <= _LARGEST_PORT for port in ports):
+        raise FieldError(f"ports is {ports[:10]}")
+
+
+def cut_causes(value: Any) -> Any:
+    """Return a report with what is too long in its causes cut off."""
+    if isinstance(value, Cause):
+        within = tuple(_cut_cause(each)._replace(within=()) for each in value.within[:_MOST_WITHIN])
+        return _cut_cause(value)._replace(within=within)
+    if isinstance(value, Struct):
+        items = value._asdict().items()
+        parts = {name: part for name, part in items if isinstance(part, (Struct, list, tuple))}
+        return value._replace(**{name: cut_causes(part) for name, part in parts.items()})
+    return type(value)(map(cut_causes, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _cut_cause(cause: Cause) -> Cause:
+    fields = {name: value for name, value in cause._asdict().items() if name in _CUT_FIELDS}
+    return cause._replace(**{name: _cut(value) for name, value in fields.items()})
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + _CUT
+    return tuple(each[:_LONGEST_NAME] for each in value[:_MOST_ITEMS])
 
 
 def _causes(report: Report) -> list[Cause]:

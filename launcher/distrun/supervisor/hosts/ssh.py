@@ -19,7 +19,7 @@ from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection, Reach, agent_exited
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
-from distrun.supervisor.hosts.ssh_command import link_command, shared_connection
+from distrun.supervisor.hosts.ssh_command import known_hosts, link_command, shared_connection
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -73,7 +73,10 @@ class SshReach(Reach):
         noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
         seconds = self.connect_timeout + LOGIN_SECONDS
         printed = connection.stderr_text
-        cause = ssh_diagnosis.diagnose(self._host, self._settings, status, printed, noise, seconds)
+        cause = ssh_diagnosis.diagnose(
+            *(self._host, self._settings, status, printed, noise, seconds),
+            find_known=lambda: known_hosts(self._host, self._settings),
+        )
         if cause.code in (Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING):
             name, path = shared_connection(self._host, self._settings)
             cause = cause._replace(name=name, path=path)

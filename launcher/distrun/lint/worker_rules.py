@@ -1,0 +1,62 @@
+"""Whether the workers of a program train by themselves, and rules about that."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from distrun.lint.rule import Surroundings, function_of, only_name, problem, runs
+from distrun.spec.problems import Problem
+from distrun.strategies import Role
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterator
+
+    from distrun.lint.module import Module
+    from distrun.lint.program import Program
+
+_INDEPENDENT = re.compile(
+    r"tensorflow(\.compat\.v1)?\.(train\.(MonitoredTrainingSession|Supervisor|"
+    r"SyncReplicasOptimizer|replica_device_setter)|estimator\.train_and_evaluate)"
+    r"|tensorflow\.compat\.v1\.distribute\.experimental\.ParameterServerStrategy"
+    r"|tensorflow_estimator\.(python\.)?estimator\.train_and_evaluate"
+)
+"""What only workers use that train by themselves: between-graph replication, Estimators."""
+_COORDINATED = re.compile(r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?")
+
+
+def independent_workers(program: Program) -> tuple[Module, ast.expr, str] | None:
+    """What shows that the workers train by themselves: where it is, and its name.
+
+    None if that is not plain: the program does not say, or can do both.
+    """
+    if "ClusterCoordinator" in program.words:
+        return None
+    found = None
+    for module in program.modules.values():
+        for use in module.uses:
+            for name in program.names(module, use):
+                if _COORDINATED.fullmatch(name):
+                    return None
+                if found is None and _INDEPENDENT.fullmatch(name):
+                    found = module, use.node, name
+    return found
+
+
+def missing_chief(program: Program, around: Surroundings) -> Iterator[Problem]:
+    """A ParameterServerStrategy runs in the chief; without one, all tasks wait for it."""
+    if Role.PS not in around.strategy.roles or around.tasks.get(Role.CHIEF):
+        return
+    for module in program.modules.values():
+        for call in module.calls:
+            name = only_name(program.names(module, function_of(call)))
+            if _COORDINATED.fullmatch(name) and runs(program, call):
+                yield problem(
+                    module,
+                    call.node,
+                    "the program creates ParameterServerStrategy, which needs a chief, and the "
+                    "cluster has none",
+                    "add 'chief: 1' to cluster",
+                )
+                return

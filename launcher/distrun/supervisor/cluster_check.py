@@ -1,0 +1,182 @@
+"""Finds tasks that serve elsewhere than at the addresses that they were given.
+
+TF_GRPC_REUSE_PORT lets several servers listen on one port. Tasks whose program sets a wrong
+TF_CONFIG then wait for each other without end, and print nothing. By itself, the second server
+would fail.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol import Cause, Code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from distrun.plan import TaskPlan
+
+_READ_DELAYS = (1.0, 2.0, 4.0, 8.0)
+"""Seconds after which the log of a task that listens is read again: a server's line follows."""
+
+Place = tuple[str, int | str]
+"""A host and a port, or an address; without a host, the address is the same on all hosts."""
+
+
+class ClusterCheck:
+    """Compares where the tasks of a job serve with the addresses that they were given.
+
+    Ports are compared, not names of machines: `localhost:2222` and `127.0.0.1:2222` are the same.
+    Further listeners of a task, on ports that no task was given, are its own affair.
+
+    With `program.tf_config: mine`, a task may serve where it chooses. Only two tasks that start
+    servers at the same address on one host are a mismatch then.
+
+    Args:
+        tasks: the job's.
+        read_served: returns the addresses at which a task's log says that it started servers.
+        find_setter: returns where the program sets TF_CONFIG, as `train.py:6` or '', and whether
+            every run does so.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[TaskPlan],
+        read_served: Callable[[str], set[str]],
+        find_setter: Callable[[], tuple[str, bool]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._tasks = {task.name: task for task in tasks if task.address}
+        self._read_served, self._find_setter, self._clock = read_served, find_setter, clock
+        self._ports: dict[str, list[int]] = {}
+        self._served: dict[str, set[str]] = {}
+        self._at: defaultdict[Place, set[str]] = defaultdict(set)
+        """The tasks that serve at each place."""
+        self._given: defaultdict[Place, set[str]] = defaultdict(set)
+        """The tasks that were given each place."""
+        for task in self._tasks.values():
+            if not task.owns_tf_config:
+                address, port = task.address or "", _port(task.address)
+                for place in ((task.host, port), ("", port), ("", address)):
+                    self._given[place].add(task.name)
+        self._reads: dict[str, tuple[float, int]] = {}
+        """When to read the log of a task, and how often it has been read."""
+        self.suspect: Cause | None = None
+        """A task that serves at a place of its own. The cluster may yet be one that works."""
+
+    def forget(self, name: str) -> None:
+        """Forget where an attempt of a task served: it has ended."""
+        for place in self._places(name):
+            self._at[place].discard(name)
+        for known in (self._ports, self._served, self._reads):
+            known.pop(name, None)
+        if self.suspect is not None and self.suspect.task == name:
+            self.suspect = None
+
+    def record(self, name: str, ports: list[int]) -> Cause | None:
+        """Note the ports that a task listens on. Returns a mismatch that this shows."""
+        if name not in self._tasks:
+            return None
+        self._note(name, ports, self._served.get(name, set()))
+        # At its own port, its address can only be that of a task on another host.
+        if name not in self._served and not (self._is_at_own(name) and self._has_port_alone(name)):
+            self._reads[name] = (self._clock(), 0)
+        return self.check() or self._find(name)
+
+    @property
+    def next_due(self) -> float | None:
+        """When :meth:`check` has something to do."""
+        return min((due for due, _ in self._reads.values()), default=None)
+
+    def check(self) -> Cause | None:
+        """Read the logs that are due. Returns a mismatch that they show."""
+        now = self._clock()
+        for name, (due, count) in list(self._reads.items()):
+            if due > now:
+                continue
+            del self._reads[name]
+            served = self._read_served(name)
+            if served:
+                self._note(name, self._ports[name], served)
+                found = self._find(name)
+                if found is not None:
+                    return found
+            elif count < len(_READ_DELAYS):
+                self._reads[name] = (now + _READ_DELAYS[count], count + 1)
+        return None
+
+    def _note(self, name: str, ports: list[int], served: set[str]) -> None:
+        for place in self._places(name):
+            self._at[place].discard(name)
+        self._ports[name] = ports
+        if served:
+            self._served[name] = served
+        for place in self._places(name):
+            self._at[place].add(name)
+
+    def _places(self, name: str) -> list[Place]:
+        """Where a task serves."""
+        task, served = self._tasks.get(name), self._served.get(name, set())
+        if task is None:
+            return []
+        if task.owns_tf_config:
+            return [(task.host, address) for address in served]
+        ports = self._ports.get(name, [])
+        return [*(("", address) for address in served), *((task.host, port) for port in ports)]
+
+    def _is_at_own(self, name: str) -> bool:
+        """Whether a task serves at its own port."""
+        task, port = self._tasks[name], _port(self._tasks[name].address)
+        served = map(_port, self._served.get(name, ()))
+        return not task.owns_tf_config and (port in self._ports.get(name, ()) or port in served)
+
+    def _has_port_alone(self, name: str) -> bool:
+        """Whether no task of another host was given the same port."""
+        return len(self._given["", _port(self._tasks[name].address)]) == 1
+
+    def _find(self, name: str) -> Cause | None:
+        """Return the mismatch between a task and others."""
+        places = self._places(name)
+        for place in places:
+            owners = self._given.get(place, set())
+            if owners and name not in owners:
+                return self._cause(name, place, owners)
+        if self._is_at_own(name):
+            return None
+        is_server = name in self._served
+        is_sure = is_server or (bool(places) and self._find_setter()[1])
+        for place in places:
+            others = {each for each in self._at[place] - {name} if not self._is_at_own(each)}
+            if others and is_sure:
+                return self._cause(name, place, others)
+        if self._tasks[name].owns_tf_config or not places:
+            return None
+        for place in places:
+            owners = self._given.get(("", place[1]), set())  # of another host
+            if owners and is_sure:
+                return self._cause(name, place, owners)
+        if is_server or self._find_setter()[0]:
+            self.suspect = self._cause(name, places[0], set())
+        return None
+
+    def _cause(self, name: str, place: Place, others: set[str]) -> Cause:
+        where = place[1]
+        port = where if isinstance(where, int) else _port(where)
+        served = (each for each in self._served.get(name, ()) if _port(each) == port)
+        return Cause(
+            Code.SERVED_ELSEWHERE,
+            task=name,
+            text=next(served, ""),
+            port=port,
+            name=self._tasks[name].address or "",
+            tasks=tuple(sorted(others)),
+            path=self._find_setter()[0],
+        )
+
+
+def _port(address: str | None) -> int:
+    """The port of an address; 0 if it has none."""
+    port = (address or "").rpartition(":")[2]
+    return int(port) if port.isascii() and port.isdigit() else 0

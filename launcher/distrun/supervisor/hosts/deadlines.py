@@ -1,0 +1,141 @@
+"""When a host's agent must have executed its orders: the host cannot move these times.
+
+It can only extend the time of its shutdown, by sending logs, and not without limit.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol import KILL_GRACE, messages
+from distrun.supervisor.hosts.report_checker import ANSWERS
+
+if TYPE_CHECKING:
+    from distrun.agent.protocol import Order, Report
+
+_END_SECONDS = 120.0
+"""How long an agent may take to answer an order, to end a task after its grace, or to send more of
+the logs after its shutdown. A process that waits for a disk of the network ends late."""
+_EXTRA_SECONDS = {"Dial": 480.0, "FileList": 3600.0, "Inspect": 60.0, "StartTask": 180.0}
+"""How much longer it may take for these, which depend on disks and on other hosts."""
+_SLOWEST_LINK = 16 * 1024
+"""Bytes per second. The files, and the logs after the shutdown, must be sent faster on average."""
+_LONGEST_SHUTDOWN = 2 * 3600.0
+"""Seconds that the agent may send logs after its shutdown, however fast it sends them."""
+_ORDERS = {answer: order for order, answers in ANSWERS.items() for answer in answers} | {
+    "FilesReady": "FileList",
+    "FilesRefused": "FileList",
+    "TaskStarted": "StartTask",
+    "TaskNotStarted": "StartTask",
+    "TaskEnded": "StopTask",
+}
+"""The order that each report answers."""
+ENDS = ("StopTask", "Shutdown")
+"""These orders are not answered: the task or the agent ends."""
+
+
+class OrderDeadlines:
+    """The deadlines of one host's orders.
+
+    Args:
+        lease: `timeouts.link` in seconds; None: off. Then the time during which the link is lost
+            does not count. Otherwise the host itself is lost after that time.
+    """
+
+    def __init__(self, lease: float | None) -> None:
+        # The link may be lost for as long as the lease, and restored.
+        self._seconds = max(_END_SECONDS, 2 * (lease or 0.0))
+        self._is_pausable = lease is None
+        self._paused_at: float | None = None
+        self._dues: dict[tuple[str, str], float] = {}
+        """By the name of an order and its task."""
+        self._next: float | None = None
+        """The first of them, or an earlier time."""
+        self._file_bytes = 0
+        self._shutdown_at = 0.0
+        self._log_bytes = 0
+        """The bytes of logs that have arrived since the shutdown."""
+
+    def record_order(self, order: Order) -> None:
+        """Start the time for an order. A second one for the same task can only shorten it."""
+        name = type(order).__name__
+        extra = 0.0
+        if isinstance(order, messages.StopTask):
+            extra = order.grace
+        elif isinstance(order, messages.Shutdown):
+            self._shutdown_at, self._log_bytes = time.monotonic(), 0
+        elif name == "FileList":
+            self._file_bytes += sum(size for _, _, size, _ in order.files)  # type: ignore[attr-defined]
+            extra = self._file_bytes / _SLOWEST_LINK
+        elif name not in ANSWERS and name != "StartTask":
+            return
+        if name != "FileList" or order.last:  # type: ignore[attr-defined]
+            self._set(name, getattr(order, "task", ""), extra)
+
+    def record_report(self, report: Report) -> None:
+        """End the time for the order that a report answers."""
+        name, task = type(report).__name__, getattr(report, "task", "")
+        self._dues.pop((_ORDERS.get(name, ""), task), None)
+        if isinstance(report, messages.TaskNotStarted):
+            self._dues.pop(("StopTask", task), None)
+        elif isinstance(report, messages.TaskExited):
+            self._set("StopTask", task, KILL_GRACE)  # the agent ends what the task has left
+
+    def record_log(self, size: int) -> None:
+        """Extend the time of the shutdown: so many bytes of logs have arrived."""
+        if size and ("Shutdown", "") in self._dues:
+            self._log_bytes += size
+            self._dues["Shutdown", ""] = min(
+                time.monotonic() + self._seconds,
+                self._shutdown_at + self._seconds + self._log_bytes / _SLOWEST_LINK,
+                self._shutdown_at + _LONGEST_SHUTDOWN,
+            )
+
+    def pause(self) -> None:
+        """The link is lost."""
+        if self._is_pausable and self._paused_at is None:
+            self._paused_at = time.monotonic()
+
+    def resume(self) -> None:
+        """The link is up."""
+        if self._paused_at is not None:
+            lost = time.monotonic() - self._paused_at
+            self._paused_at = None
+            self._shutdown_at += lost
+            self._dues = {key: due + lost for key, due in self._dues.items()}
+
+    def clear(self) -> None:
+        """Wait for nothing any more."""
+        self._dues.clear()
+        self._next = None
+
+    @property
+    def next_due(self) -> float | None:
+        """When to call :meth:`pop_expired`."""
+        return self._next if self._paused_at is None else None
+
+    def pop_expired(self) -> tuple[str, str] | None:
+        """Return an order that was not executed in time, by its name and task, and forget it."""
+        if self.next_due is None or self.next_due > time.monotonic():
+            return None
+        first = min(self._dues, key=self._dues.__getitem__, default=None)
+        if first is not None and self._dues[first] <= time.monotonic():
+            del self._dues[first]
+            return first
+        self._next = None if first is None else self._dues[first]
+        return None
+
+    @property
+    def unanswered(self) -> str:
+        """The name of the first order that was not answered; empty if there is none."""
+        return next((name for name, _ in self._dues if name not in ENDS), "")
+
+    def seconds_for(self, name: str) -> float:
+        """Return how long an agent may take for an order with that name, besides its grace."""
+        return self._seconds + _EXTRA_SECONDS.get(name, 0.0)
+
+    def _set(self, name: str, task: str, extra: float) -> None:
+        due = time.monotonic() + extra + self.seconds_for(name)
+        self._dues[name, task] = due = min(due, self._dues.get((name, task), due))
+        self._next = min(due, self._next or due)

@@ -1,0 +1,83 @@
+"""What the agent reports of the ports that tasks listen on, and of their processor time."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from distrun.agent import protocol
+from distrun.agent.linux import sock_diag
+from harness.agents import Host
+from harness.waiting import wait_until
+
+LISTENS = """
+import os, socket, sys, time
+
+def listen(port):
+    server = socket.socket(socket.AF_INET6 if port % 2 else socket.AF_INET)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    server.bind(("", port))
+    server.listen()
+    print("listening", flush=True)
+    return server
+
+held = [listen(int(each)) for each in sys.argv[2:]]
+if sys.argv[1] == "child" and os.fork():
+    held.clear()
+while True:
+    time.sleep(0.05)
+"""
+
+
+def hold(host: Host, count: int) -> list[int]:
+    host.send(protocol.HoldPorts(count, []))
+    return host.expect(protocol.PortsHeld).chosen
+
+
+def run(host: Host, task: str, port: int, how: str, *ports: int) -> None:
+    host.run(task, sys.executable, "-c", LISTENS, how, *map(str, ports), port=port)
+
+
+def test_it_reports_where_a_task_listens(any_host: Host) -> None:
+    own, other = hold(any_host, 2)
+    run(any_host, "worker:0", own, "itself", own)
+    assert any_host.expect(protocol.TaskListening, "worker:0").ports == [own]
+    run(any_host, "worker:1", other, "itself", own)
+    assert any_host.expect(protocol.TaskListening, "worker:1").ports == [own]
+
+
+def test_a_process_that_a_task_has_started_counts(host: Host) -> None:
+    own, other = hold(host, 2)
+    run(host, "worker:0", own, "child", own, other)
+    assert host.expect(protocol.TaskListening, "worker:0").ports == sorted([own, other])
+
+
+def test_a_held_port_on_which_no_task_listens_is_not_reported(host: Host) -> None:
+    own, _ = hold(host, 2)
+    host.run("worker:0", "sh", "-c", "echo begun; exec sleep 600", port=own)
+    run(host, "worker:1", own, "itself", own)
+    host.expect(protocol.TaskListening, "worker:1")
+    assert {each.task for each in host.all(protocol.TaskListening)} == {"worker:1"}
+
+
+def test_it_reports_the_processor_time_of_each_task(host: Host) -> None:
+    host.run("worker:0", "sh", "-c", "while :; do :; done")
+    host.run("worker:1", "sleep", "600")
+
+    def used() -> dict[str, float]:
+        host.send(protocol.MeasureCpu())
+        return host.expect(protocol.CpuMeasured).seconds
+
+    first = used()
+    assert first.keys() == {"worker:0", "worker:1"}
+    wait_until(lambda: used()["worker:0"] > first["worker:0"] + 0.1)
+    assert used()["worker:1"] == first["worker:1"]
+
+
+def test_the_kernel_names_the_ports_of_sockets_that_listen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        assert port in sock_diag.listening_ports().values()
+        assert bound.getsockname()[1] not in sock_diag.listening_ports().values()
+        assert sock_diag.listener(port)[1] > 0

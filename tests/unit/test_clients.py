@@ -1,0 +1,51 @@
+"""A supervisor without free descriptors waits with new commands; it does not spin."""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from distrun.supervisor.clients import Clients
+from harness.values import not_none
+
+
+def test_a_connection_waits_while_too_many_files_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = socket.socket(socket.AF_UNIX)
+    server.setblocking(False)
+    monkeypatch.chdir(tmp_path)  # a short path
+    server.bind("s")
+    server.listen()
+    selector = selectors.DefaultSelector()
+    clients = Clients(selector, server, lambda *_: None, lambda *_: None)
+    command = socket.socket(socket.AF_UNIX)
+    command.connect("s")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        for key, _ in selector.select(0):
+            key.data()
+        # Otherwise the supervisor would be woken again at once, without end.
+        assert selector.select(0) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    due = not_none(clients.next_due)
+    assert due <= time.monotonic() + 1.0
+    monkeypatch.setattr("time.monotonic", lambda: due)
+    clients.run_due()
+    for key, _ in selector.select(0):
+        key.data()
+    assert len(clients._clients) == 1
+    clients._clients[0].close()
+    selector.close()
+    command.close()
+    server.close()

@@ -1,0 +1,258 @@
+"""A host that sends signs of life, but not what the job waits for, does not keep the job."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun import events
+from distrun.agent import protocol
+from distrun.agent.protocol import Code
+from distrun.agent.protocol.channel import encode_body
+from distrun.cli.cause_text import cause_text
+from distrun.spec.model import Timeouts
+from distrun.supervisor.hosts import deadlines
+from distrun.supervisor.hosts.deadlines import OrderDeadlines
+from harness.hostile import EVIL, World
+from harness.values import not_none
+
+Tamper = Callable[[bytes], Sequence[bytes]]
+WITHOUT_LIMITS = dataclasses.replace(Timeouts(), start=None, link=None)
+
+
+def kind(body: bytes) -> str:
+    return str(json.loads(body.partition(b"\n")[0])["type"])
+
+
+def without(*kinds: str) -> Tamper:
+    return lambda body: [] if kind(body) in kinds else [body]
+
+
+def log_sender(size: int) -> Tamper:
+    """Send so much of the evaluator's log after each heartbeat, and neither its end nor its own."""
+    sent = 0
+
+    def tamper(body: bytes) -> Sequence[bytes]:
+        nonlocal sent
+        if kind(body) in ("LogData", "LogEnded", "AgentExiting"):
+            return []
+        if kind(body) != "Heartbeat":
+            return [body]
+        sent += size
+        part = protocol.LogData("evaluator-0.log", sent - size, b"x" * size)
+        return [body, encode_body(part, 0)]
+
+    return tamper
+
+
+def test_a_log_that_arrives_byte_by_byte_does_not_keep_the_job(tmp_path: Path) -> None:
+    world = World(tmp_path, log_sender(1))
+    world.agents[EVIL].is_immortal = True
+    world.run(is_cut_off=False)
+    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
+    lost = [event for event in world.record if isinstance(event, events.LogsIncomplete)]
+    assert [event.cause.code for event in lost] == [Code.LOGS_TOO_SLOW]
+    world.check()
+    world.close()
+
+
+def test_a_log_without_end_does_not_keep_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "_LONGEST_SHUTDOWN", 300.0)
+    monkeypatch.setattr(deadlines, "_SLOWEST_LINK", 1024)
+    world = World(tmp_path, log_sender(20_000))
+    world.agents[EVIL].is_immortal = True
+    world.run(is_cut_off=False)
+    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
+    world.check()
+    world.close()
+
+
+def test_logs_that_are_left_on_their_host_are_in_its_folder(tmp_path: Path) -> None:
+    """Its agent keeps to the protocol, but the link is too slow."""
+    world = World(tmp_path, without("LogData", "LogEnded"))
+    agent = world.agents[EVIL]
+
+    def on_shutdown(order: protocol.Shutdown) -> Sequence[protocol.Report]:
+        agent.end_tasks(None, 9)
+        if order.preserve_logs:
+            agent._send(protocol.AgentExiting("/run/kept"))
+            agent.exit()
+        return []
+
+    agent._on_shutdown = on_shutdown  # type: ignore[method-assign, assignment]
+    world.run(is_cut_off=False)
+    assert EVIL not in world.faults
+    left = [event.cause for event in world.record if isinstance(event, events.LogsIncomplete)]
+    assert [cause.code for cause in left] == [Code.LOGS_LEFT_ON_HOST]
+    assert cause_text(left[0]).endswith("all of them are in /run/kept on evil")
+    world.close()
+
+
+@pytest.mark.parametrize("answer", ["PortsHeld", "Listening", "StoppedListening", "Inspected"])
+def test_an_order_that_is_not_answered_is_a_fault_of_its_host(tmp_path: Path, answer: str) -> None:
+    world = World(tmp_path, without(answer))
+    world.run(is_cut_off=False)
+    fault = world.faults[EVIL]
+    assert fault.code is Code.ORDER_NOT_ANSWERED
+    orders = {"PortsHeld": "HoldPorts", "Listening": "Listen", "Inspected": "Inspect"}
+    assert orders.get(answer, "StopListening") in cause_text(fault)
+    world.check()
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("Hello", "its agent did not answer at all"),
+        ("Dialled", "its agent did not answer Dial"),
+        ("FilesReady", "it did not receive the program's files"),
+        ("PortsHeld", "its agent did not answer HoldPorts"),
+    ],
+)
+def test_a_job_that_starts_too_late_names_the_host_that_did_not_answer(
+    tmp_path: Path, answer: str, told: str
+) -> None:
+    timeouts = dataclasses.replace(Timeouts(), start=30.0)
+    world = World(tmp_path, without(answer), timeouts=timeouts)
+    world.agents[EVIL].is_immortal = True
+    world.run(is_cut_off=False)
+    cause = not_none(world.state.outcome).cause
+    assert cause.code is Code.START_TIMED_OUT
+    assert f"evil cannot be prepared: {told} within 30 s" in cause_text(cause)
+    world.check()
+    world.close()
+
+
+@pytest.mark.parametrize("answer", ["PortsHeld", "Dialled", "FilesReady"])
+def test_without_limits_of_the_user_an_order_is_not_waited_for_without_end(
+    tmp_path: Path, answer: str
+) -> None:
+    world = World(tmp_path, without(answer), timeouts=WITHOUT_LIMITS)
+    world.agents[EVIL].is_immortal = True
+    world.run(is_cut_off=False, most_steps=1000)
+    assert world.faults[EVIL].code is Code.ORDER_NOT_ANSWERED
+    world.close()
+
+
+def test_a_start_that_is_not_answered_is_a_fault_of_its_host(tmp_path: Path) -> None:
+    world = World(tmp_path, without("TaskStarted"), timeouts=WITHOUT_LIMITS)
+    for _ in range(50):
+        world.advance()
+    assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])
+    world.close()
+
+
+def test_a_task_that_exits_and_never_ends_does_not_keep_the_job(tmp_path: Path) -> None:
+    world = World(tmp_path, without("TaskEnded"))
+    world.settle()
+    world.agents[EVIL].end_tasks()
+    for _ in range(30):
+        world.advance()
+    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
+    world.close()
+
+
+def test_heartbeats_of_an_agent_that_does_not_reattach_renew_no_lease(tmp_path: Path) -> None:
+    world = World(tmp_path, without("Reattached", "TaskExited", "TaskEnded", "AgentExiting"))
+    world.agents[EVIL].is_immortal = True
+    world.settle()
+    world.agents[EVIL].close()
+    world._pool._hosts[EVIL]._handle_link_loss(protocol.Cause(Code.HEARTBEAT_MISSING))
+    world.run(is_cut_off=False)
+    lost = [event for event in world.record if isinstance(event, events.HostLost)]
+    assert [event.host for event in lost[:1]] == [EVIL]
+    assert lost[0].cause.code is Code.HOST_SILENT_TOO_LONG
+    world.close()
+
+
+def test_a_link_that_is_lost_again_and_again_extends_nothing(tmp_path: Path) -> None:
+    """The agent reattaches each time, and is asked for the end of its task each time."""
+    world = World(tmp_path, without("TaskExited", "TaskEnded", "AgentExiting"))
+    world.agents[EVIL].is_immortal = True
+    host = world._pool._hosts[EVIL]
+    on_reattached = host._on_reattached
+
+    def lose_again(*arguments: Any) -> None:
+        on_reattached(*arguments)
+        lose()
+
+    def lose() -> None:
+        host._handle_link_loss(protocol.Cause(Code.SSH_NOT_ENDED))
+        host._set_due(1.0)  # the clock stands still until the next heartbeat
+
+    host._on_reattached = lose_again  # type: ignore[method-assign, assignment]
+    world.settle()
+    lose()
+    world.run(is_cut_off=False)
+    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
+    world.close()
+
+
+# The times ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+
+    def advance(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    return advance
+
+
+def seconds_until_expired(
+    times: OrderDeadlines, advance: Callable[[float], None], rate: int, most: int = 100_000
+) -> int | None:
+    for second in range(most):
+        if times.pop_expired() is not None:
+            return second
+        advance(1.0)
+        times.record_log(rate)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("rate", "earliest", "latest"),
+    [(0, 120, 125), (1, 120, 125), (8 << 10, 235, 245), (20 << 10, 7200, 7201)],
+)
+def test_logs_extend_a_shutdown_in_proportion(
+    clock: Callable[[float], None], rate: int, earliest: int, latest: int
+) -> None:
+    times = OrderDeadlines(60.0)
+    times.record_order(protocol.Shutdown())
+    assert earliest <= not_none(seconds_until_expired(times, clock, rate)) <= latest
+
+
+def test_two_gigabytes_of_logs_over_a_slow_link_are_received(
+    clock: Callable[[float], None],
+) -> None:
+    times, rate = OrderDeadlines(60.0), 300_000
+    times.record_order(protocol.Shutdown())
+    assert seconds_until_expired(times, clock, rate, 2_000_000_000 // rate) is None
+
+
+@pytest.mark.parametrize(("lease", "is_counted"), [(60.0, True), (None, False)])
+def test_the_time_without_a_link_counts_unless_it_has_no_limit(
+    clock: Callable[[float], None], lease: float | None, is_counted: bool
+) -> None:
+    times = OrderDeadlines(lease)
+    times.record_order(protocol.StopTask("worker:0", 15, 10.0))
+    clock(100.0)
+    times.pause()
+    clock(1000.0)
+    times.resume()
+    expired = times.pop_expired()
+    assert expired == (("StopTask", "worker:0") if is_counted else None)
+    clock(30.0)
+    left: Any = times.pop_expired()
+    assert left == (None if is_counted else ("StopTask", "worker:0"))
