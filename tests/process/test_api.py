@@ -98,7 +98,7 @@ def test_the_import_is_fast() -> None:
 
 
 IN_A_THREAD = """
-    import itertools, os, signal, sys, threading, psutil
+    import itertools, os, signal, sys, threading, time, psutil
     import distrun
 
     def handlers():
@@ -121,6 +121,9 @@ IN_A_THREAD = """
     thread.join()
     print(*found)
     print("handlers", handlers() == before, signal.set_wakeup_fd(-1))
+    deadline = time.monotonic() + 30  # the kernel removes a thread a moment after its end
+    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
     print("threads", threading.active_count(), os.listdir("/proc/self/task") == [str(os.getpid())])
     print("children", psutil.Process().children())
     print("descriptors", len(os.listdir("/proc/self/fd")) == len(descriptors))
