@@ -11,7 +11,7 @@ import pytest
 from harness.command import Distrun, WriteSpec
 
 RENDEZVOUS = """
-import os, socket, sys, time
+import json, os, socket, sys, time
 
 def meet(host, port, rank, size):
     if rank == 0:
@@ -20,6 +20,8 @@ def meet(host, port, rank, size):
         server.listen()
         others = [server.accept()[0] for _ in range(size - 1)]
         print("met", sorted(other.recv(9).decode() for other in others))
+        for other in others:
+            other.sendall(b"done")
         return
     deadline = time.monotonic() + 60
     while True:
@@ -31,6 +33,7 @@ def meet(host, port, rank, size):
                 raise
             time.sleep(0.02)
     peer.sendall(str(rank).encode())
+    assert peer.recv(9) == b"done"
 """
 TORCHRUN = """
 env = os.environ
@@ -40,6 +43,13 @@ meet(env["MASTER_ADDR"], int(env["MASTER_PORT"]), int(env["RANK"]), int(env["WOR
 ARGUMENTS = """
 _, rank, size, host, address, *_ = sys.argv
 meet(host, int(address.rpartition(":")[2]), int(rank), int(size))
+"""
+OWN_ADDRESS = """
+addresses = json.loads(os.environ["DISTRUN_ADDRESSES"])
+host, _, port = addresses["chief"][0].rpartition(":")
+rank = int(os.environ["DISTRUN_RANK"])
+assert rank > 0 or os.environ["DISTRUN_ADDRESS"] == f"{host}:{port}"
+meet(host, int(port), rank, int(os.environ["DISTRUN_WORLD_SIZE"]))
 """
 CLUSTER = {"chief": 1, "worker": 2}
 
@@ -131,3 +141,12 @@ def test_placeholders_are_replaced_and_other_braces_stay(
         *("last 2", "worker 1 of localhost"),
     ]
     assert [line for line in lines if line in expected] == expected
+
+
+def test_a_program_binds_the_port_of_its_address(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(RENDEZVOUS + OWN_ADDRESS)
+    done = distrun("launch", write_spec("", cluster=CLUSTER, program={"script": "train.py"}))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "chief:0  | met ['1', '2']\n"
