@@ -41,8 +41,7 @@ def failure_report(folder: JobFolder, state: JobState) -> list[str]:
     if outcome is None:
         return []
     advise_about(folder)
-    cause, *more = cause_text(_failure(outcome)).split("
-")
+    cause, *more = cause_text(_failure(outcome)).split("\n")
     lines = ["", f"job {state.job_id} {_headline(outcome, cause)}", *map(printable, more)]
     verdict = outcome.verdict
     if verdict is not None:
