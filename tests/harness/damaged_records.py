@@ -69,6 +69,11 @@ OTHERS: Sequence[events.Event] = (
     ),
     events.PreflightEnded(at=AT, checks=9, failed=1, warnings=2),
     events.StartsCanceled(at=AT, tasks=("worker:0",)),
+    events.TaskReady(at=AT, task="worker:0", attempt=0),
+    events.ClusterMismatched(
+        at=AT,
+        cause=Cause(Code.SERVED_ELSEWHERE, task="worker:0", text="1025", tasks=("worker:1",)),
+    ),
     events.TensorBoardStarted(at=AT, address="http://localhost:6006"),
     events.TensorBoardEnded(at=AT, cause=Cause(Code.TENSORBOARD_EXITED, status=1)),
     events.ProgressIgnored(at=AT, task="worker:0", cause=Cause(Code.PROGRESS_EXCESSIVE, count=200)),

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.command import Detach, Distrun
+from harness.terminal import Terminal
+from harness.waiting import wait_until
 
 
 @pytest.fixture
@@ -64,11 +66,14 @@ def asked_by(distrun: Distrun) -> Callable[[str, str, str], str]:
 
 
 def test_bash_completes_commands_jobs_and_tasks(
-    in_bash: Callable[..., list[list[str]]], detached: Detach, distrun: Distrun
+    in_bash: Callable[..., list[list[str]]], detached: Detach, distrun: Distrun, tmp_path: Path
 ) -> None:
     ended = detached("exit 0", name="day")
     distrun("wait")
     running = detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})
+    (tmp_path / "other").mkdir()
+    for name in ("job.yaml", "job.yml", "jobs.txt", ".job.yaml", "other/deep.yaml"):
+        (tmp_path / name).touch()
     assert in_bash(
         "distrun la",
         "distrun logs ",
@@ -82,6 +87,14 @@ def test_bash_completes_commands_jobs_and_tasks(
         "distrun init scr",
         "distrun explain restart.back",
         "distrun explain host_m",
+        "distrun launch jo",
+        "distrun launch other/",
+        "distrun launch x.yaml --set cluster.worker.g",
+        "distrun launch x.yaml --set strategy=parameter_server_n",
+        "distrun launch x.yaml --set placement=",
+        "distrun launch x.yaml --set=placement=s",
+        "distrun kill --signal U",
+        "distrun kill --signal SIGTE",
     ) == [
         ["launch"],
         [running, ended],
@@ -95,6 +108,14 @@ def test_bash_completes_commands_jobs_and_tasks(
         ["script"],
         ["restart.backoff", "restart.backoff_max"],
         ["host_memory"],
+        ["job.yaml", "job.yml"],
+        ["other/deep.yaml"],
+        ["cluster.worker.gpus="],
+        [],
+        ["spread", "pack"],
+        ["spread"],
+        ["USR1", "USR2", "URG"],
+        ["SIGTERM"],
     ]
     distrun("kill")
 
@@ -110,6 +131,43 @@ def test_zsh_and_fish_get_completions(
     fish = asked_by("fish", "distrun status jo", "jo")
     assert fish == f"plain,{job_id}\tmulti_worker_mirrored succeeded\n"
     assert asked_by("fish", "distrun logs -t worker:", "worker:").count("plain,worker:") == 2
+
+
+def test_zsh_and_fish_get_spec_files_values_and_signals(
+    asked_by: Callable[[str, str, str], str], tmp_path: Path
+) -> None:
+    for name in ("a.yaml", "b.txt"):
+        (tmp_path / name).touch()
+    assert asked_by("zsh", "distrun launch ", "2").splitlines()[:2] == ["plain", "a.yaml"]
+    assert "b.txt" not in asked_by("fish", "distrun validate ", "")
+    assert "plain,restart.max=\t" in asked_by("fish", "distrun plan a --set restart.m", "restart.m")
+    assert asked_by("fish", "distrun kill --signal K", "K") == "plain,KILL\n"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_in_a_terminal_bash_completes_the_line(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """With a real bash and its line editor: a key gets no blank after its equals sign."""
+    (tmp_path / "job.yaml").touch()
+    (tmp_path / "job.txt").touch()
+    (tmp_path / "start").write_text('eval "$(distrun completion bash)"; PS1="ready> "\n')
+    monkeypatch.setenv("PATH", path)
+    window = Terminal(["bash", "--rcfile", "start", "-i"], str(tmp_path), columns, 24)
+    try:
+        wait_until(lambda: "ready> " in window.text())
+        monkeypatch.undo()
+        window.type("distrun launch j\t")
+        wait_until(lambda: "job.yaml " in window.text())
+        window.type("--set strat\t")
+        wait_until(lambda: "strategy=" in window.text())
+        window.type("mirr\t")
+        line = "ready> distrun launch job.yaml --set strategy=mirrored "
+        wait_until(lambda: line in window.text().replace("\r", "").replace("\x07", ""))
+    finally:
+        window.process.kill()
+        window.process.wait()
+        window.close()
 
 
 def test_without_jobs_none_is_offered(

@@ -43,6 +43,16 @@ BLOCK = re.compile(
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
 
+class Yaml12(yaml.SafeLoader):
+    """Reads `on` and `off` as text, as YAML 1.2 does; of YAML 1.1, PyYAML's, they are booleans."""
+
+
+Yaml12.yaml_implicit_resolvers = {
+    first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 @dataclass(frozen=True)
 class Block:
     path: Path
@@ -179,7 +189,7 @@ def test_yaml_is_valid(block: Block, folder: Path, distrun: Distrun) -> None:
     assert done.returncode == 0, done.stderr
     schema = distrun("schema")
     assert schema.returncode == 0, schema.stderr
-    jsonschema.validate(yaml.safe_load(block.text), json.loads(schema.stdout))
+    jsonschema.validate(yaml.load(block.text, Yaml12), json.loads(schema.stdout))
 
 
 @pytest.mark.e2e

@@ -162,7 +162,9 @@ def test_when_the_restarts_are_used_up_the_report_says_so(
     assert "worker:0 exited 3 (2 times)" in done.stderr
     assert done.stderr.splitlines()[-1] == "distrun: exit code 3, worker:0's own"
     assert done.stdout.count("trying") == 3
-    assert status()["outcome"]["cause"] == "worker:0 exited 3, after 2 restarts"
+    cause = "worker:0 exited 3, after 2 restarts; not restarted: restart.max allows 2 restarts"
+    assert status()["outcome"]["cause"] == cause
+    assert "after  not restarted: restart.max allows 2 restarts" in done.stderr
     assert distrun("wait").returncode == 3
 
 

@@ -9,7 +9,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.verdict_text import evidence_text
 from distrun.events import Result
-from distrun.strategies import Role
+from distrun.strategies import Role, Workers
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind, Verdict
@@ -41,6 +41,23 @@ def verdicts(job: Job, **logs: str) -> list[Verdict]:
         analyze(case, lambda name: LogTail(texts.get(name.replace(":", ""), b"")))
         for case in failures(job.history)
     ]
+
+
+@pytest.mark.parametrize(
+    ("workers", "kind"),
+    [(Workers.INDEPENDENT, Kind.CONNECTION_LOST), (Workers.COORDINATED, Kind.LEFT_EARLY)],
+)
+def test_an_independent_worker_that_has_finished_has_not_left_early(
+    workers: Workers, kind: Kind
+) -> None:
+    job = running(PS, "chief:0", "worker:0", "worker:1", "ps:0", workers=workers)
+    job.gone("worker:0")
+    job.exited("worker:1", 1)
+    for name in ("chief:0", "ps:0"):
+        job.gone(name, signal=15)
+    job.ended("worker:1")
+    (verdict,) = verdicts(job, worker1=ECHO)
+    assert verdict.kind is kind
 
 
 def on_two_hosts(behind: float = 0.0) -> Job:

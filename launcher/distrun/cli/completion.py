@@ -1,8 +1,9 @@
-"""`distrun completion`, and the completion of job ids and task names."""
+"""`distrun completion`, and what is completed: jobs, tasks, spec files, values and signals."""
 
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distrun.jobstore import JobStore
+    from distrun.spec.schema import Key
 
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -28,13 +30,16 @@ _SHELLS = ("bash", "zsh", "fish")
 class Bash(BashComplete):
     """Click's completion for bash, changed for words with a colon.
 
-    Bash splits `worker:0` into three words. This script reads the whole line instead, and gives
-    bash only the part of each completion after the last colon: bash has kept the part before it.
+    Bash splits `worker:0` and `name=job` into three words. This script reads the whole line
+    instead, and gives bash only the part of each completion after the last colon or equals sign:
+    bash has kept the part before it.
     """
 
     source_template = r"""%(complete_func)s() {
-    local line=${COMP_LINE:0:COMP_POINT} word kept="" type value
+    local line=${COMP_LINE:0:COMP_POINT} word before kept="" type value
     word=${line##*[[:space:]]}
+    before=${word%%"${word##*=}"}
+    before=${before#--*=}
     word=${word##*=}
     if [[ $word == *:* && $COMP_WORDBREAKS == *:* ]]; then
         kept=${word%%"${word##*:}"}
@@ -42,11 +47,13 @@ class Bash(BashComplete):
     COMPREPLY=()
     while IFS=, read -r type value; do
         if [[ $type == dir ]]; then
-            compopt -o dirnames
+            compopt -o plusdirs
         elif [[ $type == file ]]; then
             compopt -o default
         elif [[ $type == plain ]]; then
+            value=${value#"$before"}
             COMPREPLY+=("${value#"$kept"}")
+            [[ $value == *= ]] && compopt -o nospace
         fi
     done < <(COMP_LINE=$line %(complete_var)s=bash_complete "$1")
 }
@@ -111,8 +118,73 @@ def complete_tasks(
     from distrun.jobstore import JobStore
 
     # If the line ends with `-t`, click has not assigned the words to parameters yet.
-    job = ctx.params.get("job") or next(iter(ctx.args), None)
+    job = next(iter(ctx.params.get("jobs") or ctx.args), None)
     return _matching(_tasks(JobStore.default(), job), incomplete)
+
+
+def complete_specs(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[Any]]:
+    """YAML files, and folders, which the shell completes itself."""
+    folder, _, begin = incomplete.rpartition("/")
+    folder += "/" if "/" in incomplete else ""
+    try:
+        names = sorted(os.listdir(os.path.expanduser(folder) or "."))
+    except OSError:
+        names = []
+    is_shown = begin.startswith(".")
+    found = [
+        CompletionItem(folder + name)
+        for name in names
+        if name.startswith(begin) and name.endswith((".yaml", ".yml"))
+        if is_shown or not name.startswith(".")
+    ]
+    return [*found, CompletionItem(incomplete, type="dir")]
+
+
+def complete_overrides(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[Any]]:
+    """`PATH=` for the keys of the spec; after that, the values of keys that have a few only."""
+    from distrun.spec.reference import reference
+    from distrun.spec.scalars import Choice
+
+    path, has_path, _ = incomplete.partition("=")
+    if not has_path:
+        keys = (CompletionItem(f"{name}=", help=key.help) for name, key in _settable(reference()))
+        return _matching(keys, incomplete)
+    schemas = [key.schema for name, key in _settable(reference()) if name == path]
+    values = (each for schema in schemas if isinstance(schema, Choice) for each in schema.values)
+    return _matching((CompletionItem(f"{path}={each}") for each in values), incomplete)
+
+
+def _settable(keys: Iterator[tuple[str, Key]]) -> Iterator[tuple[str, Key]]:
+    """The keys that `--set` takes: with each role's name, and without the items of lists."""
+    from distrun.strategies import Role
+
+    for path, key in keys:
+        if path.startswith("cluster.<role>."):
+            for role in Role:
+                if role is not Role.EVALUATOR or not path.endswith(".addresses"):
+                    yield path.replace("<role>", role.value), key
+        elif "[]" not in path:
+            yield path, key
+
+
+def complete_signals(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[str]:
+    """The names of signals, in capitals, with `SIG` if that was typed."""
+    word = incomplete.upper()
+    prefix = "SIG" if word.startswith("S") and "SIG".startswith(word[:3]) else ""
+    names = (each.name.removeprefix("SIG") for each in signal.Signals)
+    return [prefix + name for name in names if (prefix + name).startswith(word)]
 
 
 def _jobs(store: JobStore, *, running: bool) -> Iterator[CompletionItem[Any]]:

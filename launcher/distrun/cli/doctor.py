@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from distrun.cli import console
-from distrun.cli.options import json_option, overrides_option
+from distrun.cli.options import json_option, overrides_option, spec_argument
 from distrun.errors import HostError
 
 _BUNDLED = "chief_and_workers"
@@ -13,7 +13,7 @@ _BUNDLED = "chief_and_workers"
 
 
 @click.command("doctor")
-@click.argument("spec_path", metavar="[SPEC]", required=False, type=click.Path(allow_dash=True))
+@spec_argument(required=False)
 @overrides_option
 @json_option
 def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections import deque
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,8 @@ from distrun.cli import console
 from distrun.cli.options import job_argument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distrun.cli.event_text import EventFormatter
     from distrun.events import Event
     from distrun.record import EventReader
@@ -21,12 +24,16 @@ if TYPE_CHECKING:
 @click.command("events")
 @job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Follow the events until the job ends.")
+@click.option(
+    "-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Show the last N events."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def command(job: str | None, follow: bool, as_json: bool) -> int:
+def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> int:
     """Show what happened to a job, in order. Default: the newest job.
 
     \b
       distrun events mnist
+      distrun events mnist -n 5
       distrun events -f --json > events.jsonl
     """
     from distrun.cli.event_text import EventFormatter
@@ -44,14 +51,23 @@ def command(job: str | None, follow: bool, as_json: bool) -> int:
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()
-            _print_new(record, None if as_json else formatter)
+            shown = _new_events(record, None if as_json else formatter)
+            for lines in shown if last is None else deque(shown, maxlen=last):
+                for text, indent in lines:
+                    console.print_text(text, indent=indent)
+            sys.stdout.flush()
+            last = None  # what follows is shown as it happens
             if supervised is not None and not ended:
                 supervised.wait()
     return 0
 
 
-def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
-    """Print the events since the last call."""
+_Lines = list[tuple[str, int]]
+"""An event's lines, each with the indent at which a terminal wraps it."""
+
+
+def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterator[_Lines]:
+    """Yield the events since the last call, as JSON without a formatter."""
     from distrun.spec.problems import printable
 
     try:
@@ -60,16 +76,13 @@ def _print_new(record: EventReader, formatter: EventFormatter | None) -> None:
         return
     for event in found:
         if formatter is None:
-            console.print_text(_as_json(event))
+            yield [(_as_json(event), 0)]
             continue
         text = formatter.line(event)
         if text is not None:
-            console.print_text(text, indent=formatter.indent)
-            for line in formatter.details:
-                console.print_text(
-                    " " * formatter.indent + printable(line), indent=formatter.indent + 9
-                )
-    sys.stdout.flush()
+            indent = formatter.indent
+            details = [" " * indent + printable(line) for line in formatter.details]
+            yield [(text, indent), *((line, indent + 9) for line in details)]
 
 
 def _as_json(event: Event) -> str:

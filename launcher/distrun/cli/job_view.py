@@ -14,7 +14,7 @@ from distrun.cli.cause_text import cause_advice, cause_text, check_text
 from distrun.cli.usage import Usage, measure
 from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
-from distrun.events import Outcome
+from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
 from distrun.jobstore import JobFolder
 from distrun.lifecycle import Account, JobState, TaskPhase, TaskState
@@ -104,6 +104,31 @@ class JobView(Frozen, kw_only=True):
     def outcome(self) -> Outcome | None:
         """How the job ended; None until it has."""
         return self.state.outcome if self.state.phase.is_final else None
+
+    @property
+    def cause_word(self) -> str | None:
+        """Why it failed, as a verdict's kind, or what stopped it; None if it did neither."""
+        if self.is_lost:
+            return "supervisor_died"
+        outcome = self.outcome
+        if outcome is None or outcome.result is Result.SUCCEEDED:
+            return None
+        if outcome.verdict is not None:
+            return outcome.verdict.kind.value
+        cause = outcome.cause
+        while cause.within:
+            cause = cause.within[0]
+        if cause.signal:
+            return signal_name(cause.signal)
+        return cause.name.rpartition(" ")[2] or cause.code.value  # `kill` of `distrun kill`
+
+    @property
+    def progress(self) -> Mapping[str, str]:
+        """The progress that the first of its tasks which reports any has reported last."""
+        latest = control.progress(self.folder) if self.is_running else {}
+        tasks = self.state.tasks.values()
+        found = (latest.get(task.name, task.reported) for task in tasks)
+        return next(filter(None, found), {})
 
     @property
     def restarts(self) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrun.cli import console
-from distrun.cli.options import duration, job_argument
+from distrun.cli.options import completion_of, duration, job_argument
 from distrun.errors import EXIT_KILLED, InternalError, UsageError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def signal_number(value: str) -> int:
     "signum",
     type=signal_number,
     metavar="SIGNAL",
+    shell_complete=completion_of("signals"),
     default="TERM",
     help="The signal to send first. Default: TERM.",
 )

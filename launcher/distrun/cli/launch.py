@@ -38,7 +38,7 @@ def launch_options(function: Callable[..., int]) -> Callable[..., int]:
 
 
 @click.command("launch")
-@spec_argument
+@spec_argument()
 @click.argument("args", nargs=-1)
 @launch_options
 def command(

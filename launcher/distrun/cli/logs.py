@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli.completion import complete_tasks
-from distrun.cli.console import uses_colour
-from distrun.cli.options import duration, job_argument
+from distrun.cli.console import JSON_VERSION, uses_colour
+from distrun.cli.options import job_argument
 from distrun.errors import UsageError
+from distrun.spec.units import parse_duration
 
 if TYPE_CHECKING:
     from distrun.control import SupervisorWatch
     from distrun.jobstore import JobFolder
-    from distrun.logs import TaskLog
+    from distrun.logs import TaskLog, View
 
 
 def pattern(value: str) -> re.Pattern[bytes]:
@@ -30,11 +31,33 @@ def pattern(value: str) -> re.Pattern[bytes]:
         raise click.BadParameter(f"{value!r} is no regular expression: {error}") from None
 
 
+def moment(value: str) -> float:
+    """Convert a duration before now, or a date and time in ISO 8601, to Unix time."""
+    from datetime import datetime
+
+    seconds = parse_duration(value)
+    if seconds is not None:
+        return time.time() - seconds
+    try:
+        return datetime.fromisoformat(value).timestamp()  # local time, unless it has an offset
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{value!r} is no time: write 10m for 10 minutes ago, or 2026-01-31T12:00"
+        ) from None
+
+
 @click.command("logs")
-@job_argument()
+@job_argument(many=True)
+@click.option("--all-jobs", is_flag=True, help="Show the output of all jobs.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Show only the last N lines."
+    "-n",
+    "--lines",
+    "--tail",
+    "last",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Show only the last N lines.",
 )
 @click.option(
     "-t",
@@ -46,64 +69,113 @@ def pattern(value: str) -> re.Pattern[bytes]:
     help="Show only this task, e.g. worker:0, or this role, e.g. worker. Repeatable.",
 )
 @click.option("--grep", type=pattern, metavar="RE", help="Show only lines that match RE.")
-@click.option("--since", type=duration, metavar="D", help="Show only the last D, e.g. 10m.")
+@click.option(
+    "--since",
+    type=moment,
+    metavar="D",
+    help="Show only the last D, e.g. 10m, or what was written since a time, e.g. 2026-01-31T12:00.",
+)
+@click.option(
+    "--until", type=moment, metavar="D", help="Show only what was written before, as for --since."
+)
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--raw", is_flag=True, help="Print the bytes unchanged and without prefix.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(
-    job: str | None,
+    jobs: tuple[str, ...],
+    all_jobs: bool,
     follow: bool,
-    lines: int | None,
     tasks: tuple[str, ...],
+    last: int | None,
     since: float | None,
+    until: float | None,
+    as_json: bool,
     **style: Any,
 ) -> int:
-    """Show the output of a job's tasks, merged by time. Default: the newest job.
+    """Show the output of jobs' tasks, merged by time. Default: the newest job.
+
+    With several jobs, the prefix of a line begins with the job's id.
 
     \b
       distrun logs -f
       distrun logs mnist -n 50 -t worker:1
       distrun logs mnist --grep 'loss|Error' --since 10m
+      distrun logs --all-jobs --grep Error
       distrun logs mnist -t chief --raw > chief.log
     """
     from distrun.control import SupervisorWatch
-    from distrun.jobstore import JobStore
+    from distrun.logs import View, merged
 
-    folder = JobStore.default().find(job)
-    if since is not None:
-        since = time.time() - since
+    folders = _folders(jobs, all_jobs=all_jobs)
+    is_one = len(folders) == 1 and not all_jobs
+    if follow and (until is not None or not is_one):
+        what = "--until" if is_one else "several jobs"
+        raise UsageError(f"-f follows one job, and to its end: it excludes {what}")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
-        supervised = (
-            stack.enter_context(contextlib.closing(SupervisorWatch(folder))) if follow else None
-        )
-        _print(folder, tasks, style, supervised, last=lines, since=since)
+        supervised = None
+        if follow:
+            supervised = stack.enter_context(contextlib.closing(SupervisorWatch(folders[0])))
+        planned = {folder: _planned_tasks(folder, supervised) for folder in folders}
+        chosen = {each: _chosen(names, tasks) for each, names in planned.items()}
+        _check_choice(planned, tasks)
+        labelled = as_json or not is_one
+        logs = [
+            log
+            for folder, names in chosen.items()
+            for log in task_logs(folder, names, labelled=labelled)
+        ]
+        names = [log.task for log in logs] if labelled else planned[folders[0]]
+        colour = uses_colour(sys.stdout) and not as_json
+        version = JSON_VERSION if as_json else 0
+        view = View(names, colour=colour, json_version=version, **style)
+        if supervised is not None:
+            _follow(logs, view, supervised, last=last, since=since)
+        else:
+            _write(merged(logs, view, last=last, since=since, until=until))
     return 0
 
 
-def task_logs(folder: JobFolder, tasks: Iterable[str]) -> list[TaskLog]:
-    """The logs of these tasks."""
+def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
+    from distrun.jobstore import JobStore
+
+    store = JobStore.default()
+    if jobs and all_jobs:
+        raise UsageError("name jobs or use --all-jobs, not both")
+    if all_jobs:
+        return store.folders()
+    try:
+        found = {folder.job_id: folder for folder in map(store.find, jobs)}
+    except UsageError as error:
+        names = store.newest().state().tasks if store.folders() else {}
+        named = [each for each in jobs if _chosen([*names], (each,))]
+        if named and error.hint:
+            error.hint = f"to show one task: distrun logs -t {named[0]}"
+        raise
+    return list(found.values()) or [store.newest()]
+
+
+def task_logs(folder: JobFolder, tasks: Iterable[str], *, labelled: bool = False) -> list[TaskLog]:
+    """The logs of these tasks. `labelled`: with the job's id before each task's name."""
     from distrun.logs import TaskLog
 
-    return [TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task))) for task in tasks]
+    before = f"{folder.job_id} " if labelled else ""
+    return [
+        TaskLog(f"{before}{task}", str(folder.log_of(task)), str(folder.index_of(task)))
+        for task in tasks
+    ]
 
 
-def _print(
-    folder: JobFolder,
-    tasks: tuple[str, ...],
-    style: dict[str, Any],
-    supervised: SupervisorWatch | None,
+def _follow(
+    logs: list[TaskLog],
+    view: View,
+    supervised: SupervisorWatch,
     *,
     last: int | None,
     since: float | None,
 ) -> None:
-    """Print the output until now; with a supervisor, also what follows until the job ends."""
-    from distrun.logs import Follower, View, line_ends, merged
+    """Print the output until now, and what follows until the job ends."""
+    from distrun.logs import Follower, line_ends, merged
 
-    names = _planned_tasks(folder, supervised)
-    logs = task_logs(folder, _chosen(names, tasks))
-    view = View(names, colour=uses_colour(sys.stdout), **style)
-    if supervised is None:
-        _write(merged(logs, view, last=last, since=since))
-        return
     ends = line_ends(logs)
     with contextlib.closing(Follower(logs, view, starts=ends)) as follower:
         _write(merged(logs, view, last=last, since=since, ends=ends))
@@ -128,12 +200,15 @@ def _planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> lis
 
 def _chosen(names: list[str], wanted: tuple[str, ...]) -> list[str]:
     """The tasks with one of these names or roles; all tasks if `wanted` is empty."""
-    if not wanted:
-        return names
-    chosen = set()
+    return [name for name in names if not wanted or {name, name.partition(":")[0]} & {*wanted}]
+
+
+def _check_choice(planned: dict[JobFolder, list[str]], wanted: tuple[str, ...]) -> None:
+    """Raise UsageError if a task is wanted that no job has."""
+    names = list(dict.fromkeys(name for each in planned.values() for name in each))
     for each in wanted:
-        found = [name for name in names if each in (name, name.partition(":")[0])]
-        if not found:
-            raise UsageError(f"the job has no task {each!r}", hint=f"it has: {', '.join(names)}")
-        chosen.update(found)
-    return [name for name in names if name in chosen]
+        if not _chosen(names, (each,)):
+            whose, they = ("the job has", "it has")
+            if len(planned) != 1:
+                whose, they = ("the jobs have", "they have")
+            raise UsageError(f"{whose} no task {each!r}", hint=f"{they}: {', '.join(names)}")

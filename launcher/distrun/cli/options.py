@@ -18,13 +18,34 @@ def duration(value: str) -> float:
     return seconds
 
 
-spec_argument = click.argument("spec_path", metavar="SPEC", type=click.Path(allow_dash=True))
+def completion_of(kind: str) -> Callable[..., Any]:
+    """Complete with the function of that name, which is imported when a shell asks."""
+
+    def complete(*asked: Any) -> Any:
+        from distrun.cli import completion
+
+        return getattr(completion, f"complete_{kind}")(*asked)
+
+    return complete
+
+
+def spec_argument(*, required: bool = True) -> Callable[[Any], Any]:
+    """SPEC: a YAML file, or `-`."""
+    return click.argument(
+        "spec_path",
+        metavar="SPEC" if required else "[SPEC]",
+        required=required,
+        type=click.Path(allow_dash=True),
+        shell_complete=completion_of("specs"),
+    )
+
 
 overrides_option = click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="PATH=VALUE",
+    shell_complete=completion_of("overrides"),
     help="Change one value of the spec, e.g. --set cluster.worker=4. Repeatable.",
 )
 

@@ -16,7 +16,7 @@ from distrun.errors import UsageError
 
 
 @click.command("plan")
-@spec_argument
+@spec_argument()
 @click.argument("args", nargs=-1)
 @name_option
 @overrides_option

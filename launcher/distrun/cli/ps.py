@@ -18,6 +18,9 @@ from distrun.cli.text_format import format_duration, format_time
 def command(everything: bool, as_json: bool) -> int:
     """List the running jobs, the newest last. With -a, list all jobs.
 
+    CAUSE is the kind of verdict on a job that failed (see `distrun explain`), or what stopped it.
+    LAST is the progress that a task reported last.
+
     \b
       distrun ps
       distrun ps -a --json
@@ -28,7 +31,7 @@ def command(everything: bool, as_json: bool) -> int:
     store = JobStore.default()
     folders = store.folders() if everything else store.running()
     jobs = [job for job in map(job_summary, folders) if everything or job.is_running]
-    rows = [job.summary() for job in jobs]
+    rows = [{**job.summary(), "cause": job.cause_word, "progress": job.progress} for job in jobs]
     if as_json:
         console.print_json({"jobs": rows})
     elif rows:
@@ -45,17 +48,20 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     columns = (
         Column("JOB"),
         Column("STATE"),
-        Column("EXIT", right=True, drop_rank=1),
-        Column("TASKS", right=True, drop_rank=2),
-        Column("STRATEGY", drop_rank=4),
-        Column("STARTED", drop_rank=3),
+        Column("EXIT", right=True, drop_rank=2),
+        Column("CAUSE", drop_rank=1),
+        Column("TASKS", right=True, drop_rank=4),
+        Column("STRATEGY", drop_rank=6),
+        Column("STARTED", drop_rank=5),
         Column("TIME", right=True),
+        Column("LAST", drop_rank=3),
     )
     width = console.rich_console().width
     console.print_renderable(make_table(columns, [_cells(row) for row in rows], width))
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
+    from distrun.cli.progress import progress_words
     from distrun.cli.table import styled
 
     tasks, code = row["tasks"], row["exit_code"]
@@ -63,6 +69,8 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
         "JOB": row["job_id"],
         "STATE": styled(row["state"]),
         "EXIT": "" if code is None else str(code),
+        "CAUSE": row["cause"] or "",
+        "LAST": " ".join(progress_words(row["progress"])),
         "TASKS": f"{row['tasks_running']}/{tasks}" if row["running"] else str(tasks),
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",

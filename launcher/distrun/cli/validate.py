@@ -10,7 +10,7 @@ from distrun.cli.text_format import format_count
 
 
 @click.command("validate")
-@spec_argument
+@spec_argument()
 @overrides_option
 @strict_option
 def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:

@@ -158,9 +158,9 @@ class _Tail:
         self._log = log
         self._file = OpenLog(log, keep=keep)
         self._formatter = Formatter(view, log.task)
-        self._is_timed = view.timestamps
+        self._is_timed = view.is_timed
         self._written = 0.0
-        """When the last bytes that were read were written; only with timestamps."""
+        """When the last bytes that were read were written; only if it is shown."""
         self._lines = lines
         self._at = start
         # Not read here: bytes written after this and before the folder is watched would be missed.

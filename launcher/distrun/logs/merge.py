@@ -34,6 +34,7 @@ def merged(
     view: View,
     *,
     since: float | None = None,
+    until: float | None = None,
     last: int | None = None,
     ends: Sequence[int] | None = None,
 ) -> Iterator[bytes]:
@@ -45,14 +46,18 @@ def merged(
         logs: the logs to show.
         view: how to show them.
         since: leave out what was written before this Unix time.
+        until: leave out what was written at or after this Unix time.
         last: show only the last so many lines. The logs are read from their ends.
         ends: the offset at which to stop in each log. Default: its current end, which also ends
             its last line. With :func:`line_ends`, a Follower that starts at the same offsets
             shows the rest; no line is lost or shown twice.
     """
+    if ends is None:
+        ends = [log.extent().size for log in logs]
+    if until is not None:
+        ends = [min(end, _line_since(log, until)) for log, end in zip(logs, ends, strict=True)]
     sections = [
-        _Section(log, view, order, log.extent().size if ends is None else ends[order], since, last)
-        for order, log in enumerate(logs)
+        _Section(log, view, order, ends[order], since, last) for order, log in enumerate(logs)
     ]
     excess = 0
     if last is not None and len(sections) > 1:
@@ -78,9 +83,7 @@ class _Section:
         self._start = 0
         self._end = end
         if since is not None:
-            # A line is as old as its end; an unfinished line is as old as its last byte.
-            first = log.written_since(since)
-            self._start = end if first >= end else line_start(log, first)
+            self._start = min(end, _line_since(log, since))
         if last is not None:
             self._start = last_lines(log, self.formatter, last, start=self._start, end=end)
 
@@ -90,6 +93,15 @@ class _Section:
 
     def reader(self, *, verbatim: bool) -> _Reader:
         return _Reader(self._log, self._start, self._end, LineBuffer(verbatim=verbatim))
+
+
+def _line_since(log: TaskLog, when: float) -> int:
+    """The start of the first line that was written at or after `when` (Unix time).
+
+    A line is as old as its end; an unfinished line is as old as its last byte.
+    """
+    first, size = log.written_since(when), log.extent().size
+    return size if first >= size else line_start(log, first)
 
 
 class _Reader:

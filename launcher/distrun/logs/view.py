@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime, timezone
 from functools import cached_property
@@ -63,6 +64,8 @@ class View(Frozen):
         raw: show lines as they were written: no prefix, and escapes and progress bars kept.
         grep: show only lines that match. Escapes are removed first, unless `raw`; the prefix is
             never searched.
+        json_version: if not 0, print each line as a JSON object with this version. The tasks'
+            names begin with their jobs' ids then.
     """
 
     tasks: Sequence[str]
@@ -70,11 +73,17 @@ class View(Frozen):
     timestamps: bool = False
     raw: bool = False
     grep: re.Pattern[bytes] | None = None
+    json_version: int = 0
 
     @property
     def verbatim(self) -> bool:
         """Whether the bytes of a single task pass unchanged, even unfinished lines."""
-        return self.raw and not self.timestamps and self.grep is None
+        return self.raw and not self.is_timed and self.grep is None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the lines show when they were written."""
+        return self.timestamps or self.json_version > 0
 
     @cached_property
     def _width(self) -> int:
@@ -100,6 +109,7 @@ class Formatter:
 
     def __init__(self, view: View, task: str) -> None:
         self._view = view
+        self._task = task
         self._prefix = view.prefix(task)
         self._stamp = (-1.0, b"")
 
@@ -113,6 +123,8 @@ class Formatter:
 
     def prefixed(self, block: bytes, written: float) -> bytes:
         """`block` with the prefix before each line; `written` is its Unix time."""
+        if self._view.json_version:
+            return self._as_json(block, written)
         prefix = self._prefix
         if self._view.timestamps:
             prefix = self._timestamp(written) + prefix
@@ -122,6 +134,13 @@ class Formatter:
         # line; that one is removed.
         every = block.replace(b"\n", b"\n" + prefix)
         return b"".join((prefix, memoryview(every)[: -len(prefix)]))
+
+    def _as_json(self, block: bytes, written: float) -> bytes:
+        job_id, _, task = self._task.rpartition(" ")
+        about = {"version": self._view.json_version, "job_id": job_id, "task": task}
+        about["at"] = round(written, 3)
+        lines = (line.decode("utf-8", "replace") for line in block.split(b"\n")[:-1])
+        return "".join(f"{json.dumps({**about, 'line': line})}\n" for line in lines).encode()
 
     def _timestamp(self, written: float) -> bytes:
         if self._stamp[0] != written:

@@ -77,6 +77,8 @@ class TaskPlan(Frozen, kw_only=True):
     ready_line: str = ""
     joins_cluster: bool = False
     """Whether its role is custom, and TF_CONFIG's cluster has it."""
+    is_awaited: bool = False
+    """Whether other tasks start after it."""
     binds_port: bool = False
     """Whether the program expects to find its port free, as one that is not TensorFlow's does."""
     unset: tuple[str, ...] = ()
@@ -186,6 +188,7 @@ def make(
         all_addresses=_cluster(placement, addresses) if addresses else None,
         machines=_machines(addresses.values(), placement) if addresses else (),
         ranks=ranks(placement),
+        awaited=frozenset(role for placed in placement for role in placed.role.after),
     )
     if job.all_addresses is not None:
         _check_length(ADDRESSES, len(job.all_addresses.text))
@@ -292,6 +295,7 @@ class _Job(Frozen, kw_only=True):
     all_addresses: Cluster | None
     machines: tuple[str, ...]
     ranks: Mapping[str, Rank]
+    awaited: frozenset[Role]
 
 
 def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, str]) -> TaskPlan:
@@ -347,6 +351,7 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         after=placed.role.after,
         ready=placed.role.ready or (Ready.OFF if address is None else Ready.PORT),
         ready_line=placed.role.ready_line,
+        is_awaited=placed.role.role in job.awaited,
         joins_cluster=placed.role.role.is_custom and placed.role.in_tf_config,
         binds_port=address is not None and placed.role.expects_free_port,
         owns_tf_config=owns_tf_config,

@@ -18,7 +18,12 @@ from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys.document import LONGEST_NAME, job_name_problem
 from distrun.spec.machine import is_this_machine
 from distrun.spec.problems import Mark, Problems, printable, quoted
-from distrun.spec.program import build_programs, check_readable, quoted_path
+from distrun.spec.program import (
+    build_programs,
+    check_readable,
+    names_own_address,
+    quoted_path,
+)
 from distrun.spec.roles import (
     EMPTY,
     WrittenRole,
@@ -81,7 +86,7 @@ def build(
     check_variables(document, context, problems)
     restart = _restart(document, problems)
     roles = tuple(_with_restart(one, cluster, document, restart, problems) for one in roles)
-    specs = _role_specs(roles, custom, strategy) if strategy else ()
+    specs = _role_specs(roles, program, custom, strategy) if strategy else ()
     if strategy and not document.is_wrong("cluster"):
         check_placeholders(document, specs, strategy, context, problems)
     ports = _port_range(document, chosen_ports, hosts, problems)
@@ -112,11 +117,17 @@ def build(
 
 def _role_specs(
     roles: tuple[WrittenRole, ...],
+    program: model.ProgramSpec,
     custom: dict[Role, model.ProgramSpec],
     strategy: Strategy,
 ) -> tuple[model.RoleSpec, ...]:
     """The roles with their programs. A strategy that runs in one process needs no cluster."""
     specs = [replace(one.spec, program=custom.get(one.spec.role)) for one in roles]
+    if names_own_address(program):
+        specs = [
+            replace(spec, expects_free_port=True) if spec.has_ports(strategy) else spec
+            for spec in specs
+        ]
     if not strategy.tf_config and all(spec.role.is_custom for spec in specs):
         specs.insert(0, model.RoleSpec(role=Role.WORKER, count=1))
     return tuple(specs)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from distrun.strategies import Role
 
 
+_OWN_ADDRESS = "DISTRUN_ADDRESS"
+_MOST_BYTES = 1 << 20
+
+
 class _Target(Frozen, kw_only=True):
     """What a process executes. `folder` is where it looks for its files; empty: it needs none."""
 
@@ -293,6 +297,23 @@ def _check_pass_env(section: Section, context: LoadContext, problems: Problems) 
             problems.add(
                 at.mark, f"{quoted(at.value)} is in both env and pass_env", "keep one of them"
             )
+
+
+def names_own_address(program: ProgramSpec) -> bool:
+    """Whether a program certainly uses DISTRUN_ADDRESS: its command, script or module names it."""
+    path = program.target
+    if program.kind is ProgramKind.MODULE:
+        path = os.path.join(program.workdir, *program.target.split("."))
+        path = os.path.join(path, "__main__.py") if os.path.isdir(path) else f"{path}.py"
+    if any(_OWN_ADDRESS in word for word in (*program.argv, *program.args)):
+        return True
+    try:
+        if not os.path.isfile(path):  # opening a pipe would wait for its writer
+            return False
+        with open(path, "rb") as file:
+            return _OWN_ADDRESS.encode() in file.read(_MOST_BYTES)
+    except (OSError, ValueError):
+        return False
 
 
 def check_readable(path: str, mark: Mark, what: str, problems: Problems) -> None:

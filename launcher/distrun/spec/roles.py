@@ -207,7 +207,7 @@ def _check_missing(
         reported = (
             cluster.unknown
             or _unreadable(cluster, role)
-            or (not strategy.tf_config and any(not one.spec.role.is_custom for one in roles))
+            or (roles and not strategy.tf_config and not cluster.has(role.value))
         )
         if rule.least and role not in there and not reported:
             problems.add(

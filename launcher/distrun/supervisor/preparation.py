@@ -16,6 +16,7 @@ from distrun import events, jobstore, plan
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
+from distrun.spec.model import Ready
 from distrun.supervisor.hosts.pool import make_reach
 
 if TYPE_CHECKING:
@@ -95,11 +96,6 @@ class Preparation:
     def hosts_without_files(self) -> list[str]:
         """The hosts that must be sent the program's files."""
         return [name for name, reach in self.reaches.items() if reach.lacks_files]
-
-    @property
-    def hosts_on_this_machine(self) -> list[str]:
-        """The hosts whose tasks listen on ports of this machine."""
-        return [name for name, reach in self.reaches.items() if reach.inherits_environment]
 
     @property
     def has_all_logs_here(self) -> bool:
@@ -324,6 +320,7 @@ class Preparation:
             unset=list(task.unset),
             port=task.port,
             binds_port=task.binds_port,
+            is_awaited=task.is_awaited and task.ready is Ready.PORT,
             or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING
 
@@ -20,16 +19,6 @@ _MOST_BYTES = 1 << 20
 """Longer lines are searched in parts."""
 
 
-def find_listening() -> set[int]:
-    """The TCP ports that have a listener on this machine."""
-    ports = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError), open(table, "rb") as file:
-            rows = (line.split() for line in file.readlines()[1:])
-            ports |= {int(row[1].rsplit(b":", 1)[1], 16) for row in rows if row[3] == b"0A"}
-    return ports
-
-
 class _Attempt(Frozen):
     number: int
     marker: bytes
@@ -37,13 +26,11 @@ class _Attempt(Frozen):
 
 
 class ReadyWatch:
-    """Watches the tasks of roles that others start after, from their start until they are ready.
+    """Watches the tasks that others start after, from their start until they are ready.
 
     Args:
         tasks: the job's.
         log_of: returns the path of a task's log.
-        find_listening: returns which of some ports have a listener on this machine.
-        local_hosts: the hosts that are this machine. An agent reports the listeners of another.
         clock: in seconds.
     """
 
@@ -51,17 +38,12 @@ class ReadyWatch:
         self,
         tasks: Iterable[TaskPlan],
         log_of: Callable[[str], Path],
-        find_listening: Callable[[], Collection[int]],
-        local_hosts: Collection[str],
         clock: Callable[[], float],
     ) -> None:
-        tasks = list(tasks)
-        before = {role for task in tasks for role in task.after}
         self._tasks = {
-            task.name: task for task in tasks if task.role in before and task.ready is not Ready.OFF
+            task.name: task for task in tasks if task.is_awaited and task.ready is not Ready.OFF
         }
-        self._log_of, self._find_listening, self._clock = log_of, find_listening, clock
-        self._local_hosts = local_hosts
+        self._log_of, self._clock = log_of, clock
         self._attempts: dict[str, _Attempt] = {}
         """The attempts that run and are not ready."""
         self._offsets: dict[str, int] = {}
@@ -74,7 +56,8 @@ class ReadyWatch:
         if name in self._tasks:
             marker = f"--- attempt {attempt}, ".encode() if attempt else b""
             self._attempts[name] = _Attempt(attempt, marker)
-            self.next_due = self._clock()
+            if self._tasks[name].ready is Ready.LINE:
+                self.next_due = self._clock()
 
     def forget(self, name: str) -> None:
         """Stop watching a task: its attempt has ended."""
@@ -88,16 +71,11 @@ class ReadyWatch:
         return self._pop([name])
 
     def check(self) -> list[tuple[str, int]]:
-        """Return the tasks that have become ready, and their attempts."""
-        listening: Collection[int] = ()
+        """Return the tasks that have printed their line, and their attempts."""
         watched = [self._tasks[name] for name in self._attempts]
-        local = [t for t in watched if t.ready is Ready.PORT and t.host in self._local_hosts]
-        if local:
-            listening = self._find_listening()
-        found = [task.name for task in local if task.port in listening]
-        found += [t.name for t in watched if t.ready is Ready.LINE and self._has_printed(t)]
-        ready = self._pop(found)
-        self.next_due = self._clock() + _INTERVAL if self._attempts else None
+        printing = [task for task in watched if task.ready is Ready.LINE]
+        ready = self._pop([task.name for task in printing if self._has_printed(task)])
+        self.next_due = self._clock() + _INTERVAL if len(ready) < len(printing) else None
         return ready
 
     def _pop(self, names: Iterable[str]) -> list[tuple[str, int]]:

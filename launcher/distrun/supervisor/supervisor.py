@@ -29,7 +29,7 @@ from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
-from distrun.supervisor.ready_watch import ReadyWatch, find_listening
+from distrun.supervisor.ready_watch import ReadyWatch
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
 
@@ -306,6 +306,8 @@ class Supervisor:
     def _on_listening(self, report: protocol.TaskListening) -> None:
         task = self._state.tasks[report.task]
         is_running = task.phase is lifecycle.TaskPhase.RUNNING and task.attempt == report.attempt
+        if is_running and self._ready is not None:
+            self._report_ready(self._ready.on_listening(report.task, report.ports))
         if is_running and self._cluster is not None:
             self._report_mismatch(self._cluster.record(report.task, report.ports))
             if self._cluster.suspect is not None and self._quiet is not None:
@@ -321,9 +323,9 @@ class Supervisor:
         if preparation.error is not None:
             self._abort(preparation.error)
         elif preparation.plan is not None:
-            self._start(preparation, preparation.plan)
+            self._start(preparation.plan)
 
-    def _start(self, preparation: Preparation, plan: Plan) -> None:
+    def _start(self, plan: Plan) -> None:
         path = self._folder.plan_file
         try:
             path.write_text(json.dumps(plan.record(), indent=1) + "\n")
@@ -341,13 +343,7 @@ class Supervisor:
         )
         if self._stall is None:
             self._quiet = QuietWatch(self._size_of_log, self._measure_cpu, time.monotonic)
-        self._ready = ReadyWatch(
-            plan.tasks,
-            self._folder.log_of,
-            find_listening,
-            preparation.hosts_on_this_machine,
-            time.monotonic,
-        )
+        self._ready = ReadyWatch(plan.tasks, self._folder.log_of, time.monotonic)
         records = tuple(task_record(task) for task in plan.tasks)
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()

@@ -144,7 +144,9 @@ class _Analysis:
 
     def _early_exit(self, ended: list[TaskState], found: list[TaskFailure]) -> TaskFailure | None:
         """Blame a task that exited 0, if others failed afterwards."""
-        early = (task for task in ended if task.code == 0 and not task.stopped_by_us)
+        finished = self._failure.finished
+        exited = (task for task in ended if task.code == 0 and task.name not in finished)
+        early = (task for task in exited if not task.stopped_by_us)
         task = next(early, None) if found else None
         return None if task is None else self._exit_while_needed(task)
 

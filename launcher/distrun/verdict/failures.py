@@ -28,6 +28,7 @@ class Failure(Frozen, kw_only=True):
         lost_hosts: why each host was lost, by its name.
         quiet_since: since when no task had done anything (Unix seconds), if that was so.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
+        finished: the tasks that exited 0 and that no other needed any more.
     """
 
     trigger: events.Event
@@ -37,6 +38,7 @@ class Failure(Frozen, kw_only=True):
     sent: frozenset[int]
     timeouts: Timeouts
     quiet_since: float | None = None
+    finished: frozenset[str] = frozenset()
 
     @property
     def leader(self) -> str | None:
@@ -175,6 +177,9 @@ class FailureTracker:
             sent=frozenset(self._sent),
             timeouts=state.timeouts,
             quiet_since=state.quiet_since,
+            finished=frozenset(
+                task.name for task in state.tasks.values() if state.has_finished(task)
+            ),
         )
 
 

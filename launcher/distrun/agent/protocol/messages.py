@@ -154,7 +154,8 @@ class StartTask(Order):
     `env` is set over the agent's own environment, after the names in `unset` are removed.
     `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
     `workdir` does not exist. `port`: report the ports that the task listens on until this is one
-    of them; 0: report none. `binds_port`: its program must find that port free.
+    of them; 0: report none. `binds_port`: its program must find that port free. `is_awaited`: other
+    tasks start when it listens there.
     """
 
     task: str
@@ -169,6 +170,7 @@ class StartTask(Order):
     or_home: bool = False
     port: int = 0
     binds_port: bool = False
+    is_awaited: bool = False
 
 
 class StopTask(Order):

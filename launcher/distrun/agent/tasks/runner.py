@@ -24,6 +24,7 @@ _PROGRESS_INTERVAL = 0.5
 _FIRST_PORT_CHECK = 15.0
 """Seconds after a start. A task that prints something is checked before."""
 _LONGEST_PORT_CHECK_INTERVAL = 30.0
+_AWAITED_PORT_CHECK_INTERVAL = 0.1
 
 
 class TaskRunner:
@@ -157,8 +158,10 @@ class TaskRunner:
         if self._logs is not None and self._logs.due is not None:  # a log has just grown
             self._last_output = now
             due = min(due, now + _port_check_delay((now - self._last_start) / 8))
-        is_needed = any(task.needs_port_check for task in self._tasks.values())
-        self._port_check_due = due if is_needed else None
+        unserved = [task for task in self._tasks.values() if task.needs_port_check]
+        if any(task.is_awaited for task in unserved):
+            due = min(due, now + _AWAITED_PORT_CHECK_INTERVAL)
+        self._port_check_due = due if unserved else None
 
     def _check_ports(self) -> None:
         # Imported here because short jobs need it never.
@@ -170,6 +173,8 @@ class TaskRunner:
         for task in [each for each in self._tasks.values() if each.needs_port_check]:
             names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
             ports = {self._all_listening[name] for name in names & self._all_listening.keys()}
+            if task.is_awaited:  # a container's listener is nobody's child here
+                ports |= {task.port} & set(self._all_listening.values())
             if sorted(ports) != task.listening:
                 task.listening = sorted(ports)
                 self._link.report(protocol.TaskListening(task.name, task.attempt, task.listening))

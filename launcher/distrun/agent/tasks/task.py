@@ -43,6 +43,7 @@ class Task:
         self.notify = notify
         self.began = began
         self.port = order.port
+        self.is_awaited = order.is_awaited
         self.listening: List[int] = []
         """The ports that it was found to listen on, sorted."""
         self.pid = execution.pid

@@ -24,6 +24,8 @@ _CONDITIONS = OneOf(
 
 
 def _restart_hint(name: str) -> str:
+    if name == "true":
+        return "YAML 1.1 reads on as true: put 'on' in quotes"
     if name == "roles":
         return "write it as cluster.worker.restart"
     return f"write it as cluster.{name}.restart" if name in [each.value for each in Role] else ""

@@ -1,0 +1,242 @@
+"""Roles with programs of their own: how they start, are found, fail, restart and end."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from distrun.resources import ROOTS
+from harness.command import Distrun, Status, WriteSpec
+from harness.processes import alive
+from harness.waiting import wait_until
+
+DISPATCHER = """
+import socket, sys
+server = socket.socket()  # no option that would let it share a port
+server.bind(("", int(sys.argv[sys.argv.index("--port") + 1])))
+server.listen()
+print("serves", flush=True)
+while True:
+    server.accept()[0].sendall(b"a batch")
+"""
+DATA_WORKER = """
+import socket, sys
+def option(name):
+    host, _, port = sys.argv[sys.argv.index(name) + 1].rpartition(":")
+    return host, int(port)
+batch = socket.create_connection(option("--dispatcher")).recv(99)
+with socket.create_server(option("--address")) as server:
+    while True:
+        server.accept()[0].sendall(batch)
+"""
+TRAINER = """
+import json, os, socket
+for address in json.loads(os.environ["DISTRUN_ADDRESSES"])["data_worker"]:
+    host, _, port = address.rpartition(":")
+    print(socket.create_connection((host, int(port))).recv(99).decode(), "by", address)
+print(sorted(json.loads(os.environ["TF_CONFIG"])["cluster"]))
+"""
+SERVE = "exec sleep 600"
+
+
+def states(status: Status) -> dict[str, str]:
+    return {task["task"]: task["state"] for task in status()["task_states"]}
+
+
+def spec_of(write_spec: WriteSpec, script: str, **roles: object) -> Path:
+    """A job of two workers that run a shell script, and custom roles."""
+    cluster = {"worker": 2, **roles}
+    return write_spec(script, cluster=cluster)
+
+
+def shell(script: str, **keys: object) -> dict[str, object]:
+    return {"command": ["sh", "-c", script], **keys}
+
+
+def test_the_roles_of_the_page_start_in_order_and_find_each_other(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
+) -> None:
+    page = (ROOTS[1] / "docs/spec.md").read_text()
+    mark = "<!-- run by: tests/process/test_custom_roles.py -->\n```yaml\n"
+    cluster = yaml.safe_load(page.partition(mark)[2].partition("```")[0])["cluster"]
+    for name, text in (("dispatcher", DISPATCHER), ("data_worker", DATA_WORKER)):
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "train.py").write_text(TRAINER)
+    spec = write_spec("", cluster=cluster, program={"script": "train.py"})
+
+    done = distrun("launch", spec)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.partition("| ")[2] for line in done.stdout.splitlines()]
+    assert len([line for line in lines if re.fullmatch(r"a batch by localhost:\d+", line)]) == 4
+    assert lines.count("['worker']") == 2
+    told = distrun("events").stdout
+    order = [
+        told.index(f"  {words}")
+        for words in (
+            "dispatcher:0 started",
+            "dispatcher:0 is ready",
+            "data_worker:1 started",
+            "data_worker:1 is ready",
+            "worker:1 started",
+        )
+    ]
+    assert order == sorted(order)
+    assert states(status) == {
+        **dict.fromkeys(("worker:0", "worker:1"), "succeeded"),
+        **dict.fromkeys(("dispatcher:0", "data_worker:0", "data_worker:1"), "stopped"),
+    }
+
+
+def test_a_role_in_tf_config_is_in_every_cluster(distrun: Distrun, write_spec: WriteSpec) -> None:
+    show = 'echo "$TF_CONFIG"'
+    roles = {
+        "master": shell(f"{show}; {SERVE}", in_tf_config=True, ready={"line": "master"}),
+        "proxy": shell(f"echo [${{TF_CONFIG-none}}]; {SERVE}", ready={"line": "none"}),
+    }
+    waiting = {"count": 2, "after": ["master", "proxy"]}
+    done = distrun("launch", write_spec(show, cluster={**roles, "worker": waiting}))
+    assert done.returncode == 0, done.stderr
+    shown = dict(line.replace(" ", "").split("|") for line in done.stdout.splitlines())
+    assert shown.pop("proxy:0") == "[none]"
+    configs = {task: json.loads(text) for task, text in shown.items()}
+    assert {tuple(each["cluster"]) for each in configs.values()} == {("worker", "master")}
+    assert configs["master:0"]["task"] == {"type": "master", "index": 0}
+    address = configs["master:0"]["cluster"]["master"][0]
+    assert configs["worker:1"]["cluster"]["master"] == [address]
+
+
+@pytest.mark.parametrize(("exit_code", "expected"), [(0, 1), (7, 7)])
+def test_a_role_that_ends_by_itself_fails_the_job(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, exit_code: int, expected: int
+) -> None:
+    spec = spec_of(write_spec, SERVE, proxy=shell(f"exit {exit_code}"))
+    done = distrun("launch", spec)
+    assert done.returncode == expected
+    assert f"proxy:0 exited {exit_code}" in done.stderr
+    assert states(status)["worker:0"] == "stopped"
+
+
+@pytest.mark.parametrize("success", ["strategy", "all", "worker0"])
+def test_a_role_never_decides_the_success(
+    distrun: Distrun, write_spec: WriteSpec, success: str
+) -> None:
+    cluster = {"worker": 2, "proxy": shell(SERVE)}
+    done = distrun("launch", write_spec("true", cluster=cluster, success=success))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_role_restarts_alone_and_its_tasks_become_ready_anew(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
+) -> None:
+    proxy = "echo up; [ $DISTRUN_ATTEMPT = 1 ] || exit 3; touch again; exec sleep 600"
+    worker = "while ! [ -e again ]; do sleep 0.02; done"
+    spec = write_spec(
+        worker,
+        cluster={"worker": {"count": 2}, "proxy": shell(proxy)},
+        restart={"max": 1, "backoff": "10ms"},
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    attempts = {task["task"]: task["attempt"] for task in status()["task_states"]}
+    assert attempts == {"worker:0": 0, "worker:1": 0, "proxy:0": 1}
+
+
+def test_a_role_in_tf_config_restarts_with_the_cluster(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    worker = "[ $DISTRUN_ATTEMPT = 1 ] || exec sleep 600"
+    spec = write_spec(
+        worker,
+        cluster={
+            "worker": 2,
+            "master": shell(f"[ $DISTRUN_ATTEMPT = 1 ] || exit 3; {SERVE}", in_tf_config=True),
+            "proxy": shell(SERVE),
+        },
+        restart={"max": 1, "backoff": "10ms"},
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    attempts = {task["task"]: task["attempt"] for task in status()["task_states"]}
+    assert attempts == {"worker:0": 1, "worker:1": 1, "master:0": 1, "proxy:0": 0}
+
+
+def test_the_line_of_an_earlier_attempt_makes_no_task_ready(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    """The proxy is ready, then fails together with the workers' first attempt."""
+    proxy = (
+        "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && until [ -e end ]; do sleep 0.02; done && exit 3"
+        "; [ $DISTRUN_ATTEMPT = 1 ] && sleep 1 && touch late && echo ready; exec sleep 600"
+    )
+    worker = (
+        "[ $DISTRUN_ATTEMPT = 0 ] && touch end && exec sleep 600; "
+        "[ -e late ] || exit 9; echo waited"
+    )
+    spec = write_spec(
+        worker,
+        cluster={
+            "worker": {"count": 2, "after": ["proxy"]},
+            "proxy": shell(proxy, ready={"line": "^ready$"}, in_tf_config=True),
+        },
+        restart={"max": 1, "backoff": "10ms"},
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("waited") == 2
+
+
+def test_a_role_that_is_not_ready_in_time(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    spec = write_spec(
+        "true",
+        cluster={
+            "worker": {"count": 2, "after": ["relay", "proxy"]},
+            "relay": shell(SERVE),
+            "proxy": shell(SERVE, ready={"line": "up [0-9]"}),
+        },
+        timeouts={"start": "1s"},
+    )
+    done = distrun("launch", spec)
+    assert done.returncode == 75
+    address = next(t["address"] for t in status()["task_states"] if t["task"] == "relay:0")
+    assert f"worker:0, worker:1 wait until relay:0 listens at {address}\n" in done.stderr
+    assert "worker:0, worker:1 wait until proxy:0 prints a line with 'up [0-9]'\n" in done.stderr
+    assert states(status)["worker:0"] == "stopped"
+
+
+def test_tasks_that_wait_are_shown_and_can_be_stopped(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    spec = write_spec(
+        "true", cluster={"worker": {"count": 1, "after": ["relay"]}, "relay": shell(SERVE)}
+    )
+    launch = distrun.start("launch", spec)
+    wait_until(lambda: "job" in distrun("ps").stdout)
+    expected = {"worker:0": "waiting", "relay:0": "running"}
+    wait_until(lambda: states(status) == expected)
+    pid = next(t["pid"] for t in status()["task_states"] if t["task"] == "relay:0")
+    assert distrun("kill").returncode == 0
+    assert launch.wait(60) == 137
+    assert not alive(pid)
+    assert states(status) == {"worker:0": "stopped", "relay:0": "stopped"}
+    assert distrun("logs", "-t", "relay").returncode == 0
+
+
+def test_a_mirrored_job_may_have_roles(distrun: Distrun, write_spec: WriteSpec) -> None:
+    cluster = {"proxy": shell(SERVE, count=2)}
+    done = distrun(
+        "launch",
+        write_spec(
+            "echo $DISTRUN_ADDRESSES ${TF_CONFIG-none}", strategy="mirrored", cluster=cluster
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        r'worker:0 +\| {"proxy": \["localhost:\d+", "localhost:\d+"\]} none\n', done.stdout
+    )

@@ -1,0 +1,132 @@
+"""`logs --until`, `--json`, of several jobs and of all; `events -n`."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Detach, Distrun
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
+
+TWICE = 'echo early; touch "up-$DISTRUN_TASK"; until test -e go; do sleep 0.02; done; echo late'
+
+
+@pytest.fixture
+def between(distrun: Distrun, detached: Detach, tmp_path: Path) -> float:
+    """Return a time at which a job had printed `early`, and not `late`."""
+    job_id = detached(TWICE)
+    wait_until(lambda: len(list(tmp_path.glob("up-*"))) == 2)
+    wait_until(lambda: distrun("logs", "--json").stdout.count("early") == 2)
+    time_between: float = max(each["at"] for each in objects(distrun)) + 0.2
+    wait_until(lambda: time.time() > time_between + 0.2)
+    (tmp_path / "go").touch()
+    assert distrun("wait", job_id).returncode == 0
+    return time_between
+
+
+def objects(distrun: Distrun, *args: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in distrun("logs", "--json", *args).stdout.splitlines()]
+
+
+def test_until_is_the_other_part_of_since(distrun: Distrun, between: float) -> None:
+    zoned = datetime.fromtimestamp(between, timezone.utc).astimezone().isoformat()
+    stamp = zoned[:-6]
+    for moment in (stamp, zoned):
+        first = distrun("logs", "--until", moment).stdout
+        second = distrun("logs", "--since", moment).stdout
+        assert sorted(first.splitlines()) == ["worker:0 | early", "worker:1 | early"]
+        assert sorted(second.splitlines()) == ["worker:0 | late", "worker:1 | late"]
+        assert distrun("logs", "--since", moment, "--until", moment).stdout == ""
+    assert distrun("logs", "--until", stamp, "-n", "1").stdout.endswith("| early\n")
+    assert distrun("logs", "--until", "1d").stdout == ""
+    assert len(distrun("logs", "--until", "1ms").stdout.splitlines()) == 4
+    for wrong in (["--until", "soon"], ["--until", "1m", "-f"]):
+        assert distrun("logs", *wrong).returncode == 2
+
+
+def test_json(distrun: Distrun, detached: Detach) -> None:
+    before = time.time()
+    job_id = detached(r"printf 'a\033[31mb\033[0m\n10%%\r20%%\nlast'", workers=1)
+    distrun("wait")
+    found = objects(distrun)
+    assert [each["line"] for each in found] == ["ab", "20%", "last"]
+    for each in found:
+        assert each.keys() == {"version", "job_id", "task", "at", "line"}
+        assert (each["version"], each["job_id"], each["task"]) == (1, job_id, "worker:0")
+        assert isinstance(each["at"], float)
+        assert before - 1 < each["at"] < time.time() + 1
+    assert [each["line"] for each in objects(distrun, "--raw")] == [
+        "a\x1b[31mb\x1b[0m",
+        "10%\r20%",
+        "last",
+    ]
+    assert [each["line"] for each in objects(distrun, "--grep", "l", "-n", "1")] == ["last"]
+    assert [each["line"] for each in objects(distrun, "-f")] == ["ab", "20%", "last"]
+
+
+def test_several_jobs_and_all_jobs(distrun: Distrun, detached: Detach) -> None:
+    ids = []
+    for number, name in enumerate(("one", "two", "three")):
+        ids.append(detached(f"echo Error {number}; echo fine", name=name, workers=1))
+        distrun("wait")
+    first, second, third = ids
+    both = distrun("logs", first, "two", "--grep", "Error").stdout.splitlines()
+    width = len(f"{first} worker:0")
+    assert both == [
+        f"{first} worker:0 | Error 0",
+        f"{second} worker:0".ljust(width) + " | Error 1",
+    ]
+    everything = distrun("logs", "--all-jobs", "--grep", "Error").stdout.splitlines()
+    assert [line.split()[0] for line in everything] == ids, "merged by time"
+    assert [each["job_id"] for each in objects(distrun, "--all-jobs", "--grep", "Error")] == ids
+    assert distrun("logs", "--all-jobs", "-n", "1").stdout.split()[0] == third
+    assert distrun("logs", first, first).stdout.startswith("worker:0 | Error 0\n")
+    for wrong in (
+        ["--all-jobs", first],
+        ["--all-jobs", "-f"],
+        [first, second, "-f"],
+        [first, second, "-t", "ps"],
+    ):
+        done = distrun("logs", *wrong)
+        assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_without_jobs_all_is_nothing(distrun: Distrun) -> None:
+    done = distrun("logs", "--all-jobs")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_last_events(
+    distrun: Distrun, detached: Detach, terminal: OpenTerminal, columns: int
+) -> None:
+    detached("exit 3")
+    distrun("wait")
+    everything = distrun("events", "--json").stdout.splitlines()
+    assert distrun("events", "--json", "-n", "2").stdout.splitlines() == everything[-2:]
+    assert distrun("events", "-n", "0").stdout == ""
+    assert distrun("events", "-n", "1000").stdout == distrun("events").stdout
+    assert distrun("events", "-f", "-n", "1").stdout == distrun("events", "-n", "1").stdout
+    window = terminal("events", "-n", "1", columns=columns)
+    wait_until(window.ended)
+    assert "failed" in window.text()
+    assert "started" not in window.text()
+    assert max(map(len, window.text().splitlines())) <= columns
+
+
+def test_the_last_events_are_followed_by_all_that_happen(
+    distrun: Distrun, detached: Detach
+) -> None:
+    detached("exec sleep 600", workers=1)
+    following = distrun.start("events", "-f", "-n", "1", stdout=-1, text=True)
+    assert following.stdout is not None
+    assert "started" in following.stdout.readline()
+    distrun("kill")
+    assert len(following.stdout.read().splitlines()) > 1
+    assert following.wait(30) == 0
