@@ -15,6 +15,7 @@ HANGS = """
 import os, signal, sys, threading
 
 def wait_for_others():
+    print("begun", flush=True)
     while True:
         threading.Event().wait()
 
@@ -22,7 +23,6 @@ if "handles" in sys.argv:
     signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"saving\\n"))
 if "child" in sys.argv and os.fork():
     os.wait()
-print("begun", flush=True)
 wait_for_others()
 """
 
