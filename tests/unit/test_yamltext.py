@@ -28,8 +28,10 @@ def mapping(values: dict[str, Node]) -> Mapping:
     return Mapping(HERE, tuple(Entry(scalar(key), value) for key, value in values.items()))
 
 
-SCALARS = (TEXTS | ODD | st.integers().map(str)).map(scalar)
-LISTS = st.lists(SCALARS, max_size=5).map(lambda items: Sequence(HERE, tuple(items)))
+SCALARS: st.SearchStrategy[Node] = (TEXTS | ODD | st.integers().map(str)).map(scalar)
+LISTS: st.SearchStrategy[Node] = st.lists(SCALARS, max_size=5).map(
+    lambda items: Sequence(HERE, tuple(items))
+)
 MAPPINGS = st.dictionaries(TEXTS | ODD, SCALARS | LISTS, max_size=4).map(mapping)
 
 
