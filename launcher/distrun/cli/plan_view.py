@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.text import Text
 
 from distrun.cli import console
-from distrun.cli.spec_warnings import print_warnings
+from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.cli.table import Column, make_table
 from distrun.cli.text_format import format_count, format_duration, format_task_names
 from distrun.codec import to_json
@@ -24,7 +24,7 @@ from distrun.plan.variables import AT_LAUNCH, RANKS
 from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes
-from distrun.strategies import STRATEGIES, Workers
+from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.dry_run import make_plan
 from distrun.sync.file_selection import select_files, sent_folders
@@ -83,16 +83,7 @@ def _files_notes(spec: Spec) -> list[str]:
 def _success_notes(spec: Spec) -> list[str]:
     if spec.workers is not Workers.INDEPENDENT:
         return []
-    row = STRATEGIES[spec.strategy].with_workers(spec.workers)
-    names = [
-        f"{each.role.value}:{index}"
-        for each in spec.roles
-        for index in range(each.count)
-        if row.waits_for(spec.success, each.role, index)
-    ]
-    verb = "exits" if len(names) == 1 else "exit"
-    who = format_task_names(names)
-    return [f"the job succeeds when {who} {verb} 0; the workers train by themselves"]
+    return [f"{success_text(spec)}; the workers train by themselves"]
 
 
 def _restarts(policy: RestartSpec) -> str:

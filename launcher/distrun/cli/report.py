@@ -7,7 +7,7 @@ import re
 from collections import Counter
 
 from distrun import events, record
-from distrun.agent.protocol.causes import Code
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.cli.cause_text import cause_text, exit_text
 from distrun.cli.text_format import format_count, format_names, format_time
 from distrun.cli.verdict_text import verdict_lines
@@ -40,7 +40,7 @@ def failure_report(folder: JobFolder, state: JobState) -> list[str]:
     outcome = state.outcome
     if outcome is None:
         return []
-    cause, *more = cause_text(outcome.cause).split("\n")
+    cause, *more = cause_text(_failure(outcome)).split("\n")
     lines = ["", f"job {state.job_id} {_headline(outcome, cause)}", *map(printable, more)]
     verdict = outcome.verdict
     if verdict is not None:
@@ -59,8 +59,14 @@ def exit_line(outcome: Outcome) -> str:
     """Return the exit code, and whether a task or distrun determined it."""
     if outcome.origin is Origin.TASK:
         return f"distrun: exit code {outcome.exit_code}, {outcome.task}'s own"
-    cause = printable(cause_text(outcome.cause).partition("\n")[0])
+    cause = printable(cause_text(_failure(outcome)).partition("\n")[0])
     return f"distrun: exit code {outcome.exit_code}, distrun's: {cause}"
+
+
+def _failure(outcome: Outcome) -> Cause:
+    """Return the cause without the reason why nothing was restarted, which has its own line."""
+    cause = outcome.cause
+    return cause.within[0] if cause.code is Code.NOT_RESTARTED and cause.within else cause
 
 
 def _headline(outcome: Outcome, cause: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
+from distrun.cli.text_format import format_task_names
 from distrun.errors import HostError
 from distrun.frozen import replace
+from distrun.strategies import STRATEGIES, Role, Workers
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
@@ -32,8 +34,6 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
 
 def with_workers(spec: Spec) -> Spec:
     """Return the spec with `workers` read from its program, if it leaves that open, and say so."""
-    from distrun.strategies import STRATEGIES, Role, Workers
-
     if spec.workers is None and STRATEGIES[spec.strategy].independent is not None:
         from distrun.lint.check import find_independent_workers
 
@@ -46,8 +46,21 @@ def with_workers(spec: Spec) -> Spec:
             console.print_message(f"workers: independent, because {mark} uses {name}")
         return replace(spec, workers=Workers.COORDINATED if found is None else Workers.INDEPENDENT)
     if spec.workers is Workers.INDEPENDENT and Role.CHIEF not in {r.role for r in spec.roles}:
-        console.print_message("workers: independent; without a chief, worker:0 decides the success")
+        console.print_message(f"workers: independent, without a chief: {success_text(spec)}")
     return spec
+
+
+def success_text(spec: Spec) -> str:
+    """Which tasks decide the success of a job with independent workers."""
+    row = STRATEGIES[spec.strategy].with_workers(spec.workers)
+    names = [
+        f"{each.role.value}:{index}"
+        for each in spec.roles
+        for index in range(each.count)
+        if row.waits_for(spec.success, each.role, index)
+    ]
+    verb = "exits" if len(names) == 1 else "exit"
+    return f"the job succeeds when {format_task_names(names)} {verb} 0"
 
 
 def require_keras_2(spec: Spec) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _INDEPENDENT = re.compile(
     r"tensorflow(\.compat\.v1)?\.(train\.(MonitoredTrainingSession|Supervisor|"
-    r"SyncReplicasOptimizer|replica_device_setter)|estimator\.train_and_evaluate)"
+    r"SyncReplicasOptimizer|(Chief|Worker)SessionCreator|replica_device_setter)|estimator\.train_and_evaluate)"
     r"|tensorflow\.compat\.v1\.distribute\.experimental\.ParameterServerStrategy"
     r"|tensorflow_estimator\.(python\.)?estimator\.train_and_evaluate"
 )

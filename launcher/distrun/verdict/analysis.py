@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import TimerKind
+from distrun.frozen import replace
+from distrun.strategies import Role
 from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Source, Verdict
 from distrun.verdict.task_failures import (
@@ -140,7 +142,10 @@ class _Analysis:
         trigger = self._failure.trigger
         if not isinstance(trigger, events.TaskExited) or trigger.code != 0:
             return None
-        return self._exit_while_needed(self._failure.tasks[trigger.task])
+        task = self._failure.tasks[trigger.task]
+        found = self._exit_while_needed(task)
+        is_worker = task.role is Role.WORKER and found.cause.code is Code.EXITED_WHILE_NEEDED
+        return replace(found, cause=found.cause._replace(name="worker")) if is_worker else found
 
     def _early_exit(self, ended: list[TaskState], found: list[TaskFailure]) -> TaskFailure | None:
         """Blame a task that exited 0, if others failed afterwards."""

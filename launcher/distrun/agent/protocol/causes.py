@@ -288,7 +288,7 @@ class Code(StrEnum):
     CRASHED = "crashed"  # signal or status; text, name
     SHELL_FAILED = "shell_failed"  # status: 126 or 127
     EXITED_BY_ITSELF = "exited_by_itself"  # status
-    EXITED_WHILE_NEEDED = "exited_while_needed"
+    EXITED_WHILE_NEEDED = "exited_while_needed"  # name: the role, if its tasks may be independent
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
     # text: the address, or port; name: the address in the plan; tasks: others with that address
