@@ -1,3 +1,15 @@
-"""distrun: launches multi-worker TensorFlow jobs from one YAML file."""
+"""distrun: launches multi-worker TensorFlow jobs. :mod:`distrun.api` has what programs import."""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # as type checkers take it
+    from distrun.api import *  # noqa: F403
+else:
+
+    def __getattr__(name):
+        if name[0].isupper() or name in ("job", "jobs", "launch", "load"):
+            import importlib
+
+            return getattr(importlib.import_module("distrun.api"), name)
+        raise AttributeError(f"module 'distrun' has no attribute {name!r}")

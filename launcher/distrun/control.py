@@ -13,7 +13,7 @@ from distrun import events, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
-from distrun.errors import HostError, InternalError, WaitTimeoutError
+from distrun.errors import EXIT_KILLED, HostError, InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -68,6 +68,26 @@ def resume_supervisor(folder: JobFolder) -> None:
     supervisor = folder.supervisor_pid()
     if supervisor is not None:
         processes.resume(supervisor)
+
+
+def request_stop(
+    channel: Channel[protocol.Notice, protocol.Request],
+    command: str,
+    *,
+    grace: float | None,
+    signum: int,
+) -> None:
+    """Ask the supervisor at the other end to stop its job, and to report the events until then.
+
+    Args:
+        channel: the one that :func:`connect` returned.
+        command: who asks, for the record.
+        grace: seconds from the signal to SIGKILL. None: timeouts.grace of the spec.
+        signum: the first signal to send.
+    """
+    cause = protocol.Cause(protocol.Code.STOPPED_BY_COMMAND, name=command)
+    channel.send(protocol.Watch())
+    channel.send(protocol.StopJob(cause, signum, grace, EXIT_KILLED))
 
 
 def wait_for_end(

@@ -28,6 +28,9 @@ class DistrunError(Exception):
         self.cause = cause
         """In place of message and hint, where those are not known before it is shown."""
 
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (super().__str__(), self.hint)))
+
     def as_cause(self) -> Cause:
         """Return the cause, for the record."""
         if self.cause is not None:
@@ -59,6 +62,10 @@ class OutputError(DistrunError):
     """What a command prints could not be written: standard output is closed, or a disk is full."""
 
     exit_code = 69
+
+
+class JobFailedError(DistrunError):
+    """The job ended before all its tasks had started. `exit_code` is the job's."""
 
 
 class InternalError(DistrunError):

@@ -209,6 +209,15 @@ class Session:
         )
 
 
+def all_executed(state: lifecycle.JobState) -> bool:
+    """Whether every task's program was executed. Some may have exited since."""
+    # Tasks start in their order, so the last one tells soonest that some are missing.
+    tasks = (state.tasks[name] for name in reversed(state.tasks))
+    return bool(state.tasks) and all(
+        task.started_at is not None or task.attempt > 0 for task in tasks
+    )
+
+
 def _start_supervisor(
     job_id: str,
 ) -> tuple[Channel[protocol.Notice, protocol.Request], subprocess.Popen[bytes]]:

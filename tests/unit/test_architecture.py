@@ -316,9 +316,11 @@ def imported_at_run_time(name: str, found: dict[str, Module]) -> Iterator[str]:
     The imports inside a package's `__getattr__` run only when a name is first used.
     """
     module = found[name]
+    body = module.tree.body
+    alternatives = [node for each in body if isinstance(each, ast.If) for node in each.orelse]
     lazy = {
         line
-        for node in module.tree.body
+        for node in (*body, *alternatives)
         if isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }

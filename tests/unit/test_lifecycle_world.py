@@ -30,7 +30,7 @@ from distrun.lifecycle import (
     replay,
     step,
 )
-from distrun.spec.model import RestartSpec, Timeouts, exit_codes
+from distrun.spec.model import Ready, RestartSpec, Timeouts, exit_codes
 from distrun.strategies import STRATEGIES, Role, Success, Workers
 from harness.examples import examples
 
@@ -50,7 +50,14 @@ JOBS = [
     (INDEPENDENT, Success.WORKER_0, ("worker:0", "worker:1", "ps:0", "evaluator:0")),
     (INDEPENDENT, None, ("chief:0", "worker:0", "worker:1", "ps:0")),
     (INDEPENDENT, Success.ALL, ("chief:0", "worker:0", "worker:1", "ps:0")),
+    ("mirrored", None, ("worker:0", "proxy:0", "hub:0")),
+    (MWM, None, ("worker:0", "worker:1", "proxy:0", "master:0", "hub:0")),
+    (MWM, Success.ALL, ("worker:0", "evaluator:0", "proxy:0", "proxy:1")),
+    (PS, None, ("chief:0", "worker:0", "ps:0", "master:0", "hub:0")),
 ]
+AFTER = {"worker": ("proxy", "master"), "evaluator": ("proxy",), "proxy": ("hub",)}
+"""The roles that a role starts after, if the job has them."""
+READY = {"proxy": Ready.PORT, "master": Ready.LINE}
 POLICIES = [
     RestartSpec(max=0),
     RestartSpec(max=1, backoff=0.0),
@@ -78,6 +85,9 @@ class Attempt:
     executed: bool = False
     exited: bool = False
     told: bool = False
+    ready: bool = False
+    began: int = 0
+    """How much had happened when it began."""
 
 
 @dataclass
@@ -122,8 +132,10 @@ class World:
                 assert host not in self.lost | self.faulty, "started where nothing can be"
                 assert action.task not in self.finished_tasks, "it had finished"
             self.orders[host].append(action)
-            if isinstance(action, StartTask) and action.attempt:
-                self.check_start(action)
+            if isinstance(action, StartTask):
+                self.check_order(action)
+                if action.attempt:
+                    self.check_start(action)
         elif isinstance(action, SetTimer):
             assert str(action.timer) not in self.timers, "set twice"
             self.timers[str(action.timer)] = action.seconds
@@ -139,14 +151,28 @@ class World:
 
     def check_start(self, start: StartTask) -> None:
         """All that start together have ended, not only this one."""
-        planned = [e for e in self.history if isinstance(e, events.RestartPlanned)]
-        (restart,) = [each for each in planned if start.task in each.tasks][-1:]
+        planned = [
+            (number, e)
+            for number, e in enumerate(self.history)
+            if isinstance(e, events.RestartPlanned) and start.task in e.tasks
+        ]
+        since, restart = planned[-1]
         assert start.cause == restart.cause
         begun = {
             e.task for queue in self.orders.values() for e in queue if isinstance(e, StartTask)
         }
         for name in restart.tasks:
-            assert name in begun or name not in self.alive, f"{name} has not ended"
+            is_new = name in self.alive and self.alive[name].began > since
+            assert name in begun or is_new or name not in self.alive, f"{name} has not ended"
+
+    def check_order(self, start: StartTask) -> None:
+        """All tasks of the roles before it are ready."""
+        for role in self.state.tasks[start.task].after:
+            for task in self.state.tasks.values():
+                if task.role is role:
+                    was_ready = task.is_ready or task.ready is Ready.OFF
+                    assert was_ready, f"{task.name} was not ready"
+                    assert task.phase.value in ("running", "exited", "succeeded")
 
     # The hosts -----------------------------------------------------------------------------
 
@@ -159,7 +185,7 @@ class World:
             assert order.task not in self.alive, "two attempts of one task"
             assert order.attempt == self.last.get(order.task, -1) + 1
             self.last[order.task] = order.attempt
-            self.alive[order.task] = Attempt(order.attempt)
+            self.alive[order.task] = Attempt(order.attempt, began=len(self.history))
         elif isinstance(order, StopTask) and order.task in self.alive:
             self.alive[order.task].told = True
 
@@ -207,6 +233,8 @@ class World:
                 found.append(("execute", name))
             elif not attempt.exited:
                 found.append(("exit", name))
+                if name.partition(":")[0] in READY and not attempt.ready:
+                    found.append(("ready", name))
             else:
                 found.append(("end", name))
         return found
@@ -222,6 +250,9 @@ class World:
             self.happen(events.TimedOut(at=self.at, timer=timer(which)))
         elif what == "execute":
             self.execute(which, works=draw.draw(st.integers(0, 9), "executed unless 0") > 0)
+        elif what == "ready":
+            self.alive[which].ready = True
+            self.report(which, events.TaskReady)
         elif what == "exit":
             code, signal = draw.draw(st.sampled_from(EXITS))
             self.exit(which, code, signal, lived=draw.draw(st.sampled_from([1.0, 61.0])))
@@ -304,9 +335,16 @@ def create(
         )
     records = tuple(
         events.TaskRecord(
-            name=name, role=Role(name.split(":")[0]), index=int(name.split(":")[1]), host=host
+            name=name,
+            role=Role(role),
+            index=int(index),
+            host=host,
+            after=tuple(Role(each) for each in AFTER.get(role, ()) if f"{each}:0" in names),
+            ready=READY.get(role, Ready.OFF),
+            joins_cluster=role == "master",
         )
         for name, host in world.hosts.items()
+        for role, _, index in [name.partition(":")]
     )
     world.happen(events.JobPlanned(at=0.0, tasks=records))
     return world

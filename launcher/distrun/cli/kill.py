@@ -11,7 +11,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import completion_of, duration, job_argument
-from distrun.errors import EXIT_KILLED, InternalError, UsageError, WaitTimeoutError
+from distrun.errors import InternalError, UsageError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Notice, Request
@@ -91,9 +91,7 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
     """Ask all jobs to stop, then wait for all: they end at the same time."""
     from distrun import control
-    from distrun.agent.protocol import Cause, Code, StopJob, Watch
 
-    cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
     waits = []
     failures: list[InternalError] = []
     for folder in folders:
@@ -107,20 +105,30 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
             _stop_without_supervisor(folder)
             continue
         view = _WaitView(folder, grace)
-        channel.send(Watch())
-        channel.send(StopJob(cause, signum, grace, EXIT_KILLED))
+        control.request_stop(channel, "distrun kill", grace=grace, signum=signum)
         waits.append((channel, view))
     for channel, view in waits:
         with contextlib.closing(channel):
             try:
                 _wait_for_end(channel, view)
                 console.print_message(f"job {view.folder.job_id} has ended")
+                _print_verdict(view.folder)
             except InternalError as error:
                 failures.append(error)
     for each in failures[:-1]:
         console.print_message(f"{each.message}; {each.hint}")
     if failures:
         raise failures[-1]
+
+
+def _print_verdict(folder: JobFolder) -> None:
+    """Print where the tasks of a job were that did nothing when it was stopped."""
+    from distrun.cli.verdict_text import verdict_lines
+    from distrun.events import Result
+
+    outcome = folder.state().outcome
+    if outcome is not None and outcome.result is Result.STOPPED and outcome.verdict is not None:
+        console.print_lines(verdict_lines(outcome.verdict))
 
 
 def _wait_for_end(channel: Channel[Notice, Request], view: _WaitView) -> None:

@@ -21,7 +21,7 @@ from distrun.frozen import replace
 from distrun.jobstore import JobStore
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, View
-from distrun.session import Session
+from distrun.session import Session, all_executed
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
@@ -104,12 +104,12 @@ class LaunchedJob:
         session.watch(self._output.progress, self._on_written)
         try:
             for _ in session.run(
-                _all_executed if self._detach else lambda _: False, self._sleep_time
+                all_executed if self._detach else lambda _: False, self._sleep_time
             ):
                 self._refresh()
                 if self._return_due is not None and self._return_due <= time.monotonic():
                     raise self._unended_error()
-            if self._detach and _all_executed(session.state) and not self._stop_requested:
+            if self._detach and all_executed(session.state) and not self._stop_requested:
                 self._detach_from_job()
                 return None
             session.close()
@@ -299,12 +299,3 @@ class LaunchedJob:
 
             console.print_lines(failure_report(self.folder, state), bold=1)
         return outcome.exit_code
-
-
-def _all_executed(state: JobState) -> bool:
-    """Whether every task's program was executed. Some may have exited since."""
-    # Tasks start in their order, so the last one tells soonest that some are missing.
-    tasks = (state.tasks[name] for name in reversed(state.tasks))
-    return bool(state.tasks) and all(
-        task.started_at is not None or task.attempt > 0 for task in tasks
-    )

@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,9 +115,9 @@ def command(
         supervised = None
         if follow:
             supervised = stack.enter_context(contextlib.closing(SupervisorWatch(folders[0])))
-        planned = {folder: _planned_tasks(folder, supervised) for folder in folders}
-        chosen = {each: _chosen(names, tasks) for each, names in planned.items()}
-        _check_choice(planned, tasks)
+        planned = {folder: planned_tasks(folder, supervised) for folder in folders}
+        chosen = {each: chosen_tasks(names, tasks) for each, names in planned.items()}
+        check_choice(planned, tasks)
         labelled = as_json or not is_one
         logs = [
             log
@@ -129,7 +129,7 @@ def command(
         version = JSON_VERSION if as_json else 0
         view = View(names, colour=colour, json_version=version, **style)
         if supervised is not None:
-            _follow(logs, view, supervised, last=last, since=since)
+            _write(followed(logs, view, supervised, last=last, since=since))
         else:
             _write(merged(logs, view, last=last, since=since, until=until))
     return 0
@@ -147,7 +147,7 @@ def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
     except UsageError as error:
         names = store.newest().state().tasks if store.folders() else {}
-        named = [each for each in jobs if _chosen([*names], (each,))]
+        named = [each for each in jobs if chosen_tasks([*names], (each,))]
         if named and error.hint:
             error.hint = f"to show one task: distrun logs -t {named[0]}"
         raise
@@ -165,21 +165,21 @@ def task_logs(folder: JobFolder, tasks: Iterable[str], *, labelled: bool = False
     ]
 
 
-def _follow(
+def followed(
     logs: list[TaskLog],
     view: View,
     supervised: SupervisorWatch,
     *,
     last: int | None,
     since: float | None,
-) -> None:
-    """Print the output until now, and what follows until the job ends."""
+) -> Iterator[bytes]:
+    """The output until now, and what follows until the job ends."""
     from distrun.logs import Follower, line_ends, merged
 
     ends = line_ends(logs)
     with contextlib.closing(Follower(logs, view, starts=ends)) as follower:
-        _write(merged(logs, view, last=last, since=since, ends=ends))
-        _write(follower.until(supervised.has_ended, supervised.descriptor))
+        yield from merged(logs, view, last=last, since=since, ends=ends)
+        yield from follower.until(supervised.has_ended, supervised.descriptor)
 
 
 def _write(blocks: Iterable[bytes]) -> None:
@@ -188,7 +188,7 @@ def _write(blocks: Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
 
 
-def _planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list[str]:
+def planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list[str]:
     """The names of a job's tasks. With a supervisor, it waits until they are planned."""
     while True:
         ended = supervised is None or supervised.has_ended()
@@ -198,16 +198,16 @@ def _planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> lis
         supervised.wait()
 
 
-def _chosen(names: list[str], wanted: tuple[str, ...]) -> list[str]:
+def chosen_tasks(names: list[str], wanted: tuple[str, ...]) -> list[str]:
     """The tasks with one of these names or roles; all tasks if `wanted` is empty."""
     return [name for name in names if not wanted or {name, name.partition(":")[0]} & {*wanted}]
 
 
-def _check_choice(planned: dict[JobFolder, list[str]], wanted: tuple[str, ...]) -> None:
+def check_choice(planned: dict[JobFolder, list[str]], wanted: tuple[str, ...]) -> None:
     """Raise UsageError if a task is wanted that no job has."""
     names = list(dict.fromkeys(name for each in planned.values() for name in each))
     for each in wanted:
-        if not _chosen(names, (each,)):
+        if not chosen_tasks(names, (each,)):
             whose, they = ("the job has", "it has")
             if len(planned) != 1:
                 whose, they = ("the jobs have", "they have")

@@ -280,7 +280,10 @@ def _awaiting_restart(task: TaskState, number: int) -> TaskState:
         phase = TaskPhase.RESTARTING
     elif phase is not TaskPhase.EXITED:
         phase = TaskPhase.STOPPING
-    return replace(task, restart=number, phase=phase)
+    has_only_waited = task.phase is TaskPhase.WAITING or (
+        task.has_only_waited and task.phase is TaskPhase.RESTARTING
+    )
+    return replace(task, restart=number, phase=phase, has_only_waited=has_only_waited)
 
 
 def _without_restart(task: TaskState) -> TaskState:

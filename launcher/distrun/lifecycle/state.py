@@ -82,6 +82,8 @@ class TaskState(Frozen, kw_only=True):
     attempt: int = 0
     restart_cause: Cause | None = None
     """Why its waiting attempt follows another one."""
+    has_only_waited: bool = False
+    """Whether it is about to restart although its present attempt has not started."""
     restart: int | None = None
     """The number of the restart that includes it, until that has begun."""
     pid: int | None = None
@@ -137,7 +139,7 @@ class TaskState(Frozen, kw_only=True):
             "after", "ready", "ready_line", "joins_cluster",
         )  # fmt: skip
         kept = {name: getattr(self, name) for name in lasting}
-        return TaskState(**kept, attempt=self.attempt + 1)
+        return TaskState(**kept, attempt=self.attempt + (not self.has_only_waited))
 
 
 class HostState(Frozen, kw_only=True):
@@ -247,6 +249,8 @@ class JobState(Frozen, kw_only=True):
         default_factory=lambda: {account.value: Budget() for account in Account}
     )
     """By the account, or by the role if that has a policy of its own."""
+    quiet_since: float | None = None
+    """Since when no task does anything (Unix seconds); None if a task does."""
     verdict: Verdict | None = None
     """The verdict on the last failure: one that was restarted, or the one that ended the job."""
     outcome: Outcome | None = None

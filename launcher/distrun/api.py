@@ -1,0 +1,580 @@
+"""The Python interface: a typed face of what the commands do. docs/python.md describes it.
+
+It can be used in a process with threads and without a terminal, and in any thread. It changes no
+signal handler, and leaves no thread and no child process behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal as signals
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from distrun.errors import (
+    DistrunError,
+    HostError,
+    InternalError,
+    InvalidSpecError,
+    JobFailedError,
+    StartTimeoutError,
+    UsageError,
+    WaitTimeoutError,
+)
+from distrun.frozen import Frozen
+
+if TYPE_CHECKING:
+    import os
+
+    from distrun.cli.job_view import JobView, TaskView
+    from distrun.jobstore import JobFolder
+    from distrun.spec import model
+
+__all__ = [
+    "DistrunError",
+    "HostError",
+    "InternalError",
+    "InvalidSpecError",
+    "Job",
+    "JobFailedError",
+    "JobStatus",
+    "LogLine",
+    "Plan",
+    "PlannedTask",
+    "Spec",
+    "StartTimeoutError",
+    "TaskStatus",
+    "UsageError",
+    "WaitTimeoutError",
+    "job",
+    "jobs",
+    "launch",
+    "load",
+]
+_ERRORS = (UsageError, InvalidSpecError, HostError, InternalError, StartTimeoutError)
+_ERROR_OF_CODE = {kind.exit_code: kind for kind in _ERRORS}
+
+
+class PlannedTask(Frozen, kw_only=True):
+    """A task as a launch would start it.
+
+    Attributes:
+        name: such as `worker:0`.
+        host: the host that would run it.
+        address: `host:port` in the cluster; its port is provisional. None: it has none.
+        argv: the command.
+        workdir: the working directory.
+        env: the variables that distrun sets; values that look like secrets are `***`.
+        tf_config: its TF_CONFIG; None if it gets none.
+    """
+
+    name: str
+    host: str
+    address: str | None
+    argv: tuple[str, ...]
+    workdir: str
+    env: Mapping[str, str]
+    tf_config: Mapping[str, Any] | None
+
+
+class Plan(Frozen, kw_only=True):
+    """What a launch would run, as `distrun plan` shows it."""
+
+    name: str
+    strategy: str
+    hosts: tuple[str, ...]
+    tasks: tuple[PlannedTask, ...]
+
+
+class TaskStatus(Frozen, kw_only=True):
+    """A task of a job. Times are Unix seconds.
+
+    Attributes:
+        state: as `distrun status` shows it, such as `running` or `failed`.
+        attempt: how often it was restarted.
+        exit_code: None while it runs, and if a signal ended it.
+        signal: the name of the signal that ended it, such as `SIGKILL`.
+        reason: why it ended or could not be started, in words, if that is known.
+        progress: what it reported last, such as `{"STEP": "120"}`.
+        cpu_percent: of its whole process tree; None if it does not run on this machine.
+        memory_bytes: the same.
+        log: its log.
+    """
+
+    name: str
+    state: str
+    host: str
+    address: str | None
+    pid: int | None
+    attempt: int
+    exit_code: int | None
+    signal: str | None
+    reason: str | None
+    started_at: float | None
+    exited_at: float | None
+    progress: Mapping[str, Any]
+    cpu_percent: float | None
+    memory_bytes: int | None
+    log: Path
+
+
+class JobStatus(Frozen, kw_only=True):
+    """A job as `distrun status` shows it. Times are Unix seconds.
+
+    Attributes:
+        state: `preparing`, `starting`, `running`, `restarting`, `stopping`, `succeeded`, `failed`,
+            `stopped`, or `lost`: its supervisor has died.
+        restarts: how often tasks were restarted.
+        exit_code: that of `distrun wait`; None until the job has ended.
+        origin: `task` or `distrun`: who determined the exit code.
+        cause: why the job failed or was stopped, in words.
+        cause_kind: the kind of failure, such as `host_memory` (`distrun explain` lists them).
+        advice: what to do about it.
+        tensorboard: the URL of the job's TensorBoard.
+        folder: the job's record.
+    """
+
+    job_id: str
+    name: str
+    state: str
+    is_running: bool
+    strategy: str
+    restarts: int
+    created_at: float
+    ended_at: float | None
+    exit_code: int | None
+    origin: str | None
+    cause: str | None
+    cause_kind: str | None
+    advice: str | None
+    tensorboard: str | None
+    tasks: tuple[TaskStatus, ...]
+    folder: Path
+
+    @property
+    def succeeded(self) -> bool:
+        return self.exit_code == 0
+
+
+class LogLine(Frozen):
+    """A line that a task printed, without colours and control characters.
+
+    Attributes:
+        written: when, in Unix seconds, to 0.1 s.
+    """
+
+    task: str
+    text: str
+    written: float
+
+
+class Spec:
+    """A checked spec; :func:`load` returns it."""
+
+    def __init__(self, spec: model.Spec) -> None:
+        self._spec = spec
+
+    def __repr__(self) -> str:
+        return f"<distrun.Spec {self.name!r}: {self.strategy}, {self.tasks}>"
+
+    @property
+    def name(self) -> str:
+        return self._spec.name
+
+    @property
+    def strategy(self) -> str:
+        return self._spec.strategy
+
+    @property
+    def tasks(self) -> dict[str, int]:
+        """How many tasks each role has."""
+        return {str(role.role.value): role.count for role in self._spec.roles}
+
+    def warnings(self) -> list[str]:
+        """Return what `distrun validate` warns of, each with file, line and column."""
+        from distrun.cli.spec_warnings import find_warnings
+
+        return [str(each) for each in find_warnings(self._spec, strict=False)]
+
+    def plan(self) -> Plan:
+        """Return what a launch would run. No task is started.
+
+        Raises:
+            HostError: a host cannot be used.
+            InvalidSpecError: no plan can be made.
+        """
+        from distrun.cli.plan_view import mask_secrets
+
+        answer = _ask({"operation": "plan", "spec": _to_json(self._spec)})
+        tasks = (
+            PlannedTask(
+                name=task["name"],
+                host=task["host"],
+                address=task["address"],
+                argv=tuple(task["argv"]),
+                workdir=task["workdir"],
+                env=mask_secrets(task["env"]),
+                tf_config=_object(task["tf_config"]),
+            )
+            for task in answer["tasks"]
+        )
+        return Plan(
+            name=self.name,
+            strategy=self.strategy,
+            hosts=tuple(answer["hosts"]),
+            tasks=tuple(tasks),
+        )
+
+
+class Job:
+    """A job of this user, running or ended; :func:`launch` and :func:`job` return it."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        return f"<distrun.Job {self.job_id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.folder == self.folder
+
+    def __hash__(self) -> int:
+        return hash(self.folder)
+
+    @property
+    def job_id(self) -> str:
+        return self._folder.job_id
+
+    @property
+    def folder(self) -> Path:
+        """The job's record."""
+        return self._folder.path
+
+    def status(self) -> JobStatus:
+        """Return the state of the job and of its tasks, as `distrun status` shows it."""
+        from distrun.cli.job_view import job_view
+
+        return _status(job_view(self._existing()))
+
+    def wait(self, timeout: float | None = None) -> JobStatus:
+        """Block until the job has ended, and return how. A job that failed raises nothing.
+
+        Ctrl-C raises KeyboardInterrupt here and leaves the job running.
+
+        Args:
+            timeout: seconds; None: no limit.
+
+        Raises:
+            WaitTimeoutError: the job has not ended in that time; it continues.
+            HostError: the record is damaged and does not have the job's end.
+            InternalError: the supervisor died, so the record does not have the job's end.
+        """
+        from distrun.control import wait_for_final_state
+
+        wait_for_final_state(self._existing(), timeout)
+        return self.status()
+
+    def logs(
+        self,
+        *tasks: str,
+        follow: bool = False,
+        lines: int | None = None,
+        since: float | None = None,
+    ) -> Iterator[LogLine]:
+        """Yield the tasks' output, merged by time.
+
+        Args:
+            tasks: names such as `worker:0`, or roles; none: all tasks.
+            follow: continue until the job ends.
+            lines: only the last so many.
+            since: only what was written in the last so many seconds.
+
+        Raises:
+            UsageError: the job has no such task.
+        """
+        from distrun.cli import logs
+        from distrun.cli.console import JSON_VERSION
+        from distrun.control import SupervisorWatch
+        from distrun.logs import View, merged
+
+        folder = self._existing()
+        after = None if since is None else time.time() - since
+        with contextlib.ExitStack() as stack:
+            watch = None
+            if follow:
+                watch = stack.enter_context(contextlib.closing(SupervisorWatch(folder)))
+            names = logs.planned_tasks(folder, watch)
+            logs.check_choice({folder: names}, tasks)
+            chosen = logs.task_logs(folder, logs.chosen_tasks(names, tasks), labelled=True)
+            view = View([each.task for each in chosen], json_version=JSON_VERSION)
+            if watch is None:
+                blocks = merged(chosen, view, last=lines, since=after)
+            else:
+                blocks = logs.followed(chosen, view, watch, last=lines, since=after)
+            for block in blocks:
+                for fields in map(json.loads, block.splitlines()):
+                    yield LogLine(fields["task"], fields["line"], fields["at"])
+
+    def kill(self, *, grace: float | None = None, signal: int = signals.SIGTERM) -> None:
+        """Stop the job, and return when nothing of it is left. A job that has ended is left alone.
+
+        Args:
+            grace: seconds from the signal to SIGKILL. None: `timeouts.grace` of the spec.
+            signal: the first signal to send to the tasks.
+        """
+        from distrun import control
+
+        folder = self._existing()
+        control.resume_supervisor(folder)
+        channel = control.connect(folder)
+        if channel is not None:
+            with contextlib.closing(channel):
+                control.request_stop(channel, "Job.kill()", grace=grace, signum=int(signal))
+                control.wait_for_end(channel, folder.job_id)
+        elif not folder.state().phase.is_final:
+            control.end_leftovers(folder.job_id)
+
+    def _existing(self) -> JobFolder:
+        if not self.folder.exists():
+            raise UsageError(f"job {self.job_id} is gone", hint="its record has been removed")
+        return self._folder
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    overrides: Sequence[str] = (),
+    args: Sequence[str] = (),
+    name: str | None = None,
+) -> Spec:
+    """Read and check a YAML file, as `distrun validate` does.
+
+    Args:
+        path: the file.
+        overrides: `PATH=VALUE` each, as for `--set`.
+        args: appended to the program's arguments.
+        name: the job's name. Default: the name in the file.
+
+    Raises:
+        UsageError: there is no such file.
+        InvalidSpecError: the spec is invalid; `problems` has each problem with its position.
+    """
+    from distrun.spec import loader
+
+    return Spec(loader.load(path, overrides=overrides, extra_args=args, name=name))
+
+
+def launch(spec: Spec, *, preflight: bool = True) -> Job:
+    """Start a job, and return when every task's program has been executed.
+
+    The job runs in the background, as with `distrun launch --detach`, and outlives this process.
+    Ctrl-C before this function returns stops the job.
+
+    Args:
+        spec: what :func:`load` returned.
+        preflight: check other hosts before the first task starts.
+
+    Raises:
+        JobFailedError: a task could not be executed, or the job ended before all were.
+        HostError: a host could not be reached or prepared.
+        InvalidSpecError: the spec does not fit its hosts, or its files cannot be sent.
+        StartTimeoutError: the job could not start in time.
+    """
+    from distrun.cli.spec_warnings import require_keras_2
+
+    chosen = _without_missing_tensorboard(spec._spec)  # noqa: SLF001 - the class is this module's
+    if preflight:
+        require_keras_2(chosen)
+    request = {"operation": "launch", "spec": _to_json(chosen), "preflight": preflight}
+    answer = _ask(request)
+    started = job(answer["job_id"])
+    if not answer["started"]:
+        raise _failure(started._folder)  # noqa: SLF001
+    return started
+
+
+def job(name: str | None = None) -> Job:
+    """Return a job by its id, its name (the newest job of that name) or a unique prefix.
+
+    Raises:
+        UsageError: there is no such job, or the prefix fits several.
+    """
+    from distrun.jobstore import JobStore
+
+    return Job(JobStore.default().find(name))
+
+
+def jobs(*, running: bool = False) -> list[Job]:
+    """Return all jobs, the oldest first, or only those that run."""
+    from distrun.jobstore import JobStore
+
+    store = JobStore.default()
+    return [Job(folder) for folder in (store.running() if running else store.folders())]
+
+
+def _status(view: JobView) -> JobStatus:
+    from distrun.cli.cause_text import cause_advice, cause_text
+
+    state, outcome = view.state, view.outcome
+    verdict = None if outcome is None else outcome.verdict
+    cause = None
+    if outcome is not None and outcome.exit_code:
+        cause = outcome.cause if verdict is None else verdict.cause
+    return JobStatus(
+        job_id=view.folder.job_id,
+        name=state.name,
+        state=view.phase,
+        is_running=view.is_running,
+        strategy=state.strategy,
+        restarts=view.restarts,
+        created_at=state.created_at,
+        ended_at=state.ended_at,
+        exit_code=None if outcome is None else outcome.exit_code,
+        origin=None if outcome is None else outcome.origin.value,
+        cause=None if cause is None else cause_text(cause),
+        cause_kind=None if verdict is None else verdict.kind.value,
+        advice=None if cause is None else cause_advice(cause),
+        tensorboard=view.tensorboard,
+        tasks=tuple(map(_task_status, view.tasks)),
+        folder=view.folder.path,
+    )
+
+
+def _task_status(view: TaskView) -> TaskStatus:
+    fields = view.to_json()
+    usage = fields["usage"] or {}
+    return TaskStatus(
+        name=fields["task"],
+        cpu_percent=usage.get("cpu_percent"),
+        memory_bytes=usage.get("memory_bytes"),
+        log=Path(fields["log"]),
+        **{
+            name: fields[name]
+            for name in (
+                *("state", "host", "address", "pid", "attempt", "exit_code", "signal", "reason"),
+                *("started_at", "exited_at", "progress"),
+            )
+        },
+    )
+
+
+def _without_missing_tensorboard(spec: model.Spec) -> model.Spec:
+    from distrun.frozen import replace
+    from distrun.supervisor import tensorboard
+
+    if spec.tensorboard is None or tensorboard.is_installed():
+        return spec
+    import warnings
+
+    warnings.warn("TensorBoard is not installed; the job runs without it", stacklevel=3)
+    return replace(spec, tensorboard=None)
+
+
+def _to_json(value: Any) -> Any:
+    from distrun.codec import to_json
+
+    return to_json(value)
+
+
+def _object(text: str | None) -> Any:
+    try:
+        return json.loads(text or "")
+    except ValueError:  # the program sets another TF_CONFIG
+        return None
+
+
+def _failure(folder: JobFolder) -> DistrunError:
+    """Return the error for a job that ended before all its tasks had started."""
+    from distrun.cli.report import failure_report
+    from distrun.events import Origin
+
+    state = folder.state()
+    outcome = state.outcome
+    text = "\n".join(failure_report(folder, state)).strip()
+    if outcome is None:
+        return InternalError(text)
+    is_own = outcome.origin is Origin.DISTRUN
+    kind = _ERROR_OF_CODE.get(outcome.exit_code, JobFailedError) if is_own else JobFailedError
+    error = kind(text)
+    error.exit_code = outcome.exit_code
+    return error
+
+
+def _ask(request: dict[str, Any]) -> Any:
+    """Return the answer of a process that does what needs signals and child processes.
+
+    If this is interrupted, nothing is left of what that process has started.
+
+    Raises:
+        DistrunError: its error.
+    """
+    from distrun.supervisor.hosts.local import isolated_python
+
+    with tempfile.TemporaryFile() as messages:
+        process = subprocess.Popen(
+            isolated_python("distrun.api_child"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            start_new_session=True,  # a Ctrl-C in the terminal is for this process
+        )
+        try:
+            text = _exchange(process, json.dumps(request).encode() + b"\n")
+        except BaseException:
+            process.kill()  # then the supervisor ends the job
+            raise
+        finally:
+            process.wait()
+        messages.seek(0)
+        words = messages.read().decode("utf-8", "replace")
+    if process.returncode or not text:
+        raise InternalError(f"starting a process for the job failed: {words.strip()}")
+    answer = json.loads(text)
+    if "exit_code" in answer:
+        raise _error(answer)
+    return answer
+
+
+def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes:
+    """Send a request to the process, and return its answer."""
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None  # noqa: S101
+    assert stdout is not None  # noqa: S101
+    with stdout:
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it has died
+                stdin.write(request)
+                stdin.flush()
+            return stdout.read()
+        except BaseException:
+            _close(stdin)  # which stops the job
+            answer = json.loads(stdout.read() or "{}")
+            if answer.get("started"):
+                job(answer["job_id"]).kill()
+            raise
+        finally:
+            _close(stdin)
+
+
+def _close(stream: IO[bytes]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()
+
+
+def _error(answer: dict[str, Any]) -> DistrunError:
+    """Return the error that another process met."""
+    from distrun.agent.protocol import Cause
+    from distrun.cli.cause_text import cause_advice, cause_text
+
+    message, hint = answer["message"], answer["hint"]
+    if answer["cause"] is not None:
+        cause = Cause.from_json(answer["cause"])
+        message, hint = cause_text(cause), cause_advice(cause)
+    error = _ERROR_OF_CODE.get(answer["exit_code"], DistrunError)(message, hint=hint)
+    error.exit_code = answer["exit_code"]
+    return error

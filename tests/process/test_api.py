@@ -1,0 +1,312 @@
+"""`import distrun`: what programs do with it, in threads and without a terminal, and its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import distrun as package
+from distrun import api, errors
+from harness.command import Distrun, Status, WriteSpec
+from harness.processes import survivors
+from harness.waiting import SOON, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "python.md").read_text()
+BLOCK = re.compile(r"```(python|yaml)\n(.*?)```", re.DOTALL)
+FOREVER = "echo ready; sleep 1000"
+FAKE_SSH = "#!/bin/sh\necho $$ >> {pids}\nsleep 3; exit 255\n"
+
+Program = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def program(distrun: Distrun, tmp_path: Path) -> Iterator[Program]:
+    """Start a Python program in a process of its own."""
+    assert distrun.home.is_dir()
+    started: list[subprocess.Popen[str]] = []
+
+    def start(code: str, *args: str) -> subprocess.Popen[str]:
+        (tmp_path / "program.py").write_text(textwrap.dedent(code))
+        process = subprocess.Popen(
+            [sys.executable, "program.py", *args],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # no terminal
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def result(process: subprocess.Popen[str]) -> list[str]:
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert stderr == ""
+    return stdout.splitlines()
+
+
+def test_the_page_is_true(program: Program, tmp_path: Path, distrun: Distrun) -> None:
+    blocks = BLOCK.findall(PAGE)
+    (tmp_path / "job.yaml").write_text(next(text for kind, text in blocks if kind == "yaml"))
+    lines = result(program("".join(text for kind, text in blocks if kind == "python")))
+    assert lines[0].startswith("worker:0 ('sh', '-c', ")
+    assert sorted(lines[1:3]) == ["worker:0 worker:0 counts to 3", "worker:1 worker:1 counts to 3"]
+    assert lines[3:5] == ["succeeded 0", "succeeded"]
+    assert re.fullmatch(r"False 3 task worker:\d exited 3.*", lines[5])
+    assert lines[6:] == ["True", "stopped"]
+    assert distrun("wait", "counts").returncode == 137, "the newest of that name was killed"
+
+
+def test_the_page_lists_all_errors_and_names() -> None:
+    rows = re.findall(r"^\| `(\w+Error)` \| (.*?) \|", PAGE, re.MULTILINE)
+    exported = [name for name in api.__all__ if name.endswith("Error")]
+    assert sorted([name for name, _ in rows] + ["DistrunError"]) == exported
+    for name, code in rows:
+        kind = getattr(package, name)
+        assert issubclass(kind, errors.DistrunError)
+        assert code == ("the job's" if name == "JobFailedError" else str(kind.exit_code))
+    for name in api.__all__:
+        assert re.search(rf"\b{name}\b", PAGE), f"{name} is not on the page"
+        assert getattr(package, name) is getattr(api, name)
+        assert getattr(api, name).__doc__
+
+
+def test_the_import_is_fast() -> None:
+    code = "import sys; old = set(sys.modules); import distrun; print(*set(sys.modules) - old)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["distrun"]
+    assert not hasattr(package, "no_such_name")
+    assert not hasattr(package, "NoSuchName")
+
+
+IN_A_THREAD = """
+    import itertools, os, signal, sys, threading, time, psutil
+    import distrun
+
+    def handlers():
+        return [signal.getsignal(number) for number in signal.valid_signals()]
+
+    found = []
+    def work():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+        spec = distrun.load(sys.argv[1])
+        plan = spec.plan()
+        job = distrun.launch(spec)
+        status = job.status()
+        lines = list(itertools.islice(job.logs(follow=True), 2))
+        job.kill(grace=30)
+        found.extend([plan.tasks[1].name, status.state, lines[0].text, job.wait().state])
+
+    before, descriptors = handlers(), os.listdir("/proc/self/fd")
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    print(*found)
+    print("handlers", handlers() == before, signal.set_wakeup_fd(-1))
+    deadline = time.monotonic() + 30  # the kernel removes a thread a moment after its end
+    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print("threads", threading.active_count(), os.listdir("/proc/self/task") == [str(os.getpid())])
+    print("children", psutil.Process().children())
+    print("descriptors", len(os.listdir("/proc/self/fd")) == len(descriptors))
+"""
+
+
+def test_in_a_thread_without_a_terminal(program: Program, write_spec: WriteSpec) -> None:
+    # Tasks that inherited a blocked SIGTERM would not end before the grace is over.
+    spec = write_spec("grep SigBlk /proc/self/status; sleep 1000 & wait")
+    assert result(program(IN_A_THREAD, str(spec))) == [
+        "worker:1 running SigBlk:\t0000000000000000 stopped",
+        "handlers True -1",
+        "threads 1 True",
+        "children []",
+        "descriptors True",
+    ]
+
+
+def test_several_threads_at_once(program: Program, write_spec: WriteSpec) -> None:
+    code = """
+        import sys
+        from concurrent.futures import ThreadPoolExecutor
+        import distrun
+
+        def run(number):
+            return distrun.launch(distrun.load(sys.argv[1], name=f"job{number}")).wait().succeeded
+
+        with ThreadPoolExecutor(4) as pool:
+            print(*pool.map(run, range(4)), len(distrun.jobs()))
+    """
+    assert result(program(code, str(write_spec("true")))) == ["True True True True 4"]
+
+
+def test_ctrl_c_in_wait_leaves_the_job_running(
+    program: Program, write_spec: WriteSpec, status: Status, distrun: Distrun
+) -> None:
+    code = """
+        import sys, distrun
+        job = distrun.launch(distrun.load(sys.argv[1]))
+        try:
+            print(job.job_id, flush=True)
+            job.wait()
+        except KeyboardInterrupt:
+            print("interrupted", job.status().state)
+    """
+    process = program(code, str(write_spec(FOREVER)))
+    assert process.stdout is not None
+    job_id = process.stdout.readline().strip()
+    process.send_signal(signal.SIGINT)
+    assert result(process) == ["interrupted running"]
+    assert status(job_id)["state"] == "running"
+    assert distrun("kill", job_id).returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_launch_that_does_not_return_leaves_no_job(
+    program: Program,
+    write_spec: WriteSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    status: Status,
+) -> None:
+    pids = tmp_path / "pids"
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(FAKE_SSH.format(pids=pids))
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    code = """
+        import sys, distrun, psutil
+        try:
+            distrun.launch(distrun.load(sys.argv[1]))
+        except KeyboardInterrupt:
+            print("interrupted", psutil.Process().children())
+    """
+    spec = write_spec(FOREVER, hosts=["elsewhere"])
+    process = program(code, str(spec))
+    wait_until(pids.exists, timeout=SOON)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == (0 if number == signal.SIGINT else -number), stderr
+    assert stdout == ("interrupted []\n" if number == signal.SIGINT else "")
+    wait_until(lambda: status()["state"] == "stopped", timeout=60)
+    assert not survivors(status()["job_id"])
+
+
+def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None:
+    assert distrun.home.is_dir()
+    with pytest.raises(package.UsageError, match="there is no such file"):
+        package.load(tmp_path / "no.yaml")
+    with pytest.raises(package.UsageError, match="there are no jobs yet"):
+        package.job()
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("strategy: multi_worker_mirrored\nclustr: {worker: 2}\n")
+    with pytest.raises(package.InvalidSpecError) as invalid:
+        package.load(bad)
+    problems = getattr(invalid.value, "problems")  # noqa: B009
+    assert {problem.line for problem in problems} == {1, 2}
+    with pytest.raises(package.InvalidSpecError):
+        package.launch(package.load(write_spec("true"), overrides=["ports.range=1-1", "x=1"]))
+
+    absent = package.load(write_spec("true"), overrides=["program.command=[/no/such]"])
+    with pytest.raises(package.HostError, match="there is no program '/no/such'") as failed:
+        package.launch(absent)
+    assert failed.value.exit_code == 69
+
+    job = package.launch(package.load(write_spec(FOREVER)))
+    with pytest.raises(package.WaitTimeoutError, match="has not ended yet"):
+        job.wait(timeout=0.01)
+    with pytest.raises(package.UsageError, match="has no task 'ps:0'"):
+        list(job.logs("ps:0"))
+    job.kill()
+    job.kill()  # it has ended: nothing to do
+    assert job.wait().exit_code == 137
+    assert distrun("clean", "--all").returncode == 0
+    with pytest.raises(package.UsageError, match="is gone"):
+        job.status()
+    assert package.jobs() == []
+
+
+def test_what_is_known_of_a_job(distrun: Distrun, write_spec: WriteSpec, status: Status) -> None:
+    ends = "[ $DISTRUN_TASK = worker:0 ] || exit 4; sleep 99"
+    script = f'for i in a b; do echo "$DISTRUN_TASK $i"; done; {ends}'
+    assert distrun.home.is_dir()
+    job = package.launch(package.load(write_spec(script)))
+    ended = job.wait(60)
+    known = status(job.job_id)
+    for name in ("state", "strategy", "restarts", "created_at", "ended_at", "exit_code", "origin"):
+        assert getattr(ended, name) == known[name], name
+    assert ended.cause == known["verdict"]["cause"]
+    assert ended.cause_kind == known["verdict"]["kind"]
+    assert (ended.is_running, ended.succeeded) == (False, False)
+    for task, told in zip(ended.tasks, known["task_states"], strict=True):
+        assert (task.name, str(task.log)) == (told["task"], told["log"])
+        for name in ("state", "host", "address", "exit_code", "signal", "attempt", "started_at"):
+            assert getattr(task, name) == told[name], name
+    assert [line.text for line in job.logs("worker:1")] == ["worker:1 a", "worker:1 b"]
+    assert next(job.logs("worker", lines=1)).text.endswith("b")
+    assert list(job.logs(since=0.0)) == []
+    assert package.job(job.job_id) == job
+    assert {job} == set(package.jobs())
+    assert package.jobs(running=True) == []
+
+
+def test_a_plan_has_what_the_command_shows(
+    distrun: Distrun, write_spec: WriteSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(distrun.cwd)
+    spec = write_spec("true", program={"command": ["true"], "env": {"API_TOKEN": "x"}})
+    plan = package.load(spec).plan()
+    shown = json.loads(distrun("plan", spec, "--json").stdout)["plan"]
+    for task, told in zip(plan.tasks, shown["tasks"], strict=True):
+        assert (task.name, list(task.argv), task.workdir) == (
+            *(told["task"], told["argv"], told["workdir"]),
+        )
+        assert task.tf_config is not None
+        assert task.tf_config["task"] == told["tf_config"]["task"]
+        assert task.env["API_TOKEN"] == told["env"]["API_TOKEN"] == "***"
+
+
+def test_type_checkers_know_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import distrun\n"
+        "job: distrun.Job = distrun.launch(distrun.load('job.yaml'))\n"
+        "code: int | None = job.wait(timeout=1.5).exit_code\n"
+        "host: str = job.status().tasks[0].host\n"
+        "texts: list[str] = [line.text for line in job.logs('worker', follow=True)]\n"
+        "try:\n    job.kill()\n"
+        "except distrun.HostError as error:\n    number: int = error.exit_code\n"
+        "distrun.lanch\n"
+        "job.wait('1')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT / "launcher")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert len(found) == 2, done.stdout + done.stderr
+    assert 'program.py:10: error: Module has no attribute "lanch"' in found[0]
+    assert 'program.py:11: error: Argument 1 to "wait" of "Job"' in found[1]

@@ -1,0 +1,320 @@
+"""Custom roles and ranks in the pure parts: the plan, the lifecycle, the watch, the checks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun import events
+from distrun.agent.protocol import Code
+from distrun.cli.cause_text import cause_text
+from distrun.frozen import replace
+from distrun.lifecycle import Action, StartTask, StopTask
+from distrun.lint.check import check_program
+from distrun.plan.variables import AT_LAUNCH
+from distrun.resources import ROOTS
+from distrun.spec.loader import load
+from distrun.spec.model import (
+    EnvStyle,
+    HostSpec,
+    ProgramKind,
+    ProgramSpec,
+    Ready,
+    RestartSpec,
+    RoleSpec,
+)
+from distrun.spec.placeholders import fill, names
+from distrun.strategies import Role, Success
+from distrun.supervisor.ready_watch import ReadyWatch
+
+from .histories import MWM, PS, Job
+from .plans import SCRIPT, A, B, env, planned, role, spec_of, task
+
+SERVE = ProgramSpec(kind=ProgramKind.COMMAND, target="", argv=("serve",), workdir="/src")
+
+
+def custom(name: str, count: int = 1, **options: Any) -> RoleSpec:
+    options = {"in_tf_config": False, "expects_free_port": True, "program": SERVE, **options}
+    return role(name, count, **options)
+
+
+# The plan ----------------------------------------------------------------------------------
+
+
+def test_chief_and_workers_are_one_group_and_other_roles_are_their_own() -> None:
+    made = planned(
+        spec_of(
+            *(role("worker", 3), role("chief"), role("ps", 2), custom("proxy", 2)),
+            strategy=PS,
+            hosts=(A, B),
+        )
+    )
+    shown = {
+        each.name: "/".join(
+            each.env[f"DISTRUN_{name}"] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+        )
+        for each in made.tasks
+    }
+    hosts = {each.name: each.host for each in made.tasks}
+    assert {name: text.rpartition("/")[0] for name, text in shown.items()} == {
+        "chief:0": "0/4",
+        "worker:0": "1/4",
+        "worker:1": "2/4",
+        "worker:2": "3/4",
+        "ps:0": "0/2",
+        "ps:1": "1/2",
+        "proxy:0": "0/2",
+        "proxy:1": "1/2",
+    }
+    for host in "ab":
+        group = ("chief:0", "worker:0", "worker:1", "worker:2")
+        here = [shown[name][-1] for name in group if hosts[name] == host]
+        assert here == [str(number) for number in range(len(here))]
+
+
+def test_a_custom_role_has_a_port_and_its_own_program_but_no_cluster() -> None:
+    hub_role = custom("hub", in_tf_config=True)
+    made = planned(spec_of(role("worker", 2, args=("x",)), custom("proxy"), hub_role))
+    proxy, hub, worker = (task(made, name) for name in ("proxy:0", "hub:0", "worker:0"))
+    assert proxy.argv == hub.argv == ("serve",)
+    assert (proxy.tf_config, proxy.unset) == (None, ("TF_CONFIG",))
+    assert list(worker.cluster.addresses if worker.cluster else ()) == ["worker", "hub"]
+    assert (proxy.joins_cluster, hub.joins_cluster, worker.joins_cluster) == (False, True, False)
+    assert (proxy.binds_port, worker.binds_port) == (True, False)
+    assert (proxy.ready, worker.ready) == (Ready.PORT, Ready.PORT)
+    addresses = made.record()["addresses"]
+    assert addresses == {
+        "worker": [worker.address, task(made, "worker:1").address],
+        "proxy": [proxy.address],
+        "hub": [hub.address],
+    }
+
+
+def test_torchrun_gives_each_group_a_master_of_its_own() -> None:
+    program = replace(SCRIPT, env_style=EnvStyle.TORCHRUN)
+    made = planned(
+        spec_of(
+            role("chief", expects_free_port=True),
+            role("worker", expects_free_port=True),
+            role("evaluator", expects_free_port=True),
+            program=program,
+            hosts=(HostSpec(name="a", address="::1"),),
+        )
+    )
+    worker, evaluator = env(made, "worker:0"), env(made, "evaluator:0")
+    assert (worker["RANK"], worker["WORLD_SIZE"], worker["MASTER_ADDR"]) == ("1", "2", "::1")
+    assert worker["MASTER_PORT"] == (task(made, "chief:0").address or "").rpartition(":")[2]
+    assert evaluator["MASTER_PORT"] == (task(made, "evaluator:0").address or "").rpartition(":")[2]
+    cluster = task(made, "worker:0").cluster
+    assert cluster is not None
+    assert list(cluster.addresses) == ["chief", "worker"]
+
+
+def test_the_page_lists_exactly_the_variables_that_tasks_get() -> None:
+    page = (ROOTS[1] / "docs/spec.md").read_text()
+    table = page.partition("| variable | set for | value |\n")[2].partition("\n\n")[0]
+    cells = [row.split("|")[1].strip() for row in table.splitlines()[1:]]
+    listed = {name for cell in cells for name in cell.split(", ")}
+    program = replace(SCRIPT, env_style=EnvStyle.TORCHRUN, keras=2)
+    gpu = HostSpec(name="a", gpus=(0,))
+    specs = [
+        spec_of(role("worker", 3, expects_free_port=True), program=program, hosts=(gpu,)),
+        spec_of(role("chief"), role("worker"), role("ps"), strategy=PS),
+        spec_of(role("worker"), strategy="mirrored"),
+    ]
+    given = {name for spec in specs for each in planned(spec).tasks for name in each.environment}
+    assert listed == given | set(AT_LAUNCH)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{rank}", "<rank>"),
+        ("a{port}b{address:x:0}", "a<port>b<address:x:0>"),
+        ('{"a": {"b": {index}}}', '{"a": {"b": <index>}}'),
+        ("{{rank}} {{{role}}}", "{rank} {{role}}"),
+        ("{{rank}", "{<rank>"),
+        ("{rank }{ranks}{}{{}}{Rank}", "{rank }{ranks}{}{{}}{Rank}"),
+    ],
+)
+def test_only_placeholders_are_replaced(text: str, expected: str) -> None:
+    assert fill(text, "<{}>".format) == expected
+    assert [f"<{name}>" for name in names(text)] == re.findall(r"<.*?>", expected)
+
+
+# The lifecycle -----------------------------------------------------------------------------
+
+
+def job_of(strategy: str, *tasks: str, success: Success | None = None, **after: str) -> Job:
+    """A job whose roles start after others; `proxy` is ready when that is reported."""
+    job = Job()
+    job.created(strategy, success, start_timeout=60.0)
+    job.happened(
+        events.JobPlanned(
+            at=1.0,
+            tasks=tuple(
+                events.TaskRecord(
+                    name=name,
+                    role=Role(name[:-2]),
+                    index=int(name[-1]),
+                    host="localhost",
+                    address="localhost:1" if name.startswith("proxy") else None,
+                    after=tuple(map(Role, after.get(name[:-2], "").split())),
+                    ready=Ready.PORT if name.startswith("proxy") else Ready.OFF,
+                )
+                for name in tasks
+            ),
+        )
+    )
+    return job
+
+
+def ready(job: Job, name: str) -> list[Action]:
+    return job(events.TaskReady, task=name, attempt=job.attempt(name))
+
+
+def starts(actions: list[Action]) -> list[str]:
+    return [f"{each.task} {each.attempt}" for each in actions if isinstance(each, StartTask)]
+
+
+def test_roles_start_one_after_another() -> None:
+    job = job_of(
+        MWM, "worker:0", "worker:1", "proxy:0", "proxy:1", "hub:0", worker="proxy hub", proxy="hub"
+    )
+    assert starts(job.actions) == ["hub:0 0"]
+    assert starts(job.started("hub:0")) == ["proxy:0 0", "proxy:1 0"]
+    job.started("proxy:0", "proxy:1")
+    assert starts(ready(job, "proxy:1")) == []
+    assert job.phases()["worker:0"] == "waiting"
+    assert starts(ready(job, "proxy:0")) == ["worker:0 0", "worker:1 0"]
+    job.started("worker:0", "worker:1")
+    assert job.phase().value == "running"
+
+
+def test_the_end_of_a_job_stops_what_waits_without_an_order() -> None:
+    job = job_of(MWM, "worker:0", "proxy:0", worker="proxy")
+    job.started("proxy:0")
+    assert [each.task for each in job.stop() if isinstance(each, StopTask)] == ["proxy:0"]
+    assert job.phases() == {"worker:0": "stopped", "proxy:0": "stopping"}
+    job.gone("proxy:0", None, 15)
+    job.finish()
+
+
+def test_a_task_that_has_only_waited_restarts_as_the_same_attempt() -> None:
+    job = Job()
+    job.created(MWM, restart=RestartSpec(max=2, backoff=0.0))
+    record = events.TaskRecord(name="chief:0", role=Role.CHIEF, index=0, host="a")
+    worker = events.TaskRecord(
+        name="worker:0", role=Role.WORKER, index=0, host="a", after=(Role("proxy"),)
+    )
+    proxy = events.TaskRecord(
+        name="proxy:0", role=Role("proxy"), index=0, host="a", ready=Ready.PORT
+    )
+    job.happened(events.JobPlanned(at=1.0, tasks=(record, worker, proxy)))
+    job.started("chief:0", "proxy:0")
+    job.gone("chief:0", 3)
+    assert job.phases()["worker:0"] == "restarting"
+    assert starts(job.timed_out("restart:1")) == ["chief:0 1"]
+    (again,) = [each for each in ready(job, "proxy:0") if isinstance(each, StartTask)]
+    assert (again.task, again.attempt) == ("worker:0", 0)
+    assert again.cause is not None
+
+
+def test_what_is_not_ready_in_time_is_named() -> None:
+    job = job_of(MWM, "worker:0", "worker:1", "proxy:0", worker="proxy")
+    job.started("proxy:0")
+    job.timed_out("start")
+    (cause,) = job.outcome.cause.within
+    assert cause.code is Code.TASK_NOT_READY
+    assert cause_text(cause) == "worker:0, worker:1 wait until proxy:0 listens at localhost:1"
+
+
+@pytest.mark.parametrize("success", [None, Success.ALL, Success.WORKER_0])
+def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None) -> None:
+    job = job_of(MWM, "worker:0", "proxy:0", success=success)
+    job.started("worker:0", "proxy:0")
+    job.gone("worker:0")
+    assert job.outcome.exit_code == 0
+    job = job_of(MWM, "worker:0", "proxy:0", success=success)
+    job.started("worker:0", "proxy:0")
+    job.gone("proxy:0")
+    assert job.verdict == ("failed", 1, "distrun")
+
+
+# The watch ---------------------------------------------------------------------------------
+
+
+def watch_of(tmp_path: Path, line: str) -> tuple[ReadyWatch, Path]:
+    made = planned(
+        spec_of(
+            role("worker", after=(Role("proxy"),)),
+            custom("proxy", ready=Ready.LINE, ready_line=line),
+        )
+    )
+    log = tmp_path / "proxy-0.log"
+    return ReadyWatch(made.tasks, lambda _: log, lambda: 5.0), log
+
+
+def due_of(watch: ReadyWatch) -> float | None:
+    return watch.next_due
+
+
+def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(tmp_path: Path) -> None:
+    watch, log = watch_of(tmp_path, "^up [0-9]")
+    watch.start("worker:0", 0)  # nothing starts after it
+    assert due_of(watch) is None
+    watch.start("proxy:0", 0)
+    assert due_of(watch) == 5.0
+    assert watch.check() == []  # there is no log yet
+    log.write_text("not up 1\nup")
+    assert watch.check() == []
+    log.write_text("not up 1\nup 2\n")
+    assert watch.check() == [("proxy:0", 0)]
+    assert due_of(watch) is None
+
+    watch.forget("proxy:0")
+    log.write_text("not up 1\nup 2\nup 3\n")
+    watch.start("proxy:0", 1)
+    assert watch.check() == []
+    log.write_text("not up 1\nup 2\nup 3\n--- attempt 1, now: restarted ---\nup")
+    assert watch.check() == []
+    log.write_bytes(log.read_bytes() + b" 4 \xff\n")
+    assert watch.check() == [("proxy:0", 1)]
+
+
+def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
+    made = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy")))
+    watch = ReadyWatch(made.tasks, lambda _: tmp_path, lambda: 0.0)
+    port = task(made, "proxy:0").port
+    watch.start("proxy:0", 2)
+    assert watch.on_listening("proxy:0", [port + 1]) == []
+    assert watch.on_listening("worker:0", [task(made, "worker:0").port]) == []
+    assert watch.on_listening("proxy:0", [1, port]) == [("proxy:0", 2)]
+    assert watch.on_listening("proxy:0", [1, port]) == []
+
+
+# The check of scripts ----------------------------------------------------------------------
+
+
+def test_a_custom_role_is_checked_but_not_against_the_strategy(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('no strategy')\n")
+    (tmp_path / "serve.py").write_text(
+        "import tensorflow as tf\nimport os\nos.environ['TF_CONFIG'] = '{}'\n"
+        "tf.distribute.MirroredStrategy()\n"
+    )
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    spec = tmp_path / "job.yaml"
+    spec.write_text(
+        "strategy: multi_worker_mirrored\n"
+        "cluster: {worker: 2, proxy: {script: serve.py}, hub: {script: broken.py}}\n"
+        "program: {script: train.py}\n"
+    )
+    found = check_program(load(spec))
+    assert [(Path(each.file).name, each.line) for each in found] == [("broken.py", 1)]
+    spec.write_text(
+        "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram: {script: serve.py}\n"
+    )
+    assert len(check_program(load(spec))) == 2
