@@ -124,6 +124,6 @@ def _is_file_elsewhere(stream: TextIO) -> bool:
         descriptor = stream.fileno()
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return is_file and os.path.dirname(path) != os.getcwd()
     except (OSError, ValueError):
         return False
-    return is_file and os.path.dirname(path) != os.getcwd()

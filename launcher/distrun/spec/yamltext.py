@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from distrun.spec.yamlnodes import Node
 
 _WIDTH = 100
+_LINE_BREAKS = frozenset("\n\r\x85\u2028\u2029")
+"""They would be folded outside double quotes."""
 
 
 def yaml_text(root: Node) -> str:
@@ -31,8 +33,7 @@ def yaml_text(root: Node) -> str:
 
 def _events(node: Node, *, is_flow: bool) -> Iterator[Any]:
     if isinstance(node, Scalar):
-        # In single quotes, line breaks would be folded.
-        style = '"' if "\n" in node.text else None
+        style = '"' if _LINE_BREAKS & set(node.text) else None
         yield yaml.ScalarEvent(None, None, (node.plain, True), node.text, style=style)
     elif isinstance(node, Sequence):
         yield yaml.SequenceStartEvent(None, None, implicit=True, flow_style=True)
