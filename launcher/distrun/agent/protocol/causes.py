@@ -247,6 +247,7 @@ class Code(StrEnum):
     START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds
     STALLED = "stalled"  # seconds
+    TASKS_QUIET = "tasks_quiet"  # seconds
 
     # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
     # place in the user's program, as `train.py:6 in main`.
