@@ -218,6 +218,16 @@ class ClusterMismatched(Event):
     cause: Cause
 
 
+class TasksQuiet(Event):
+    """No task has printed, reported progress or used the processor since then (Unix seconds)."""
+
+    since: float
+
+
+class TasksActive(Event):
+    """A task does something again."""
+
+
 class StartsCanceled(Event):
     """The tasks were to be stopped before their starts had been sent to their hosts."""
 
@@ -310,6 +320,7 @@ class TimerKind(str, Enum):
     RUN = "run"
     STALL = "stall"
     EVALUATOR = "evaluator"
+    ABORT = "abort"
     RESTART = "restart"  # the restart's number
     HEALTH = "health"  # the budget whose restarts are counted from 0 again
 

@@ -34,6 +34,7 @@ _TEMPLATES: dict[type[events.Event], str] = {
     events.LogsIncomplete: "the logs of {event.host}'s tasks are not all here: {cause}",
     events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
     events.ProgressIgnored: "{event.task}: {cause}",
+    events.TasksActive: "a task does something again",
     events.TaskNotStarted: "{event.task} could not be started: {cause}",
     events.TensorBoardStarted: "TensorBoard is at {event.address}",
     events.TensorBoardEnded: "TensorBoard {cause}",
@@ -88,6 +89,20 @@ def event_text(event: events.Event) -> str | None:
     template = _TEMPLATES.get(type(event), type(event).__name__)
     cause = getattr(event, "cause", None)
     return template.format(event=event, cause="" if cause is None else cause_text(cause))
+
+
+def quiet_text(seconds: float) -> str:
+    """Return that the tasks have done nothing for so many seconds."""
+    what = "no task has printed, reported progress or used the processor"
+    return f"for {format_duration(seconds)}, {what}"
+
+
+def quiet_advice(job_id: str) -> str:
+    """Return how to see where a job's tasks are."""
+    return (
+        f"to see where each task is: distrun kill {job_id}, or Ctrl-C in its launch, ends the job "
+        "and prints it; py-spy dump --pid PID (pip install py-spy) does not end it"
+    )
 
 
 def _host_ready(event: events.HostReady) -> str:
@@ -148,6 +163,8 @@ def _timed_out(event: events.TimedOut) -> str | None:
             f"no failure for restart.reset_after: the {timer.key}'s restarts are counted from "
             "0 again"
         )
+    if timer.kind is TimerKind.ABORT:
+        return "tasks that still run get SIGABRT, at which Python prints where it is"
     if timer.kind is TimerKind.EVALUATOR:
         return "the evaluator did not end within timeouts.grace after success"
     return f"timeouts.{timer} expired"
@@ -187,6 +204,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
     events.TaskExited: lambda event: f"{event.task} {exit_text(event.code, event.signal)}",
     events.TaskReported: _task_reported,
     events.RestartPlanned: _restart_planned,
+    events.TasksQuiet: lambda event: quiet_text(event.at - event.since),
     events.StopRequested: lambda event: (
         f"asked to stop by {cause_text(event.cause)}: {signal_name(event.signal)}, "
         f"SIGKILL after {event.grace:g} s"

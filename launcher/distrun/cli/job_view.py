@@ -168,6 +168,7 @@ class JobView(Frozen, kw_only=True):
             "supervisor_pid": self.supervisor,
             "hosts": [output_json(host) for host in self.state.hosts.values()],
             "tensorboard": self.tensorboard,
+            "quiet_since": self.state.quiet_since,
             "task_states": [task.to_json() for task in self.tasks],
         }
 

@@ -112,12 +112,23 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
             try:
                 _wait_for_end(channel, view)
                 console.print_message(f"job {view.folder.job_id} has ended")
+                _print_verdict(view.folder)
             except InternalError as error:
                 failures.append(error)
     for each in failures[:-1]:
         console.print_message(f"{each.message}; {each.hint}")
     if failures:
         raise failures[-1]
+
+
+def _print_verdict(folder: JobFolder) -> None:
+    """Print where the tasks of a job were that did nothing when it was stopped."""
+    from distrun.cli.verdict_text import verdict_lines
+    from distrun.events import Result
+
+    outcome = folder.state().outcome
+    if outcome is not None and outcome.result is Result.STOPPED and outcome.verdict is not None:
+        console.print_lines(verdict_lines(outcome.verdict))
 
 
 def _wait_for_end(channel: Channel[Notice, Request], view: _WaitView) -> None:

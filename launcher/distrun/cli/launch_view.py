@@ -10,7 +10,7 @@ from distrun import events
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text, check_text
-from distrun.cli.event_text import event_text
+from distrun.cli.event_text import event_text, quiet_advice
 from distrun.cli.output import Output
 from distrun.cli.progress import progress_words
 from distrun.cli.terminal import Terminal
@@ -125,6 +125,7 @@ _SHOWN = (
     events.LinkLost,
     events.ProgressIgnored,
     events.RestartPlanned,
+    events.TasksQuiet,
     events.TensorBoardEnded,
     events.TensorBoardStarted,
     events.VerdictReached,
@@ -138,6 +139,8 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
     if isinstance(event, events.LinkLost):
         gives_up = state.killing and state.timeouts.link is None
         return [text if gives_up else f"{text}; reconnecting"]
+    if isinstance(event, events.TasksQuiet):
+        return [text, quiet_advice(state.job_id)]
     if isinstance(event, events.TensorBoardEnded):
         return [f"{text}; the job continues"]
     if isinstance(event, events.VerdictReached):

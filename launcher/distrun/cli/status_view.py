@@ -14,6 +14,7 @@ from rich.text import Text
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
 from distrun.cli.cause_text import cause_text
+from distrun.cli.event_text import quiet_advice, quiet_text
 from distrun.cli.job_view import LOST, JobView, TaskView
 from distrun.cli.progress import progress_words
 from distrun.cli.table import Column, make_table, styled
@@ -96,11 +97,7 @@ def _notes(job: JobView) -> list[str]:
     if job.is_lost:
         notes.append("its supervisor died, or its record is damaged; its result is lost")
     if job.is_running:
-        for host in job.state.hosts.values():
-            if host.link_lost is not None:
-                notes.append(_lost_link(host.name, host.link_lost, host.link_lost_at or 0.0))
-            if host.lost is not None:
-                notes.append(f"{host.name} is lost: {cause_text(host.lost)}")
+        notes += _notes_while_running(job)
     if job.state.verdict is not None:
         notes += verdict_lines(job.state.verdict)
     if job.restarts:
@@ -109,6 +106,19 @@ def _notes(job: JobView) -> list[str]:
         notes.append(f"restarted {times}{left}")
     if job.tensorboard:
         notes.append(f"TensorBoard: {job.tensorboard}")
+    return notes
+
+
+def _notes_while_running(job: JobView) -> list[str]:
+    notes = []
+    if job.state.quiet_since is not None and job.state.outcome is None:
+        notes.append(quiet_text(max(0.0, time.time() - job.state.quiet_since)))
+        notes.append(quiet_advice(job.folder.job_id))
+    for host in job.state.hosts.values():
+        if host.link_lost is not None:
+            notes.append(_lost_link(host.name, host.link_lost, host.link_lost_at or 0.0))
+        if host.lost is not None:
+            notes.append(f"{host.name} is lost: {cause_text(host.lost)}")
     return notes
 
 

@@ -16,11 +16,15 @@ class StartTask(Frozen):
 
 
 class StopTask(Frozen):
-    """Send a signal to a task, and SIGKILL after `grace` seconds."""
+    """Send a signal to a task, and SIGKILL after `grace` seconds.
+
+    `with_stacks`: see :class:`distrun.agent.protocol.messages.StopTask`.
+    """
 
     task: str
     signal: int
     grace: float
+    with_stacks: bool = False
 
 
 class SetTimer(Frozen):

@@ -37,6 +37,7 @@ SIGABRT, SIGKILL = 6, 9
 _MOST_NAMED = 3
 EVALUATOR = Timer(TimerKind.EVALUATOR)
 _RUN = Timer(TimerKind.RUN)
+_ABORT = Timer(TimerKind.ABORT)
 _STOPPED_FROM = {
     TaskPhase.WAITING: TaskPhase.STOPPED,
     TaskPhase.STARTING: TaskPhase.STOPPING,
@@ -125,6 +126,27 @@ def on_stall(state: JobState, at: float) -> Transition:
     return end_job(state, outcome, at, signal=SIGABRT)
 
 
+def stop_quiet_job(
+    state: JobState, outcome: Outcome, at: float, signal: int, grace: float
+) -> Transition:
+    """Stop a job whose tasks do nothing, so that their logs end with where they were.
+
+    A task that handles the signal has most of the grace time before it gets SIGABRT, too.
+    """
+    state, actions = end_job(state, outcome, at, signal, grace)
+    actions = [
+        replace(each, with_stacks=True) if isinstance(each, StopTask) else each for each in actions
+    ]
+    if not state.unended:
+        return state, actions
+    return state, [*actions, SetTimer(_ABORT, grace - min(KILL_GRACE, grace / 2))]
+
+
+def on_abort_timeout(state: JobState) -> Transition:
+    """Have tasks that still run print where they are, just before they are killed."""
+    return stop_tasks(state, SIGABRT, KILL_GRACE)
+
+
 def on_evaluator_timeout(state: JobState) -> Transition:
     """Stop the evaluator, which had `timeouts.grace` to end after the job's success."""
     excluded = {
@@ -172,6 +194,8 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     evaluator is another one than the job's, unless the job needs the evaluator.
     """
     outcome = state.outcome
+    if outcome is not None and outcome.result is Result.STOPPED and verdict.task is None:
+        return replace(state, outcome=replace(outcome, verdict=verdict))
     if outcome is None or outcome.result is not Result.FAILED:
         return state
     names = {*verdict.alike, *verdict.echoes}

@@ -249,6 +249,8 @@ class JobState(Frozen, kw_only=True):
         default_factory=lambda: {account.value: Budget() for account in Account}
     )
     """By the account, or by the role if that has a policy of its own."""
+    quiet_since: float | None = None
+    """Since when no task does anything (Unix seconds); None if a task does."""
     verdict: Verdict | None = None
     """The verdict on the last failure: one that was restarted, or the one that ended the job."""
     outcome: Outcome | None = None

@@ -19,6 +19,10 @@ _OF_ATTEMPTS = (
     events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
     events.TaskEnded,
 )  # fmt: skip
+_WHILE_STOPPING = {
+    TimerKind.EVALUATOR: outcomes.on_evaluator_timeout,
+    TimerKind.ABORT: outcomes.on_abort_timeout,
+}
 _FOR_READERS = (
     events.PreflightSkipped, events.PreflightStarted, events.PreflightFound, events.PreflightEnded,
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
@@ -108,6 +112,16 @@ def _(event: events.ClusterMismatched, state: JobState) -> restarts.Transition:
     exit_code, cause = StartTimeoutError.exit_code, event.cause
     outcome = outcomes.job_failure(exit_code, cause, cause.task)
     return outcomes.end_job(state, outcome, event.at)
+
+
+@_step.register
+def _(event: events.TasksQuiet, state: JobState) -> restarts.Transition:
+    return replace(state, quiet_since=event.since), []
+
+
+@_step.register
+def _(_event: events.TasksActive, state: JobState) -> restarts.Transition:
+    return replace(state, quiet_since=None), []
 
 
 @_step.register
@@ -301,7 +315,9 @@ def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
         cause=Cause(Code.JOB_STOPPED, within=(event.cause,)),
     )
     if state.outcome is None:
-        return outcomes.end_job(state, outcome, event.at, signal=event.signal, grace=event.grace)
+        is_quiet = state.quiet_since is not None and event.grace > 0
+        stop = outcomes.stop_quiet_job if is_quiet else outcomes.end_job
+        return stop(state, outcome, event.at, event.signal, event.grace)
     if state.killing:
         return state, []
     # The second request, or the job is ending already: stop at once.
@@ -312,14 +328,14 @@ def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
 def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
     kind, key = event.timer.kind, event.timer.key
     # After SIGKILL no task, not even an evaluator, gets a gentler signal.
-    if state.killing or (state.outcome is not None and kind is not TimerKind.EVALUATOR):
+    if state.killing or (state.outcome is not None and kind not in _WHILE_STOPPING):
         return state, []
+    if kind in _WHILE_STOPPING:
+        return _WHILE_STOPPING[kind](state)
     if kind is TimerKind.RESTART:
         return restarts.on_backoff_over(state, int(key))
     if kind is TimerKind.HEALTH:
         return restarts.reset_budget(state, key), []
-    if kind is TimerKind.EVALUATOR:
-        return outcomes.on_evaluator_timeout(state)
     if kind is TimerKind.START:
         return outcomes.on_start_timeout(state, event)
     handlers = {

@@ -10,7 +10,6 @@ import traceback
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.events import Result
 from distrun.frozen import replace
 from distrun.verdict.model import Kind, Verdict
 
@@ -51,8 +50,10 @@ class FailureAnalyzer:
 
     def on_end(self, state: JobState) -> Verdict | None:
         """Return the verdict on the failure that ended the job; None if it did not fail."""
+        from distrun.verdict.failures import has_failed
+
         outcome = state.outcome
-        if outcome is None or outcome.result is not Result.FAILED:
+        if outcome is None or not has_failed(state):
             return None
         try:
             failure = self._tracker.final_failure(state)

@@ -28,6 +28,7 @@ from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
+from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
 from distrun.supervisor.ready_watch import ReadyWatch
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
@@ -88,6 +89,7 @@ class Supervisor:
         self._starts = StartQueue(self._send_start)
         self._progress: dict[str, protocol.Progress] = {}
         self._cluster: ClusterCheck | None = None
+        self._quiet: QuietWatch | None = None
         self._ready: ReadyWatch | None = None
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
@@ -172,7 +174,7 @@ class Supervisor:
         elif isinstance(action, lifecycle.StopTask):
             host = self._state.tasks[action.task].host
             if not self._starts.cancel(host, action.task):
-                order = protocol.StopTask(action.task, action.signal, action.grace)
+                order = protocol.StopTask(**vars(action))
                 self._hosts.order(host, order)
         elif isinstance(action, lifecycle.SetTimer):
             seconds = action.seconds
@@ -259,18 +261,29 @@ class Supervisor:
         kind = _REPORTS.get(type(report))
         if kind is not None:
             self._on_task_report(host, report, kind)
-        elif isinstance(report, protocol.Progress):
+        elif isinstance(report, protocol.Fault):
+            self.emit(events.HostFault(at=report.at, host=host, cause=report.cause))
+        elif not self._on_observation(report) and self._state.outcome is None:
+            preparation.receive(host, report)
+            self._start_if_prepared(preparation)
+
+    def _on_observation(self, report: Report) -> bool:
+        """Note what tasks do while they run. Returns whether the report says that."""
+        if isinstance(report, protocol.Progress):
             self._progress[report.task] = report
             if self._stall is not None:
                 self._stall.record(report.task, report.values.get("STEP"))
+            if self._quiet is not None:
+                self._quiet.record_sign()
             self._clients.broadcast(report)
         elif isinstance(report, protocol.TaskListening):
             self._on_listening(report)
-        elif isinstance(report, protocol.Fault):
-            self.emit(events.HostFault(at=report.at, host=host, cause=report.cause))
-        elif self._state.outcome is None:
-            preparation.receive(host, report)
-            self._start_if_prepared(preparation)
+        elif isinstance(report, protocol.CpuMeasured):
+            if self._quiet is not None:
+                self._quiet.record_cpu(report.seconds)
+        else:
+            return False
+        return True
 
     def _on_task_report(self, host: str, report: Any, kind: type[events.Event]) -> None:
         if isinstance(report, protocol.TaskExited) and report.task in self._progress:
@@ -297,6 +310,8 @@ class Supervisor:
             self._report_ready(self._ready.on_listening(report.task, report.ports))
         if is_running and self._cluster is not None:
             self._report_mismatch(self._cluster.record(report.task, report.ports))
+            if self._cluster.suspect is not None and self._quiet is not None:
+                self._quiet.limit(SUSPECT_SECONDS)
 
     def _report_mismatch(self, cause: Cause | None) -> None:
         if cause is not None and self._state.outcome is None:
@@ -326,10 +341,21 @@ class Supervisor:
             self._analyzer.find_tf_config_line,
             time.monotonic,
         )
+        if self._stall is None:
+            self._quiet = QuietWatch(self._size_of_log, self._measure_cpu, time.monotonic)
         self._ready = ReadyWatch(plan.tasks, self._folder.log_of, time.monotonic)
         records = tuple(task_record(task) for task in plan.tasks)
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()
+
+    def _size_of_log(self, task: str) -> int:
+        try:
+            return self._folder.log_of(task).stat().st_size
+        except OSError:
+            return 0
+
+    def _measure_cpu(self) -> None:
+        self._hosts.order_all(protocol.MeasureCpu())
 
     def _start_tensorboard(self) -> None:
         """Start TensorBoard below an agent on this machine, which ends it with the job."""
@@ -379,13 +405,9 @@ class Supervisor:
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
-        watches = (each for each in (self._ready, self._cluster) if each is not None)
-        others = (
-            self._hosts.next_due,
-            self._clients.next_due,
-            *(each.next_due for each in watches),
-        )
-        times = (*self._timers.values(), *others)
+        quiet = self._quiet if self._state.outcome is None else None
+        others = (self._hosts, self._clients, self._ready, self._cluster, quiet)
+        times = [*self._timers.values(), *(each.next_due for each in others if each is not None)]
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
         for key, _ in self._selector.select(None if due is None else max(0.0, due)):
@@ -400,8 +422,7 @@ class Supervisor:
             del self._timers[timer]
             wait = None
             if timer == lifecycle.STALL and self._stall is not None:
-                are_linked = all(host.link_lost is None for host in self._state.hosts.values())
-                wait = self._stall.check(are_linked=are_linked)
+                wait = self._stall.check(are_linked=self._are_linked)
             if wait is None:
                 within = self._not_prepared() if timer == lifecycle.START else ()
                 self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
@@ -409,11 +430,37 @@ class Supervisor:
                 self._timers[timer] = time.monotonic() + wait
         if self._cluster is not None:
             self._report_mismatch(self._cluster.check())
+        self._check_quiet()
         due = None if self._ready is None else self._ready.next_due
         if self._ready is not None and due is not None and due <= time.monotonic():
             self._report_ready(self._ready.check())
         self._hosts.run_due()
         self._clients.run_due()
+
+    @property
+    def _are_linked(self) -> bool:
+        return all(host.link_lost is None for host in self._state.hosts.values())
+
+    def _check_quiet(self) -> None:
+        """Note that all tasks do nothing, or that one does something again."""
+        quiet, state = self._quiet, self._state
+        if quiet is None or state.outcome is not None:
+            return
+        if quiet.next_due <= time.monotonic():
+            is_running = state.phase is lifecycle.JobPhase.RUNNING and self._are_linked
+            tasks = state.tasks.values() if is_running else ()
+            running = lifecycle.TaskPhase.RUNNING
+            quiet.check({task.name for task in tasks if task.phase is running})
+        if quiet.is_quiet == (state.quiet_since is not None):
+            return
+        suspect = None if self._cluster is None else self._cluster.suspect
+        if not quiet.is_quiet:
+            self.emit(events.TasksActive(at=time.time()))
+        elif suspect is not None:
+            self._report_mismatch(suspect)
+        else:
+            silent = time.monotonic() - quiet.since
+            self.emit(events.TasksQuiet(at=time.time(), since=time.time() - silent))
 
     def _not_prepared(self) -> tuple[Cause, ...]:
         """Return what each host has not answered that the preparation waits for."""

@@ -70,6 +70,9 @@ class _Analysis:
             return _not_started(trigger)
         if isinstance(trigger, events.ClusterMismatched):
             return self._cluster_mismatch(trigger.cause)
+        if isinstance(trigger, events.StopRequested):
+            seconds = trigger.at - (self._failure.quiet_since or trigger.at)
+            return self._where_tasks_were(Cause(Code.TASKS_QUIET, seconds=seconds))
         return self._first_failure(trigger)
 
     def _first_failure(self, trigger: events.Event) -> Verdict:
@@ -313,30 +316,30 @@ class _Analysis:
         return Verdict(task=None, kind=kind, cause=cause, evidence=(evidence,))
 
     def _timed_out(self, timer: TimerKind) -> Verdict:
-        """Return the verdict on a job that took too long: where its tasks were.
-
-        After a stall that is the line of the program that Python prints at distrun's signal.
-        """
+        """Return the verdict on a job that took too long: what its tasks printed last."""
         timeouts = self._failure.timeouts
+        if timer is TimerKind.STALL:
+            return self._where_tasks_were(Cause(Code.STALLED, seconds=timeouts.stall or 0.0))
         code, seconds = {
             TimerKind.START: (Code.JOB_DID_NOT_START, timeouts.start),
-            TimerKind.STALL: (Code.STALLED, timeouts.stall),
         }.get(timer, (Code.JOB_DID_NOT_END, timeouts.run))
+        names = self._failure.members[:_MOST_TASKS_QUOTED]
+        evidence = [line for name in names for line in last_line(name, self._log(name))]
+        if not evidence:
+            nothing = Cause(Code.NO_OUTPUT)
+            evidence.append(Evidence(task=None, source=Source.LOGS, cause=nothing))
+        cause = Cause(code, seconds=seconds or 0.0)
+        return Verdict(task=None, kind=Kind.TIMEOUT, cause=cause, evidence=tuple(evidence))
+
+    def _where_tasks_were(self, cause: Cause) -> Verdict:
+        """Return the verdict on a hung job: the lines that Python printed at distrun's signal."""
         evidence: list[Evidence] = []
         for name in self._failure.members[:_MOST_TASKS_QUOTED]:
             log = self._log(name)
-            index = log.interrupted_at if timer is TimerKind.STALL else None
+            index = log.interrupted_at
             quoted = last_line(name, log) if index is None else (log_line(name, log, index),)
             evidence.extend(quoted)
-        if not evidence and timer is not TimerKind.STALL:
-            nothing = Cause(Code.NO_OUTPUT)
-            evidence.append(Evidence(task=None, source=Source.LOGS, cause=nothing))
-        return Verdict(
-            task=None,
-            kind=Kind.STALLED if timer is TimerKind.STALL else Kind.TIMEOUT,
-            cause=Cause(code, seconds=seconds or 0.0),
-            evidence=tuple(evidence),
-        )
+        return Verdict(task=None, kind=Kind.STALLED, cause=cause, evidence=tuple(evidence))
 
 
 def _chain(cause: Cause) -> Iterator[Cause]:

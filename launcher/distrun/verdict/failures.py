@@ -26,6 +26,7 @@ class Failure(Frozen, kw_only=True):
         members: the names of the tasks that failed together or may have caused it, in the order
             of their exits.
         lost_hosts: why each host was lost, by its name.
+        quiet_since: since when no task had done anything (Unix seconds), if that was so.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
         finished: the tasks that exited 0 and that no other needed any more.
     """
@@ -36,6 +37,7 @@ class Failure(Frozen, kw_only=True):
     lost_hosts: dict[str, Cause]
     sent: frozenset[int]
     timeouts: Timeouts
+    quiet_since: float | None = None
     finished: frozenset[str] = frozenset()
 
     @property
@@ -48,6 +50,13 @@ class Failure(Frozen, kw_only=True):
         """The number of tasks that connect to that service: all that train."""
         roles = (Role.CHIEF, Role.WORKER)
         return sum(1 for task in self.tasks.values() if task.role in roles)
+
+
+def has_failed(state: JobState) -> bool:
+    """Whether a job has failed, or was stopped while its tasks did nothing."""
+    result = None if state.outcome is None else state.outcome.result
+    was_quiet = state.quiet_since is not None
+    return result is Result.FAILED or (result is Result.STOPPED and was_quiet)
 
 
 class FailureTracker:
@@ -114,9 +123,12 @@ class FailureTracker:
                 yield self._evaluator_exits[task.name], (task.name,)
 
     def final_failure(self, state: JobState) -> Failure | None:
-        """Return the failure that ended the job; None if it did not fail."""
+        """Return the failure that ended the job; None if it did not fail.
+
+        A job that was stopped while its tasks did nothing has failed in that.
+        """
         outcome = state.outcome
-        if self._final is None or outcome is None or outcome.result is not Result.FAILED:
+        if self._final is None or outcome is None or not has_failed(state):
             return None
         names = [
             task.name
@@ -164,6 +176,7 @@ class FailureTracker:
             },
             sent=frozenset(self._sent),
             timeouts=state.timeouts,
+            quiet_since=state.quiet_since,
             finished=frozenset(
                 task.name for task in state.tasks.values() if state.has_finished(task)
             ),

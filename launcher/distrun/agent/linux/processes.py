@@ -142,6 +142,16 @@ def send(process: Process, signum: int) -> bool:
     return True
 
 
+def handles(pid: int, signum: int) -> bool:
+    """Whether a process catches a signal or ignores it, so that it does not die of it."""
+    try:
+        with open("/proc/{}/status".format(pid), "rb") as file:
+            pairs = [line.split() for line in file if line.startswith((b"SigIgn", b"SigCgt"))]
+    except OSError:
+        return False
+    return any(int(mask, 16) >> (signum - 1) & 1 for _, mask in pairs)
+
+
 def resume(pid: int) -> None:
     """Resume a process and its children, in case they were suspended."""
     for each in [pid, *children(pid)]:

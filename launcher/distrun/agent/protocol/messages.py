@@ -177,11 +177,14 @@ class StopTask(Order):
     """Send `signal` to every process of a task, and SIGKILL after `grace` seconds.
 
     `grace` 0 kills at once. A second order for the same task can only shorten the time left.
+    `with_stacks`: processes that do not handle `signal`, but SIGABRT, get that. So does Python: it
+    then prints where its threads are.
     """
 
     task: str
     signal: int
     grace: float
+    with_stacks: bool = False
 
 
 class MeasureCpu(Order):

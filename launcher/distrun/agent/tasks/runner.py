@@ -104,7 +104,7 @@ class TaskRunner:
         """Start to stop a task, or shorten the time that it has left."""
         task = self._tasks.get(order.task)
         if task is not None:
-            task.stop(order.signal, order.grace, time.monotonic())
+            task.stop(order.signal, order.grace, time.monotonic(), order.with_stacks)
             self._advance(task)
 
     def stop_all(self, grace: float) -> None:

@@ -57,6 +57,7 @@ class Task:
         self._signal: int = signal.SIGTERM
         self._deadline: Optional[float] = None
         self._signalled: Dict[int, int] = {}
+        self._with_stacks = False
 
     @property
     def is_stopping(self) -> bool:
@@ -82,8 +83,9 @@ class Task:
         self.exit = Exit(number, None) if status.si_code == os.CLD_EXITED else Exit(None, number)
         return True
 
-    def stop(self, signum: int, grace: float, now: float) -> None:
+    def stop(self, signum: int, grace: float, now: float, with_stacks: bool = False) -> None:
         """Start to stop it, or shorten the time left. `grace`: seconds from signal to SIGKILL."""
+        self._with_stacks = with_stacks
         if self._deadline is None and self.exit is None:
             first = processes.find(self.pid)
             self.was_suspended = first is not None and first.is_suspended
@@ -134,15 +136,22 @@ class Task:
 
     def _signal_new(self, members: List[processes.Process]) -> None:
         """Send the stop signal once to each process."""
-        first = not self._signalled
+        first = not self._signalled and not self._with_stacks
         new = [each for each in members if self._signalled.get(each.pid) != each.started]
         for signum in (self._signal, signal.SIGCONT):
             if first:
                 self._signal_group(signum)
             for each in new:
                 if not (first and each.group == self.pid):
-                    processes.send(each, signum)
+                    processes.send(each, self._with_stack(each, signum))
         self._signalled.update((each.pid, each.started) for each in new)
+
+    def _with_stack(self, process: processes.Process, signum: int) -> int:
+        """The signal for a process: SIGABRT if that shows where it is, and the other does not."""
+        if not self._with_stacks or signum == signal.SIGCONT:
+            return signum
+        dies = not processes.handles(process.pid, signum)
+        return signal.SIGABRT if dies and processes.handles(process.pid, signal.SIGABRT) else signum
 
     def _signal_group(self, signum: int) -> None:
         """Signal the first process's group: safe, because its id is pinned until it is reaped."""

@@ -1,0 +1,111 @@
+"""When a job is quiet: no task prints, reports progress or uses the processor."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrun.supervisor.quiet import QUIET_SECONDS, SUSPECT_SECONDS, QuietWatch
+
+BUSY = 0.5
+HANGS = 0.002
+"""Shares of a core that a task uses: when it computes, and when TensorFlow waits."""
+
+
+class Tasks:
+    """Two tasks at a time of their own, whose hosts answer at once."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sizes = {"worker:0": 0, "worker:1": 0}
+        self.shares = {"worker:0": HANGS, "worker:1": HANGS}
+        self.measured = 0
+        self.answering = ["worker:0", "worker:1"]
+        self.watch = QuietWatch(self.sizes.__getitem__, self.measure, lambda: self.now)
+
+    def measure(self) -> None:
+        self.measured += 1
+        for task in self.answering:  # each on a host of its own
+            self.watch.record_cpu({task: self.now * self.shares[task]})
+
+    def wait(self, seconds: float, *, running: bool = True) -> float | None:
+        """Check whenever it is due. Returns when the job was called quiet, if it was."""
+        end = self.now + seconds
+        while self.watch.next_due <= end:
+            self.now = self.watch.next_due
+            self.watch.check(self.sizes.keys() if running else ())
+            if self.watch.is_quiet:
+                return self.now
+        self.now = end
+        return None
+
+
+@pytest.fixture
+def tasks() -> Tasks:
+    return Tasks()
+
+
+def test_a_job_that_does_nothing_is_quiet_after_two_minutes(tasks: Tasks) -> None:
+    found = tasks.wait(600.0)
+    assert found is not None
+    assert QUIET_SECONDS <= found <= QUIET_SECONDS * 1.5
+    assert tasks.measured == 2
+
+
+@pytest.mark.parametrize("task", ["worker:0", "worker:1"])
+def test_a_task_that_computes_in_silence_is_not(tasks: Tasks, task: str) -> None:
+    tasks.shares[task] = BUSY
+    assert tasks.wait(3600.0) is None
+    assert tasks.measured < 3600.0 / QUIET_SECONDS * 3
+
+
+def test_a_line_now_and_then_is_enough(tasks: Tasks) -> None:
+    for _ in range(20):
+        assert tasks.wait(100.0) is None
+        tasks.sizes["worker:1"] += 5
+    assert tasks.wait(600.0) is not None
+
+
+def test_progress_is_enough(tasks: Tasks) -> None:
+    for _ in range(20):
+        assert tasks.wait(100.0) is None
+        tasks.watch.record_sign()
+
+
+def test_what_happened_before_the_silence_does_not_count(tasks: Tasks) -> None:
+    tasks.shares = {"worker:0": BUSY, "worker:1": BUSY}
+    assert tasks.wait(1000.0) is None
+    used = dict.fromkeys(tasks.shares, tasks.now * BUSY)
+    tasks.shares = {task: seconds / tasks.now for task, seconds in used.items()}
+
+    def measure() -> None:
+        for task in tasks.answering:
+            tasks.watch.record_cpu({task: used[task]})
+
+    tasks.watch._measure = measure
+    assert tasks.wait(600.0) is not None
+
+
+def test_a_host_that_does_not_answer_may_have_a_busy_task(tasks: Tasks) -> None:
+    tasks.answering.remove("worker:1")
+    assert tasks.wait(3600.0) is None
+
+
+def test_a_job_that_does_not_run_is_not_quiet(tasks: Tasks) -> None:
+    assert tasks.wait(3600.0, running=False) is None
+    assert tasks.measured == 0
+
+
+def test_a_quiet_job_may_do_something_again_and_be_quiet_again(tasks: Tasks) -> None:
+    assert tasks.wait(600.0) is not None
+    tasks.sizes["worker:0"] += 1
+    tasks.now = tasks.watch.next_due
+    tasks.watch.check(tasks.sizes.keys())
+    assert not tasks.watch.is_quiet
+    assert tasks.wait(600.0) is not None
+
+
+def test_a_suspect_is_given_less_time(tasks: Tasks) -> None:
+    tasks.watch.limit(SUSPECT_SECONDS)
+    found = tasks.wait(600.0)
+    assert found is not None
+    assert found <= 2 * SUSPECT_SECONDS

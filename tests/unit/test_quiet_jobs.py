@@ -1,0 +1,121 @@
+"""A job whose tasks do nothing, from its record to the verdict, with emulated hosts."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distrun import events
+from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code
+from distrun.cli.event_text import event_text
+from distrun.lifecycle import JobPhase
+from distrun.spec.model import Timeouts
+from distrun.verdict.model import Kind
+from harness.hostile import EVIL, GOOD, HEARTBEAT, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    world.settle()
+    assert world.state.phase is JobPhase.RUNNING
+    yield world
+    world.close()
+
+
+def wait(world: World, seconds: float) -> None:
+    for _ in range(int(seconds / HEARTBEAT)):
+        world.advance()
+
+
+def found(world: World, kind: type[events.Event]) -> list[events.Event]:
+    return [event for event in world.record if type(event) is kind]
+
+
+def stop(world: World, grace: float | None = None) -> None:
+    stop_job = protocol.StopJob(
+        Cause(Code.STOPPED_BY_COMMAND, name="distrun kill"), signal.SIGTERM, grace, 137
+    )
+    world._supervisor._request_stop(stop_job)
+
+
+def test_it_is_said_once(world: World) -> None:
+    wait(world, 600.0)
+    (event,) = found(world, events.TasksQuiet)
+    assert isinstance(event, events.TasksQuiet)
+    assert 120.0 <= event.at - event.since <= 180.0
+    text = event_text(event) or ""
+    assert "no task has printed, reported progress or used the processor" in text
+    assert world.state.quiet_since == event.since
+    assert world.state.outcome is None
+
+
+def test_output_ends_it_and_it_may_come_again(world: World) -> None:
+    wait(world, 300.0)
+    part = protocol.LogData("evaluator-0.log", 3, b"a line\n")
+    world.agents[EVIL]._send(part, is_kept=False)
+    wait(world, 60.0)
+    assert len(found(world, events.TasksActive)) == 1
+    assert world.state.quiet_since is None
+    wait(world, 300.0)
+    assert len(found(world, events.TasksQuiet)) == 2
+
+
+def test_with_timeouts_stall_that_decides(tmp_path: Path) -> None:
+    world = World(tmp_path, timeouts=Timeouts(stall=1000.0))
+    world.settle()
+    wait(world, 600.0)
+    assert not found(world, events.TasksQuiet)
+    world.close()
+
+
+def test_nothing_is_known_while_a_link_is_lost(world: World) -> None:
+    world.agents[GOOD].close()
+    world.settle()
+    wait(world, 50.0)
+    assert not found(world, events.TasksQuiet)
+
+
+def test_its_stop_shows_where_the_tasks_were(world: World) -> None:
+    wait(world, 300.0)
+    orders: list[protocol.StopTask] = []
+    for agent in world.agents.values():
+        agent._on_stop_task = lambda order: orders.append(order) or []  # type: ignore[method-assign,func-returns-value]
+    stop(world, 10.0)
+    world.settle()
+    assert {(each.signal, each.with_stacks) for each in orders} == {(signal.SIGTERM, True)}
+    orders.clear()
+    wait(world, 8.0)
+    assert not orders
+    wait(world, 3 * HEARTBEAT)
+    assert {(each.signal, each.grace) for each in orders} == {(signal.SIGABRT, 1.0)}
+    for agent in world.agents.values():
+        agent.end_tasks(None, signal.SIGABRT)
+    world.settle()
+    wait(world, 30.0)
+    outcome = world.state.outcome
+    assert outcome is not None
+    assert outcome.exit_code == 137
+    assert outcome.verdict is not None
+    assert outcome.verdict.kind is Kind.STALLED
+    assert outcome.verdict.cause.code is Code.TASKS_QUIET
+    assert outcome.verdict.cause.seconds >= 300.0 - 4 * HEARTBEAT
+    assert {each.task for each in outcome.verdict.evidence} >= set(world.good_tasks)
+
+
+@pytest.mark.parametrize(("seconds", "grace"), [(60.0, 10.0), (300.0, 0.0)])
+def test_other_stops_are_as_ever(world: World, seconds: float, grace: float) -> None:
+    """If the job did something just now, and without time for anything."""
+    wait(world, seconds)
+    stop(world, grace)
+    world.settle()
+    wait(world, 30.0)
+    outcome = world.state.outcome
+    assert outcome is not None
+    timed_out = [each.timer.kind for each in world.record if isinstance(each, events.TimedOut)]
+    assert events.TimerKind.ABORT not in timed_out
+    assert (outcome.verdict is None) == (seconds < 100.0)
