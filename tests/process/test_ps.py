@@ -40,12 +40,18 @@ def test_a_cause_in_a_word_and_the_last_metric(
     good = launch(distrun, tmp_path, "good", "pass")
     bad = launch(distrun, tmp_path, "bad", "import no_such_module")
     distrun("wait", good, bad)
+
+    def has_reported() -> bool:
+        return "LOSS" in status()["task_states"][0]["progress"]
+
     killed = launch(distrun, tmp_path, "killed", "time.sleep(600)")
+    wait_until(has_reported)
     distrun("kill", killed)
     lost = launch(distrun, tmp_path, "lost", "time.sleep(600)")
     os.kill(status()["supervisor_pid"], signal.SIGKILL)
     wait_until(lambda: not survivors(lost), timeout=30)
     running = launch(distrun, tmp_path, "running", "time.sleep(600)")
+    wait_until(has_reported)
     rows = {
         each["job_id"]: each for each in json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
     }

@@ -13,6 +13,7 @@ import re
 import shlex
 import signal
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.text_format import format_count, format_names
 from distrun.events import PreflightFound
+from distrun.jobstore import JobFolder, JobStore
 from distrun.preflight import Check
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
@@ -41,11 +43,20 @@ _ADVICE_ON_LIMITS = {
     errno.ENOMEM: "end what uses the memory, or put fewer tasks on a host",
 }
 _FIELD = re.compile(r"\{(\w+)")
+_job_in_advice: ContextVar[str] = ContextVar("_job_in_advice", default="")
+"""The id of the job that is shown, unless it is the newest one."""
 
 
 def cause_text(cause: Cause) -> str:
     """Return what failed, as a clause without a full stop."""
     return _render(cause, "text", TEXT_FUNCTIONS) or "unknown"
+
+
+def advise_about(folder: JobFolder) -> None:
+    """From now on, commands in advice name this job, unless it is the newest."""
+    newest = JobStore(folder.path.parent.parent).folders()[-1:]
+    is_newest = [each.job_id for each in newest] == [folder.job_id]
+    _job_in_advice.set("" if is_newest else folder.job_id)
 
 
 def cause_advice(cause: Cause) -> str | None:
@@ -251,7 +262,8 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
         f"\n  {printable(each.host)}: {_within(each)}" for each in c.within
     ),
     "lookup": lambda c: c.text or f"no answer within {c.seconds:g} s",
-    "more_checks": lambda c: f", and {c.count - 1} more (`distrun events`)" if c.count > 1 else "",
+    "job": lambda _: _job_in_advice.get(),
+    "more_checks": lambda c: _more_checks(c.count - 1),
     "on_host": lambda c: f"on {c.host} " if c.host else "",
     "place": _place,
     "port_on_host": lambda c: f"port {c.port}" + (f" on {c.host}" if c.host else ""),
@@ -307,6 +319,11 @@ def _agent_not_started(cause: Cause) -> str:
     if cause.errno:
         return f"its agent cannot be started: {_error(cause)}"
     return f"the agent could not start there{_ssh(cause)}"
+
+
+def _more_checks(count: int) -> str:
+    job = _job_in_advice.get()
+    return f", and {count} more (`distrun events{job and ' '}{job}`)" if count > 0 else ""
 
 
 def _crashed(cause: Cause) -> str:
@@ -426,8 +443,9 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.TASK_NOT_READY: lambda c: (
         f"{format_names(c.tasks)} {'waits' if len(c.tasks) == 1 else 'wait'} until {c.task} "
         + (f"listens at {c.name}" if c.name else "")
-        + (f"prints a line with {c.text!r}" if c.text else "")
-        + ("" if c.name or c.text else "runs")
+        + ("prints a line" if c.count else "")
+        + (f" with {c.text!r}" if c.text else "")
+        + ("" if c.name or c.count else "runs")
     ),
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli.options import (
+    WithProgramArguments,
     name_option,
     notify_option,
     overrides_option,
@@ -37,7 +38,7 @@ def launch_options(function: Callable[..., int]) -> Callable[..., int]:
     return function
 
 
-@click.command("launch")
+@click.command("launch", cls=WithProgramArguments)
 @spec_argument()
 @click.argument("args", nargs=-1)
 @launch_options

@@ -40,6 +40,22 @@ _COMMANDS = {
 """What each command does, in the order of the help. Each is a module with a click `command`."""
 
 
+_OF_OTHER_TOOLS = {
+    **dict.fromkeys(("up", "start", "submit", "apply", "create"), "distrun launch SPEC"),
+    **dict.fromkeys(("stop", "cancel", "down", "terminate", "scancel"), "distrun kill"),
+    **dict.fromkeys(("top", "watch"), "distrun status --watch"),
+    **dict.fromkeys(("list", "ls", "jobs", "get", "squeue"), "distrun ps -a"),
+    **dict.fromkeys(("describe", "inspect", "show", "info"), "distrun status JOB"),
+    **dict.fromkeys(("tail", "follow", "attach"), "distrun logs -f"),
+    **dict.fromkeys(("rm", "remove", "delete", "prune"), "distrun clean"),
+    **dict.fromkeys(("check", "lint"), "distrun validate SPEC"),
+    **dict.fromkeys(("config", "render"), "distrun plan SPEC"),
+    "version": "distrun --version",
+    "help": "distrun --help",
+}
+"""What other tools call our commands."""
+
+
 class CommandGroup(click.Group):
     """Imports a command's module only when that command is used, so that `distrun` starts fast.
 
@@ -76,10 +92,16 @@ class CommandGroup(click.Group):
         except click.UsageError as error:
             import difflib
 
+            meant = _OF_OTHER_TOOLS.get(args[0])
+            if args[0] == "help" and args[1:2] and args[1] in _COMMANDS:
+                meant = f"distrun {args[1]} --help"
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            if not near:
+            if meant is not None:
+                text = f"{error.format_message()} Use {meant!r}."
+            elif near:
+                text = f"{error.format_message()} Did you mean {near[0]!r}?"
+            else:
                 raise
-            text = f"{error.format_message()} Did you mean {near[0]!r}?"
             raise click.UsageError(text, ctx) from None
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from distrun.spec.units import parse_duration
+
+_LIKE = 0.75
+"""How alike an unknown option must be to one of distrun's to be a typing error."""
 
 
 def duration(value: str) -> float:
@@ -27,6 +31,27 @@ def completion_of(kind: str) -> Callable[..., Any]:
         return getattr(completion, f"complete_{kind}")(*asked)
 
     return complete
+
+
+class WithProgramArguments(click.Command):
+    """A command whose SPEC is followed by arguments of the program, after `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            import difflib
+
+            name = error.option_name
+            near = difflib.get_close_matches(name, error.possibilities or (), cutoff=_LIKE)
+            at = next((n for n, word in enumerate(given) if word.startswith(name)), len(given))
+            before = shlex.join(given[:at]) or "SPEC"
+            text = (
+                f"{error.message} Arguments of your program follow `--`: "
+                f"{ctx.command_path} {before} -- {name} ..."
+            )
+            raise click.NoSuchOption(name, text, possibilities=near, ctx=ctx) from None
 
 
 def spec_argument(*, required: bool = True) -> Callable[[Any], Any]:

@@ -6,6 +6,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import (
+    WithProgramArguments,
     json_option,
     name_option,
     overrides_option,
@@ -15,7 +16,7 @@ from distrun.cli.options import (
 from distrun.errors import UsageError
 
 
-@click.command("plan")
+@click.command("plan", cls=WithProgramArguments)
 @spec_argument()
 @click.argument("args", nargs=-1)
 @name_option

@@ -48,13 +48,13 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     columns = (
         Column("JOB"),
         Column("STATE"),
-        Column("EXIT", right=True, drop_rank=2),
+        Column("EXIT", right=True, drop_rank=3),
         Column("CAUSE", drop_rank=1),
         Column("TASKS", right=True, drop_rank=4),
         Column("STRATEGY", drop_rank=6),
         Column("STARTED", drop_rank=5),
         Column("TIME", right=True),
-        Column("LAST", drop_rank=3),
+        Column("LAST", drop_rank=2),
     )
     width = console.rich_console().width
     console.print_renderable(make_table(columns, [_cells(row) for row in rows], width))

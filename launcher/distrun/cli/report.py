@@ -8,7 +8,7 @@ from collections import Counter
 
 from distrun import events, record
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.cli.cause_text import cause_text, exit_text
+from distrun.cli.cause_text import advise_about, cause_text, exit_text
 from distrun.cli.text_format import format_count, format_names, format_time
 from distrun.cli.verdict_text import verdict_lines
 from distrun.events import Origin, Outcome, Result
@@ -40,6 +40,7 @@ def failure_report(folder: JobFolder, state: JobState) -> list[str]:
     outcome = state.outcome
     if outcome is None:
         return []
+    advise_about(folder)
     cause, *more = cause_text(_failure(outcome)).split("\n")
     lines = ["", f"job {state.job_id} {_headline(outcome, cause)}", *map(printable, more)]
     verdict = outcome.verdict
@@ -79,7 +80,10 @@ def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
     when = f" at {format_time(task.exited_at)}" if task.exited_at is not None else ""
     pid = f" (pid {task.pid})" if task.pid is not None else ""
     what = task_end_text(task) + (", stopped by distrun" if task.stopped_by_us else "")
-    lines = [f"  first  {task.name} {printable(what)}{when} on {task.host}{pid}"]
+    where = f"{when} on {task.host}{pid}"
+    # A reason is a sentence of its own, so it comes last.
+    text = f"{printable(what)}{where}" if task.reason is None else f"{where[1:]}: {printable(what)}"
+    lines = [f"  first  {task.name} {text}"]
     tail = _tail(folder, task.name)
     if tail is None:
         lines.append("  its log cannot be read")

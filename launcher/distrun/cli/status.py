@@ -34,10 +34,12 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
     """
     if as_json and watch:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
+    from distrun.cli.cause_text import advise_about
     from distrun.cli.job_view import job_view
     from distrun.jobstore import JobStore
 
     folder = JobStore.default().find(job)
+    advise_about(folder)
     if as_json:
         console.print_json({"job": job_view(folder).to_json()})
         return 0

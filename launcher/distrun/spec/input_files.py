@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from distrun.errors import UsageError
-from distrun.spec.problems import Mark, Problems, printable
+from distrun.spec.problems import Mark, Problems, nearest, printable, quoted
 from distrun.spec.yamlnodes import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -30,8 +30,21 @@ def read_spec(path: str, shown: str, problems: Problems) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
         raise UsageError(
             f"{printable(shown)}: there is no such file",
-            hint="name a spec; 'distrun init' writes one to begin with",
+            hint=_like_named(path, shown) or "name a spec; 'distrun init' writes one to begin with",
         ) from None
+
+
+def _like_named(path: str, shown: str) -> str:
+    """A hint with a YAML file beside a missing one that has a similar name, or ''."""
+    folder, name = os.path.split(path)
+    try:
+        files = [each for each in sorted(os.listdir(folder)) if each.endswith((".yaml", ".yml"))]
+    except (OSError, ValueError):
+        return ""
+    stem = os.path.splitext(name)[0]
+    same = [each for each in files if os.path.splitext(each)[0] in (name, stem)]
+    near = same[0] if same else nearest(name, files)
+    return f"did you mean {quoted(os.path.join(os.path.dirname(shown), near))}?" if near else ""
 
 
 def read_file(path: str, shown: str, problems: Problems) -> bytes | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from distrun.frozen import Frozen, field
-from distrun.spec.problems import Mark, quoted
+from distrun.spec.problems import Mark, nearest, quoted
 from distrun.spec.yamlnodes import Mapping, Node, Scalar, Sequence, describe, flow_style
 
 if TYPE_CHECKING:
@@ -282,12 +282,13 @@ class MappingSchema(Frozen, kw_only=True):
 
     def _check_required(self, section: Section, path: str, problems: Problems) -> None:
         where = path or "the spec"
+        meant = self._meant(section.unknown)
         for key in self.keys:
-            if key.required and not section.has(key.name):
+            if key.required and not section.has(key.name) and key.name not in meant:
                 example = f"add '{key.name}: {flow_style(key.examples[0])}'"
                 problems.add(section.mark, f"{where} has no {key.name}", example)
         written = [name for name in self.one_of if section.has(name)]
-        if self.one_of and not written:
+        if self.one_of and not written and not meant & {*self.one_of}:
             first = next(key for key in self.keys if key.name == self.one_of[0])
             problems.add(
                 section.mark,
@@ -297,6 +298,15 @@ class MappingSchema(Frozen, kw_only=True):
         for name in written[1:]:
             message = f"{where} has both {written[0]} and {name}"
             problems.add(section.keys[name], message, "keep one of them")
+
+    def _meant(self, unknown: list[str]) -> set[str | None]:
+        """The keys that unknown keys most likely stand for: one that is meant is not missing."""
+        meant = {nearest(name, [key.name for key in self.keys]) for name in unknown}
+        for key in self.keys:
+            if isinstance(key.schema, MappingSchema):
+                inner = [each.name for each in key.schema.keys]
+                meant |= {key.name for name in unknown if nearest(name, inner)}
+        return meant
 
     def json_schema(self) -> JsonSchema:
         schema: JsonSchema = {

@@ -241,8 +241,8 @@ class Code(StrEnum):
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why
-    # task, tasks: those that wait for it, name: the address where it should listen, or text: a
-    # regular expression of the line that it should print
+    # task, tasks: those that wait for it, name: the address where it should listen, or count: 1
+    # for a line that it should print, text: a regular expression for that
     TASK_NOT_READY = "task_not_ready"
     # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
     START_TIMED_OUT = "start_timed_out"

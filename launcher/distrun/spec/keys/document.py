@@ -9,6 +9,7 @@ from distrun.spec.keys.common import PATH
 from distrun.spec.keys.hosts import HOSTS, SSH
 from distrun.spec.keys.program import PROGRAM
 from distrun.spec.keys.runtime import LOGS, PORTS, RESTART, TENSORBOARD, TIMEOUTS
+from distrun.spec.problems import nearest
 from distrun.spec.scalars import Choice, Text
 from distrun.spec.schema import Key, MappingSchema
 from distrun.strategies import STRATEGIES, USUAL
@@ -38,7 +39,12 @@ def _section_hint(name: str) -> str:
     for section, schema in sections.items():
         if any(key.name == name for key in schema.keys):
             return f"did you mean {section}.{name}?"
-    return ""
+    if nearest(name, (key.name for key in SPEC.keys)):
+        return ""
+    paths = {key.name: f"{section}.{key.name}" for section, schema in sections.items()
+             for key in schema.keys}  # fmt: skip
+    near = nearest(name, paths)
+    return f"did you mean {paths[near]}?" if near else ""
 
 
 SPEC = MappingSchema(
