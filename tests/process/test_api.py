@@ -26,6 +26,9 @@ BLOCK = re.compile(r"```(python|yaml)\n(.*?)```", re.DOTALL)
 FOREVER = "echo ready; sleep 1000"
 FAKE_SSH = "#!/bin/sh\necho $$ >> {pids}\nsleep 3; exit 255\n"
 
+CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""A shell starts background processes with SIGINT ignored, perhaps these tests, too."""
+
 Program = Callable[..., subprocess.Popen[str]]
 
 
@@ -36,7 +39,7 @@ def program(distrun: Distrun, tmp_path: Path) -> Iterator[Program]:
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str, *args: str) -> subprocess.Popen[str]:
-        (tmp_path / "program.py").write_text(textwrap.dedent(code))
+        (tmp_path / "program.py").write_text(f"{CTRL_C}{textwrap.dedent(code)}")
         process = subprocess.Popen(
             [sys.executable, "program.py", *args],
             cwd=tmp_path,
