@@ -207,6 +207,7 @@ class Code(StrEnum):
     # TensorBoard ended, or was not started.
     TENSORBOARD_WITHOUT_HOST = "tensorboard_without_host"
     TENSORBOARD_NOT_STARTED = "tensorboard_not_started"  # errno, or within: why
+    TENSORBOARD_SILENT = "tensorboard_silent"  # seconds, path: its log
     TENSORBOARD_EXITED = "tensorboard_exited"  # status or signal, path: its log
 
     # Somebody asked for the job's end.
