@@ -293,9 +293,15 @@ class RestartPlanned(Event):
 
 
 class TensorBoardStarted(Event):
-    """TensorBoard was started beside the job. It will listen at the URL `address`."""
+    """TensorBoard, which was started beside the job, answers at the URL `address`."""
 
     address: str
+
+
+class TensorBoardSilent(Event):
+    """TensorBoard was started, and has not answered for a long time."""
+
+    cause: Cause
 
 
 class TensorBoardEnded(Event):

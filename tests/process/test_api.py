@@ -26,6 +26,9 @@ BLOCK = re.compile(r"```(python|yaml)\n(.*?)```", re.DOTALL)
 FOREVER = "echo ready; sleep 1000"
 FAKE_SSH = "#!/bin/sh\necho $$ >> {pids}\nsleep 3; exit 255\n"
 
+CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""A shell starts background processes with SIGINT ignored, perhaps these tests, too."""
+
 Program = Callable[..., subprocess.Popen[str]]
 
 
@@ -36,7 +39,7 @@ def program(distrun: Distrun, tmp_path: Path) -> Iterator[Program]:
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str, *args: str) -> subprocess.Popen[str]:
-        (tmp_path / "program.py").write_text(textwrap.dedent(code))
+        (tmp_path / "program.py").write_text(f"{CTRL_C}{textwrap.dedent(code)}")
         process = subprocess.Popen(
             [sys.executable, "program.py", *args],
             cwd=tmp_path,
@@ -245,9 +248,13 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
     assert package.jobs() == []
 
 
-def test_what_is_known_of_a_job(distrun: Distrun, write_spec: WriteSpec, status: Status) -> None:
-    ends = "[ $DISTRUN_TASK = worker:0 ] || exit 4; sleep 99"
-    script = f'for i in a b; do echo "$DISTRUN_TASK $i"; done; {ends}'
+def test_what_is_known_of_a_job(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
+) -> None:
+    prints = 'for i in a b; do echo "$DISTRUN_TASK $i"; done'
+    stays = f"touch {tmp_path}/printed; sleep 99"
+    fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; exit 4"
+    script = f"{prints}; if [ $DISTRUN_TASK = worker:0 ]; then {stays}; else {fails}; fi"
     assert distrun.home.is_dir()
     job = package.launch(package.load(write_spec(script)))
     ended = job.wait(60)

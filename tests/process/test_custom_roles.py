@@ -196,9 +196,11 @@ def test_a_role_that_is_not_ready_in_time(
     spec = write_spec(
         "true",
         cluster={
-            "worker": {"count": 2, "after": ["relay", "proxy"]},
+            "worker": {"count": 2, "after": ["relay", "proxy", "hub", "cache"]},
             "relay": shell(SERVE),
             "proxy": shell(SERVE, ready={"line": "up [0-9]"}),
+            "hub": shell(SERVE, ready="line"),
+            "cache": shell(f"echo something; {SERVE}", ready="line"),
         },
         timeouts={"start": "1s"},
     )
@@ -207,6 +209,9 @@ def test_a_role_that_is_not_ready_in_time(
     address = next(t["address"] for t in status()["task_states"] if t["task"] == "relay:0")
     assert f"worker:0, worker:1 wait until relay:0 listens at {address}\n" in done.stderr
     assert "worker:0, worker:1 wait until proxy:0 prints a line with 'up [0-9]'\n" in done.stderr
+    assert "worker:0, worker:1 wait until hub:0 prints a line\n" in done.stderr
+    assert "cache:0 is ready" in distrun("events").stdout
+    assert "until cache:0" not in done.stderr
     assert states(status)["worker:0"] == "stopped"
 
 

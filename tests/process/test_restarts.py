@@ -151,6 +151,7 @@ def test_an_evaluator_starts_again_alone_and_fails_no_job(
     job = status()
     assert attempts(job) == {"worker:0": 0, "worker:1": 0, "evaluator:0": 2}
     assert job["restarts"] == 0, "its restarts are its own"
+    assert "evaluator:0 has failed and stays down (restart.max allows 2 restarts)" in done.stderr
 
 
 def test_when_the_restarts_are_used_up_the_report_says_so(

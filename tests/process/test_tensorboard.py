@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
@@ -51,11 +52,11 @@ def test_it_serves_while_the_job_runs_and_ends_with_it(
 ) -> None:
     (tmp_path / "logs").mkdir()
     detached(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
-    address = status()["tensorboard"]
+    address = wait_until(lambda: status()["tensorboard"], timeout=120)
+    assert answers(address)
     assert re.fullmatch(r"http://localhost:\d+/", address)
     assert address in distrun("status").stdout
     assert address in distrun("events").stdout
-    wait_until(lambda: answers(address), timeout=120)
     (process,) = tensorboards(status()["supervisor_pid"])
     (tmp_path / "go").touch()
     assert distrun("wait").returncode == 0
@@ -71,7 +72,9 @@ def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(
     spec = write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
     with open(tmp_path / "said", "wb") as said:
         launch = distrun.start("launch", spec, stderr=said)
-    wait_until(lambda: b"TensorBoard is at http://" in (tmp_path / "said").read_bytes())
+    wait_until(
+        lambda: b"TensorBoard is at http://" in (tmp_path / "said").read_bytes(), timeout=120
+    )
     supervisor = status()["supervisor_pid"]
     (process,) = wait_until(lambda: tensorboards(supervisor))
     os.kill(process.pid, signal.SIGKILL)
@@ -103,3 +106,35 @@ def test_without_it_the_job_runs_all_the_same(
     assert done.stdout == "worker:0 | trained\n"
     assert "TensorBoard is not installed" in done.stderr
     assert "TensorBoard is not installed" in distrun("plan", spec, env=env).stdout
+
+
+def fake_tensorboard(folder: Path, main: str) -> dict[str, str]:
+    """The environment in which TensorBoard is another program."""
+    package = folder / "fake" / "tensorboard"
+    package.mkdir(parents=True)
+    package.joinpath("__init__.py").touch()
+    package.joinpath("main.py").write_text(main)
+    return {**os.environ, "PYTHONPATH": f"{package.parent}:{os.environ['PYTHONPATH']}"}
+
+
+@pytest.mark.parametrize("port", ["taken", "auto"])
+def test_why_it_does_not_answer_is_said(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, port: str
+) -> None:
+    """Its port is taken, or it ends. Its address is not told then."""
+    env = fake_tensorboard(tmp_path, "raise SystemExit(3)")
+    with socket.create_server(("localhost", 0)) as taker:
+        taken = taker.getsockname()[1]
+        number = {"port": taken} if port == "taken" else {}
+        spec = write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs", **number})
+        with open(tmp_path / "said", "wb") as said:
+            launch = distrun.start("launch", spec, stderr=said, env=env)
+        wait_until(lambda: b"the job continues" in (tmp_path / "said").read_bytes())
+    (tmp_path / "go").touch()
+    assert launch.wait(60) == 0
+    text = (tmp_path / "said").read_text()
+    assert "TensorBoard is at" not in text
+    reason = "ended by itself (3); see tensorboard.log"
+    if port == "taken":
+        reason = f"could not be started: port {taken} is taken: "
+    assert f"TensorBoard {reason}" in text

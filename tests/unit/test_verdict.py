@@ -180,6 +180,19 @@ def test_the_exit_code_is_the_first_causes_own() -> None:
     assert job.phases() == {"chief:0": "failed", "worker:0": "stopped", "ps:0": "failed"}
 
 
+def test_another_first_cause_keeps_the_reason_why_nothing_was_restarted() -> None:
+    job = restartable(MWM, "worker:0", "worker:1", on=("130-255",))
+    job.exited("worker:0", 1)
+    job(events.TaskExited, task="worker:1", attempt=0, code=7, signal=None, was_stopping=False)
+    job.ended("worker:0", "worker:1")
+    (verdict,) = verdicts(job, worker0=ECHO, worker1=OWN)
+    job(events.VerdictReached, verdict=verdict)
+    assert job.verdict == ("failed", 7, "task")
+    assert job.words == (
+        "worker:1 exited 7; not restarted: exit code 1 is not in restart.on, which is 130-255"
+    )
+
+
 def test_a_crash_that_outlasted_the_stop_gives_its_own_exit_code() -> None:
     """It was dumping where it stood when its peer failed, and ignored the SIGTERM meanwhile."""
     job = running(MWM, "worker:0", "worker:1")

@@ -443,8 +443,9 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
     Code.TASK_NOT_READY: lambda c: (
         f"{format_names(c.tasks)} {'waits' if len(c.tasks) == 1 else 'wait'} until {c.task} "
         + (f"listens at {c.name}" if c.name else "")
-        + (f"prints a line with {c.text!r}" if c.text else "")
-        + ("" if c.name or c.text else "runs")
+        + ("prints a line" if c.count else "")
+        + (f" with {c.text!r}" if c.text else "")
+        + ("" if c.name or c.count else "runs")
     ),
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,

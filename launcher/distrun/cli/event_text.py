@@ -38,6 +38,7 @@ _TEMPLATES: dict[type[events.Event], str] = {
     events.TaskNotStarted: "{event.task} could not be started: {cause}",
     events.TensorBoardStarted: "TensorBoard is at {event.address}",
     events.TensorBoardEnded: "TensorBoard {cause}",
+    events.TensorBoardSilent: "TensorBoard {cause}",
 }
 """Texts of events that need no more than their fields and the words of their cause."""
 

@@ -127,6 +127,7 @@ _SHOWN = (
     events.RestartPlanned,
     events.TasksQuiet,
     events.TensorBoardEnded,
+    events.TensorBoardSilent,
     events.TensorBoardStarted,
     events.VerdictReached,
     *_WHILE_RUNNING,
@@ -141,7 +142,7 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
         return [text if gives_up else f"{text}; reconnecting"]
     if isinstance(event, events.TasksQuiet):
         return [text, quiet_advice(state.job_id)]
-    if isinstance(event, events.TensorBoardEnded):
+    if isinstance(event, (events.TensorBoardEnded, events.TensorBoardSilent)):
         return [f"{text}; the job continues"]
     if isinstance(event, events.VerdictReached):
         return _verdict_messages(event.verdict, text, state)

@@ -125,6 +125,8 @@ def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
         "pass_env": list(plan.pass_env),
         "hosts": list(plan.hosts),
         "set_at_launch": list(AT_LAUNCH),
+        "workers": to_json(spec.workers),
+        "success": to_json(spec.success),
         "restart": to_json(spec.restart),
         "role_restarts": {
             each.role.value: to_json(each.restart) for each in spec.roles if each.restart

@@ -59,6 +59,7 @@ def unready(state: JobState) -> tuple[Cause, ...]:
             task=task.name,
             tasks=tuple(each.name for each in waiting if task.role in each.after),
             name=task.address or "" if task.ready is Ready.PORT else "",
+            count=int(task.ready is Ready.LINE),
             text=task.ready_line if task.ready is Ready.LINE else "",
         )
         for task in state.tasks.values()

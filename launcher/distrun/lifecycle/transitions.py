@@ -27,6 +27,7 @@ _FOR_READERS = (
     events.PreflightSkipped, events.PreflightStarted, events.PreflightFound, events.PreflightEnded,
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
     events.RestartPlanned, events.TensorBoardStarted, events.TensorBoardEnded,
+    events.TensorBoardSilent,
     events.ProgressIgnored,
 )  # fmt: skip
 """Events that only inform the record's readers."""

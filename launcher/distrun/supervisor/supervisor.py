@@ -13,6 +13,7 @@ import selectors
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distrun import events, lifecycle, record
@@ -32,6 +33,7 @@ from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
 from distrun.supervisor.ready_watch import ReadyWatch
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
+from distrun.supervisor.tensorboard import TensorBoard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,6 +92,7 @@ class Supervisor:
         self._progress: dict[str, protocol.Progress] = {}
         self._cluster: ClusterCheck | None = None
         self._quiet: QuietWatch | None = None
+        self._tensorboard: TensorBoard | None = None
         self._ready: ReadyWatch | None = None
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
@@ -249,7 +252,8 @@ class Supervisor:
 
     def on_report(self, host: str, report: Report) -> None:
         if getattr(report, "task", None) == tensorboard.NAME:
-            self._on_tensorboard(report)
+            if self._tensorboard is not None and not self._is_finishing:
+                self._tensorboard.receive(report)
             return
         preparation = self._preparation
         if preparation is None:
@@ -359,33 +363,11 @@ class Supervisor:
 
     def _start_tensorboard(self) -> None:
         """Start TensorBoard below an agent on this machine, which ends it with the job."""
-        spec, host = self._spec.tensorboard, self._hosts.below_supervisor
-        if spec is None:
-            return
-        if host is None:
-            self._report_tensorboard_end(Cause(Code.TENSORBOARD_WITHOUT_HOST))
-            return
-        try:
-            port = tensorboard.choose_port(spec)
-        except OSError as error:
-            cause = Cause(Code.TENSORBOARD_NOT_STARTED, errno=error.errno or 0)
-            self._report_tensorboard_end(cause)
-            return
-        order = tensorboard.start_order(spec, port, self._spec.program.workdir, self._folder.job_id)
-        self._hosts.order(host, order)
-        address = tensorboard.address(port)
-        self.emit(events.TensorBoardStarted(at=time.time(), address=address))
-
-    def _on_tensorboard(self, report: Report) -> None:
-        if isinstance(report, protocol.TaskNotStarted):
-            cause = Cause(Code.TENSORBOARD_NOT_STARTED, within=(report.cause,))
-            self._report_tensorboard_end(cause)
-        elif isinstance(report, protocol.TaskExited) and not self._is_finishing:
-            code, number, log = Code.TENSORBOARD_EXITED, report.signal or 0, tensorboard.LOG
-            self._report_tensorboard_end(Cause(code, status=report.code, signal=number, path=log))
-
-    def _report_tensorboard_end(self, cause: Cause) -> None:
-        self.emit(events.TensorBoardEnded(at=time.time(), cause=cause))
+        host, job_id = self._hosts.below_supervisor, self._folder.job_id
+        order = None if host is None else partial(self._hosts.order, host)
+        self._tensorboard = TensorBoard(
+            self._spec, job_id, order, self.emit, time.monotonic, time.time
+        )
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         if self._state.outcome is None and self._preparation is not None:
@@ -406,7 +388,7 @@ class Supervisor:
         self._hosts.watch_writing()
         self._clients.watch_writing()
         quiet = self._quiet if self._state.outcome is None else None
-        others = (self._hosts, self._clients, self._ready, self._cluster, quiet)
+        others = (self._hosts, self._clients, self._ready, self._cluster, quiet, self._tensorboard)
         times = [*self._timers.values(), *(each.next_due for each in others if each is not None)]
         dues = [each for each in times if each is not None]
         due = min(dues) - time.monotonic() if dues else None
@@ -431,6 +413,8 @@ class Supervisor:
         if self._cluster is not None:
             self._report_mismatch(self._cluster.check())
         self._check_quiet()
+        if self._tensorboard is not None:
+            self._tensorboard.check()
         due = None if self._ready is None else self._ready.next_due
         if self._ready is not None and due is not None and due <= time.monotonic():
             self._report_ready(self._ready.check())

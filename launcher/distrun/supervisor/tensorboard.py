@@ -8,15 +8,92 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from distrun import events
 from distrun.agent import protocol
+from distrun.agent.linux import sock_diag
+from distrun.agent.protocol import Cause, Code
 
 if TYPE_CHECKING:
-    from distrun.spec.model import TensorBoardSpec
+    from collections.abc import Callable
+
+    from distrun.agent.protocol import Report
+    from distrun.spec.model import Spec, TensorBoardSpec
 
 NAME = "tensorboard"
 """The name of its task at the agent; no task of a cluster has such a name."""
 LOG = "tensorboard.log"
 _HOST = "localhost"
+_ANSWER_SECONDS = 60.0
+"""It imports TensorFlow first, which takes seconds, on a busy machine many."""
+
+
+class TensorBoard:
+    """The TensorBoard of a job: started with its first tasks, and told of when it answers.
+
+    Args:
+        order: sends an order to the host that runs it; None: no host can.
+        emit: receives the events.
+        clock: in seconds.
+        now: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        job_id: str,
+        order: Callable[[protocol.Order], None] | None,
+        emit: Callable[[events.Event], None],
+        clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        self._emit, self._clock, self._now = emit, clock, now
+        self._port = 0
+        self.next_due: float | None = None
+        """When :meth:`check` has something to do."""
+        if spec.tensorboard is None:
+            return
+        if order is None:
+            self._end(Cause(Code.TENSORBOARD_WITHOUT_HOST))
+            return
+        try:
+            self._port = choose_port(spec.tensorboard)
+        except OSError as error:
+            self._end(_start_failure(spec.tensorboard.port or 0, error))
+            return
+        order(start_order(spec.tensorboard, self._port, spec.program.workdir, job_id))
+        self.next_due = clock() + _ANSWER_SECONDS
+
+    def receive(self, report: Report) -> None:
+        """Handle what its agent reports of it."""
+        if isinstance(report, protocol.TaskListening) and self._port in report.ports:
+            self.next_due = None
+            started = events.TensorBoardStarted(at=self._now(), address=address(self._port))
+            self._emit(started)
+        elif isinstance(report, protocol.TaskNotStarted):
+            self._end(Cause(Code.TENSORBOARD_NOT_STARTED, within=(report.cause,)))
+        elif isinstance(report, protocol.TaskExited):
+            code, number = Code.TENSORBOARD_EXITED, report.signal or 0
+            self._end(Cause(code, status=report.code, signal=number, path=LOG))
+
+    def check(self) -> None:
+        """Report once if it does not answer."""
+        if self.next_due is not None and self.next_due <= self._clock():
+            self.next_due = None
+            cause = Cause(Code.TENSORBOARD_SILENT, seconds=_ANSWER_SECONDS, path=LOG)
+            self._emit(events.TensorBoardSilent(at=self._now(), cause=cause))
+
+    def _end(self, cause: Cause) -> None:
+        self.next_due = None
+        self._emit(events.TensorBoardEnded(at=self._now(), cause=cause))
+
+
+def _start_failure(port: int, error: OSError) -> Cause:
+    """Return why there is no port for it."""
+    if not port:
+        return Cause(Code.TENSORBOARD_NOT_STARTED, errno=error.errno or 0)
+    name, pid = sock_diag.listener(port)
+    taken = Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)
+    return Cause(Code.TENSORBOARD_NOT_STARTED, within=(taken,))
 
 
 def is_installed() -> bool:
@@ -30,11 +107,9 @@ def choose_port(spec: TensorBoardSpec) -> int:
     """Return the spec's port, or one that is free now: TensorBoard cannot use a held port.
 
     Raises:
-        OSError: no port is free.
+        OSError: the spec's port is taken, or none is free.
     """
-    if spec.port:
-        return spec.port
-    with socket.create_server((_HOST, 0)) as server:
+    with socket.create_server((_HOST, spec.port or 0)) as server:
         port: int = server.getsockname()[1]
     return port
 
@@ -59,6 +134,7 @@ def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> 
             "DISTRUN_JOB_ID": job_id,
             "DISTRUN_TASK": NAME,
         },
+        port=port,
         unset=["TF_CONFIG", *(name for name in os.environ if name.startswith("OMP_"))],
         notify=False,
     )

@@ -207,6 +207,7 @@ class Code(StrEnum):
     # TensorBoard ended, or was not started.
     TENSORBOARD_WITHOUT_HOST = "tensorboard_without_host"
     TENSORBOARD_NOT_STARTED = "tensorboard_not_started"  # errno, or within: why
+    TENSORBOARD_SILENT = "tensorboard_silent"  # seconds, path: its log
     TENSORBOARD_EXITED = "tensorboard_exited"  # status or signal, path: its log
 
     # Somebody asked for the job's end.
@@ -240,8 +241,8 @@ class Code(StrEnum):
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why
-    # task, tasks: those that wait for it, name: the address where it should listen, or text: a
-    # regular expression of the line that it should print
+    # task, tasks: those that wait for it, name: the address where it should listen, or count: 1
+    # for a line that it should print, text: a regular expression for that
     TASK_NOT_READY = "task_not_ready"
     # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
     START_TIMED_OUT = "start_timed_out"

@@ -44,9 +44,12 @@ def _line_problem(text: str) -> str | None:
 
 
 _READY = OneOf(
-    text=Choice(values=("port", "off"), all_forms="port, off or a mapping such as {line: ready}"),
+    text=Choice(
+        values=("port", "line", "off"),
+        all_forms="port, line, off or a mapping such as {line: ready}",
+    ),
     mapping=MappingSchema(
-        expected="port, off or a mapping such as {line: ready}",
+        expected="port, line, off or a mapping such as {line: ready}",
         keys=(
             Key("line", Text(expected="a regular expression", least=1, check=_line_problem),
                 ("listening on",), required=True,
@@ -72,8 +75,8 @@ _ROLE_OPTIONS = (
     Key("ready", _READY, ("port", {"line": "listening on"}, "off"),
         "`port`, or `off` for tasks without a port",
         help="When tasks of this role are ready, for the roles that start `after` them: when their "
-        "port accepts connections (`port`), when they have printed a line with a match of a "
-        "regular expression (`line`), or as soon as their program runs (`off`)."),
+        "port accepts connections (`port`), when they have printed a line, or one in which a "
+        "regular expression is found (`line`), or as soon as their program runs (`off`)."),
     Key("restart", ROLE_RESTART, ({"max": 10, "on": "always"}, "never"), "as `restart`",
         help="How tasks of this role restart: the keys of `restart` that differ, or one of never, "
         "failure, preemption, always. Its restarts are counted apart. Where a group restarts "

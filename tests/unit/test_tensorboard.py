@@ -1,0 +1,81 @@
+"""When TensorBoard's address is told, and what is said if it does not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrun import events
+from distrun.agent import protocol
+from distrun.cli.event_text import event_text
+from distrun.spec.model import ProgramKind, ProgramSpec, Spec, TensorBoardSpec
+from distrun.strategies import STRATEGIES
+from distrun.supervisor import tensorboard
+from distrun.supervisor.tensorboard import TensorBoard
+
+
+class Started:
+    """A TensorBoard at a time of its own, and what is told of it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events: list[events.Event] = []
+        self.orders: list[protocol.StartTask] = []
+        spec = Spec(
+            name="job",
+            strategy="default",
+            roles=(),
+            program=ProgramSpec(kind=ProgramKind.COMMAND, target="", workdir="/"),
+            success=STRATEGIES["default"].success,
+            tensorboard=TensorBoardSpec(logdir="logs"),
+        )
+        self.board = TensorBoard(
+            spec,
+            "job-1",
+            self.orders.append,  # type: ignore[arg-type]
+            self.events.append,
+            lambda: self.now,
+            lambda: self.now,
+        )
+
+    @property
+    def port(self) -> int:
+        return self.orders[0].port
+
+    def listen(self, *ports: int) -> None:
+        self.board.receive(protocol.TaskListening(tensorboard.NAME, 0, list(ports)))
+
+    def wait(self) -> None:
+        assert self.board.next_due is not None
+        self.now = self.board.next_due
+        self.board.check()
+
+    @property
+    def texts(self) -> list[str | None]:
+        return [event_text(each) for each in self.events]
+
+
+@pytest.fixture
+def started() -> Started:
+    return Started()
+
+
+def test_its_address_is_told_when_it_listens_there(started: Started) -> None:
+    started.listen(1)
+    assert not started.events
+    started.listen(1, started.port)
+    assert started.texts == [f"TensorBoard is at http://localhost:{started.port}/"]
+    assert started.board.next_due is None
+
+
+def test_its_silence_is_told_once_and_it_may_answer_later(started: Started) -> None:
+    started.wait()
+    assert started.texts == ["TensorBoard has not answered for 60 s; see tensorboard.log"]
+    assert started.board.next_due is None
+    started.listen(started.port)
+    assert started.texts[1:] == [f"TensorBoard is at http://localhost:{started.port}/"]
+
+
+def test_its_end_is_told_in_place_of_its_silence(started: Started) -> None:
+    started.board.receive(protocol.TaskExited(tensorboard.NAME, 0, 1, None, 0.0))
+    assert started.texts == ["TensorBoard ended by itself (1); see tensorboard.log"]
+    assert started.board.next_due is None
