@@ -248,9 +248,13 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
     assert package.jobs() == []
 
 
-def test_what_is_known_of_a_job(distrun: Distrun, write_spec: WriteSpec, status: Status) -> None:
-    ends = "[ $DISTRUN_TASK = worker:0 ] || exit 4; sleep 99"
-    script = f'for i in a b; do echo "$DISTRUN_TASK $i"; done; {ends}'
+def test_what_is_known_of_a_job(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
+) -> None:
+    prints = 'for i in a b; do echo "$DISTRUN_TASK $i"; done'
+    stays = f"touch {tmp_path}/printed; sleep 99"
+    fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; exit 4"
+    script = f"{prints}; if [ $DISTRUN_TASK = worker:0 ]; then {stays}; else {fails}; fi"
     assert distrun.home.is_dir()
     job = package.launch(package.load(write_spec(script)))
     ended = job.wait(60)

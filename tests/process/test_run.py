@@ -274,6 +274,12 @@ def test_a_script_in_place_of_a_spec_is_for_run(
     assert "distrun run train.py" in done.stderr
 
 
+def test_a_bundled_job_in_place_of_a_spec_is_for_run(distrun: Distrun) -> None:
+    done = distrun("launch", "mnist")
+    assert done.returncode == 2
+    assert "distrun run mnist" in done.stderr
+
+
 def test_detached_it_prints_its_id_and_other_commands_find_it(
     distrun: Distrun, script: Path, status: Status
 ) -> None:

@@ -201,9 +201,8 @@ def restartable(
     strategy: str, *names: str, start_timeout: float | None = None, **policy: Any
 ) -> Job:
     success = policy.pop("success", None)
-    more = {
-        key: policy.pop(key) for key in ("run_timeout", "stall_timeout", "workers") if key in policy
-    }
+    others = ("run_timeout", "stall_timeout", "workers", "role_restarts")
+    more = {key: policy.pop(key) for key in others if key in policy}
     spec = RestartSpec(**policy)
     return running(
         strategy, *names, success=success, restart=spec, start_timeout=start_timeout, **more

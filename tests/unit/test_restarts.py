@@ -247,6 +247,46 @@ def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restar
     assert job.verdict == ("failed", 4, "task")
 
 
+# Policies of roles --------------------------------------------------------------------------
+
+
+def test_the_policy_of_the_role_that_failed_first_decides_and_its_budget_pays() -> None:
+    policies = {"worker": RestartSpec(max=1, on=("130-255",)), "ps": RestartSpec(max=0)}
+    job = restartable(PS, *CLUSTER, max=2, role_restarts=policies)
+    job.gone("worker:0", signal=SIGKILL)
+    assert [each.left for each in restarts_planned(job)] == [0]
+    restart_all(job, "worker:0")
+    job.exited("chief:0", 1)
+    assert restarts_planned(job)[-1].left == 1, "a chief's failure counts against the job's"
+    restart_all(job, *CLUSTER)
+    job.exited("worker:0", signal=SIGKILL)
+    assert job.verdict == ("failed", 137, "task")
+    assert job.words == (
+        "worker:0 was killed by SIGKILL, after 1 restart; not restarted: "
+        "cluster.worker.restart.max allows 1 restart"
+    )
+
+
+def test_a_stall_restarts_by_the_jobs_policy_only() -> None:
+    for on, decides in ((("failure",), True), (("130-255",), False)):
+        policies = {"worker": RestartSpec(max=0)}
+        job = restartable(MWM, *W, on=on, stall_timeout=60.0, role_restarts=policies)
+        job.timed_out("stall")
+        assert job.undecided() == decides
+    assert "a stall is not in restart.on, which is 130-255" in job.words
+
+
+def test_an_evaluator_that_always_starts_again_stays_down_without_failure_in_the_end() -> None:
+    policies = {"evaluator": RestartSpec(max=1, on=("always",))}
+    job = restartable(MWM, "worker:0", "evaluator:0", max=0, role_restarts=policies)
+    job.gone("evaluator:0")
+    restart_all(job, "evaluator:0")
+    assert job.gone("evaluator:0") == []
+    assert job.phases() == {"worker:0": "running", "evaluator:0": "succeeded"}
+    job.gone("worker:0")
+    assert job.verdict == ("succeeded", 0, "task")
+
+
 # How often ----------------------------------------------------------------------------------
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distrun.errors import UsageError
+from distrun.frozen import replace
 from distrun.spec.loader import load
-from distrun.spec.model import HostSpec, Placement, ProgramKind, Spec, Sync
+from distrun.spec.model import HostSpec, Placement, ProgramKind, RestartSpec, Spec, Sync
 from distrun.spec.problems import SpecProblemsError
 from distrun.strategies import Role, Success
 
@@ -311,3 +312,36 @@ def test_variables_of_the_launching_shell_that_contradict_the_spec(folder: Path)
     environ["TF_USE_LEGACY_KERAS"] = "1"
     spec = _load(folder, f"{SMALL}{text}  tf_config: mine\n", environ=environ)
     assert spec.program.owns_tf_config
+
+
+def test_a_role_takes_from_the_jobs_policy_what_its_own_leaves_out(folder: Path) -> None:
+    spec = _load(
+        folder,
+        "strategy: parameter_server\n"
+        "program: {script: train.py}\n"
+        "cluster:\n"
+        "  chief: 1\n"
+        "  worker: {count: 2, restart: {max: 9, on: [preemption, 130-255, 3]}}\n"
+        "  ps: {count: 1, restart: never}\n"
+        "  evaluator: {count: 1, restart: always}\n"
+        "restart: {max: 2, backoff: 5s, on: any failure, never_on: [64-66, 2]}\n",
+    )
+    common = RestartSpec(max=2, backoff=5.0, never_on=(2, 64, 65, 66))
+    assert spec.restart == common
+    assert {role.role: role.restart for role in spec.roles} == {
+        Role.CHIEF: None,
+        Role.WORKER: replace(common, max=9, on=("preemption", "130-255", "3")),
+        Role.PS: replace(common, max=0),
+        Role.EVALUATOR: replace(common, on=("always",)),
+    }
+
+
+def test_a_role_may_restart_where_the_job_does_not(folder: Path) -> None:
+    spec = _load(
+        folder,
+        "strategy: multi_worker_mirrored\n"
+        "program: {script: train.py}\n"
+        "cluster: {worker: {count: 2, restart: {on: 7}}}\n",
+    )
+    assert spec.restart == RestartSpec(max=0)
+    assert spec.roles[0].restart == RestartSpec(on=("7",))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
+_BEGIN = "name a spec; 'distrun init' writes one to begin with"
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Names of what a shell has opened, e.g. for `<(command)`: this may be a pipe."""
 
@@ -30,8 +31,15 @@ def read_spec(path: str, shown: str, problems: Problems) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
         raise UsageError(
             f"{printable(shown)}: there is no such file",
-            hint=_like_named(path, shown) or "name a spec; 'distrun init' writes one to begin with",
+            hint=_like_named(path, shown) or _bundled(shown) or _BEGIN,
         ) from None
+
+
+def _bundled(name: str) -> str:
+    """A hint if a bundled job has this name, or ''."""
+    from distrun.resources import bundled_jobs
+
+    return f"to run the bundled job: distrun run {name}" if name in bundled_jobs() else ""
 
 
 def _like_named(path: str, shown: str) -> str:
