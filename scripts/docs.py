@@ -43,6 +43,8 @@ required; `cluster` is required if the strategy runs in several processes. The
 - YAML is read by the 1.2 core rules: `off` and `on` are text, and `1:30` is not a number. Arguments
   and environment values are used as they are written: `0.10` stays `0.10`.
 - A duration is written like `500ms`, `10s`, `5m`, `1h` or `2d`. Some keys also take `off`.
+- `${NAME}` in a value is that variable of the launching environment; it must be set. `$${NAME}` is
+  the text `${NAME}`, for a shell for example. `vars: off` leaves all of them as they are.
 - Relative paths are relative to the file.
 - `--set PATH=VALUE` changes one value for one launch, e.g. `--set cluster.worker=4`.
 - `distrun validate` shows all errors at once, each with its line and column, and warns about

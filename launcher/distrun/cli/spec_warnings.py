@@ -23,10 +23,16 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
         SpecProblemsError: there are warnings, and `strict` makes them errors.
     """
     from distrun.lint.check import check_program, find_missing_keras_2
+    from distrun.lint.values import check_executables, check_values
 
     try:
         missing = find_missing_keras_2(spec)
-        found = (*([] if missing is None else [_keras_problem(missing)]), *check_program(spec))
+        found = (
+            *([] if missing is None else [_keras_problem(missing)]),
+            *check_executables(spec),
+            *check_values(spec),
+            *check_program(spec),
+        )
     except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
         found = ()
     return refuse_if(found, strict=strict)

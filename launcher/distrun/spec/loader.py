@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from distrun.errors import UsageError
 from distrun.spec.build import build
 from distrun.spec.context import LoadContext
+from distrun.spec.expansion import expand
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
 from distrun.spec.keys.document import SPEC
 from distrun.spec.overrides import override
@@ -72,7 +73,7 @@ def load(
     root = None if content is None else _root(content, shown, problems)
     if content is None or root is None:
         raise problems.error()
-    root = override(root, overrides, problems)
+    root = expand(override(root, overrides, problems), context.environ, problems)
     document = SPEC.read(root, "", problems)
     spec = build(document, context, problems, allow_unsupported=allow_unsupported)
     return dataclasses.replace(spec, source=content.decode("utf-8"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from distrun.frozen import replace
 from distrun.spec.build import build
 from distrun.spec.context import LoadContext
+from distrun.spec.expansion import escape
 from distrun.spec.keys.document import SPEC
 from distrun.spec.loader import current_folder
 from distrun.spec.overrides import override
@@ -74,7 +75,7 @@ class RunLoader:
         entries = [Entry(Scalar(value.mark, key), value) for key, value in keys]
         name, *rest = document.entries
         root = self._override(replace(document, entries=(name, *entries, *rest)))
-        return replace(self._read(root), source=comment + yaml_text(root))
+        return replace(self._read(root), source=comment + yaml_text(escape(root)))
 
     def _override(self, document: Mapping) -> Mapping:
         root = override(document, self._overrides, self._problems)

@@ -87,6 +87,9 @@ SPEC = MappingSchema(
             help="The ports for tasks without an explicit address."),
         Key("logs", LOGS, ({"max_size": "100MB"},), "as below",
             help="How the tasks' logs are kept."),
+        Key("vars", Choice(values=("env", "off")), ("env", "off"), "`env`",
+            help="Whether `${NAME}` in a value stands for that variable of the launching "
+            "environment. `$${NAME}` stands for the text `${NAME}`."),
         Key("tensorboard", TENSORBOARD, ({"logdir": "logs"},), "none",
             help="Starts TensorBoard together with the job."),
     ),

@@ -1,0 +1,83 @@
+"""Warns of what a spec's values show without reading the program.
+
+Programs that are not on this machine, and arguments and variables that nothing expands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+from distrun.spec.model import ProgramKind
+from distrun.spec.problems import Problem, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from distrun.spec.model import Spec
+
+_SHELLS = {"sh", "bash", "dash", "ash", "ksh", "zsh", "fish"}
+_HOME = re.compile(r"(?:^|[=:])(~)(?:/|$)")
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+
+
+def check_values(spec: Spec) -> Iterator[Problem]:
+    """Yield a warning for each argument and variable with `~` or a `$NAME` that is set here."""
+    program = spec.program
+    is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)
+    args = [] if is_shell else [("program.args", each) for each in program.args]
+    envs = [("program.env", program.env), *(("hosts[].env", host.env) for host in spec.hosts)]
+    for role in spec.roles:
+        where = f"cluster.{role.role.value}"
+        envs.append((f"{where}.env", role.env))
+        its = program if role.program is None else role.program
+        if not (its.kind is ProgramKind.COMMAND and _is_shell(its.argv)):
+            args += [(f"{where}.args", each) for each in role.args]
+    values = [(f"{where}.{name}", value) for where, env in envs for name, value in env.items()]
+    for where, text in dict.fromkeys([*args, *values]):
+        found = _HOME.search(text) or _VARIABLE.search(text)
+        if found is None or (found[1] != "~" and found[1] not in os.environ):
+            continue
+        name = "HOME" if found[1] == "~" else found[1]
+        shown = found[1] if found[1] == "~" else f"${name}"
+        yield Problem(
+            where, None, None,
+            f"nothing expands the {quoted(shown)} in {quoted(text)}",
+            f"write ${{{name}}} for the value of the variable here, or the whole text",
+        )  # fmt: skip
+
+
+def _is_shell(argv: Sequence[str]) -> bool:
+    return os.path.basename(argv[0]) in _SHELLS
+
+
+def check_executables(spec: Spec) -> Iterator[Problem]:
+    """Yield a warning for each program or interpreter of this machine's tasks that is not here."""
+    here = spec.local_host
+    if here is None or any("PATH" in role.env for role in spec.roles):
+        return
+    programs = [("program", spec.program)]
+    programs += [
+        (f"cluster.{role.role.value}", role.program)
+        for role in spec.roles
+        if role.program is not None
+    ]
+    for where, program in programs:
+        key, name = "command", program.argv[0] if program.argv else None
+        if program.kind is not ProgramKind.COMMAND:
+            key, name = "python", here.python or program.python
+        if name is None:
+            continue
+        path = {**os.environ, **here.env, **program.env}.get("PATH", os.defpath)
+        workdir = here.workdir or program.workdir
+        if "/" not in name and shutil.which(name, path=path) is None:
+            message = f"there is no program {quoted(name)} in PATH"
+        elif "/" in name and not os.path.isfile(os.path.join(workdir, name)):
+            message = f"there is no program {quoted(name)} in {workdir}"
+            if os.path.isabs(name):
+                message = f"there is no program {quoted(name)}"
+        else:
+            continue
+        yield Problem(f"{where}.{key}", None, None, message, "correct its name, or install it")

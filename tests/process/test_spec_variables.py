@@ -1,0 +1,154 @@
+"""`${NAME}` in values of the spec, what nothing expands, and programs that are not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from distrun.spec.loader import load
+from distrun.spec.model import Spec
+from distrun.spec.problems import SpecProblemsError
+from harness.command import Distrun
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
+
+
+def write(folder: Path, **keys: Any) -> Path:
+    program = {"command": ["python3", "-c", "import sys; print(sys.argv[1:])"]}
+    job = {
+        "strategy": "multi_worker_mirrored",
+        "cluster": {"worker": 1},
+        "program": program,
+        **keys,
+    }
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job, sort_keys=False))
+    return path
+
+
+def read(path: Path, **environ: str) -> Spec:
+    return load(path, environ=environ)
+
+
+def test_variables_in_values(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        name="${WHO}-job",
+        cluster={"worker": "${COUNT}"},
+        program={
+            "command": ["echo", "${A}", "x${A}${B}y", "$${A}", "$A", "${A:-b}", "${EMPTY}"],
+            "args": ["--dir=${A}/data"],
+            "env": {"DIR": "${A}"},
+        },
+    )
+    path.write_text(path.read_text().replace("'${COUNT}'", "${COUNT}"))
+    spec = read(path, WHO="me", COUNT="3", A="/a b", B="'", EMPTY="")
+    assert spec.name == "me-job"
+    assert [role.count for role in spec.roles] == [3]
+    words = ["echo", "/a b", "x/a b'y", "${A}", "$A", "${A:-b}", ""]
+    assert list(spec.program.argv) == words
+    assert spec.program.args == ("--dir=/a b/data",)
+    assert spec.program.env == {"DIR": "/a b"}
+    assert "/a b" not in spec.source
+
+
+def test_an_unset_variable_is_an_error_at_its_place(distrun: Distrun, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "strategy: default\nprogram:\n  command: [echo, '${NO_SUCH_A}']\n"
+        "  args: [x, '${NO_SUCH_B}']\n"
+    )
+    for command in ("validate", "launch", "plan"):
+        done = distrun(command, "job.yaml")
+        assert done.returncode == 65
+        first, second = done.stderr.splitlines()
+        assert first.startswith("job.yaml:3:19: the variable 'NO_SUCH_A' is not set here; set it")
+        assert second.startswith("job.yaml:4:13: the variable 'NO_SUCH_B' is not set here")
+    path.write_text(path.read_text() + "vars: off\n")
+    assert distrun("launch", "job.yaml").stdout.endswith("| ${NO_SUCH_A} x ${NO_SUCH_B}\n")
+    path.write_text(path.read_text().replace("vars: off", "vars: maybe"))
+    assert "unknown vars 'maybe'" in distrun("validate", "job.yaml").stderr
+
+
+def test_keys_are_not_expanded(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("{strategy: default, '${A}': 1, program: {script: mnist}}")
+    with pytest.raises(SpecProblemsError, match="unknown key"):
+        read(path, A="name")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_what_nothing_expands_is_warned_of(
+    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path, columns: int
+) -> None:
+    (tmp_path / "train.py").write_text("pass\n")
+    program = {
+        "script": "train.py",
+        "args": ["--data", "$HOME/data", "--out=~/out", "~", "5$", "a~b", "$NO_SUCH_VARIABLE"],
+        "env": {"CACHE": "~/cache", "PRICE": "$5"},
+    }
+    write(tmp_path, program=program)
+    window = terminal("validate", "job.yaml", columns=columns)
+    wait_until(window.ended)
+    warnings = [line for line in window.text().splitlines() if ": warning: " in line]
+    assert [line.partition(":")[0] for line in warnings] == [
+        *["program.args"] * 3,
+        "program.env.CACHE",
+    ]
+    assert "nothing expands the '$HOME' in '$HOME/data'" in window.text()
+    assert "${HOME}" in window.text()
+    assert distrun("validate", "--strict", "job.yaml").returncode == 65
+    assert "nothing expands" in distrun("launch", "job.yaml").stderr
+    shell = {"command": ["sh", "-c", "echo $HOME ~", "$HOME"], "args": ["$HOME"]}
+    write(tmp_path, program=shell)
+    assert "nothing expands" not in distrun("validate", "job.yaml").stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ({"command": ["no-such-program"]}, "program.command: there is no program"),
+        ({"command": ["./no-such.sh"]}, "program.command: there is no program"),
+        (
+            {"script": "t.py", "python": "/no/python"},
+            "program.python: there is no program",
+        ),
+        ({"script": "t.py", "python": "python9.9"}, "program.python: there is no program"),
+        ({"module": "no_such_module"}, "program.module: there is no module"),
+        ({"script": "imports.py"}, "there is no module 'no_such_module'"),
+    ],
+)
+def test_what_is_not_there_is_known_before_a_launch(
+    distrun: Distrun, tmp_path: Path, program: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "t.py").write_text("pass\n")
+    (tmp_path / "imports.py").write_text("import no_such_module\n")
+    path = write(tmp_path, program=program)
+    validated = distrun("validate", path)
+    assert validated.returncode == 0
+    assert ": warning: " in validated.stderr
+    assert words in validated.stderr.replace(": warning: ", ": ")
+    for command in ("validate", "launch"):
+        strict = distrun(command, "--strict", path)
+        assert strict.returncode == 65
+        assert words in strict.stderr
+    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == [], "nothing was launched"
+    assert words in distrun("launch", path).stderr.replace(": warning: ", ": ")
+
+
+def test_what_is_there_is_not_warned_of(distrun: Distrun, tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    for program in (
+        {"command": ["bin/tool"]},
+        {"command": ["tool"], "env": {"PATH": f"{tool.parent}:/usr/bin:/bin"}},
+        {"command": [str(tool)]},
+    ):
+        done = distrun("validate", write(tmp_path, program=program))
+        assert "warning" not in done.stderr, program
