@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -159,3 +160,19 @@ def test_a_script_that_sets_its_tf_config_gets_none(
 def plan_of(distrun: Distrun, spec: Path) -> list[dict[str, Any]]:
     plan = json.loads(distrun("plan", "--json", spec).stdout)["plan"]
     return list(plan["tasks"])
+
+
+@pytest.mark.parametrize("keras", [2, 3])
+def test_the_advice_does_not_name_what_is_set(
+    distrun: Distrun, tmp_path: Path, keras: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code for Keras 2 fails under `keras: 2` as well, if it imports Keras itself."""
+    monkeypatch.setenv("PYTHONPATH", packages(tmp_path, "tf_keras"), prepend=os.pathsep)
+    spec = write_job(tmp_path, keras=keras)
+    (tmp_path / "train.py").write_text("class Mean: ...\nMean().reset_states()\n")
+    done = distrun("launch", spec)
+    verdict = json.loads(distrun("status", "--json").stdout)["job"]["verdict"]
+    assert verdict["kind"] == "keras3", done.stderr
+    asks_for_it = "set `program.keras: 2`" in verdict["advice"]
+    assert asks_for_it == (keras == 3)
+    assert ("from tensorflow import keras" in verdict["advice"]) == (keras == 2)
