@@ -75,6 +75,9 @@ OTHERS: Sequence[events.Event] = (
         cause=Cause(Code.SERVED_ELSEWHERE, task="worker:0", text="1025", tasks=("worker:1",)),
     ),
     events.TensorBoardStarted(at=AT, address="http://localhost:6006"),
+    events.TasksQuiet(at=AT, since=AT - 120.0),
+    events.TasksActive(at=AT),
+    events.TensorBoardSilent(at=AT, cause=Cause(Code.TENSORBOARD_SILENT, seconds=60.0)),
     events.TensorBoardEnded(at=AT, cause=Cause(Code.TENSORBOARD_EXITED, status=1)),
     events.ProgressIgnored(at=AT, task="worker:0", cause=Cause(Code.PROGRESS_EXCESSIVE, count=200)),
     events.TaskNotStarted(
