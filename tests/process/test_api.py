@@ -24,7 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text()
 BLOCK = re.compile(r"```(python|yaml)\n(.*?)```", re.DOTALL)
 FOREVER = "echo ready; sleep 1000"
-FAKE_SSH = "#!/bin/sh\necho $$ >> {pids}\nsleep 8; exit 255\n"
+FAKE_SSH = """\
+#!/bin/sh
+case "$1" in -V|-G) exit 0;; esac
+echo $$ >> {pids}
+exec sleep 600
+"""
 
 CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 """A shell starts background processes with SIGINT ignored, perhaps these tests, too."""

@@ -168,9 +168,14 @@ def _settings_words(settings: SshSpec, host: str, config_file: str | None) -> li
 @lru_cache(maxsize=1)
 def _version() -> tuple[int, int]:
     """The client's version; (0, 0) if it is unknown."""
-    with contextlib.suppress(OSError):
-        command = ["ssh", "-V"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            ["ssh", "-V"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_QUERY_SECONDS,
+            check=False,
+        )
         found = re.match(rb"OpenSSH_(\d+)\.(\d+)", done.stderr)
         if found:
             return int(found[1]), int(found[2])
