@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.command import Distrun, Status
+from harness.training import held_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -26,7 +27,7 @@ time.sleep(600)  # workers with exchanged indices do find each other
 """
 SETTER = 7
 TUTORIAL = (
-    'config = {"cluster": {"worker": ["localhost:12345", "localhost:23456"]}, '
+    'config = {"cluster": {"worker": ["localhost:FIRST", "localhost:SECOND"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
 ANOTHERS_INDEX = 'config["task"]["index"] = 1 - config["task"]["index"]'
@@ -39,11 +40,13 @@ SAME_INDEX = 'config["task"]["index"] = 0'
 def test_the_job_fails_and_the_line_is_named(
     distrun: Distrun, status: Status, tmp_path: Path, change: str, level: int
 ) -> None:
-    (tmp_path / "train.py").write_text(TRAIN.format(change=change, level=level))
-    program = {"script": "train.py", "python": sys.executable}
-    spec = {"strategy": "multi_worker_mirrored", "cluster": {"worker": 2}, "program": program}
-    (tmp_path / "job.yaml").write_text(json.dumps(spec))
-    done = distrun("launch", "job.yaml", timeout=200)
+    with held_port() as first, held_port() as second:
+        change = change.replace("FIRST", str(first)).replace("SECOND", str(second))
+        (tmp_path / "train.py").write_text(TRAIN.format(change=change, level=level))
+        program = {"script": "train.py", "python": sys.executable}
+        spec = {"strategy": "multi_worker_mirrored", "cluster": {"worker": 2}, "program": program}
+        (tmp_path / "job.yaml").write_text(json.dumps(spec))
+        done = distrun("launch", "job.yaml", timeout=200)
     assert done.returncode != 0
     verdict = status()["verdict"]
     assert verdict["kind"] == "cluster_mismatch", done.stderr
