@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux import syscalls
 from distrun.events import decode, encode
-from distrun.regular_file import open_regular
+from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from distrun.events import Event
@@ -86,7 +86,7 @@ class EventReader:
 
     def read_new(self) -> list[Event]:
         """Return the events added since the last call, without a torn last line."""
-        with open_regular(self._path) as file:
+        with open_regular_file(self._path) as file:
             file.seek(self._offset)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
@@ -110,7 +110,7 @@ def read(path: str) -> list[Event]:
 def is_damaged(path: str) -> bool:
     """Return whether a record has a whole line that is no event of this version, or is no file."""
     try:
-        file = open_regular(path)
+        file = open_regular_file(path)
     except FileNotFoundError:
         return os.path.lexists(path)
     with file:
@@ -119,6 +119,6 @@ def is_damaged(path: str) -> bool:
 
 def first(path: str) -> Event | None:
     """Return a record's first event without reading the rest; None if it has none yet."""
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         line = file.readline()
     return _decode_line(line) if line.endswith(b"\n") else None

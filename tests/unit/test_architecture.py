@@ -376,8 +376,8 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 LAYERS = (
     {
         *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.frozen"),
-        *("distrun.keras_version", "distrun.regular_file", "distrun.resources"),
-        "distrun.strategies",
+        "distrun.regular_file",
+        *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },
     {"distrun.codec", "distrun.spec"},
     {"distrun.lint", "distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight"},

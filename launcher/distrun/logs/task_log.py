@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_RECORD
 from distrun.frozen import Frozen
-from distrun.regular_file import open_regular
+from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,13 +150,13 @@ class OpenLog:
         if not self._keep:
             return
         # No descriptor may be left, or the log was removed just now.
-        with contextlib.suppress(OSError), open_regular(self._log.path) as file:
+        with contextlib.suppress(OSError), open_regular_file(self._log.path) as file:
             self._file = os.dup(file.fileno())
 
 
 def _read_at(path: str, offset: int, size: int) -> bytes:
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             return os.pread(file.fileno(), size, offset)
     except FileNotFoundError:
         return b""

@@ -9,7 +9,7 @@ from selectors import EVENT_READ
 from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.frozen import Frozen
-from distrun.regular_file import open_regular
+from distrun.regular_file import open_regular_file
 from distrun.spec.model import Ready
 from distrun.supervisor import line_search
 from distrun.supervisor.hosts.local import isolated_python
@@ -109,7 +109,7 @@ class ReadyWatch:
         args = (str(os.getpid()), marker, expression)
         reader, writer = os.pipe()
         try:
-            with open_regular(self._log_of(name)) as log:
+            with open_regular_file(self._log_of(name)) as log:
                 command = isolated_python("distrun.supervisor.line_search", *args)
                 process = subprocess.Popen(command, stdin=log, stdout=writer)
         except OSError:
