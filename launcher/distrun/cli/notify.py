@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from distrun import control
 from distrun.agent.linux import processes
-from distrun.cli import console
+from distrun.cli import console, signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,15 +43,23 @@ def run_notify_command(command: str, folder: JobFolder) -> None:
 
     status = {"version": console.JSON_VERSION, "job": job_view(folder).to_json()}
     sys.stdout.flush()
+    # A signal that arrives before `process` is known would leave the command running.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING_SIGNALS)
+    unblock = functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
     try:
         with _as_file(f"{json.dumps(status)}\n".encode()) as stdin:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", command], stdin=stdin, start_new_session=True
+                ["/bin/sh", "-c", command],
+                stdin=stdin,
+                start_new_session=True,
+                preexec_fn=unblock,  # noqa: PLW1509 - there is one thread
             )
     except OSError as error:
+        unblock()
         console.print_message(f"the command of --notify was not started: {error.strerror}")
         return
     try:
+        unblock()
         has_exited = _wait_for_exit(process.pid)
     finally:
         _end_session(process)
