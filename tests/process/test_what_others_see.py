@@ -8,6 +8,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +108,25 @@ def test_doctor_imports_nothing_from_the_folders_of_a_program(
         spec = write_spec("", program={**program, "workdir": str(workdir)})
         checked = json.loads(distrun("doctor", "--json", spec).stdout)["doctor"]["checks"]
         assert [each for each in checked if each["subject"] == "python"], checked
+    assert not ran.exists(), ran.read_text()
+
+
+@pytest.mark.parametrize("path", [None, "lib"])
+def test_validate_imports_nothing_of_the_program(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, path: str | None
+) -> None:
+    ran, python = tmp_path / "ran", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    if path is None:
+        write_traps(tmp_path, ran)
+    else:  # the start of Python itself imports others from there
+        write_traps(tmp_path / path, ran, ["ast", "json", "typing"])
+    (tmp_path / "train.py").write_text("import tensorflow\nprint 1\n")
+    env = {"PYTHONPATH": path} if path else {}
+    spec = write_spec("", program={"script": "train.py", "python": str(python), "env": env})
+    done = distrun("validate", spec)
+    assert "train.py:2:1: warning: Python 3." in done.stderr, done.stderr
     assert not ran.exists(), ran.read_text()
 
 
