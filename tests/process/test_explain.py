@@ -107,3 +107,8 @@ def test_the_overview_fits_the_terminal(terminal: OpenTerminal, columns: int) ->
     wait_until(overview.ended)
     for word in ("strategy", "host_memory", "129, 130, 143"):
         assert word in overview.text()
+
+
+def test_a_number_that_is_no_exit_code_is_no_topic(distrun: Distrun) -> None:
+    for number in ("256", "9" * 5000):
+        assert distrun("explain", number).returncode == 2

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -322,3 +323,32 @@ def test_the_module_runs_alike(distrun_home: Path, tmp_path: Path) -> None:
     line = [sys.executable, "-m", "distrun", "run", "-n", "2", "train.py"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 2
+
+
+def test_braces_in_a_path_are_only_braces(distrun: Distrun, script: Path) -> None:
+    for folder in ("{rank}", "{address:worker:7}"):
+        (script.parent / folder).mkdir()
+        shutil.copy(script, script.parent / folder)
+        done = distrun("run", f"{folder}/train.py", "{index}")
+        assert done.returncode == 0, done.stderr
+        assert shown(done.stdout)[0] == ["0"]
+    program = script.parent / "{rank}" / "echo.sh"
+    program.write_text("#!/bin/sh\necho $1\n")
+    program.chmod(0o755)
+    done = distrun("run", "./{rank}/echo.sh", "{role}")
+    assert (done.returncode, done.stdout) == (0, "worker:0 | worker\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("pipe.py", "is no regular file"), ("loop.py", "is a link that leads to no file")],
+)
+def test_a_script_that_is_there_but_no_file(
+    distrun: Distrun, tmp_path: Path, name: str, words: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    done = distrun("run", name)
+    assert done.returncode == 65
+    assert words in done.stderr
+    assert "did you mean" not in done.stderr

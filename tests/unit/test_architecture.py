@@ -376,6 +376,7 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 LAYERS = (
     {
         *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.frozen"),
+        "distrun.regular_file",
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },
     {"distrun.codec", "distrun.spec"},

@@ -69,6 +69,24 @@ def found(cause: Cause | None) -> tuple[str, str, int, tuple[str, ...]] | None:
     return cause.task, cause.text, cause.port, cause.tasks
 
 
+def test_reading_logs_takes_a_tenth_of_the_time_and_each_log_has_its_turn() -> None:
+    job = Job(*(task(index, f"localhost:{1000 + index}") for index in range(20)))
+    found: list[str] = []
+
+    def read(name: str) -> set[str]:
+        job.now += 0.05
+        found.append(name)
+        return set()
+
+    job.check._read_served = read
+    for step in range(1000):
+        job.now += 0.01
+        for index in range(20):
+            assert job.listen(index, 6000 + step) is None
+    assert {f"worker:{index}" for index in range(20)} == {*found}
+    assert len(found) * 0.05 < job.now / 9
+
+
 def test_tasks_at_their_own_ports_are_right(job: Job) -> None:
     assert job.listen(0, 1000) is None
     assert job.listen(1, 1001) is None

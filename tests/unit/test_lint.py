@@ -404,3 +404,13 @@ def test_independent_workers_are_found_where_the_program_is_plain(
     )
     found = find_independent_workers(load(tmp_path / "job.yaml"))
     assert (found and (found[0], str(found[1]))) == (name and (name, f"train.py:{place}"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a{1} = a{0}.x\na{1} = a{0}.y\n", "def a{1}():\n    return a{0}().x if q else a{0}().y\n",
+     "def a{1}():\n    if q:\n        return a{0}().x\n    return a{0}().y\n"],
+)  # fmt: skip
+def test_meanings_that_double_with_each_line_are_not_all_listed(lint: Any, line: str) -> None:
+    code = TF + "a0 = tf\n" + "".join(line.format(n, n + 1) for n in range(24))
+    assert lint(code + "a24.train()\na24().train()\n") == []

@@ -253,3 +253,15 @@ def test_the_records_of_jobs_are_never_sent(tmp_path: Path) -> None:
     (tmp_path / "home" / "jobs" / "log").touch()
     found = select_files(spec_of(tmp_path), [str(tmp_path / "home" / "jobs")])
     assert names(found.manifest()) == {b"train.py"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless device", "folder"])
+def test_a_gitignore_that_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    name = tmp_path / ".gitignore"
+    if kind == "pipe":
+        os.mkfifo(name)
+    elif kind == "folder":
+        name.mkdir()
+    else:
+        name.symlink_to("/dev/zero")
+    assert IgnoreRules().within(os.fsencode(tmp_path)).levels == ()

@@ -19,6 +19,7 @@ _INDENT = 10
 _LAST_CODE = 255
 _SIGNALLED = 128
 _MOST_NEAR = 3
+_EXIT_CODE = re.compile("[0-9]{1,9}")
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
@@ -43,7 +44,7 @@ def command(topic: str | None) -> int:
     """
     if topic is None:
         _print_overview()
-    elif topic.isdecimal() and topic.isascii() and int(topic) <= _LAST_CODE:
+    elif _EXIT_CODE.fullmatch(topic) and int(topic) <= _LAST_CODE:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
     elif topic in kinds():
         looks, advice = (_plain(text) for text in kinds()[topic])

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from distrun.lint.module import Binding, Function, Module, Scope, Use
 
 _ANYTHING = frozenset({UNKNOWN})
+_MOST_NAMES = 64
+"""With more meanings than these, a name may have any: their number can double with each line."""
 
 
 class Program:
@@ -93,7 +95,7 @@ class Program:
                 found.add(name and f"{name}()")
             else:
                 found |= self._resolve_result(*function)
-        return frozenset(found)
+        return _limited(found)
 
     def _resolve_name(self, module: Module, name: str, scope: Scope) -> frozenset[str]:
         owner = scope.owner(name)
@@ -113,7 +115,9 @@ class Program:
                 found |= self._resolve(module, value, scope)
             else:
                 found.add(value or UNKNOWN)
-        return frozenset(found)
+            if len(found) > _MOST_NAMES:
+                break
+        return _limited(found)
 
     def _resolve_attribute(
         self, module: Module, node: ast.Attribute, scope: Scope
@@ -144,3 +148,7 @@ class Program:
                     values.append((node.value, module.scopes[function]))
             self._meanings[key] = self._resolve_all(module, values) or _ANYTHING
         return self._meanings[key]
+
+
+def _limited(names: set[str]) -> frozenset[str]:
+    return frozenset(names) if len(names) <= _MOST_NAMES else _ANYTHING

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import functools
 import os
-import stat
 import warnings
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.lint.module import Module
 from distrun.lint.program import Program
+from distrun.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +134,7 @@ class Sources:
         if len(self._modules) >= _MOST_MODULES or self._bytes >= _MOST_BYTES:
             self._is_complete = False
             return None
-        text = read_bounded(path)
+        text = read_regular_file(path, largest=LARGEST_FILE)
         module = None if text is None else self._parse(name, path, text, package)
         if module is None:
             self._is_complete = False
@@ -163,24 +163,6 @@ class Sources:
 
 def _is_package(path: str) -> bool:
     return os.path.basename(path) == "__init__.py"
-
-
-def read_bounded(path: str) -> bytes | None:
-    """The bytes of a file; None if it cannot be read, is no file, or is large."""
-    try:
-        # Opening a FIFO would wait for its writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
-            return None
-        try:
-            text = file.read(LARGEST_FILE + 1)
-        except OSError:
-            return None
-    return text if len(text) <= LARGEST_FILE else None
 
 
 def shown_path(path: str) -> str:

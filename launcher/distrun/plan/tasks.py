@@ -342,7 +342,8 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         host=placed.host.name,
         address=address,
         port_is_provisional=placed.address is None and address is not None,
-        argv=tuple(placeholders.fill(word, value_of) for word in _argv(spec, placed, facts)),
+        argv=_program_words(spec, placed, facts)
+        + tuple(placeholders.fill(word, value_of) for word in _arguments(spec, placed)),
         workdir=paths.workdir(spec.program, placed, facts),
         or_home=paths.may_be_home(spec.program, placed, facts),
         env=env,
@@ -379,17 +380,21 @@ def _proxied(environ: Mapping[str, str], machines: Sequence[str]) -> Cause | Non
     return Cause(Code.PEERS_BEHIND_PROXY, name=use.variable, host=use.machines[0])
 
 
-def _argv(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
+def _program_words(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:
+    """Return what is executed: paths, in which braces are only braces."""
     program = spec.program_of(placed.role)
-    args = (*program.args, *placed.role.args)
+    target = program.target
     if program.kind is ProgramKind.COMMAND:
-        return (paths.relocated(program.argv[0], program, facts) or program.argv[0],
-                *program.argv[1:], *args)  # fmt: skip
+        return (paths.relocated(program.argv[0], program, facts) or program.argv[0],)
     python = placed.host.python or program.python or facts.python
     if program.kind is ProgramKind.MODULE:
-        return (python, "-m", program.target, *args)
-    script = paths.relocated(program.target, program, facts) or program.target
-    return (python, script, *args)
+        return (python, "-m", target)
+    return (python, paths.relocated(target, program, facts) or target)
+
+
+def _arguments(spec: Spec, placed: Placed) -> tuple[str, ...]:
+    program = spec.program_of(placed.role)
+    return (*program.argv[1:], *program.args, *placed.role.args)
 
 
 def _machines(addresses: Iterable[str], placement: Sequence[Placed]) -> tuple[str, ...]:

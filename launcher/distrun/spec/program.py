@@ -161,6 +161,11 @@ def _script(
             f"{where}.script is a folder: {quoted_path(path)}",
             f"name a file in it, or {bundled}",
         )
+    elif os.path.lexists(path):
+        what = "is no regular file" if os.path.exists(path) else "is a link that leads to no file"
+        problems.add(
+            mark, f"{where}.script: {quoted_path(path)} {what}", f"name a script, or {bundled}"
+        )
     else:
         problems.add(
             mark,

@@ -110,19 +110,22 @@ class _Owners(Frozen):
 def _texts(document: Section, context: LoadContext) -> Iterator[tuple[Located[str], _Owners]]:
     """Yield every argument and variable in which placeholders are replaced."""
     program = document.get("program", Section(document.mark))
-    for key in ("command", "args"):
-        yield from ((at, _Owners()) for at in program.get(key, ()))
+    yield from ((at, _Owners()) for at in _arguments(program))
     yield from ((Located(Mark("after --"), arg), _Owners()) for arg in context.extra_args)
     cluster = document.get("cluster", Section(document.mark))
     for name, section in cluster.values.items():
         if isinstance(section, Section):
-            for key in ("command", "args"):
-                yield from ((at, _Owners(name)) for at in section.get(key, ()))
+            yield from ((at, _Owners(name)) for at in _arguments(section))
     for path, env in _environments(document, program, context):
         if path == "program.pass_env":
             continue
         role = path.split(".")[1] if path.startswith("cluster.") else None
         yield from ((at, _Owners(role, with_custom=True)) for at in env.values())
+
+
+def _arguments(section: Section) -> Iterator[Located[str]]:
+    yield from section.get("command", ())[1:]  # the first word is a path
+    yield from section.get("args", ())
 
 
 def _environments(

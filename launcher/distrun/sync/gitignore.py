@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from enum import Enum
 
 from distrun.frozen import Frozen
+from distrun.regular_file import read_regular_file
 
 _NAME = b".gitignore"
+_LARGEST = 1 << 24
 _NEVER = (b".git", b"__pycache__")
 """Never sent: git's history, and what this machine's Python has compiled."""
 _CLASSES = {
@@ -162,10 +164,8 @@ class IgnoreRules(Frozen):
 
     def within(self, folder: bytes) -> IgnoreRules:
         """The rules for the entries of `folder`, to which these rules apply."""
-        try:
-            with open(os.path.join(folder, _NAME), "rb") as file:
-                text = file.read()
-        except OSError:
+        text = read_regular_file(os.path.join(folder, _NAME), largest=_LARGEST, follow_link=False)
+        if text is None:
             return self  # usually there is none; git, too, ignores a file that it cannot read
         return IgnoreRules(((folder, _read_patterns(text)), *self.levels))
 
