@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux import syscalls
 from distrun.events import decode, encode
+from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from distrun.events import Event
@@ -85,7 +86,7 @@ class EventReader:
 
     def read_new(self) -> list[Event]:
         """Return the events added since the last call, without a torn last line."""
-        with open(self._path, "rb") as file:
+        with open_regular_file(self._path) as file:
             file.seek(self._offset)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
@@ -107,13 +108,17 @@ def read(path: str) -> list[Event]:
 
 
 def is_damaged(path: str) -> bool:
-    """Return whether a record has a whole line that is no event of this version."""
-    with open(path, "rb") as file:
+    """Return whether a record has a whole line that is no event of this version, or is no file."""
+    try:
+        file = open_regular_file(path)
+    except FileNotFoundError:
+        return os.path.lexists(path)
+    with file:
         return any(line.endswith(b"\n") and _decode_line(line) is None for line in file)
 
 
 def first(path: str) -> Event | None:
     """Return a record's first event without reading the rest; None if it has none yet."""
-    with open(path, "rb") as file:
+    with open_regular_file(path) as file:
         line = file.readline()
     return _decode_line(line) if line.endswith(b"\n") else None

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def read_regular_file(path: str | bytes, *, largest: int, follow_link: bool = True) -> bytes | None:
-    """Return the bytes of a file; None if it cannot be read, is no regular file, or is larger."""
+def open_regular_file(path: str | bytes | Path, *, follow_link: bool = False) -> BinaryIO:
+    """Open a file to read it.
+
+    Raises:
+        FileNotFoundError: nothing is there, or no regular file.
+        OSError: the file cannot be opened.
+    """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         # Opening a named pipe would wait for its writer.
         descriptor = os.open(path, flags if follow_link else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise _missing(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _missing(path)
+    return open(descriptor, "rb")
+
+
+def _missing(path: str | bytes | Path) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "is not a regular file", os.fsdecode(path))
+
+
+def read_regular_file(path: str | bytes, *, largest: int, follow_link: bool = True) -> bytes | None:
+    """Return the bytes of a file; None if it cannot be read, is no regular file, or is larger."""
+    try:
+        with open_regular_file(path, follow_link=follow_link) as file:
+            if os.fstat(file.fileno()).st_size > largest:
+                return None
+            content = file.read(largest + 1)
     except (OSError, ValueError):
         return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(largest + 1)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
     return content if len(content) <= largest else None

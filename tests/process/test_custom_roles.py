@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
+from distrun.agent.linux.processes import Process, children, find
 from distrun.resources import ROOTS
 from harness.command import Distrun, Status, WriteSpec
 from harness.processes import alive
@@ -213,6 +217,71 @@ def test_a_role_that_is_not_ready_in_time(
     assert "cache:0 is ready" in distrun("events").stdout
     assert "until cache:0" not in done.stderr
     assert states(status)["worker:0"] == "stopped"
+
+
+def test_a_regular_expression_that_takes_forever_delays_no_timeout(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    proxy = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
+    cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
+    launch = distrun.start(
+        "launch",
+        write_spec("true", cluster=cluster, timeouts={"start": "3s"}),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    shown = launch.communicate(timeout=60)[1]
+    assert launch.returncode == 75
+    assert "worker:0 waits until proxy:0 prints a line with '^(a+)+$'\n" in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_search_ends_with_its_job(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, number: signal.Signals
+) -> None:
+    """Also if it is busy, and if the supervisor is killed."""
+    proxy = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
+    cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
+    launch = distrun.start("launch", write_spec("true", cluster=cluster))
+    wait_until(lambda: "job" in distrun("ps").stdout)
+    supervisor = status()["supervisor_pid"]
+
+    def searches() -> list[Process]:
+        found = (find(pid) for pid in children(supervisor))
+        return [each for each in found if each and b"line_search" in cmdline(each.pid)]
+
+    def cmdline(pid: int) -> bytes:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+    wait_until(lambda: len(searches()) == 1)
+    (search,) = searches()
+    os.kill(supervisor if number == signal.SIGKILL else launch.pid, number)
+    launch.wait(60)
+    wait_until(lambda: find(search.pid) is None)
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ('python3 -c "print(chr(120) * 400_000)"', r"\S+ listening"),
+        (
+            'yes "$(head -c 1000 /dev/zero | tr "\\0" x)" | head -c 300000000; echo',
+            "^worker0 listening",
+        ),
+    ],
+    ids=["long line", "many lines"],
+)
+def test_a_line_is_found_after_much_output(
+    distrun: Distrun, write_spec: WriteSpec, output: str, line: str
+) -> None:
+    """It takes a second, not the time that the job may take to start."""
+    proxy = shell(f"{output}; echo worker0 listening; {SERVE}", ready={"line": line})
+    cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
+    launch = distrun.start(
+        "launch", "-d", write_spec("true", cluster=cluster, timeouts={"start": "25s"})
+    )
+    assert launch.wait(60) == 0
+    assert distrun("wait", timeout=60).returncode == 0
 
 
 def test_tasks_that_wait_are_shown_and_can_be_stopped(

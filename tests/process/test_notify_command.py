@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from distrun.cli import notify
+from distrun.jobstore import JobStore
+from harness import job_folders
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import alive, survivors
 from harness.terminal import OpenTerminal
@@ -140,3 +143,65 @@ def test_an_interrupted_wait_ends_the_command(
     assert waiting.wait(30) == 130
     wait_until(lambda: not alive(pid))
     assert b"Traceback" not in not_none(waiting.stderr).read()
+
+
+IGNORES_SIGTERM = '(trap "" TERM; echo $$ > shell; exec sleep 600) & echo $! > pid; wait'
+
+
+def written_pid(folder: Path) -> int:
+    path = folder / "pid"
+    wait_until(lambda: path.exists() and path.read_text().strip())
+    return int(path.read_text())
+
+
+def test_an_interrupted_command_ends_with_what_ignores_sigterm(
+    distrun: Distrun, detached: Detach, tmp_path: Path
+) -> None:
+    detached("exit 0")
+    distrun("wait")
+    waiting = distrun.start("wait", "--notify", IGNORES_SIGTERM)
+    pid = written_pid(tmp_path)
+    wait_until((tmp_path / "shell").exists)
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(30) == 143
+    wait_until(lambda: not alive(pid))
+
+
+def test_a_command_that_takes_too_long_ends_with_what_ignores_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(notify, "_SECONDS", 1.0)
+    monkeypatch.chdir(tmp_path)
+    notify.run_notify_command(IGNORES_SIGTERM, job_folders.add(JobStore(tmp_path), "job"))
+    assert not alive(written_pid(tmp_path))
+    assert "took over 1 s and was ended" in capsys.readouterr().err
+
+
+def test_a_command_leaves_nothing_in_the_background(
+    distrun: Distrun, detached: Detach, tmp_path: Path
+) -> None:
+    detached("exit 0")
+    done = distrun("wait", "--notify", "sleep 600 >&- 2>&- & echo $! > pid; exit 5")
+    assert done.returncode == 0
+    assert "exited with 5" in done.stderr
+    wait_until(lambda: not alive(written_pid(tmp_path)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("code", [0, 4])
+def test_a_signal_ends_the_command_and_the_exit_code_stays_the_job_s(
+    distrun: Distrun, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    command = "echo $$ > pid; exec sleep 600"
+    running = distrun.start(
+        *("run", "--notify", command, "sh", "-c", f"exit {code}"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    pid = written_pid(tmp_path)
+    running.send_signal(number)
+    assert running.wait(30) == code
+    assert not alive(pid)
+    *report, last = not_none(running.stderr).read().decode().splitlines()
+    assert last == f"distrun: {number.name} ended the command of --notify"
+    assert not code or f"exit code {code}, worker:0's own" in report[-1]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from selectors import DefaultSelector
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from distrun import events
+from distrun.agent.linux.processes import children
 from distrun.agent.protocol import Code
 from distrun.cli.cause_text import cause_text
 from distrun.frozen import replace
@@ -29,6 +35,7 @@ from distrun.spec.model import (
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
 from distrun.supervisor.ready_watch import ReadyWatch
+from harness.waiting import SOON, wait_until
 
 from .histories import MWM, PS, Job
 from .plans import SCRIPT, A, B, env, planned, role, spec_of, task
@@ -247,47 +254,103 @@ def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None
 # The watch ---------------------------------------------------------------------------------
 
 
-def watch_of(tmp_path: Path, line: str) -> tuple[ReadyWatch, Path]:
-    made = planned(
-        spec_of(
-            role("worker", after=(Role("proxy"),)),
-            custom("proxy", ready=Ready.LINE, ready_line=line),
-        )
-    )
-    log = tmp_path / "proxy-0.log"
-    return ReadyWatch(made.tasks, lambda _: log, lambda: 5.0), log
-
-
 def due_of(watch: ReadyWatch) -> float | None:
     return watch.next_due
 
 
-def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(tmp_path: Path) -> None:
-    watch, log = watch_of(tmp_path, "^up [0-9]")
+@dataclass
+class Watching:
+    """A watch of one task, with the selector that its supervisor would wait with."""
+
+    watch: ReadyWatch
+    log: Path
+    selector: DefaultSelector
+
+    def until_found(self) -> list[tuple[str, int]]:
+        """Wait until the watch says that tasks are ready."""
+        while not (found := self.watch.check()):
+            due = self.watch.next_due
+            events = self.selector.select(SOON if due is None else max(0.0, due - monotonic()))
+            assert events or due is not None
+            for key, _ in events:
+                key.data()
+        return found
+
+    def finds_nothing(self) -> bool:
+        """Whether a search reads all there is and does not find the line."""
+        self.watch.check()
+        wait_until(lambda: all(is_read(pid) for pid in searches()))
+        return not self.selector.select(0)
+
+
+def searches() -> list[int]:
+    """Return the processes that search logs for lines."""
+    return [pid for pid in children(os.getpid()) if b"line_search" in cmdline(pid)]
+
+
+def cmdline(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def is_read(pid: int) -> bool:
+    """Whether a process has read its standard input to the end, and waits."""
+    position = int(Path(f"/proc/{pid}/fdinfo/0").read_text().split()[1])
+    waits = ") S " in Path(f"/proc/{pid}/stat").read_text()
+    return waits and position == os.stat(f"/proc/{pid}/fd/0").st_size
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Callable[[str], Watching]]:
+    made: list[Watching] = []
+
+    def start(line: str) -> Watching:
+        plan = planned(
+            spec_of(
+                role("worker", after=(Role("proxy"),)),
+                custom("proxy", ready=Ready.LINE, ready_line=line),
+            )
+        )
+        log, selector = tmp_path / "proxy-0.log", DefaultSelector()
+        watch = ReadyWatch(selector, plan.tasks, lambda _: log, monotonic)
+        made.append(Watching(watch, log, selector))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.watch.forget("proxy:0")
+        each.selector.close()
+
+
+def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
+    watching: Callable[[str], Watching],
+) -> None:
+    job = watching("^up [0-9]")
+    watch, log = job.watch, job.log
     watch.start("worker:0", 0)  # nothing starts after it
     assert due_of(watch) is None
     watch.start("proxy:0", 0)
-    assert due_of(watch) == 5.0
+    assert due_of(watch) is not None
     assert watch.check() == []  # there is no log yet
+    assert due_of(watch) is not None
     log.write_text("not up 1\nup")
-    assert watch.check() == []
+    assert job.finds_nothing()
     log.write_text("not up 1\nup 2\n")
-    assert watch.check() == [("proxy:0", 0)]
+    assert job.until_found() == [("proxy:0", 0)]
     assert due_of(watch) is None
 
     watch.forget("proxy:0")
     log.write_text("not up 1\nup 2\nup 3\n")
     watch.start("proxy:0", 1)
-    assert watch.check() == []
+    assert job.finds_nothing()
     log.write_text("not up 1\nup 2\nup 3\n--- attempt 1, now: restarted ---\nup")
-    assert watch.check() == []
+    assert job.finds_nothing()
     log.write_bytes(log.read_bytes() + b" 4 \xff\n")
-    assert watch.check() == [("proxy:0", 1)]
+    assert job.until_found() == [("proxy:0", 1)]
 
 
 def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
     made = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy")))
-    watch = ReadyWatch(made.tasks, lambda _: tmp_path, lambda: 0.0)
+    watch = ReadyWatch(DefaultSelector(), made.tasks, lambda _: tmp_path, lambda: 0.0)
     port = task(made, "proxy:0").port
     watch.start("proxy:0", 2)
     assert watch.on_listening("proxy:0", [port + 1]) == []

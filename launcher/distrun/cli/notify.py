@@ -3,62 +3,102 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
-from distrun.cli import console
+from distrun import control
+from distrun.agent.linux import processes
+from distrun.cli import console, signals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distrun.jobstore import JobFolder
 
 _SECONDS = 60.0
 """How long the command may take."""
 _GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL for a command that takes longer."""
-_WATCHER = """\
-import sys
-sys.path[:] = filter(None, sys.path)
-from distrun.cli.main import main
-main()
-"""
-"""Runs distrun, but imports nothing from the current folder."""
+_WATCHER = "from distrun.cli.main import main; main()"
 
 
 def run_notify_command(command: str, folder: JobFolder) -> None:
-    """Run the command in this process's environment. If it fails, a message says so."""
+    """Run the command in this process's environment. If it fails, a message says so.
+
+    When the shell has exited, the processes that it left in its session are ended, too.
+    """
     from distrun.cli.job_view import job_view
 
     status = {"version": console.JSON_VERSION, "job": job_view(folder).to_json()}
     sys.stdout.flush()
+    # A signal that arrives before `process` is known would leave the command running.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING_SIGNALS)
+    unblock = functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
     try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", command], stdin=subprocess.PIPE, start_new_session=True
-        )
+        with _as_file(f"{json.dumps(status)}\n".encode()) as stdin:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                stdin=stdin,
+                start_new_session=True,
+                preexec_fn=unblock,  # noqa: PLW1509 - there is one thread
+            )
     except OSError as error:
+        unblock()
         console.print_message(f"the command of --notify was not started: {error.strerror}")
         return
-    with process:
-        try:
-            process.communicate(f"{json.dumps(status)}\n".encode(), _SECONDS)
-        except subprocess.TimeoutExpired:
-            console.print_message(f"the command of --notify took over {_SECONDS:g} s: it is ended")
-        finally:
-            _end(process)
-    if process.returncode > 0:
+    try:
+        unblock()
+        has_exited = _wait_for_exit(process.pid)
+    finally:
+        _end_session(process)
+    if not has_exited:
+        console.print_message(f"the command of --notify took over {_SECONDS:g} s and was ended")
+    elif process.returncode > 0:
         console.print_message(f"the command of --notify exited with {process.returncode}")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command that still runs, with the processes that it has started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.returncode is None:  # not reaped yet: the id is its own
-            os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE)
+@contextlib.contextmanager
+def _as_file(text: bytes) -> Iterator[int]:
+    """Yield a descriptor to read the text from. A file needs nobody who writes while it is read."""
+    with open(os.memfd_create("status"), "wb+") as file:
+        file.write(text)
+        file.seek(0)
+        yield file.fileno()
+
+
+def _wait_for_exit(pid: int) -> bool:
+    """Wait for a child's exit without reaping it. Returns False if that takes too long."""
+    deadline = time.monotonic() + _SECONDS
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(processes.KILL_INTERVAL)
+    return True
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    """End the processes of a command: SIGTERM, and SIGKILL after a second.
+
+    The shell is reaped last: until then, no other session can have its id.
+    """
+    try:
+        control.end_processes(_session(process.pid), _GRACE)
+    finally:  # a second signal may have interrupted this, or processes may have been added
+        for each in _session(process.pid):
+            processes.send(each, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+
+
+def _session(leader: int) -> list[processes.Process]:
+    found = (processes.find(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [each for each in found if each and each.session == leader and not each.is_zombie]
 
 
 def start_notify_watcher(command: str, folder: JobFolder) -> None:
@@ -67,10 +107,13 @@ def start_notify_watcher(command: str, folder: JobFolder) -> None:
     It is not part of the job, so it also runs the command if the job's supervisor dies. What both
     print is in a file of the job.
     """
+    from distrun.supervisor.hosts.local import python_with_packages
+
+    arguments = ("wait", "--notify", command, "--", folder.job_id)
     output = os.open(folder.notify_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with open(output, "wb") as log:
         subprocess.Popen(
-            [sys.executable, "-c", _WATCHER, "wait", "--notify", command, "--", folder.job_id],
+            python_with_packages(_WATCHER, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

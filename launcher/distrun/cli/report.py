@@ -14,6 +14,7 @@ from distrun.cli.verdict_text import verdict_lines
 from distrun.events import Origin, Outcome, Result
 from distrun.jobstore import JobFolder
 from distrun.lifecycle import Account, JobState, TaskState
+from distrun.regular_file import open_regular_file
 from distrun.spec.problems import printable
 from distrun.verdict.log_analysis import attempt_start
 from distrun.verdict.model import Verdict
@@ -98,7 +99,7 @@ def _about_first(folder: JobFolder, task: TaskState) -> list[str]:
 def _tail(folder: JobFolder, task: str) -> list[str] | None:
     """Return the last lines of its last attempt; None if the log cannot be read."""
     try:
-        with folder.log_of(task).open("rb") as file:
+        with open_regular_file(folder.log_of(task)) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _LAST_BYTES))
             raw = file.read()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_RECORD
 from distrun.frozen import Frozen
+from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +39,7 @@ class TaskLog(Frozen):
 
     def extent(self) -> Extent:
         try:
-            found = os.stat(self.path)
+            found = _stat(self.path)
         except FileNotFoundError:
             return Extent(0, 0.0)
         return Extent(found.st_size, found.st_mtime)
@@ -92,7 +94,7 @@ class TaskLog(Frozen):
     def _records(self) -> int:
         try:
             # An incomplete last record is left out.
-            return os.stat(self.index_path).st_size // INDEX_RECORD.size
+            return _stat(self.index_path).st_size // INDEX_RECORD.size
         except FileNotFoundError:
             return 0
 
@@ -119,7 +121,7 @@ class OpenLog:
 
     def extent(self) -> Extent:
         try:
-            found = os.stat(self._log.path)
+            found = _stat(self._log.path)
         except FileNotFoundError:
             self.is_lost = self._file is None
             if self._file is None:
@@ -147,16 +149,22 @@ class OpenLog:
         self.close()
         if not self._keep:
             return
-        with contextlib.suppress(OSError):  # no descriptor is left, or the log was removed just now
-            self._file = os.open(self._log.path, os.O_RDONLY | os.O_CLOEXEC)
+        # No descriptor may be left, or the log was removed just now.
+        with contextlib.suppress(OSError), open_regular_file(self._log.path) as file:
+            self._file = os.dup(file.fileno())
 
 
 def _read_at(path: str, offset: int, size: int) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open_regular_file(path) as file:
+            return os.pread(file.fileno(), size, offset)
     except FileNotFoundError:
         return b""
-    try:
-        return os.pread(fd, size, offset)
-    finally:
-        os.close(fd)
+
+
+def _stat(path: str) -> os.stat_result:
+    """Raises FileNotFoundError if no regular file is there: a task may have replaced its log."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise FileNotFoundError(path)
+    return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
+from distrun.regular_file import open_regular_file
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class FailureAnalyzer:
         if time.monotonic() > self._deadline:
             return LogTail(b"")
         try:
-            with self._folder.log_of(task).open("rb") as file:
+            with open_regular_file(self._folder.log_of(task)) as file:
                 size = file.seek(0, 2)
                 tail = LogTail(b"")
                 for most in _TAIL_BYTES:

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+import os
+import subprocess
+from functools import partial
+from selectors import EVENT_READ
+from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.frozen import Frozen
+from distrun.regular_file import open_regular_file
 from distrun.spec.model import Ready
+from distrun.supervisor import line_search
+from distrun.supervisor.hosts.local import isolated_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
+    from selectors import BaseSelector
 
     from distrun.plan import TaskPlan
 
-_INTERVAL = 0.1
-_MOST_BYTES = 1 << 20
-"""Longer lines are searched in parts."""
+_RETRY_SECONDS = 0.5
+"""After a search could not be started or has died. A copy of a log appears with its first part."""
 
 
 class _Attempt(Frozen):
     number: int
-    marker: bytes
+    marker: str
     """The beginning of the line in its log that precedes its output; empty for the first one."""
+
+
+class _Search(NamedTuple):
+    process: subprocess.Popen[bytes]
+    answer: int
+    """A pipe, on which a byte arrives when the line was printed."""
 
 
 class ReadyWatch:
     """Watches the tasks that others start after, from their start until they are ready.
 
     Args:
+        selector: calls the data of what is registered when it is readable.
         tasks: the job's.
         log_of: returns the path of a task's log.
         clock: in seconds.
@@ -36,6 +49,7 @@ class ReadyWatch:
 
     def __init__(
         self,
+        selector: BaseSelector,
         tasks: Iterable[TaskPlan],
         log_of: Callable[[str], Path],
         clock: Callable[[], float],
@@ -43,18 +57,20 @@ class ReadyWatch:
         self._tasks = {
             task.name: task for task in tasks if task.is_awaited and task.ready is not Ready.OFF
         }
-        self._log_of, self._clock = log_of, clock
+        self._selector, self._log_of, self._clock = selector, log_of, clock
         self._attempts: dict[str, _Attempt] = {}
         """The attempts that run and are not ready."""
-        self._offsets: dict[str, int] = {}
-        """How much of each log has been searched."""
+        self._searches: dict[str, _Search] = {}
+        self._found: list[str] = []
+        """The tasks that have printed their line since the last check."""
         self.next_due: float | None = None
         """When to call :meth:`check`."""
 
     def start(self, name: str, attempt: int) -> None:
         """Watch an attempt: it runs now."""
+        self.forget(name)  # its host may have been lost before it could report an exit
         if name in self._tasks:
-            marker = f"--- attempt {attempt}, ".encode() if attempt else b""
+            marker = f"--- attempt {attempt}, " if attempt else ""
             self._attempts[name] = _Attempt(attempt, marker)
             if self._tasks[name].ready is Ready.LINE:
                 self.next_due = self._clock()
@@ -62,6 +78,9 @@ class ReadyWatch:
     def forget(self, name: str) -> None:
         """Stop watching a task: its attempt has ended."""
         self._attempts.pop(name, None)
+        self._end_search(name)
+        if name in self._found:
+            self._found.remove(name)
 
     def on_listening(self, name: str, ports: Collection[int]) -> list[tuple[str, int]]:
         """Return the task and its attempt if it is ready, now that it listens on these ports."""
@@ -72,32 +91,47 @@ class ReadyWatch:
 
     def check(self) -> list[tuple[str, int]]:
         """Return the tasks that have printed their line, and their attempts."""
-        watched = [self._tasks[name] for name in self._attempts]
-        printing = [task for task in watched if task.ready is Ready.LINE]
-        ready = self._pop([task.name for task in printing if self._has_printed(task)])
-        self.next_due = self._clock() + _INTERVAL if len(ready) < len(printing) else None
+        self.next_due = None
+        ready, self._found = self._pop(self._found), []
+        for name in self._attempts:
+            if self._tasks[name].ready is Ready.LINE and name not in self._searches:
+                self._search(name)
         return ready
 
     def _pop(self, names: Iterable[str]) -> list[tuple[str, int]]:
         popped = ((name, self._attempts.pop(name, None)) for name in names)
         return [(name, attempt.number) for name, attempt in popped if attempt is not None]
 
-    def _has_printed(self, task: TaskPlan) -> bool:
-        """Whether the attempt has printed the line. A line is searched once it is complete."""
-        attempt, offset = self._attempts[task.name], self._offsets.get(task.name, 0)
+    def _search(self, name: str) -> None:
+        """Start a process that answers when the attempt has printed its line."""
+        marker = self._attempts[name].marker
+        expression = line_search.escaped(self._tasks[name].ready_line)
+        args = (str(os.getpid()), marker, expression)
+        reader, writer = os.pipe()
         try:
-            with self._log_of(task.name).open("rb") as log:
-                log.seek(offset)
-                block = log.read(_MOST_BYTES)
+            with open_regular_file(self._log_of(name)) as log:
+                command = isolated_python("distrun.supervisor.line_search", *args)
+                process = subprocess.Popen(command, stdin=log, stdout=writer)
         except OSError:
-            return False
-        end = block.rfind(b"\n") + 1 or (len(block) if len(block) == _MOST_BYTES else 0)
-        lines = block[:end].splitlines()
-        self._offsets[task.name] = offset + end
-        if attempt.marker:
-            starts = [n for n, line in enumerate(lines) if line.startswith(attempt.marker)]
-            if not starts:
-                return False
-            lines = lines[starts[-1] + 1 :]
-            self._attempts[task.name] = _Attempt(attempt.number, b"")
-        return any(re.search(task.ready_line, line.decode(errors="replace")) for line in lines)
+            os.close(reader)
+            self.next_due = self._clock() + _RETRY_SECONDS
+            return
+        finally:
+            os.close(writer)
+        self._searches[name] = _Search(process, reader)
+        self._selector.register(reader, EVENT_READ, partial(self._on_answer, name))
+
+    def _on_answer(self, name: str) -> None:
+        has_printed = os.read(self._searches[name].answer, 1) != b""
+        self._end_search(name)
+        if has_printed:
+            self._found.append(name)
+        self.next_due = self._clock() + (0.0 if has_printed else _RETRY_SECONDS)
+
+    def _end_search(self, name: str) -> None:
+        search = self._searches.pop(name, None)
+        if search is not None:
+            self._selector.unregister(search.answer)
+            os.close(search.answer)
+            search.process.kill()
+            search.process.wait()

@@ -347,7 +347,8 @@ class Supervisor:
         )
         if self._stall is None:
             self._quiet = QuietWatch(self._size_of_log, self._measure_cpu, time.monotonic)
-        self._ready = ReadyWatch(plan.tasks, self._folder.log_of, time.monotonic)
+        log_of = self._folder.log_of
+        self._ready = ReadyWatch(self._selector, plan.tasks, log_of, time.monotonic)
         records = tuple(task_record(task) for task in plan.tasks)
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()

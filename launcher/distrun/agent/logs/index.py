@@ -119,7 +119,7 @@ def _open(path: str) -> BinaryIO:
 
 
 def _open_unlinked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def _cut_torn_record(index: BinaryIO) -> None:

@@ -76,7 +76,9 @@ class LogStreamer:
 
     def _read(self, name: str, offset: int, count: int) -> bytes:
         try:
-            descriptor = os.open(os.path.join(self._folder, name), os.O_RDONLY | os.O_CLOEXEC)
+            # A task may have replaced its log: opening a FIFO would wait.
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(os.path.join(self._folder, name), flags)
         except OSError:
             return b""
         try:

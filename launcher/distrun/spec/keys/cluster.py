@@ -53,7 +53,8 @@ _READY = OneOf(
         keys=(
             Key("line", Text(expected="a regular expression", least=1, check=_line_problem),
                 ("listening on",), required=True,
-                help="A regular expression (Python's) that is searched in each line."),
+                help="A regular expression (Python's) that is searched in each line, in its first "
+                "4,096 characters."),
         ),
     ),
 )  # fmt: skip

@@ -1,0 +1,73 @@
+"""A process that searches a task's log for a line: a slow regular expression delays only itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from typing import NoReturn
+
+from distrun.agent.linux import syscalls
+
+_INTERVAL = 0.1
+_BLOCK_BYTES = 1 << 20
+"""Longer lines are searched in parts."""
+_MOST_CHARACTERS = 4096
+"""How much of each line is searched: ordinary expressions take quadratic time for long lines."""
+
+
+def main() -> NoReturn:
+    """Search standard input; write a byte when the line is found. Ends with the supervisor.
+
+    The arguments are the supervisor's process id, the beginning of the line that precedes the
+    attempt's output (may be empty), and the regular expression, escaped by :func:`escaped`.
+    """
+    parent, marker, expression = sys.argv[1:]
+    syscalls.die_with_parent(int(parent), signal.SIGKILL)
+    wait_for_line(0, os.fsencode(marker), expression.encode("ascii").decode("unicode_escape"))
+    os.write(1, b"\n")
+    os._exit(0)
+
+
+def escaped(expression: str) -> str:
+    """Return an expression as an argument of this process, which cannot contain NUL."""
+    return expression.encode("unicode_escape").decode("ascii")
+
+
+def wait_for_line(log: int, marker: bytes, expression: str) -> None:
+    """Read a log, also while it grows, until a complete line has a match.
+
+    Args:
+        log: a descriptor.
+        marker: only lines after one that begins with this are searched.
+        expression: a regular expression.
+    """
+    search = re.compile(expression).search
+    rest = b""
+    while True:
+        block = os.read(log, _BLOCK_BYTES)
+        if not block:
+            time.sleep(_INTERVAL)
+            continue
+        rest += block
+        end = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) >= _BLOCK_BYTES else 0)
+        lines, rest = rest[:end], rest[end:]
+        if marker:
+            start = (b"\n" + lines).rfind(b"\n" + marker)
+            if start < 0:
+                continue
+            lines, marker = lines[start:].partition(b"\n")[2], b""
+        if lines and any(map(search, _split(lines))):
+            return
+
+
+def _split(block: bytes) -> list[str]:
+    """Return the beginning of each line. It is fast, because a log may grow fast."""
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    lines = block.removesuffix(b"\n").decode(errors="replace").split("\n")
+    if max(map(len, lines)) > _MOST_CHARACTERS:
+        return [line[:_MOST_CHARACTERS] for line in lines]
+    return lines
