@@ -25,13 +25,7 @@ _SECONDS = 60.0
 """How long the command may take."""
 _GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL for a command that takes longer."""
-_WATCHER = """\
-import sys
-sys.path[:] = filter(None, sys.path)
-from distrun.cli.main import main
-main()
-"""
-"""Runs distrun, but imports nothing from the current folder."""
+_WATCHER = "from distrun.cli.main import main; main()"
 
 
 def run_notify_command(command: str, folder: JobFolder) -> None:
@@ -113,10 +107,13 @@ def start_notify_watcher(command: str, folder: JobFolder) -> None:
     It is not part of the job, so it also runs the command if the job's supervisor dies. What both
     print is in a file of the job.
     """
+    from distrun.supervisor.hosts.local import python_with_packages
+
+    arguments = ("wait", "--notify", command, "--", folder.job_id)
     output = os.open(folder.notify_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with open(output, "wb") as log:
         subprocess.Popen(
-            [sys.executable, "-c", _WATCHER, "wait", "--notify", command, "--", folder.job_id],
+            python_with_packages(_WATCHER, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
