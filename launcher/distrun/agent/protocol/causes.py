@@ -61,6 +61,9 @@ class Code(StrEnum):
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
     ORDER_NOT_ANSWERED = "order_not_answered"  # seconds; name: of the order, if known; task
 
+    # Another user listens on the port of a task.
+    PORT_OF_STRANGER = "port_of_stranger"  # port, task; count: the number of the user
+
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
