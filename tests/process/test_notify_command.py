@@ -185,3 +185,23 @@ def test_a_command_leaves_nothing_in_the_background(
     assert done.returncode == 0
     assert "exited with 5" in done.stderr
     wait_until(lambda: not alive(written_pid(tmp_path)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("code", [0, 4])
+def test_a_signal_ends_the_command_and_the_exit_code_stays_the_job_s(
+    distrun: Distrun, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    command = "echo $$ > pid; exec sleep 600"
+    running = distrun.start(
+        *("run", "--notify", command, "sh", "-c", f"exit {code}"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    pid = written_pid(tmp_path)
+    running.send_signal(number)
+    assert running.wait(30) == code
+    assert not alive(pid)
+    *report, last = not_none(running.stderr).read().decode().splitlines()
+    assert last == f"distrun: {number.name} ended the command of --notify"
+    assert not code or f"exit code {code}, worker:0's own" in report[-1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from distrun.supervisor import tensorboard
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.requirements import missing
 from harness.strangers import UID, Stranger
+from harness.traps import write_traps
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -89,6 +92,78 @@ def test_others_see_the_arguments_of_tasks_and_not_their_environment(
         assert "sleep 1000" in stranger.report()
         assert stranger.report() == "refused"
     assert distrun("kill").returncode == 0
+
+
+@pytest.mark.parametrize("place", ["workdir", "the script's folder"])
+def test_doctor_imports_nothing_from_the_folders_of_a_program(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, place: str
+) -> None:
+    """Others may write to a folder like /tmp, in which somebody runs a job."""
+    workdir, ran = tmp_path / "workdir", tmp_path / "ran"
+    code = workdir / "code"
+    code.mkdir(parents=True)
+    (code / "train.py").write_text("import tensorflow\n")
+    write_traps(workdir if place == "workdir" else code, ran)
+    for program in ({"script": str(code / "train.py")}, {"command": ["python3", "-V"]}):
+        spec = write_spec("", program={**program, "workdir": str(workdir)})
+        checked = json.loads(distrun("doctor", "--json", spec).stdout)["doctor"]["checks"]
+        assert [each for each in checked if each["subject"] == "python"], checked
+    assert not ran.exists(), ran.read_text()
+
+
+@pytest.mark.parametrize("path", [None, "lib"])
+def test_validate_imports_nothing_of_the_program(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, path: str | None
+) -> None:
+    ran, python = tmp_path / "ran", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    if path is None:
+        write_traps(tmp_path, ran)
+    else:  # the start of Python itself imports others from there
+        write_traps(tmp_path / path, ran, ["ast", "json", "typing"])
+    (tmp_path / "train.py").write_text("import tensorflow\nprint 1\n")
+    env = {"PYTHONPATH": path} if path else {}
+    spec = write_spec("", program={"script": "train.py", "python": str(python), "env": env})
+    done = distrun("validate", spec)
+    assert "train.py:2:1: warning: Python 3." in done.stderr, done.stderr
+    assert not ran.exists(), ran.read_text()
+
+
+def test_doctor_finds_modules_beside_the_script_and_versions_of_packages(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("import tensorflow\n")
+    site = tmp_path / "site"
+    for name, version in (("tensorflow", "2.15.1"), ("tf_keras", "2.15.0")):
+        (site / name).mkdir(parents=True)
+        (site / name / "__init__.py").write_text("raise SystemExit\n")
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    program = {"script": "train.py", "env": {"PYTHONPATH": str(site)}}
+    done = distrun("doctor", write_spec("", program=program))
+    assert "2.15.1" in done.stdout
+
+
+def test_tensorboard_imports_nothing_from_the_workdir(tmp_path: Path) -> None:
+    ran, package = tmp_path / "ran", tmp_path / "site" / "tensorboard"
+    write_traps(tmp_path / "work", ran)
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "main.py").write_text("import csv, html, json, sys\nprint(json.dumps(sys.argv))\n")
+    order = tensorboard.start_order(TensorBoardSpec(logdir="logs"), 6006, "", "job")
+    done = subprocess.run(
+        order.argv,
+        cwd=tmp_path / "work",
+        env={**os.environ, **order.env, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not ran.exists(), ran.read_text()
+    options = ["--logdir", "logs", "--host", "localhost", "--port", "6006"]
+    assert json.loads(done.stdout) == [str(package / "main.py"), *options], done.stderr
 
 
 def test_tensorboard_serves_this_machine_only(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.options import (
     WithProgramArguments,
     name_option,
@@ -102,7 +103,12 @@ def launch(
         return job.run()
     finally:
         if notify is not None and job.folder.path.exists():
+            from distrun.cli import console, signals
             from distrun.cli.notify import run_notify_command, start_notify_watcher
 
             run = start_notify_watcher if job.was_left_running else run_notify_command
-            run(notify, job.folder)
+            try:
+                run(notify, job.folder)
+            except signals.ENDED as error:  # the exit code stays that of the job
+                name = signal_name(signals.signal_of(error) or 0)
+                console.print_message(f"{name} ended the command of --notify")

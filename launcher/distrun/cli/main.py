@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from distrun import __version__
-from distrun.cli import console, streams
+from distrun.cli import console, signals, streams
 from distrun.errors import DistrunError, HostError, InternalError, OutputError
 
 if TYPE_CHECKING:
@@ -123,25 +123,14 @@ def distrun() -> None:
     """
 
 
-class _TerminatedError(BaseException):
-    """A signal asked this command to end. Raised so that `finally` blocks and contexts run."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
 def main() -> NoReturn:
     """Run a command and exit with its code. Only a defect in distrun prints a traceback."""
     streams.install()
     try:
         code = _run()
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    except _TerminatedError as error:
-        code = 128 + error.number
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is _end:
-            signal.signal(number, signal.SIG_DFL)  # nothing is left to clean up
+    except signals.ENDED as error:
+        code = 128 + (signals.signal_of(error) or 0)
+    signals.restore()
     try:
         sys.stdout.flush()
     except (OSError, OutputError):
@@ -155,7 +144,7 @@ def main() -> NoReturn:
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     if "_DISTRUN_COMPLETE" in os.environ:
         importlib.import_module("distrun.cli.completion").register()
-    _handle_signals()
+    signals.install()
     try:
         result = distrun.main(prog_name="distrun", standalone_mode=False)
         sys.stdout.flush()
@@ -183,22 +172,11 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         why = error_text(error.errno or 0) if advice else error.strerror or error
         console.print_error(HostError(f"{what}{why}", hint=advice))
         return HostError.exit_code
-    except Exception:  # noqa: BLE001 - the last resort: the traceback goes into the bug report
+    except Exception as error:  # noqa: BLE001 - the last resort: the traceback is for a bug report
+        number = signals.signal_of(error)
+        if number is not None:
+            return 128 + number
         traceback.print_exc()
         console.print_message("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
     return int(result or 0)
-
-
-def _handle_signals() -> None:
-    signal.signal(signal.SIGINT, _end)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # under nohup, SIGHUP is ignored
-            signal.signal(number, _end)
-
-
-def _end(number: int, _frame: object) -> NoReturn:
-    streams.discard_when_stalled()
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise _TerminatedError(number)

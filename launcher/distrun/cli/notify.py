@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from distrun import control
 from distrun.agent.linux import processes
-from distrun.cli import console
+from distrun.cli import console, signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,13 +25,7 @@ _SECONDS = 60.0
 """How long the command may take."""
 _GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL for a command that takes longer."""
-_WATCHER = """\
-import sys
-sys.path[:] = filter(None, sys.path)
-from distrun.cli.main import main
-main()
-"""
-"""Runs distrun, but imports nothing from the current folder."""
+_WATCHER = "from distrun.cli.main import main; main()"
 
 
 def run_notify_command(command: str, folder: JobFolder) -> None:
@@ -42,15 +37,23 @@ def run_notify_command(command: str, folder: JobFolder) -> None:
 
     status = {"version": console.JSON_VERSION, "job": job_view(folder).to_json()}
     sys.stdout.flush()
+    # A signal that arrives before `process` is known would leave the command running.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING_SIGNALS)
+    unblock = functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
     try:
         with _as_file(f"{json.dumps(status)}\n".encode()) as stdin:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", command], stdin=stdin, start_new_session=True
+                ["/bin/sh", "-c", command],
+                stdin=stdin,
+                start_new_session=True,
+                preexec_fn=unblock,  # noqa: PLW1509 - there is one thread
             )
     except OSError as error:
+        unblock()
         console.print_message(f"the command of --notify was not started: {error.strerror}")
         return
     try:
+        unblock()
         has_exited = _wait_for_exit(process.pid)
     finally:
         _end_session(process)
@@ -104,10 +107,13 @@ def start_notify_watcher(command: str, folder: JobFolder) -> None:
     It is not part of the job, so it also runs the command if the job's supervisor dies. What both
     print is in a file of the job.
     """
+    from distrun.supervisor.hosts.local import python_with_packages
+
+    arguments = ("wait", "--notify", command, "--", folder.job_id)
     output = os.open(folder.notify_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with open(output, "wb") as log:
         subprocess.Popen(
-            [sys.executable, "-c", _WATCHER, "wait", "--notify", command, "--", folder.job_id],
+            python_with_packages(_WATCHER, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

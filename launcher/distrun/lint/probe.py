@@ -1,12 +1,22 @@
 """Asks an interpreter which modules it has. Runs in that interpreter, which may be old."""
 
-# ruff: noqa: UP - this also runs on old versions of Python
+# ruff: noqa: E402, UP
+# It also runs on old versions of Python.
+
+import os
+import sys
+
+_path = sys.path[not getattr(sys.flags, "safe_path", False) :]
+if __name__ == "__main__":
+    # PYTHONPATH of the program may name its own folders: nothing of them is imported.
+    stdlib = os.path.dirname(os.__file__)
+    sys.path[:] = [
+        each for each in _path if each.startswith(stdlib) or each.endswith("/lib-dynload")
+    ]
 
 import importlib.util
 import json
-import os
 import re
-import sys
 from collections.abc import Iterable
 from re import Pattern
 from typing import Any
@@ -70,8 +80,9 @@ def syntax_errors(paths: Iterable[str]) -> dict[str, list[Any]]:
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
-    sys.path[0] = asked["folder"]
-    given = answer(asked["names"])
-    given["errors"] = syntax_errors(asked["files"])
+    errors = syntax_errors(asked["files"])
+    # From here on, nothing may be imported: a module of the program could have that name.
+    sys.path[:] = [asked["folder"], *_path]
+    given = {**answer(asked["names"]), "errors": errors}
     given["version"] = ".".join(map(str, sys.version_info[:2]))
     json.dump(given, sys.stdout)

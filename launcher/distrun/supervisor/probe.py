@@ -251,6 +251,8 @@ class Probe:
         env = {**task.env, **self._passed[task.host]}
         # If not, the folder is in the copy of the program's files.
         is_on_host = task.workdir in (self._spec.program.workdir, self._by_name[task.host].workdir)
+        # No interpreter that is asked for versions may import from the working folder.
+        env["PYTHONSAFEPATH"] = "1"
         return probe_messages.Program(
             argv=list(task.argv[:head]),
             workdir=task.workdir,

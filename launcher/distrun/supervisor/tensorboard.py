@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from distrun import events
 from distrun.agent import protocol
 from distrun.agent.linux import sock_diag
 from distrun.agent.protocol import Cause, Code
+from distrun.supervisor.hosts.local import python_with_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ NAME = "tensorboard"
 """The name of its task at the agent; no task of a cluster has such a name."""
 LOG = "tensorboard.log"
 _HOST = "localhost"
+_RUN = "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 _ANSWER_SECONDS = 60.0
 """It imports TensorFlow first, which takes seconds, on a busy machine many."""
 
@@ -120,7 +121,7 @@ def address(port: int) -> str:
 
 def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> protocol.StartTask:
     """Return the order that makes an agent start it like a task."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", spec.logdir]
+    command = python_with_packages(_RUN, "tensorboard.main", "--logdir", spec.logdir)
     return protocol.StartTask(
         task=NAME,
         attempt=0,

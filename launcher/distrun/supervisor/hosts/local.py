@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _SOURCES = str(Path(__file__).resolve().parents[3])
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
+_WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
 
 
 def isolated_python(
@@ -31,6 +32,17 @@ def isolated_python(
     It starts in 10 ms, and neither the working folder nor PYTHON* variables affect it.
     """
     return [python, "-I", "-S", "-c", stub.format(module=module), _SOURCES, *args]
+
+
+def python_with_packages(program: str, *args: str) -> list[str]:
+    """Return a command that runs a program of text with this interpreter and all its packages.
+
+    Unlike :func:`isolated_python`, it heeds PYTHONPATH and finds packages of the user. Nothing is
+    imported from the working folder, where other users may have written a `json.py`.
+    """
+    # Without -P, Python 3.13 imports `linecache` from there, before any line of the program.
+    flags = ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable, *flags, "-c", _WITHOUT_WORKING_FOLDER + program, *args]
 
 
 class LocalReach(Reach):

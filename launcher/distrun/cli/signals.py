@@ -1,0 +1,60 @@
+"""How SIGINT, SIGTERM and SIGHUP end a command: as exceptions, so that `finally` blocks run."""
+
+from __future__ import annotations
+
+import signal
+from typing import NoReturn
+
+from distrun.cli import streams
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class TerminatedError(BaseException):
+    """A signal other than SIGINT asked this command to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+ENDED = (KeyboardInterrupt, TerminatedError)
+"""The exceptions that these signals raise."""
+
+
+def install() -> None:
+    """Raise an exception when one of these signals arrives."""
+    signal.signal(signal.SIGINT, _end)
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:  # under nohup, SIGHUP is ignored
+            signal.signal(number, _end)
+
+
+def restore() -> None:
+    """Undo :func:`install`: nothing is left to clean up."""
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) is _end:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def signal_of(error: BaseException | None) -> int | None:
+    """Return the number of the signal that led to an exception; None if no signal did.
+
+    The exception of a signal may be replaced on its way: Python before 3.12 raises RuntimeError
+    in place of every exception in `__set_name__`.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, KeyboardInterrupt):
+            return signal.SIGINT
+        if isinstance(error, TerminatedError):
+            return error.number
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    streams.discard_when_stalled()
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise TerminatedError(number)
