@@ -183,10 +183,24 @@ class JobFolder:
         return sum(each.lstat().st_size for each in self.path.rglob("*") if not each.is_dir())
 
     def remove(self) -> None:
-        """Rename the folder, so that the job is gone at once; then remove it from the disk."""
+        """Rename the folder, so that the job is gone at once; then remove it from the disk.
+
+        Raises:
+            OSError: a file cannot be removed; `filename` is its path. The job is listed again.
+        """
         renamed = self.path.with_name(f".gone-{self.path.name.removeprefix('.gone-')}")
         os.rename(self.path, renamed)
-        shutil.rmtree(renamed)
+        try:
+            shutil.rmtree(renamed)
+        except FileNotFoundError:
+            raise  # another process removes it, too
+        except OSError as error:
+            # rmtree gives the name without the folder.
+            name = Path(error.filename or "").name
+            file = next((each for each in renamed.rglob("*") if each.name == name), renamed)
+            error.filename = str(self.path / file.relative_to(renamed))
+            os.rename(renamed, self.path)
+            raise
 
 
 class JobStore:

@@ -43,8 +43,8 @@ class Agent:
         self._link = link
         self._addresses = addresses
         self._selector = selectors.DefaultSelector()
-        self._tasks = TaskRunner(self._selector, link)
         self._ports = PortHolder()
+        self._tasks = TaskRunner(self._selector, link, self._ports)
         self._probe: Optional[Probe] = None
         self._logs: Optional[TaskLogs] = None
         self._dir: Optional[AgentDir] = None
@@ -138,7 +138,6 @@ class Agent:
 
     def execute(self, order: protocol.Order) -> None:
         if isinstance(order, protocol.StartTask):
-            self._ports.unbind(order.port if order.binds_port else 0)
             self._tasks.start(order)
         elif isinstance(order, protocol.StopTask):
             self._tasks.stop(order)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
+from collections.abc import Callable
+
+import pytest
 
 from distrun.agent import protocol
 from distrun.agent.linux import sock_diag
+from distrun.cli.cause_text import cause_text
+from harness import strangers
 from harness.agents import Host
+from harness.requirements import AS_ROOT, skip
+from harness.strangers import Stranger
 from harness.waiting import wait_until
 
 LISTENS = """
@@ -78,6 +87,56 @@ def test_the_kernel_names_the_ports_of_sockets_that_listen() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
-        assert port in sock_diag.listening_ports().values()
-        assert bound.getsockname()[1] not in sock_diag.listening_ports().values()
+        listening = dict(sock_diag.listening_ports().values())
+        assert listening[port] == os.getuid()
+        assert bound.getsockname()[1] not in listening
         assert sock_diag.listener(port)[1] > 0
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1"])
+def test_a_stranger_who_listens_on_the_port_of_a_task_is_a_fault(
+    host: Host, address: str, is_awaited: bool
+) -> None:
+    (port,) = hold(host, 1)
+
+    def listen(report: Callable[[str], None]) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as server:
+            wait_until(lambda: _is_bound(server, address, port))
+            server.listen()
+            report("listening")
+            signal.pause()
+
+    with Stranger(listen) as stranger:
+        program = ["sh", "-c", "while :; do echo importing; sleep 0.1; done"]
+        host.run("store:0", *program, port=port, binds_port=True, is_awaited=is_awaited)
+        assert stranger.report() == "listening"
+        cause = host.expect(protocol.Fault).cause
+        assert (cause.code, cause.port, cause.task) == (
+            protocol.Code.PORT_OF_STRANGER,
+            port,
+            "store:0",
+        )
+        assert f"another user, number {strangers.UID}, listens on port {port}" in cause_text(cause)
+    assert host.all(protocol.TaskListening) == []
+
+
+def _is_bound(server: socket.socket, address: str, port: int) -> bool:
+    try:
+        server.bind((address, port))
+    except OSError:
+        return False
+    return True
+
+
+def test_a_task_may_listen_as_another_user(host: Host) -> None:
+    if os.geteuid():
+        skip("a task cannot change its user", AS_ROOT)
+    (port,) = hold(host, 1)
+    change = f"os.setgid({strangers.UID}); os.setuid({strangers.UID})"
+    program = LISTENS.replace("\nheld", f"\n{change}\nheld", 1)
+    argv = [sys.executable, "-c", program, "itself", str(port)]
+    host.run("store:0", *argv, port=port, binds_port=True)
+    assert host.expect(protocol.TaskListening, "store:0").ports == [port]
+    assert host.all(protocol.Fault) == []

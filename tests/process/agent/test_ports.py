@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -20,6 +21,7 @@ from harness.agents import (
     MakeHost,
 )
 from harness.strangers import Stranger
+from harness.waiting import wait_until
 
 
 def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.socket:
@@ -164,3 +166,52 @@ def test_a_stranger_who_takes_the_names_of_ports_is_named(make_host: MakeHost) -
         assert names[1] in cause_text(cause)
     other.send(protocol.HoldPorts(0, ports))
     assert other.expect(protocol.PortsHeld).wanted == ports
+
+
+@pytest.mark.parametrize("option", [socket.SO_REUSEPORT, socket.SO_REUSEADDR])
+def test_an_unbound_port_is_held_again_after_the_attempt(host: Host, option: int) -> None:
+    """Also if the program has closed a connection, which stays in TIME_WAIT for a minute."""
+    host.send(protocol.HoldPorts(1, []))
+    (port,) = host.expect(protocol.PortsHeld).chosen
+    for attempt in range(2):
+        program = [sys.executable, "-c", SERVES, str(port)]
+        host.run("store:0", *program, port=port, binds_port=True, attempt=attempt)
+        wait_until(lambda: _is_served(port))
+        host.expect(protocol.TaskEnded, "store:0")
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for options in ((), (socket.SO_REUSEADDR,)):
+                with pytest.raises(OSError, match="in use"):
+                    bind(port, family, *options).close()
+
+        def listen(report: Callable[[str], None]) -> None:
+            try:
+                bind(port, socket.AF_INET, option).close()
+            except OSError:
+                report("refused")
+            else:
+                report("taken")
+
+        with Stranger(listen) as stranger:
+            assert stranger.report() == "refused"
+    host.start("store:1", "/missing", port=port, binds_port=True)
+    host.expect(protocol.TaskNotStarted)
+    with pytest.raises(OSError, match="in use"):
+        bind(port, socket.AF_INET).close()
+
+
+def _is_served(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as client:
+            return client.recv(1) == b""
+    except OSError:
+        return False
+
+
+SERVES = """
+import socket, sys
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.bind(("", int(sys.argv[1])))
+server.listen()
+server.accept()[0].close()
+"""

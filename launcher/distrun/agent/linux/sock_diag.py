@@ -18,24 +18,24 @@ _UNIX_DIAG_NAME, _UNIX_DIAG_UID = 0, 7
 _UDIAG_SHOW_NAME_AND_UID = 0x41
 _ANY_STATE = 0xFFFFFFFF
 _INET_DIAG_REQUEST = struct.Struct("=BBHI48x")  # linux/inet_diag.h, as all _INET*
-_INET_DIAG_PORT, _INET_DIAG_INODE = 4, 68
+_INET_DIAG_PORT, _INET_DIAG_UID_AND_INODE = 4, 64
 _LISTENING = 10  # net/tcp_states.h
 _NETLINK_SECONDS = 5.0
 
 
-def listening_ports() -> Dict[str, int]:
-    """The ports of the TCP sockets that listen, by the sockets' names in /proc/PID/fd.
+def listening_ports() -> Dict[str, Tuple[int, int]]:
+    """Port and user of each TCP socket that listens, by the socket's name in /proc/PID/fd.
 
     /proc/net/tcp has them, too, but to read it takes 50 times as long.
     """
-    found: Dict[str, int] = {}
+    found: Dict[str, Tuple[int, int]] = {}
     for family in (socket.AF_INET, socket.AF_INET6):
         request = _INET_DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 1 << _LISTENING)
         with contextlib.suppress(OSError):
             for answer in _dump(request):
-                (inode,) = struct.unpack_from("=I", answer, _INET_DIAG_INODE)
+                uid, inode = struct.unpack_from("=II", answer, _INET_DIAG_UID_AND_INODE)
                 (port,) = struct.unpack_from(">H", answer, _INET_DIAG_PORT)
-                found["socket:[{}]".format(inode)] = port
+                found["socket:[{}]".format(inode)] = port, uid
     return found
 
 
@@ -52,7 +52,7 @@ def sockets_of(pid: "int | str") -> Set[str]:
 
 def listener(port: int) -> Tuple[str, int]:
     """Name and id of the process that listens on a port; ('', 0) if the kernel does not show it."""
-    names = {name for name, each in listening_ports().items() if each == port}
+    names = {name for name, each in listening_ports().items() if each[0] == port}
     for pid in filter(str.isdigit, os.listdir("/proc") if names else ()):
         if names & sockets_of(pid):
             with contextlib.suppress(OSError), open("/proc/{}/comm".format(pid)) as file:

@@ -61,6 +61,9 @@ class Code(StrEnum):
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
     ORDER_NOT_ANSWERED = "order_not_answered"  # seconds; name: of the order, if known; task
 
+    # Another user listens on the port of a task.
+    PORT_OF_STRANGER = "port_of_stranger"  # port, task; count: the number of the user
+
     # Ports cannot be held. All have the host, unless said otherwise.
     PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
@@ -244,6 +247,7 @@ class Code(StrEnum):
     # task, tasks: those that wait for it, name: the address where it should listen, or count: 1
     # for a line that it should print, text: a regular expression for that
     TASK_NOT_READY = "task_not_ready"
+    LINE_SEARCH_BEHIND = "line_search_behind"  # task, text: as above, count: bytes, total
     # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
     START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds

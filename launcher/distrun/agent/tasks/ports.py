@@ -6,11 +6,13 @@ bind the port. A second holder of the same user could, silently, so each hold al
 abstract unix socket named for user and port, which only one process can bind. Another user can
 take that name, too: the port can then not be held, and the message names that user.
 
-A program that is not TensorFlow's would not share the port. So its port is unbound when it starts.
+A program that is not TensorFlow's would not share the port. So its port is unbound when it starts,
+and bound again after the attempt.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -127,6 +129,12 @@ class PortHolder:
         for held in self._holds.get(port, ())[:1]:
             held.close()
 
+    def rebind(self, port: int) -> None:
+        """Bind a port again that was unbound, unless a program still listens on it."""
+        if port in self._holds and self._holds[port][0].fileno() < 0:
+            with contextlib.suppress(OSError):
+                self._holds[port] = _bind(port, True), self._holds[port][1]
+
     def release(self, ports: List[int]) -> None:
         for port in ports:
             for each in self._holds.pop(port, ()):
@@ -181,17 +189,22 @@ def _foreign_names(ports: List[int]) -> List[Cause]:
     return found
 
 
-def _bind(port: int) -> socket.socket:
-    """The socket that holds a port; on a host without IPv6, on 0.0.0.0."""
+def _bind(port: int, is_again: bool = False) -> socket.socket:
+    """The socket that holds a port; on a host without IPv6, on 0.0.0.0.
+
+    If the port is bound again, its connections in TIME_WAIT do not count.
+    """
     family = socket.AF_INET6 if _has_ipv6() else socket.AF_INET
     held = socket.socket(family, socket.SOCK_STREAM)
     try:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, is_again)
         if held.family == socket.AF_INET6:
             held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             held.bind(("::", port))
         else:
             held.bind(("0.0.0.0", port))  # noqa: S104 - a hold accepts no connection
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except OSError:
         held.close()
         raise

@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 import time
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
@@ -19,6 +19,7 @@ from distrun.agent.tasks.task import Task, owner_of
 if TYPE_CHECKING:
     from distrun.agent.link import Link
     from distrun.agent.logs.task_logs import TaskLogs
+    from distrun.agent.tasks.ports import PortHolder
 
 _PROGRESS_INTERVAL = 0.5
 _FIRST_PORT_CHECK = 15.0
@@ -30,9 +31,10 @@ _AWAITED_PORT_CHECK_INTERVAL = 0.1
 class TaskRunner:
     """The tasks of one job on this host."""
 
-    def __init__(self, selector: selectors.BaseSelector, link: Link) -> None:
+    def __init__(self, selector: selectors.BaseSelector, link: Link, ports: PortHolder) -> None:
         self._selector = selector
         self._link = link
+        self._ports = ports
         self._oom = OomWatch()
         self._tasks: Dict[str, Task] = {}
         self._timed: Dict[str, Task] = {}
@@ -46,8 +48,8 @@ class TaskRunner:
         self._last_start = 0.0
         self._last_output = 0.0
         self._port_check_due: Optional[float] = None
-        self._all_listening: Dict[str, int] = {}
-        """The listening sockets of this host at the last check, and their ports."""
+        self._all_listening: Dict[str, Tuple[int, int]] = {}
+        """The listening sockets of this host at the last check, their ports and users."""
 
     def configure(self, job_id: str, logs: TaskLogs) -> None:
         """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
@@ -72,6 +74,8 @@ class TaskRunner:
         notify = None
         env = program.environment(order)
         failed = Code.LOG_NOT_OPENED
+        if order.binds_port:
+            self._ports.unbind(order.port)
         try:
             logs.open(log)
             failed = Code.LOG_NOT_WRITTEN
@@ -83,6 +87,7 @@ class TaskRunner:
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
             execution = program.execute(order, log, env)
         except OSError as error:
+            self._ports.rebind(order.port)
             path = "" if failed is Code.PROCESS_NOT_MADE else order.log
             cause = Cause(failed, path=path, errno=error.errno or 0)
             self._link.report(
@@ -92,6 +97,7 @@ class TaskRunner:
         task = Task(order, log, execution, notify, time.monotonic())
         self._tasks[order.task] = task
         if task.port:
+            self._all_listening = {}
             self._last_start = self._last_output = task.began
             self._port_check_due = task.began + _FIRST_PORT_CHECK
         self._selector.register(
@@ -172,9 +178,18 @@ class TaskRunner:
             return  # reading the descriptors of all tasks would take longer
         for task in [each for each in self._tasks.values() if each.needs_port_check]:
             names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
-            ports = {self._all_listening[name] for name in names & self._all_listening.keys()}
-            if task.is_awaited:  # a container's listener is nobody's child here
-                ports |= {task.port} & set(self._all_listening.values())
+            ports = {self._all_listening[name][0] for name in names & self._all_listening.keys()}
+            for name, (port, user) in self._all_listening.items():
+                if port != task.port or name in names:
+                    continue
+                if user not in (0, os.getuid()):
+                    self._link.report_fault(
+                        Cause(Code.PORT_OF_STRANGER, port=port, task=task.name, count=user)
+                    )
+                    task.port = 0
+                    return
+                if task.is_awaited:  # a container's listener is nobody's child here
+                    ports.add(port)
             if sorted(ports) != task.listening:
                 task.listening = sorted(ports)
                 self._link.report(protocol.TaskListening(task.name, task.attempt, task.listening))
@@ -269,6 +284,7 @@ class TaskRunner:
             if self._paused.pop(task.name, None) is None:
                 self._selector.unregister(task.notify)
         task.reap()
+        self._ports.rebind(task.port)
         del self._tasks[task.name]
         self._timed.pop(task.name, None)
         if self._logs is not None:

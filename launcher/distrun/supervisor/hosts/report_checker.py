@@ -79,7 +79,12 @@ _AGENT_CODES = frozenset(
         *(Code.MESSAGE_TOO_LONG, Code.MESSAGE_INVALID, Code.MESSAGE_UNEXPECTED),
         # Ports and files.
         *(Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_PRIVILEGED, Code.PORT_NOT_HELD),
-        *(Code.FREE_PORTS_NOT_HELD, Code.TOO_FEW_FREE_PORTS, Code.PORT_NAME_TAKEN),
+        *(
+            Code.FREE_PORTS_NOT_HELD,
+            Code.TOO_FEW_FREE_PORTS,
+            Code.PORT_NAME_TAKEN,
+            Code.PORT_OF_STRANGER,
+        ),
         *(Code.FILE_NOT_WRITTEN, Code.FILE_NOT_READ, Code.FILE_CHANGED, Code.FILE_TRUNCATED),
         *(Code.DISK_UNRELIABLE, Code.DIGEST_INVALID, Code.PATH_OUTSIDE_TREE),
         Code.LINK_OUTSIDE_TREE,
