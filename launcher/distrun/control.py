@@ -129,7 +129,7 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
 
     Raises:
         WaitTimeoutError: the job has not ended after `timeout` seconds.
-        HostError: the record is damaged and does not have the job's end.
+        HostError: the record is damaged and does not have the job's end, or it was removed.
         InternalError: the supervisor died, and the record does not have the job's end.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -147,10 +147,18 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
     if state.outcome is None or not state.phase.is_final:
         file, hint = str(folder.events_file), f"its record: {folder.path}"
         unknown = "the result of the job is unknown"
+        if not folder.path.exists():
+            raise removed_error(folder)
         if os.path.exists(file) and record.is_damaged(file):
             raise HostError(f"the record of job {folder.job_id} is damaged: {unknown}", hint=hint)
         raise InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)
     return state
+
+
+def removed_error(folder: JobFolder) -> HostError:
+    """Return the error for a job whose folder was removed while a command waited for its end."""
+    what = f"the record of job {folder.job_id} was removed while the job ran"
+    return HostError(f"{what}; its result is unknown", hint=f"its record was: {folder.path}")
 
 
 def progress(folder: JobFolder) -> dict[str, dict[str, str]]:

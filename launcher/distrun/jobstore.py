@@ -22,6 +22,7 @@ from distrun import events, lifecycle, record
 from distrun.agent.linux import peers, private_dir
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.errors import HostError, UsageError
+from distrun.frozen import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,10 +94,14 @@ class JobFolder:
     def state(self) -> lifecycle.JobState:
         """Return the job's state by its record. Without a record, the job is in preparation."""
         try:
-            return lifecycle.replay([*record.read(str(self.events_file)), *self._unsent_reports()])
+            read = [*record.read(str(self.events_file)), *self._unsent_reports()]
+            state = lifecycle.replay(read)
         except FileNotFoundError:
             # It is being created or removed, or its creation failed.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
+        if state.created_at:
+            return state
+        return replace(state, created_at=self.created_ns / 1e9)  # the record lost its beginning
 
     def _unsent_reports(self) -> list[events.Event]:
         """Return what an agent reported about its tasks after its supervisor had died."""
@@ -183,10 +188,24 @@ class JobFolder:
         return sum(each.lstat().st_size for each in self.path.rglob("*") if not each.is_dir())
 
     def remove(self) -> None:
-        """Rename the folder, so that the job is gone at once; then remove it from the disk."""
+        """Rename the folder, so that the job is gone at once; then remove it from the disk.
+
+        Raises:
+            OSError: a file cannot be removed; `filename` is its path. The job is listed again.
+        """
         renamed = self.path.with_name(f".gone-{self.path.name.removeprefix('.gone-')}")
         os.rename(self.path, renamed)
-        shutil.rmtree(renamed)
+        try:
+            shutil.rmtree(renamed)
+        except FileNotFoundError:
+            raise  # another process removes it, too
+        except OSError as error:
+            # rmtree gives the name without the folder.
+            name = Path(error.filename or "").name
+            file = next((each for each in renamed.rglob("*") if each.name == name), renamed)
+            error.filename = str(self.path / file.relative_to(renamed))
+            os.rename(renamed, self.path)
+            raise
 
 
 class JobStore:

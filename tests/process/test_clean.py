@@ -183,3 +183,24 @@ def test_nothing_to_ask_about(terminal: OpenTerminal) -> None:
     wait_until(asked.ended)
     assert asked.text() == "distrun: nothing was removed\n"
     assert asked.process.returncode == 0
+
+
+def test_one_that_cannot_be_removed_does_not_stop_the_others(
+    distrun: Distrun, detached: Detach
+) -> None:
+    ids = [detached("exit 0", workers=1) for _ in range(3)]
+    distrun("wait", *ids)
+    mount = 'mount -t tmpfs none "$0" && exec "$@"'
+    logs = distrun.home / "jobs" / ids[0] / "logs"
+    command = ["unshare", "-rm", "sh", "-c", mount, str(logs), *distrun.argv, "clean", "--all"]
+    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("namespaces of mounts are needed")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 69, done.stderr
+    assert done.stdout.split() == ids[1:]
+    refused, advice, end = done.stderr.splitlines()
+    assert refused.startswith(f"distrun: job {ids[0]} was not removed: {logs}: ")
+    assert f"umount {logs}" in advice
+    assert end.startswith("distrun: removed 2 jobs, ")
+    assert os.listdir(distrun.home / "jobs") == ids[:1]
+    assert distrun("clean", "--all").stdout.split() == ids[:1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from distrun import control
 from distrun.errors import InternalError
 from distrun.jobstore import JobFolder
+from harness.command import Detach, Distrun
+from harness.values import not_none
+from harness.waiting import wait_until
 
 # Holds a job's lock and does not listen, as a supervisor about to end does, until its input ends.
 ENDING = """
@@ -55,3 +59,25 @@ def test_a_supervisor_that_is_slow_to_end_is_waited_for_and_one_that_hangs_is_no
     finally:
         if supervisor.poll() is None:
             supervisor.communicate()
+
+
+@pytest.mark.parametrize("command", [("wait",), ("status", "-w")])
+def test_a_record_that_is_removed_while_a_command_waits(
+    distrun: Distrun, detached: Detach, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    job_id = detached("until test -e go; do sleep 0.1; done", workers=1)
+    folder = distrun.home / "jobs" / job_id
+    waiting = distrun.start(*command, job_id, stderr=subprocess.PIPE)
+
+    def is_connected() -> bool:
+        links = Path(f"/proc/{waiting.pid}/fd").iterdir()
+        return any(os.readlink(link).startswith("socket:") for link in links)
+
+    wait_until(is_connected)
+    shutil.rmtree(folder)
+    (tmp_path / "go").touch()
+    assert waiting.wait(60) == 69
+    message = not_none(waiting.stderr).read().decode()
+    assert f"the record of job {job_id} was removed" in message
+    assert "its result is unknown" in message
+    assert "died" not in message

@@ -233,6 +233,7 @@ def test_a_regular_expression_that_takes_forever_delays_no_timeout(
     shown = launch.communicate(timeout=60)[1]
     assert launch.returncode == 75
     assert "worker:0 waits until proxy:0 prints a line with '^(a+)+$'\n" in shown
+    assert "the search for '^(a+)+$' has read 0 B of the 58 B that proxy:0" in shown
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

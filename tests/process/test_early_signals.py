@@ -14,15 +14,11 @@ IN_A_CLASS = """\
 import os, sys
 from distrun.cli.main import main
 
-calls = 0
-
 def profile(frame, event, argument):
-    global calls
-    if event == "call" and frame.f_code.co_name == "__set_name__":
-        calls += 1
-        if calls == 5:
-            sys.setprofile(None)
-            os.kill(os.getpid(), {number})
+    code = frame.f_code
+    if (event, code.co_name) == ("call", "__set_name__") and "dataclasses" in code.co_filename:
+        sys.setprofile(None)
+        os.kill(os.getpid(), {number})
 
 sys.setprofile(profile)
 main()

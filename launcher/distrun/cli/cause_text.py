@@ -447,6 +447,10 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
         + (f" with {c.text!r}" if c.text else "")
         + ("" if c.name or c.count else "runs")
     ),
+    Code.LINE_SEARCH_BEHIND: lambda c: (
+        f"the search for {repr(c.text) if c.text else 'a line'} has read {format_bytes(c.count)} "
+        f"of the {format_bytes(c.total)} that {c.task} has printed"
+    ),
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
     Code.CRASHED: _crashed,

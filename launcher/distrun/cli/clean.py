@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,7 +15,7 @@ import click
 from distrun.cli import console
 from distrun.cli.options import duration
 from distrun.cli.text_format import format_count, format_time
-from distrun.errors import UsageError
+from distrun.errors import HostError, UsageError
 from distrun.spec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -49,17 +52,38 @@ def command(everything: bool, older_than: float | None, dry_run: bool) -> int:
         console.print_message("nothing was removed")
         return 0
     count = size = 0
+    is_complete = True
     for folder, folder_size in found.items():
-        with contextlib.suppress(FileNotFoundError):  # another `clean` removed it
+        try:
             if not dry_run:
                 folder.remove()
-            count += 1
-            size += folder_size
-            if not asks:  # the question was below the list of them
-                console.print_text(folder.job_id)
+        except FileNotFoundError:  # another `clean` removed it
+            continue
+        except OSError as error:
+            is_complete = False
+            console.print_error(_unremoved_error(folder, error))
+            continue
+        count += 1
+        size += folder_size
+        if not asks:  # the question was below the list of them
+            console.print_text(folder.job_id)
     verb = "would remove" if dry_run else "removed"
     console.print_message(f"{verb} {format_count(count, 'job')}, {format_bytes(size)}")
-    return 0
+    return 0 if is_complete else HostError.exit_code
+
+
+def _unremoved_error(folder: JobFolder, error: OSError) -> HostError:
+    file = error.filename or str(folder.path)
+    what = f"job {folder.job_id} was not removed: {file}: {error.strerror}"
+    quoted = shlex.quote(file)
+    reasons = {
+        errno.EACCES: f"make its folder writable: chmod u+rwx {shlex.quote(os.path.dirname(file))}",
+        errno.EPERM: f"if it is immutable (lsattr -d {quoted}): chattr -i {quoted}",
+        errno.EBUSY: f"if something is mounted there: umount {quoted}",
+    }
+    again = "then run `distrun clean` again"
+    repair = reasons.get(error.errno or 0, "remove what keeps it")
+    return HostError(what, hint=f"{repair}; {again}")
 
 
 def _ended_jobs(older_than: float | None) -> Iterator[tuple[JobFolder, int]]:

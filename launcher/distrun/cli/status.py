@@ -36,6 +36,7 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
     from distrun.cli.cause_text import advise_about
     from distrun.cli.job_view import job_view
+    from distrun.control import removed_error
     from distrun.jobstore import JobStore
 
     folder = JobStore.default().find(job)
@@ -46,6 +47,8 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
     if watch:
         with contextlib.suppress(KeyboardInterrupt):
             _watch(folder)
+        if not folder.path.exists():
+            raise removed_error(folder)
     from distrun.cli.status_view import status_view
 
     console.print_renderable(status_view(job_view(folder), console.rich_console().width))

@@ -95,7 +95,7 @@ def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
     late = tuple(task.name for task in state.tasks.values() if task.phase in phases)
     if state.phase is not JobPhase.PREPARING and not late:
         return state, []
-    seconds, within = state.timeouts.start or 0.0, event.within or unready(state)
+    seconds, within = state.timeouts.start or 0.0, (*unready(state), *event.within)
     cause = Cause(Code.START_TIMED_OUT, seconds=seconds, tasks=late, within=within)
     outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
     return end_job(state, outcome, event.at)

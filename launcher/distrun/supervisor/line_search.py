@@ -40,17 +40,20 @@ def wait_for_line(log: int, marker: bytes, expression: str) -> None:
     """Read a log, also while it grows, until a complete line has a match.
 
     Args:
-        log: a descriptor.
+        log: a descriptor. Its offset shows the supervisor how much was searched.
         marker: only lines after one that begins with this are searched.
         expression: a regular expression.
     """
     search = re.compile(expression).search
     rest = b""
+    offset = 0
     while True:
-        block = os.read(log, _BLOCK_BYTES)
+        os.lseek(log, offset, os.SEEK_SET)
+        block = os.pread(log, _BLOCK_BYTES, offset)
         if not block:
             time.sleep(_INTERVAL)
             continue
+        offset += len(block)
         rest += block
         end = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) >= _BLOCK_BYTES else 0)
         lines, rest = rest[:end], rest[end:]

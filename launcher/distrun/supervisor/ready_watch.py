@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from functools import partial
 from selectors import EVENT_READ
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
 from distrun.regular_file import open_regular_file
 from distrun.spec.model import Ready
@@ -33,6 +35,8 @@ class _Attempt(Frozen):
 
 class _Search(NamedTuple):
     process: subprocess.Popen[bytes]
+    log: BinaryIO
+    """The process shares its offset."""
     answer: int
     """A pipe, on which a byte arrives when the line was printed."""
 
@@ -98,6 +102,17 @@ class ReadyWatch:
                 self._search(name)
         return ready
 
+    def behind(self) -> tuple[Cause, ...]:
+        """Return a cause for each log that has not been searched to its end."""
+        causes = []
+        for name, search in self._searches.items():
+            log, expression = search.log.fileno(), self._tasks[name].ready_line
+            count, total = os.lseek(log, 0, os.SEEK_CUR), os.fstat(log).st_size
+            if count < total:
+                code = Code.LINE_SEARCH_BEHIND
+                causes.append(Cause(code, task=name, text=expression, count=count, total=total))
+        return tuple(causes)
+
     def _pop(self, names: Iterable[str]) -> list[tuple[str, int]]:
         popped = ((name, self._attempts.pop(name, None)) for name in names)
         return [(name, attempt.number) for name, attempt in popped if attempt is not None]
@@ -107,18 +122,19 @@ class ReadyWatch:
         marker = self._attempts[name].marker
         expression = line_search.escaped(self._tasks[name].ready_line)
         args = (str(os.getpid()), marker, expression)
-        reader, writer = os.pipe()
-        try:
-            with open_regular_file(self._log_of(name)) as log:
-                command = isolated_python("distrun.supervisor.line_search", *args)
-                process = subprocess.Popen(command, stdin=log, stdout=writer)
-        except OSError:
-            os.close(reader)
-            self.next_due = self._clock() + _RETRY_SECONDS
-            return
-        finally:
-            os.close(writer)
-        self._searches[name] = _Search(process, reader)
+        with contextlib.ExitStack() as opened:
+            try:
+                log = opened.enter_context(open_regular_file(self._log_of(name)))
+                reader, writer = os.pipe()
+                opened.callback(os.close, reader)
+                with open(writer, "wb") as answer:
+                    command = isolated_python("distrun.supervisor.line_search", *args)
+                    process = subprocess.Popen(command, stdin=log, stdout=answer)
+            except OSError:
+                self.next_due = self._clock() + _RETRY_SECONDS
+                return
+            opened.pop_all()
+        self._searches[name] = _Search(process, log, reader)
         self._selector.register(reader, EVENT_READ, partial(self._on_answer, name))
 
     def _on_answer(self, name: str) -> None:
@@ -133,5 +149,6 @@ class ReadyWatch:
         if search is not None:
             self._selector.unregister(search.answer)
             os.close(search.answer)
+            search.log.close()
             search.process.kill()
             search.process.wait()

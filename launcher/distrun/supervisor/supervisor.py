@@ -407,7 +407,7 @@ class Supervisor:
             if timer == lifecycle.STALL and self._stall is not None:
                 wait = self._stall.check(are_linked=self._are_linked)
             if wait is None:
-                within = self._not_prepared() if timer == lifecycle.START else ()
+                within = self._why_not_started() if timer == lifecycle.START else ()
                 self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
             else:
                 self._timers[timer] = time.monotonic() + wait
@@ -447,10 +447,12 @@ class Supervisor:
             silent = time.monotonic() - quiet.since
             self.emit(events.TasksQuiet(at=time.time(), since=time.time() - silent))
 
-    def _not_prepared(self) -> tuple[Cause, ...]:
-        """Return what each host has not answered that the preparation waits for."""
+    def _why_not_started(self) -> tuple[Cause, ...]:
+        """Return what delays the start: unanswered questions to hosts, or slow searches."""
+        if self._ready is not None:
+            return self._ready.behind()
         preparation, seconds = self._preparation, self._spec.timeouts.start or 0.0
-        if preparation is None or self._tasks:
+        if preparation is None:
             return ()
         causes = self._hosts.unanswered(preparation.waiting_for, seconds)
         return tuple(

@@ -247,6 +247,7 @@ class Code(StrEnum):
     # task, tasks: those that wait for it, name: the address where it should listen, or count: 1
     # for a line that it should print, text: a regular expression for that
     TASK_NOT_READY = "task_not_ready"
+    LINE_SEARCH_BEHIND = "line_search_behind"  # task, text: as above, count: bytes, total
     # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
     START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds
