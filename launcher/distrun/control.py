@@ -219,13 +219,23 @@ def has_processes(job_id: str) -> bool:
 
 
 def _processes_of(job_id: str) -> Iterator[tuple[processes.Process, Mapping[bytes, bytes]]]:
-    """The processes with the job's id in their environment, and their environments."""
+    """This user's processes with the job's id in their environment, and their environments.
+
+    root can read the environments of all users, and anybody can set that variable.
+    """
     for name in os.listdir("/proc"):
         process = processes.find(int(name)) if name.isdigit() else None
-        if process is not None and not process.is_zombie:
+        if process is not None and not process.is_zombie and _user(process.pid) == os.getuid():
             env = processes.environment(process.pid)
             if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):
                 yield process, env
+
+
+def _user(pid: int) -> int | None:
+    """The real user id of a process; None if it has ended. See proc_pid_status(5)."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(b"Uid:")), None)
+    return None
 
 
 class SupervisorWatch:

@@ -22,6 +22,7 @@ from distrun import events, lifecycle, record
 from distrun.agent.linux import peers, private_dir
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.errors import HostError, UsageError
+from distrun.frozen import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,10 +94,14 @@ class JobFolder:
     def state(self) -> lifecycle.JobState:
         """Return the job's state by its record. Without a record, the job is in preparation."""
         try:
-            return lifecycle.replay([*record.read(str(self.events_file)), *self._unsent_reports()])
+            read = [*record.read(str(self.events_file)), *self._unsent_reports()]
+            state = lifecycle.replay(read)
         except FileNotFoundError:
             # It is being created or removed, or its creation failed.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
+        if state.created_at:
+            return state
+        return replace(state, created_at=self.created_ns / 1e9)  # the record lost its beginning
 
     def _unsent_reports(self) -> list[events.Event]:
         """Return what an agent reported about its tasks after its supervisor had died."""

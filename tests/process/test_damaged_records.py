@@ -78,3 +78,21 @@ def test_a_running_job_may_have_process_ids_that_there_are_not(
             done = distrun(*command)
             assert (done.returncode, done.stderr) == (0, ""), pid
     assert distrun("kill").returncode == 0
+
+
+def test_a_record_that_lost_its_beginning(distrun: Distrun, detached: Detach) -> None:
+    job_id = detached("echo hello", workers=1)
+    distrun("wait")
+    folder = distrun.home / "jobs" / job_id
+    record = folder / "events.jsonl"
+    lines = record.read_bytes().splitlines(keepends=True)
+    record.write_bytes(lines[-1])
+    shown = distrun("status").stdout
+    assert "its record is damaged: the beginning is missing" in shown
+    assert " d " not in shown.splitlines()[0], "the job did not take days"
+    for kept in (lines[-1], b""):
+        record.write_bytes(kept)
+        output = distrun("logs", "--raw")
+        assert (output.returncode, output.stdout) == (0, "hello\n")
+        assert f"the record of job {job_id} is damaged" in output.stderr
+        assert "worker:0 | hello" in distrun("logs", "-t", "worker:0").stdout

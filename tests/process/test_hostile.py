@@ -157,3 +157,16 @@ def test_what_does_not_work_yet_is_said_all_at_once(
             re.match(rf"{re.escape(str(spec))}:\d+:\d+: .*(yet|not)", line) for line in lines
         )
     assert distrun("ps", "-a", "--json").stdout.count("job_id") == 0
+
+
+@pytest.mark.parametrize("key", ["hostfile", "script"])
+def test_a_file_of_the_kernel_is_refused(distrun: Distrun, tmp_path: Path, key: str) -> None:
+    """Reading /proc/kmsg waits until the kernel prints something."""
+    spec = tmp_path / "job.yaml"
+    kernel = "/proc/kmsg"
+    program = {"script": kernel} if key == "script" else {"command": ["true"]}
+    hosts = {"hostfile": kernel} if key == "hostfile" else {}
+    spec.write_text(json.dumps({"strategy": "default", "program": program, **hosts}))
+    done = distrun("validate", spec, timeout=20)
+    assert done.returncode == 65
+    assert "a file of the kernel" in done.stderr

@@ -31,7 +31,7 @@ def run_attacked(
     ssh.chmod(0o755)
 
     def run(
-        attack: str, *command: str, chief: str = SLEEP, **timeouts: str
+        attack: str, *command: str, chief: str = SLEEP, slots: int = 3, **timeouts: str
     ) -> subprocess.Popen[str]:
         script = (
             f"case $DISTRUN_TASK in chief:0) {chief};; evaluator:0) sleep 1000;; "
@@ -41,7 +41,7 @@ def run_attacked(
             script,
             strategy="parameter_server",
             cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
-            hosts=[{"name": "good", "slots": 3}, {"name": "evil", "slots": 1}],
+            hosts=[{"name": "good", "slots": slots}, {"name": "evil", "slots": 4 - slots}],
             placement="pack",
             timeouts={"link": "20s", **timeouts},
             program={"command": ["sh", "-c", script], "sync": "off", "workdir": str(tmp_path)},
@@ -128,13 +128,27 @@ def test_long_texts_of_a_host_are_cut(run_attacked: Callable[..., Any]) -> None:
     assert len(done.stderr) < 60_000
 
 
-@pytest.mark.parametrize("address", ["224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"])
+@pytest.mark.parametrize(
+    "address", [*("224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"), "2001:db8::1%$(touch ran)"]
+)
 def test_a_host_with_an_impossible_address_is_a_fault(
     run_attacked: Callable[..., Any], address: str
 ) -> None:
     done = ended(run_attacked(f"address={address}", "plan"))
     assert done.returncode == 69, done.stderr
     assert f"a Hello with a value that it cannot have: address is '{address}'" in done.stderr
+
+
+def test_a_hosts_own_name_is_no_command_of_other_hosts(
+    run_attacked: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A host without a known address is dialled by its own name, unless that is no name."""
+    chief = "echo the server is at {address:ps:0}; exit 0"
+    command = ("launch", "--no-preflight")
+    done = ended(run_attacked("hostname=x$(touch ran)", *command, chief=chief, slots=2))
+    assert done.returncode == 0, done.stderr
+    assert "the server is at evil:" in done.stdout
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_agent_that_exits_again_and_again_does_not_keep_the_job(

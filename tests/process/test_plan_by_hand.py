@@ -160,3 +160,15 @@ def test_a_command_is_no_builtin(distrun: Distrun, tmp_path: Path) -> None:
     lines = distrun("plan", spec, "--env", "worker:0").stdout
     done = in_sh(lines)
     assert "coreutils" in done.stdout
+
+
+def test_the_command_of_a_role_is_not_debugged(distrun: Distrun, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    path = tmp_path / "job.yaml"
+    store = {"count": 1, "command": ["kill", "-l"], "ready": "off"}
+    job = {"strategy": "default", "program": {"script": "train.py"}, "cluster": {"store": store}}
+    path.write_text(yaml.safe_dump(job))
+    done = distrun("plan", "--env", "store:0", path)
+    assert done.returncode == 0, done.stderr
+    assert "debugger" not in done.stdout
+    assert done.stdout.splitlines()[-1] == "env kill -l"

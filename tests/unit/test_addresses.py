@@ -50,6 +50,11 @@ def test_a_host_that_sshd_knows_no_address_of_is_what_it_calls_itself() -> None:
     assert dialled(a=hello("localhost"), b=TOLD)["a"] is None
 
 
+@pytest.mark.parametrize("name", ["x$(id)", "-x", "a b", "a;b", "(none)", "a:b"])
+def test_a_text_that_is_no_hostname_is_no_address(name: str) -> None:
+    assert dialled(a=hello(name), b=TOLD)["a"] is None
+
+
 @pytest.mark.parametrize("has_route", [True, False])
 @pytest.mark.parametrize("other", [TUNNEL, PIPE], ids=["tunnel", "pipe"])
 def test_this_machine_is_never_localhost_beside_others(other: Hello, has_route: bool) -> None:
@@ -86,7 +91,8 @@ def test_a_host_cannot_choose_the_address_of_this_machine(seen_from: str) -> Non
 @pytest.mark.parametrize(
     "address",
     ["224.0.0.1", "239.1.2.3", "255.255.255.255", "240.0.0.1", "0.0.0.0", "::", "ff02::1",
-     "::ffff:224.0.0.1", "::ffff:0.0.0.0", "gpu1", "10.0.0.1 "],
+     "::ffff:224.0.0.1", "::ffff:0.0.0.0", "gpu1", "10.0.0.1 ", "10.0.0.1%$(id)",
+     "2001:db8::1%$(id)", "fd00::1%;id"],
 )  # fmt: skip
 @pytest.mark.parametrize("field", ["address", "seen_from"])
 def test_an_address_that_no_connection_has_is_a_fault(field: str, address: str) -> None:

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,7 +31,8 @@ from distrun.record import read
 from distrun.strategies import Role
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts import report_checker
-from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, HostChannel
+from distrun.supervisor.hosts.host import LinkState
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage, HostChannel
 from harness.examples import examples
 from harness.hostile import EVIL, GOOD, REPORTS, World, mutate, run_mutated
 from harness.values import not_none
@@ -158,6 +160,51 @@ def test_reports_of_listeners_without_end_do_not_stop_the_supervisor(
     world.run()
     world.check()
     world.close()
+
+
+def test_a_host_that_reads_nothing_cannot_have_its_orders_repeated(world: World) -> None:
+    """It claims damage again and again, and to have been asked to repeat its reports."""
+    agent = world.agents[EVIL]
+    reads_nothing = mock.patch.object(agent, "receive", return_value=False)
+    with reads_nothing:
+        for _ in range(100):
+            world.measure_cpu()
+        for turn in range(1, 301):
+            agent._frames += 1
+            agent._send(protocol.Reattached(0, turn), is_kept=False)
+            world.settle()
+        connection = not_none(world._pool._hosts[EVIL]._connection)
+        assert len(connection.channel._outgoing) < 1000
+    world.settle()
+    assert world.faults == {}
+
+
+def test_many_damaged_messages_are_asked_for_once(world: World) -> None:
+    host = world._pool._hosts[EVIL]
+    channel = not_none(host._connection).channel
+    with mock.patch.object(channel, "send") as send:
+        host._receive(not_none(host._connection), [(0, Damage())] * 1000)
+    assert [type(call.args[0]) for call in send.call_args_list] == [protocol.Reattach]
+    host._is_replaying = False
+
+
+def test_a_host_whose_link_ends_again_and_again_is_reconnected_ever_more_slowly(
+    world: World,
+) -> None:
+    host = world._pool._hosts[EVIL]
+    for step in range(240):
+        if host._connection is not None and host.state is LinkState.UP:
+            host._connection.process.poll = lambda: 1  # type: ignore[method-assign]
+            world.agents[EVIL].close()
+        world.now += 0.25
+        if step % 20 == 0:
+            world.agents[GOOD].beat()
+        world.settle()
+        world._pool.check_exits()
+        world._pool.run_due()
+        world.settle()
+    losses = [each for each in world.record if isinstance(each, events.LinkLost)]
+    assert 5 <= len(losses) <= 20  # within a minute
 
 
 @pytest.mark.parametrize("chosen", [[], [20000, 20000], ["20000"], [0], [70000], [1, 2, 3]])

@@ -25,14 +25,14 @@ def test_a_connection_separate_is_not_the_shared_one() -> None:
 @pytest.mark.parametrize("was_silent", [True, False])
 def test_attempts_take_turns_with_the_shared_connection(was_silent: bool) -> None:
     policy = ReconnectPolicy(10.0, 60.0)
-    policy.reset(was_silent=was_silent)
+    policy.record_loss(lasted=60.0, was_silent=was_silent)
     seen, pauses = [], []
     for _ in range(7):
         seen.append(policy.next_attempt.is_separate)
         pauses.append(policy.record_failure())
     assert seen == [was_silent, not was_silent] * 3 + [was_silent]
     assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
-    policy.reset(was_silent=True)
+    policy.record_loss(lasted=60.0, was_silent=True)
     assert policy.next_attempt.is_separate
     assert policy.record_failure() == 0.25
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrun.cli import console
 from distrun.cli.completion import complete_tasks
 from distrun.cli.console import JSON_VERSION, uses_colour
 from distrun.cli.options import job_argument
@@ -115,7 +116,10 @@ def command(
         supervised = None
         if follow:
             supervised = stack.enter_context(contextlib.closing(SupervisorWatch(folders[0])))
-        planned = {folder: planned_tasks(folder, supervised) for folder in folders}
+        planned = {
+            folder: planned_tasks(folder, supervised) or _tasks_by_files(folder)
+            for folder in folders
+        }
         chosen = {each: chosen_tasks(names, tasks) for each, names in planned.items()}
         check_choice(planned, tasks)
         labelled = as_json or not is_one
@@ -196,6 +200,17 @@ def planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list
         if names or supervised is None or ended:
             return names
         supervised.wait()
+
+
+def _tasks_by_files(folder: JobFolder) -> list[str]:
+    """Return the tasks that have logs, for a record that has lost the plan; say so."""
+    stems = sorted(file.stem for file in folder.logs.glob("*-*.log"))
+    if stems:
+        console.print_message(
+            f"the record of job {folder.job_id} is damaged: it does not name the tasks; "
+            f"this is the output in {folder.logs}"
+        )
+    return [":".join(stem.rsplit("-", 1)) for stem in stems]
 
 
 def chosen_tasks(names: list[str], wanted: tuple[str, ...]) -> list[str]:

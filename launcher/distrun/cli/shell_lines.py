@@ -42,7 +42,8 @@ def _lines(spec: Spec, plan: Plan, task: TaskPlan) -> Iterator[str]:
         yield "# A launch sends it the program's files first; these are the paths of this machine."
     if task.port_is_provisional:
         yield "# Each call chooses new ports. For several tasks, repeat --env in one call."
-    debugged = _debugger_command(spec, task)
+    kind = next(spec.program_of(role).kind for role in spec.roles if role.role == task.role)
+    debugged = None if kind is ProgramKind.COMMAND else _debugger_command(task)
     if debugged is not None:
         yield f"# In the debugger: {debugged}"
     at_home = " 2>/dev/null || cd" if task.or_home else ""
@@ -61,15 +62,14 @@ def _lines(spec: Spec, plan: Plan, task: TaskPlan) -> Iterator[str]:
             yield f"export {name}={shell_word(value)}"
     program, *args = map(shell_word, task.argv)
     # Without a path, a shell may have a builtin of that name.
-    is_looked_up = spec.program.kind is ProgramKind.COMMAND and "/" not in program
+    is_looked_up = kind is ProgramKind.COMMAND and "/" not in program
     yield " ".join([*(["env", *odd] if odd or is_looked_up else []), program, *args])
 
 
-def _debugger_command(spec: Spec, task: TaskPlan) -> str | None:
-    """The command that runs a script or a module under pdb, on one line; None for others."""
+def _debugger_command(task: TaskPlan) -> str | None:
+    """The command that runs a script or a module under pdb; None if it needs several lines."""
     python, *words = task.argv
-    is_plain = all(map(str.isprintable, task.argv))
-    if spec.program.kind is ProgramKind.COMMAND or not is_plain:
+    if not all(map(str.isprintable, task.argv)):
         return None
     return shlex.join([python, "-m", "pdb", *words])
 

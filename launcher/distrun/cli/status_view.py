@@ -96,6 +96,8 @@ def _notes(job: JobView) -> list[str]:
         notes += [f"{cause}; exit code {outcome.exit_code}, {whose}'s", *more]
     if job.is_lost:
         notes.append("its supervisor died, or its record is damaged; its result is lost")
+    elif not job.state.job_id:
+        notes.append("its record is damaged: the beginning is missing")
     if job.is_running:
         notes += _notes_while_running(job)
     if job.state.verdict is not None:

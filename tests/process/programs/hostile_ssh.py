@@ -101,6 +101,8 @@ class Sender:
                 self.send(body)
         elif self._attack == "address" and kind == "Hello":
             self.send(json.dumps({**fields, "address": DETAIL}).encode())
+        elif self._attack == "hostname" and kind == "Hello":
+            self.send(json.dumps({**fields, "address": "", "hostname": DETAIL}).encode())
         elif self._attack and is_start:
             self._attack_start(body, fields)
         else:

@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from distrun.spec.addresses import is_loopback
+from distrun.spec.hostnames import host_address_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -30,7 +31,8 @@ def login_address(hello: Hello, hellos: Collection[Hello]) -> str | None:
         return hello.address
     if is_loopback(hello.address) and hello.hostname == socket.gethostname():
         return own_address(hellos)  # another name of this machine
-    return _unless_loopback(hello.hostname)
+    # Addresses reach the command lines of all tasks, which may be a shell's.
+    return None if host_address_problem(hello.hostname) else _unless_loopback(hello.hostname)
 
 
 def _source_address(address: str) -> str | None:

@@ -134,12 +134,14 @@ class Host:
         self._last_heartbeat: float | None = None
         """When the agent's lease was renewed last; None: never, or it ends with its link."""
         self._replay = 0
-        """How often the agent was asked to repeat reports that noise had damaged."""
+        """The number of the last request to repeat reports. An agent that does not read it cannot
+        answer it: the numbers are random, and rise."""
         self._is_replaying = False
         """Whether reports are ignored until the agent has answered that."""
         self._due: float | None = None
         """When the present state ends, see :meth:`run_due`."""
         self._attempts = 0
+        self._up_since = 0.0
         self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, lease)
         self._loss: Cause | None = None
         """Why the link was lost, or why the last attempt to reconnect failed."""
@@ -488,9 +490,12 @@ class Host:
 
     def _receive(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
         last = written = 0
+        is_requested = False
         for number, message in messages:
-            if isinstance(message, Damage):
+            # No message that arrived together with the damage answers the request.
+            if isinstance(message, Damage) and not is_requested:
                 self._request_replay(connection)
+                is_requested = True
             if self._is_replaying and not isinstance(message, _HANDLED_WHILE_REPLAYING):
                 continue
             if isinstance(message, protocol.LogData):
@@ -593,12 +598,13 @@ class Host:
         if self._connection is not None:
             self._connection.discard_stderr()
         self._record_heartbeat()
+        self._up_since = time.monotonic()
         self._loss = None
         self._deadlines.resume()
 
     def _request_replay(self, connection: Connection) -> None:
         """Have the agent repeat its reports after the last that arrived undamaged."""
-        self._replay += 1
+        self._replay += 1 + int.from_bytes(os.urandom(4), "big")
         self._is_replaying = True
         if self._file_sender is not None:
             self._file_sender.pause()
@@ -646,8 +652,11 @@ class Host:
         else:
             self._close_connection()
             self._loss = cause
-            self._reconnect.reset(was_silent=cause.code is Code.HEARTBEAT_MISSING)
-            self._enter(LinkState.LOST, 0.0)
+            delay = self._reconnect.record_loss(
+                lasted=time.monotonic() - self._up_since,
+                was_silent=cause.code is Code.HEARTBEAT_MISSING,
+            )
+            self._enter(LinkState.LOST, delay)
             self._deadlines.pause()
             self._heartbeat_to_acknowledge = 0
             self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))

@@ -15,6 +15,8 @@ LOGIN_SECONDS = 30.0
 _FIRST_BACKOFF = 0.25
 _LONGEST_BACKOFF = 5.0
 _SHORTEST_TIMEOUT = 1.0
+_STABLE_SECONDS = 30.0
+"""A link that was lost sooner is reconnected with the delay of a failed attempt."""
 
 
 class Attempt(Frozen, kw_only=True):
@@ -44,24 +46,31 @@ class ReconnectPolicy:
         if lease is not None:
             self._connect_timeout = max(_SHORTEST_TIMEOUT, min(connect_timeout, lease / 3))
         self._is_separate = False
-        self._backoff = _FIRST_BACKOFF
+        self._backoff = 0.0
 
     @property
     def next_attempt(self) -> Attempt:
         return Attempt(connect_timeout=self._connect_timeout, is_separate=self._is_separate)
 
-    def reset(self, *, was_silent: bool) -> None:
-        """Start again with a link that has just been lost.
+    def record_loss(self, *, lasted: float, was_silent: bool) -> float:
+        """Return the seconds until the first attempt to reconnect a link that has just been lost.
 
         Args:
+            lasted: seconds for which the link was up.
             was_silent: whether heartbeats were missing. Then a shared connection, which the link
                 may have used, is not tried first.
         """
         self._is_separate = was_silent
-        self._backoff = _FIRST_BACKOFF
+        if lasted >= _STABLE_SECONDS:
+            self._backoff = 0.0
+        return self._next_delay()
 
     def record_failure(self) -> float:
         """Return the seconds until the next attempt."""
         self._is_separate = not self._is_separate
-        delay, self._backoff = self._backoff, min(2 * self._backoff, _LONGEST_BACKOFF)
+        return self._next_delay()
+
+    def _next_delay(self) -> float:
+        delay = self._backoff
+        self._backoff = min(max(2 * delay, _FIRST_BACKOFF), _LONGEST_BACKOFF)
         return delay

@@ -13,6 +13,7 @@ from typing import Any
 from distrun.agent.protocol import Cause, Code, Struct, messages
 from distrun.agent.protocol.messages import Order, Report
 from distrun.field_types import FieldError
+from distrun.spec.hostnames import host_address_problem
 from distrun.supervisor.hosts.addresses import parse_ip
 
 _STAGES: dict[type[Report], tuple[int, int]] = {
@@ -250,6 +251,8 @@ def _check_hello(hello: messages.Hello) -> None:
 
 def _can_be_of_host(address: str) -> bool:
     """Whether a TCP connection can come from that address. It may lead to this machine only."""
+    if host_address_problem(address):  # the scope of an IPv6 address may be any text
+        return False
     try:
         found = parse_ip(address)
     except ValueError:
