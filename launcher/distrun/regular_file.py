@@ -42,7 +42,7 @@ def read_regular_file(path: str | bytes, *, largest: int, follow_link: bool = Tr
         with open_regular_file(path, follow_link=follow_link) as file:
             if os.fstat(file.fileno()).st_size > largest:
                 return None
-            content = file.read(largest + 1)
+            content = file.read(largest + 1) or b""  # None: /proc/kmsg has nothing new
     except (OSError, ValueError):
         return None
     return content if len(content) <= largest else None
