@@ -34,7 +34,7 @@ demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute o
 	fi; \
 	exec "$(VENV)/bin/python" -m distrun launch templates/multi_worker_mirrored.yaml "$$@"
 
-test: venv ## run all tests, style and types among them (eight minutes)
+test: venv ## run all tests, style and types among them (a quarter of an hour)
 	@"$(VENV)/bin/python" -m pytest -n 3 $(ARGS)
 
 check: venv ## check style and types, and run the unit tests with fewer examples (half a minute)

@@ -120,8 +120,8 @@ another host inherits that of the ssh login. distrun sets these variables; `env`
 
 ## Placeholders
 
-In `args`, in the words of `command`, and in the values of `env`, these texts are replaced for each
-task:
+In `args`, in the words of `command` after the first, and in the values of `env`, these texts are
+replaced for each task:
 
 - `{rank}`: the value of DISTRUN_RANK
 - `{index}`: the task's index in its role

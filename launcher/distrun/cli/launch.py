@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.options import (
     WithProgramArguments,
     name_option,
@@ -103,6 +102,7 @@ def launch(
         return job.run()
     finally:
         if notify is not None and job.folder.path.exists():
+            from distrun.agent.linux.syscalls import signal_name
             from distrun.cli import console, signals
             from distrun.cli.notify import run_notify_command, start_notify_watcher
 
