@@ -16,6 +16,7 @@ import pytest
 from distrun.agent.linux import processes
 from harness.command import Detach, Distrun, Status
 from harness.processes import survivors
+from harness.requirements import AS_ROOT, skip
 from harness.strangers import Stranger
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
@@ -219,7 +220,7 @@ def test_one_that_cannot_be_removed_does_not_stop_the_others(
     logs = distrun.home / "jobs" / ids[0] / "logs"
     command = ["unshare", "-rm", "sh", "-c", mount, str(logs), *distrun.argv, "clean", "--all"]
     if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
-        pytest.skip("namespaces of mounts are needed")
+        skip("it needs namespaces of mounts", AS_ROOT)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 69, done.stderr
     assert done.stdout.split() == ids[1:]

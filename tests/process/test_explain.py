@@ -38,6 +38,7 @@ def test_every_key_is_explained_in_the_words_of_the_reference(distrun: Distrun) 
         ("hosts.slots", "hosts[].slots"),
         ("hosts[0].slots", "hosts[].slots"),
         ("cluster.worker.gpus", "cluster.<role>.gpus"),
+        ("cluster.dispatcher.ready", "cluster.<role>.ready"),
         ("cluster.worker", "cluster.worker"),
         ("stall", "timeouts.stall"),
     ],

@@ -106,7 +106,7 @@ def _paths(topic: str) -> list[str]:
 def _without_places(path: str) -> str:
     """A path without the items of lists and with `<role>` for a role: `cluster.worker.count`."""
     path = re.sub(r"\[\d*\]", "", path)
-    return re.sub(r"^cluster\.(chief|worker|ps|evaluator)\.", "cluster.<role>.", path)
+    return re.sub(r"^cluster\.\w+\.", "cluster.<role>.", path)
 
 
 def _near(topic: str, names: list[str]) -> list[str]:

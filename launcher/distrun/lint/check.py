@@ -76,15 +76,11 @@ def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
 
     None if that is not plain, and for programs that are not Python, and the bundled jobs.
     """
-    target = _find_target(spec, spec.local_host)
-    if target is None or _is_bundled(target.path):
-        return None
     from distrun.lint.rule import STRATEGIES_BY_CLASS
-    from distrun.lint.sources import Sources
     from distrun.lint.strategy_rules import created_strategy
 
     try:
-        program = Sources(target.folder, target.path, target.package).program
+        program = _read_program(spec)
         found = None if program is None else created_strategy(program)
     except RecursionError:
         return None

@@ -23,6 +23,7 @@ from distrun.lint.rule import (
     problem,
     references,
     runs,
+    short_name,
 )
 from distrun.spec.problems import Problem
 
@@ -126,12 +127,11 @@ def _symbolic_argument(program: Program, module: Module, call: Use, name: str) -
     assert isinstance(call.node, ast.Call)  # noqa: S101
     given = [inner for each in call.node.args for inner in getattr(each, "elts", [each])]
     if any(_is_symbolic(program, module, call._replace(node=each), ()) for each in given):
-        what = re.sub(r"^tensorflow\b", "tf", name)
         yield problem(
             module,
             call.node,
-            f"{what} does not take the tensors of a functional model of Keras 3, which tf.keras "
-            "is here",
+            f"{short_name(name)} does not take the tensors of a functional model of Keras 3, which "
+            "tf.keras is here",
             f"call it in a layer, or use keras.ops, {_OLD_KERAS}",
         )
 

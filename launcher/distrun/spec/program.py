@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import Frozen, replace
+from distrun.regular_file import open_regular_file
 from distrun.spec.input_files import is_kernel_file
 from distrun.spec.keys.common import NOT_EXPANDED
 from distrun.spec.model import EnvStyle, ProgramKind, ProgramSpec, Sync
@@ -147,7 +148,7 @@ def _script(
     path = context.resolve(name)
     if os.path.isfile(path):
         if is_kernel_file(path):
-            message = f"program.script names a file of the kernel: {quoted_path(path)}"
+            message = f"{where}.script names a file of the kernel: {quoted_path(path)}"
             problems.add(section.marks["script"], message, "name a script")
         return path
     from distrun.resources import bundled_jobs
@@ -317,11 +318,8 @@ def names_own_address(program: ProgramSpec) -> bool:
     if any(_OWN_ADDRESS in word for word in (*program.argv, *program.args)):
         return True
     try:
-        # Opening a pipe would wait for its writer.
-        if not os.path.isfile(path) or is_kernel_file(path):
-            return False
-        with open(path, "rb") as file:
-            return _OWN_ADDRESS.encode() in file.read(_MOST_BYTES)
+        with open_regular_file(path, follow_link=True) as file:
+            return _OWN_ADDRESS.encode() in (file.read(_MOST_BYTES) or b"")  # None: /proc/kmsg
     except (OSError, ValueError):
         return False
 

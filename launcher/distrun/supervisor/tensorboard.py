@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from importlib.util import find_spec
@@ -90,11 +91,14 @@ class TensorBoard:
 
 def _start_failure(port: int, error: OSError) -> Cause:
     """Return why there is no port for it."""
-    if not port:
+    if error.errno == errno.EACCES:
+        why = Cause(Code.PORT_PRIVILEGED, port=port)
+    elif port and error.errno == errno.EADDRINUSE:
+        name, pid = sock_diag.listener(port)
+        why = Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)
+    else:
         return Cause(Code.TENSORBOARD_NOT_STARTED, errno=error.errno or 0)
-    name, pid = sock_diag.listener(port)
-    taken = Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)
-    return Cause(Code.TENSORBOARD_NOT_STARTED, within=(taken,))
+    return Cause(Code.TENSORBOARD_NOT_STARTED, within=(why,))
 
 
 def is_installed() -> bool:

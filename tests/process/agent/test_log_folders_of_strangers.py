@@ -64,6 +64,21 @@ def test_a_private_folder_is_created_in_no_folder_that_others_can_change(
     assert os.listdir(agents) == []
 
 
+def exchange(folder: Path, files: Path) -> None:
+    """A stranger replaces a folder that may be above the agent's files, and adds a script."""
+
+    def attack(report: Callable[[str], None]) -> None:
+        folder.rename(folder.with_name("moved"))
+        with contextlib.suppress(OSError):
+            files.mkdir(parents=True)
+            (files / "train.py").write_text("attack()")
+        report("done")
+
+    with Stranger(attack) as stranger:
+        assert stranger.report() == "done"
+    assert not (files / "train.py").exists()
+
+
 @pytest.mark.parametrize("owner", ["stranger", "user"])
 def test_a_private_folder_cannot_be_exchanged_with_the_folder_around_it(
     owner: str, monkeypatch: pytest.MonkeyPatch, public_folder: Path, tmp_path: Path
@@ -78,16 +93,7 @@ def test_a_private_folder_cannot_be_exchanged_with_the_folder_around_it(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     files = Path(agent_dir.create("job", "host").files_path)
 
-    def exchange(report: Callable[[str], None]) -> None:
-        (around / "agents").rename(around / "moved")
-        with contextlib.suppress(OSError):
-            files.mkdir(parents=True)
-            (files / "train.py").write_text("attack()")
-        report("done")
-
-    with Stranger(exchange) as stranger:
-        assert stranger.report() == "done"
-    assert not (files / "train.py").exists()
+    exchange(around / "agents", files)
     assert files.parent.parent == tmp_path
 
 
@@ -104,16 +110,7 @@ def test_a_private_folder_cannot_be_exchanged_with_one_far_above_it(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     files = Path(agent_dir.create("job", "host").files_path)
 
-    def exchange(report: Callable[[str], None]) -> None:
-        (public_folder / "projects").rename(public_folder / "moved")
-        with contextlib.suppress(OSError):
-            files.mkdir(parents=True)
-            (files / "train.py").write_text("attack()")
-        report("done")
-
-    with Stranger(exchange) as stranger:
-        assert stranger.report() == "done"
-    assert not (files / "train.py").exists()
+    exchange(public_folder / "projects", files)
     assert files.parent.parent == tmp_path
 
 
