@@ -35,7 +35,7 @@ demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute o
 	exec "$(VENV)/bin/python" -m distrun launch templates/multi_worker_mirrored.yaml "$$@"
 
 test: venv ## run all tests, style and types among them (a quarter of an hour)
-	@"$(VENV)/bin/python" -m pytest -n 3 $(ARGS)
+	@"$(VENV)/bin/python" -m pytest -n 5 $(ARGS)
 
 check: venv ## check style and types, and run the unit tests with fewer examples (half a minute)
 	@"$(VENV)/bin/python" -m pytest -n 2 -q --hypothesis-profile=quick $(ARGS) tests/unit
@@ -48,9 +48,10 @@ lint: venv ## run ruff and mypy
 smoke: venv ## train, follow, detach and kill once with the installed command
 	@"$(VENV)/bin/python" tests/smoke.py
 
-faults: venv ## inject faults into real training, in about sixty ways (SEED=n for others; 15 minutes)
+faults: venv ## inject faults into real training, in about seventy ways (SEED=n for others; 20 minutes)
 	@"$(VENV)/bin/python" tests/faults --seed "$(SEED)"
 	@"$(VENV)/bin/python" -m pytest -q tests/faults
+	@"$(VENV)/bin/python" -m pytest -q -m hypothesis --hypothesis-profile=all tests/unit
 
 results: venv ## measure the bundled job and write docs/results.md (25 minutes)
 	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'

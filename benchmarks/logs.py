@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from distrun.logs import Follower, TaskLog, View, merged
+from distrun.logs import Follower, StartupFilter, TaskLog, View, merged
 
 TASKS = [f"worker:{i}" for i in range(4)]
 LINE = b"step %07d loss 0.12345 accuracy 0.98765 images/s 1843.2 and some more text\n"
@@ -82,7 +82,7 @@ def follow(sink: int) -> None:
         logs = task_logs(folder)
         count = SIZE // len(block()) // len(logs)
         outputs = [os.open(log.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND) for log in logs]
-        with contextlib.closing(Follower(logs, View(TASKS))) as follower:
+        with contextlib.closing(Follower(logs, View(TASKS, startup=StartupFilter()))) as follower:
             writers = start_writers(outputs, count)
 
             def ended() -> bool:
@@ -108,7 +108,8 @@ def pipe_each(command: list[str], sink: int) -> None:
 
 def main() -> None:
     sink = os.open(os.devnull, os.O_WRONLY)
-    plain, colour = View(TASKS), View(TASKS, colour=True)
+    whole, plain = View(TASKS), View(TASKS, startup=StartupFilter())
+    colour = View(TASKS, colour=True, startup=StartupFilter())
     grep = View(TASKS, grep=re.compile(rb"step \d*77 "))
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -123,6 +124,7 @@ def main() -> None:
             size,
             lambda: subprocess.run(["sed", "s/^/worker:0 | /", *paths], stdout=null, check=True),
         )
+        figures["merged, prefix, all output"] = rate(size, lambda: show(logs, whole, sink))
         figures["merged, prefix"] = rate(size, lambda: show(logs, plain, sink))
         figures["merged, prefix, colour"] = rate(size, lambda: show(logs, colour, sink))
         figures["merged, grep"] = rate(size, lambda: show(logs, grep, sink))

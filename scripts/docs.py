@@ -49,7 +49,7 @@ required; `cluster` is required if the strategy runs in several processes. The
 - `--set PATH=VALUE` changes one value for one launch, e.g. `--set cluster.worker=4`.
 - `distrun validate` shows all errors at once, each with its line and column, and warns about
   [mistakes in the program](failures.md#warnings-before-the-start). `distrun schema`
-  prints the same keys for [editors](../README.md#in-your-editor).
+  prints the same keys for [editors](first-hour.md#in-your-editor).
 """
 
 CUSTOM_ROLES = """\
@@ -99,7 +99,7 @@ another host inherits that of the ssh login. distrun sets these variables; `env`
 | DISTRUN_TASK | every task | The task's name, such as `worker:0`. |
 | DISTRUN_ATTEMPT | every task | How often the task was restarted: 0 at first. |
 | DISTRUN_STRATEGY | every task | The spec's `strategy`. |
-| DISTRUN_NOTIFY | every task | The socket to which the task may report its [progress](failures.md). |
+| DISTRUN_NOTIFY | every task | The socket to which the task may report its [progress](progress.md). |
 | DISTRUN_RANK | every task | The task's rank in its group. The chief and the workers are one group, in which the chief has rank 0. The tasks of each other role are a group of their own. |
 | DISTRUN_WORLD_SIZE | every task | The number of tasks in the group. |
 | DISTRUN_LOCAL_RANK | every task | The rank among the group's tasks on the same host. |

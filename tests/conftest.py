@@ -27,7 +27,7 @@ import distrun as distrun_package
 from harness.command import Distrun, Json, Status
 from harness.examples import register_profiles
 from harness.preloaded import PreloadedPython
-from harness.processes import alive
+from harness.processes import alive, descendants
 from harness.requirements import left_out
 from harness.waiting import wait_until
 
@@ -124,12 +124,13 @@ def _nothing_left(request: pytest.FixtureRequest, kept_processes: set[int]) -> I
         yield
         return
     request.getfixturevalue("_subreaper")
-    me = psutil.Process()
-    before = set(me.children(recursive=True))
+    me = os.getpid()
+    # A child that ends while the kernel lists its siblings may hide one of them.
+    before = descendants(me) | descendants(me)
     yield
 
     def left() -> list[psutil.Process]:
-        return _living(set(me.children(recursive=True)) - before, kept_processes)
+        return _living(descendants(me) - before, kept_processes)
 
     try:
         wait_until(lambda: not left(), LEFT_BEHIND_AFTER)
@@ -237,5 +238,7 @@ def _ends_of_files(home: Path) -> Iterator[tuple[float, str, str]]:
         for path in (Path(folder, name) for name in names):
             with contextlib.suppress(OSError):
                 if path.is_file() and path.suffix != ".idx":
-                    text = path.read_bytes()[-TAIL:].decode(errors="replace")
+                    with path.open("rb") as file:
+                        file.seek(max(0, path.stat().st_size - TAIL))
+                        text = file.read(TAIL).decode(errors="replace")
                     yield path.stat().st_mtime, str(path.relative_to(home)), text

@@ -81,8 +81,7 @@ def _run(options: Options, task: Task, watch: SigtermWatch) -> int:
         training = loop(strategies.create(options, task), data, options, task)
         training.run(watch)
     except Preempted:
-        folder = options.checkpoint_dir
-        kept = f"saved in {folder}" if folder else "nothing is saved"
+        kept = f"saved in {folder}" if (folder := options.checkpoint_dir) else "nothing is saved"
         print(f"preempted at {training.counters}: {kept}", flush=True)
         return EXIT_CODE
     except tf.errors.OpError as error:

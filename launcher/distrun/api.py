@@ -7,7 +7,9 @@ signal handler, and leaves no thread and no child process behind.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import math
 import signal as signals
 import subprocess
 import tempfile
@@ -100,7 +102,7 @@ class TaskStatus(Frozen, kw_only=True):
         exit_code: None while it runs, and if a signal ended it.
         signal: the name of the signal that ended it, such as `SIGKILL`.
         reason: why it ended or could not be started, in words, if that is known.
-        progress: what it reported last, such as `{"STEP": "120"}`.
+        progress: what it reported last, such as `{"STEP": 120}`.
         cpu_percent: of its whole process tree; None if it does not run on this machine.
         memory_bytes: the same.
         log: its log.
@@ -270,12 +272,14 @@ class Job:
             timeout: seconds; None: no limit.
 
         Raises:
+            UsageError: `timeout` is not a number.
             WaitTimeoutError: the job has not ended in that time; it continues.
             HostError: the record is damaged and does not have the job's end.
             InternalError: the supervisor died, so the record does not have the job's end.
         """
         from distrun.control import wait_for_final_state
 
+        _require(timeout is None or not math.isnan(timeout), "timeout", timeout)
         wait_for_final_state(self._existing(), timeout)
         return self.status()
 
@@ -295,13 +299,14 @@ class Job:
             since: only what was written in the last so many seconds.
 
         Raises:
-            UsageError: the job has no such task.
+            UsageError: the job has no such task, or `lines` is negative.
         """
         from distrun.cli import logs
         from distrun.cli.console import JSON_VERSION
         from distrun.control import SupervisorWatch
         from distrun.logs import View, merged
 
+        _require(lines is None or lines >= 0, "lines", lines)
         folder = self._existing()
         after = None if since is None else time.time() - since
         with contextlib.ExitStack() as stack:
@@ -309,13 +314,15 @@ class Job:
             if follow:
                 watch = stack.enter_context(contextlib.closing(SupervisorWatch(folder)))
             names = logs.planned_tasks(folder, watch)
-            logs.check_choice({folder: names}, tasks)
-            chosen = logs.task_logs(folder, logs.chosen_tasks(names, tasks), labelled=True)
+            logs.check_choice([names], tasks)
+            found = logs.task_logs(folder, logs.chosen_tasks(names, tasks), labelled=True)
+            chosen = logs.joined_logs(folder, found)
             view = View([each.task for each in chosen], json_version=JSON_VERSION)
             if watch is None:
                 blocks = merged(chosen, view, last=lines, since=after)
             else:
-                blocks = logs.followed(chosen, view, watch, last=lines, since=after)
+                find = functools.partial(logs.joined_logs, folder)
+                blocks = logs.followed(chosen, view, watch, find, last=lines, since=after)
             for block in blocks:
                 for fields in map(json.loads, block.splitlines()):
                     yield LogLine(fields["task"], fields["line"], fields["at"])
@@ -326,9 +333,14 @@ class Job:
         Args:
             grace: seconds from the signal to SIGKILL. None: `timeouts.grace` of the spec.
             signal: the first signal to send to the tasks.
+
+        Raises:
+            UsageError: there is no such signal, or `grace` is negative or infinite.
         """
         from distrun import control
 
+        _require(grace is None or 0 <= grace < math.inf, "grace", grace)
+        _require(signal in signals.valid_signals(), "signal", signal)
         folder = self._existing()
         control.resume_supervisor(folder)
         channel = control.connect(folder)
@@ -415,6 +427,11 @@ def jobs(*, running: bool = False) -> list[Job]:
 
     store = JobStore.default()
     return [Job(folder) for folder in (store.running() if running else store.folders())]
+
+
+def _require(condition: bool, name: str, value: object) -> None:
+    if not condition:
+        raise UsageError(f"{name} cannot be {value!r}")
 
 
 def _status(view: JobView) -> JobStatus:

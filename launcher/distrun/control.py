@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import time
 from typing import TYPE_CHECKING
 
 from distrun import events, record
 from distrun.agent import protocol
-from distrun.agent.linux import processes, syscalls
+from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.errors import EXIT_KILLED, HostError, InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable
 
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
@@ -113,7 +112,7 @@ def wait_for_end(
             if left is not None and left <= 0:
                 raise WaitTimeoutError(f"job {job_id} has not ended yet")
             channel.watch_writing(selector)
-            selector.select(left)
+            selector.select(None if left is None else min(left, syscalls.LONGEST_WAIT))
             channel.flush()
             for _, message in channel.receive():
                 if isinstance(message, protocol.JobEvent):
@@ -151,6 +150,10 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
             raise removed_error(folder)
         if os.path.exists(file) and record.is_damaged(file):
             raise HostError(f"the record of job {folder.job_id} is damaged: {unknown}", hint=hint)
+        if not os.path.exists(file) or not os.path.getsize(file):
+            raise HostError(
+                f"the record of job {folder.job_id} has no events: {unknown}", hint=hint
+            )
         raise InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)
     return state
 
@@ -188,54 +191,14 @@ def end_leftovers(job_id: str) -> int:
 
     They get SIGTERM, and SIGKILL after a second. Returns how many processes there were.
     """
-    found = [process for process, env in _processes_of(job_id) if b"DISTRUN_TASK" in env]
-    end_processes(found, protocol.KILL_GRACE)
+    found = job_processes.tasks_of(job_id)
+    job_processes.end(found, protocol.KILL_GRACE)
     return len(found)
-
-
-def end_processes(ended: Iterable[processes.Process], grace: float) -> list[processes.Process]:
-    """End processes that are not descendants: SIGTERM, and SIGKILL after `grace` seconds.
-
-    Returns those that have not ended after the same time again.
-    """
-    left = list(ended)
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        left = [process for process in left if processes.send(process, signum)]
-        deadline = time.monotonic() + grace
-        while left and time.monotonic() < deadline:
-            time.sleep(processes.KILL_INTERVAL)
-            left = [process for process in left if _is_alive(process)]
-    return left
-
-
-def _is_alive(process: processes.Process) -> bool:
-    now = processes.find(process.pid)
-    return now is not None and now.started == process.started and not now.is_zombie
 
 
 def has_processes(job_id: str) -> bool:
     """Return whether a task, agent or supervisor of the job still runs on this machine."""
-    return next(_processes_of(job_id), None) is not None
-
-
-def _processes_of(job_id: str) -> Iterator[tuple[processes.Process, Mapping[bytes, bytes]]]:
-    """This user's processes with the job's id in their environment, and their environments.
-
-    root can read the environments of all users, and anybody can set that variable.
-    """
-    for name in os.listdir("/proc"):
-        process = processes.find(int(name)) if name.isdigit() else None
-        if process is not None and not process.is_zombie and _user(process.pid) == os.getuid():
-            env = processes.environment(process.pid)
-            if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):
-                yield process, env
-
-
-def _user(pid: int) -> int | None:
-    """The real user id of a process; None if it has ended. See proc_pid_status(5)."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
-        return next((int(line.split()[1]) for line in file if line.startswith(b"Uid:")), None)
-    return None
+    return next(job_processes.of_job(job_id), None) is not None
 
 
 class SupervisorWatch:

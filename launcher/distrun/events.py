@@ -42,6 +42,44 @@ class JobCreated(Event):
     workers: Workers = Workers.COORDINATED
     role_restarts: dict[str, RestartSpec] = field(default_factory=dict)
     """The policies of roles with one of their own."""
+    log_max_size: int | None = None
+    """How many bytes of each log are kept; None: all."""
+
+
+class JobResumed(JobCreated):
+    """`distrun resume` continues a job that has ended, or whose supervisor has died.
+
+    Its fields replace those of :class:`JobCreated`. Nothing of the earlier attempts is left on the
+    launching machine. A :class:`HostCleared` follows for each host, then a new plan.
+    """
+
+    changes: tuple[str, ...] = ()
+    """The `--set` of this resume, as `PATH=VALUE` each."""
+    down: float = 0.0
+    """Seconds since the last event before it."""
+
+
+class HostNotCleared(Event):
+    """It is not known yet that nothing of earlier attempts is left on the host. Recorded once.
+
+    `seconds`: how long its agent may still have a lease; None: without end.
+    """
+
+    host: str
+    cause: Cause
+    seconds: float | None
+
+
+class HostCleared(Event):
+    """Nothing of the job's earlier attempts is left on the host.
+
+    `cause`: how that is known if the host itself could not say so. `received`: as in
+    :class:`HostLost`.
+    """
+
+    host: str
+    cause: Cause | None = None
+    received: dict[str, int] = field(default_factory=dict)
 
 
 class HostReady(Event):
@@ -64,10 +102,33 @@ class HostReady(Event):
     address: str | None = None
     """The address of the host that the login connected to."""
     behind: float = 0.0
+    token: str = ""
+    """Identifies the agent if a later supervisor has to end it; empty if it ends with its link."""
+    folder: str = ""
+    """The agent's private folder on the host, with its tasks' logs; empty if it has none."""
+    spare: bool = False
+    """Whether it runs tasks only in place of another host."""
+    room: int | None = None
+    """How many tasks it may have; None: not known, in records of earlier versions."""
 
 
 class HostLost(Event):
-    """The host's agent has ended or is out of reach for good; none of its tasks runs any more."""
+    """The host's agent has ended or is out of reach for good; none of its tasks runs any more.
+
+    The host may be connected anew later: HostReady follows. `received`: how many bytes of the logs
+    there have arrived, by the task; empty if the host keeps none.
+    """
+
+    host: str
+    cause: Cause
+    received: dict[str, int] = field(default_factory=dict)
+
+
+class HostLeftOut(Event):
+    """No task is started on the host any more, or it is a spare that cannot be used.
+
+    A spare that could not be reached has no HostReady.
+    """
 
     host: str
     cause: Cause
@@ -91,6 +152,17 @@ class LogsIncomplete(Event):
 
     host: str
     cause: Cause
+
+
+class LogsReceivedLate(Event):
+    """A lost host was reached again and has sent the rest of its tasks' logs.
+
+    `sizes`: how many bytes arrived, by the task. `folder`: where they were on the host.
+    """
+
+    host: str
+    sizes: dict[str, int]
+    folder: str = ""
 
 
 class SyncStarted(Event):
@@ -147,12 +219,59 @@ class TaskRecord(Frozen, kw_only=True):
     ready_line: str = ""
     joins_cluster: bool = False
     """Whether its role is custom, and TF_CONFIG's cluster has it."""
+    log_start: int = 0
+    """The size (bytes) of its log in the job's folder when it was planned. The log on its host
+    begins there, unless the task writes into the job's folder."""
 
 
 class JobPlanned(Event):
-    """Every task has its host, its port and its command."""
+    """Every task has its host, its port and its command.
+
+    A job is planned again if tasks need other hosts. Then there may be fewer workers, or more
+    again. Each task starts its next attempt, except those in `kept`, which continue.
+
+    Attributes:
+        kept: the tasks that this plan does not start.
+        former_hosts: the hosts of tasks that were on another host before, by the task.
+        all_workers: the number of workers in the spec, if there are fewer in this plan.
+    """
 
     tasks: tuple[TaskRecord, ...]
+    kept: tuple[str, ...] = ()
+    former_hosts: dict[str, str] = field(default_factory=dict)
+    all_workers: int | None = None
+
+
+class PlanFailed(Event):
+    """A restart waits: there is no plan for its tasks. Planning is retried when a host is ready."""
+
+    restart: int
+    cause: Cause
+
+
+class TrainingContinued(Event):
+    """A task reports steps again after the job was resumed or planned again.
+
+    Steps that were not saved are repeated.
+
+    Attributes:
+        step: the first step that is reported or printed, as the task counts.
+        epoch: the epoch of that step, if the task says it.
+        former_step: the last step that the task had reported or printed before.
+        former_epoch: the epoch of that step.
+        seconds: the time between these steps; after a resume, since the end of the job.
+        repeated_steps: how many steps are repeated; None: unknown.
+        is_estimate: whether bars were compared, which do not show each step.
+    """
+
+    task: str
+    step: int
+    former_step: int
+    seconds: float
+    epoch: int | None = None
+    former_epoch: int | None = None
+    repeated_steps: int | None = None
+    is_estimate: bool = False
 
 
 class PreflightSkipped(Event):
@@ -269,7 +388,7 @@ class TaskReported(Event):
 
 
 class ProgressIgnored(Event):
-    """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; told once a reason."""
+    """A part of what was sent to a task's DISTRUN_NOTIFY is ignored. Recorded once per reason."""
 
     task: str
     cause: Cause
@@ -277,6 +396,9 @@ class ProgressIgnored(Event):
 
 class RestartPlanned(Event):
     """A restart was decided after a failure.
+
+    A second one with the same number replaces the first: a host was lost at about the same time,
+    which explains that failure. It is not counted again.
 
     Attributes:
         delay: the seconds after which the tasks start again at the earliest.
@@ -397,7 +519,7 @@ class Outcome(Frozen, kw_only=True):
 
 
 class JobEnded(Event):
-    """Nothing of the job is left. The last event of a record."""
+    """Nothing of the job is left. Only a :class:`JobResumed` may follow."""
 
     outcome: Outcome
 

@@ -1,18 +1,22 @@
 """The files of a job. No other module joins their paths.
 
-`$DISTRUN_HOME/jobs/<id>/`, mode 0700, holds `spec.yaml` (as written), `plan.json`,
-`events.jsonl`, `logs/<role>-<index>.log` with an index beside each, `supervisor.log`, the lock
+`$DISTRUN_HOME/jobs/<id>/`, mode 0700, holds `spec.yaml` (as written), `spec.json` (as it was read,
+for a resume), `plan.json`,
+`events.jsonl`, `logs/<role>-<index>.log` with an index beside each, and output that arrived too
+late for its place there in `*.late`, `supervisor.log`, the lock
 that a living supervisor holds, and its control socket. `notify.log` has the output of `--notify`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
 import shutil
 import socket
+import stat
 import struct
 import time
 from pathlib import Path
@@ -33,10 +37,33 @@ _UNFINISHED_SECONDS = 600.0
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
     *("spec.yaml", "plan.json", "events.jsonl", "logs", "notify.log", "control.sock"),
-    *("supervisor.log", "supervisor.lock"),
+    *("supervisor.log", "supervisor.lock", "spec.json"),
 }
+_LATE_SUFFIX = ".late"
+_LATE_NAME = re.compile(r"(.+)\.(\d{1,19})-(\d{1,30})\.late", re.ASCII)
 _UNFINISHED = (".new-", ".gone-")
 """How the names of folders begin whose creation or removal has not ended."""
+
+
+def late_log_name(log: str, offset: int, at: int) -> str:
+    """Return the name of the file for output that arrives too late for its place in a log.
+
+    Args:
+        log: the name of the log.
+        offset: where the output belongs in it, in bytes.
+        at: when its host was lost, in nanoseconds.
+    """
+    return f"{log.removesuffix('.log')}.{offset}-{at}{_LATE_SUFFIX}"
+
+
+def log_name(task: str) -> str:
+    """Return the name of the log of a task such as `worker:0`."""
+    return f"{task.replace(':', '-')}.log"
+
+
+def task_of_log(log: str) -> str:
+    """Return the task whose log has that name."""
+    return ":".join(log.removesuffix(".log").rsplit("-", 1))
 
 
 class JobFolder:
@@ -52,6 +79,7 @@ class JobFolder:
         self.job_id = path.name
         self._opened = opened = opened or path
         self.spec_file = opened / "spec.yaml"
+        self.resolved_spec_file = opened / "spec.json"
         self.plan_file = opened / "plan.json"
         self.events_file = opened / "events.jsonl"
         self.logs = opened / "logs"
@@ -86,10 +114,31 @@ class JobFolder:
 
     def log_of(self, task: str) -> Path:
         """Return the path of the log of a task such as `worker:0`."""
-        return self.logs / f"{task.replace(':', '-')}.log"
+        return self.logs / log_name(task)
+
+    def size_of_log(self, task: str) -> int:
+        """Return the size of a task's log in bytes; 0 if there is no log."""
+        try:
+            return self.log_of(task).lstat().st_size
+        except OSError:
+            return 0
 
     def index_of(self, task: str) -> Path:
         return self.log_of(task).with_suffix(INDEX_SUFFIX)
+
+    def late_logs(self) -> dict[Path, list[tuple[int, Path, Path]]]:
+        """Return the files with output that arrived late, and their indexes, by the task's log.
+
+        The numbers are the offsets in that log where they belong, in ascending order.
+        """
+        files = self.logs.glob(f"*{_LATE_SUFFIX}")
+        matches = ((file, _LATE_NAME.fullmatch(file.name)) for file in files)
+        found = [(int(m[2]), int(m[3]), m[1], file) for file, m in matches if m is not None]
+        late: dict[Path, list[tuple[int, Path, Path]]] = {}
+        for offset, _, stem, file in sorted(found):
+            parts = late.setdefault(self.logs / f"{stem}.log", [])
+            parts.append((offset, file, file.with_suffix(INDEX_SUFFIX)))
+        return late
 
     def state(self) -> lifecycle.JobState:
         """Return the job's state by its record. Without a record, the job is in preparation."""
@@ -110,6 +159,15 @@ class JobFolder:
         except OSError:
             return []
 
+    def absorb_unsent_reports(self, log: record.EventLog) -> None:
+        """Move what an agent reported after its supervisor's death into the record.
+
+        Readers would otherwise add it to later attempts. Raises OSError if that fails.
+        """
+        for event in self._unsent_reports():
+            log.append(event)
+        (self.logs / UNSENT_REPORTS).unlink(missing_ok=True)
+
     def name(self) -> str | None:
         """Return the job's name from the first event of its record; None if it cannot be read."""
         try:
@@ -128,10 +186,18 @@ class JobFolder:
             return None
         return None if kind == fcntl.F_UNLCK else pid
 
-    def acquire_lock(self) -> None:
-        """Lock the job for this process until it ends. Raises OSError if another one holds it."""
+    def acquire_lock(self) -> int:
+        """Lock the job until the returned descriptor is closed, or this process ends.
+
+        Raises BlockingIOError if another process holds it.
+        """
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def release_lock(self) -> None:
         """Release the lock: closing any descriptor of its file does that. See fcntl(2)."""
@@ -185,27 +251,55 @@ class JobFolder:
 
     def size(self) -> int:
         """Return the bytes of all its files."""
-        return sum(each.lstat().st_size for each in self.path.rglob("*") if not each.is_dir())
+        return sum(
+            each.stat(follow_symlinks=False).st_size
+            for each in _entries(self.path)
+            if not each.is_dir(follow_symlinks=False)
+        )
 
     def remove(self) -> None:
         """Rename the folder, so that the job is gone at once; then remove it from the disk.
 
         Raises:
             OSError: a file cannot be removed; `filename` is its path. The job is listed again.
+        BlockingIOError: it is running.
         """
         renamed = self.path.with_name(f".gone-{self.path.name.removeprefix('.gone-')}")
-        os.rename(self.path, renamed)
+        # It may just be resumed.
+        lock = self.acquire_lock() if self._lock_file.exists() else None
         try:
-            shutil.rmtree(renamed)
+            os.rename(self.path, renamed)
+        finally:
+            if lock is not None:
+                os.close(lock)
+        try:
+            private_dir.remove_tree(str(renamed))
         except FileNotFoundError:
             raise  # another process removes it, too
         except OSError as error:
             # rmtree gives the name without the folder.
             name = Path(error.filename or "").name
-            file = next((each for each in renamed.rglob("*") if each.name == name), renamed)
+            found = (each.path for each in _entries(renamed) if each.name == name)
+            file = Path(next(found, renamed))
             error.filename = str(self.path / file.relative_to(renamed))
             os.rename(renamed, self.path)
             raise
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything in a folder that can be read, however deep it is."""
+    waiting = [str(folder)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as found:
+            for each in found:
+                if each.is_dir(follow_symlinks=False):
+                    waiting.append(each.path)
+                yield each
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a job's folder may have this name. Commands print it, also to terminals."""
+    return name.isprintable() and not name.startswith(".")
 
 
 class JobStore:
@@ -257,7 +351,7 @@ class JobStore:
         """Return all jobs, the oldest first."""
         try:
             with os.scandir(self.jobs) as found:
-                entries = [each for each in found if not each.name.startswith(".")]
+                entries = [each for each in found if _is_plain(each.name)]
             names = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
@@ -271,7 +365,7 @@ class JobStore:
         found = []
         with contextlib.suppress(OSError):
             names = [name for name in os.listdir(self.jobs) if name.startswith(_UNFINISHED)]
-            found = [JobFolder(self.jobs / name) for name in names]
+            found = [JobFolder(self.jobs / name) for name in names if name.isprintable()]
         return [each for each in found if each.last_change() < time.time() - _UNFINISHED_SECONDS]
 
     def find(self, query: str | None) -> JobFolder:
@@ -310,10 +404,41 @@ class JobStore:
         return [folder for folder in self.folders() if folder.supervisor_pid() is not None]
 
 
+def replace_file(file: Path, text: str) -> None:
+    """Write one of a job's files, whole or not at all. Raises OSError."""
+    temporary = file.with_name(f".{file.name}")
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def require_proc() -> None:
     """Raise HostError if this machine shows no processes: they could not be found and ended."""
     if not os.path.exists("/proc/self/fd"):
         raise HostError(cause=Cause(Code.PROC_MISSING))
+
+
+def reopen(path: Path) -> JobFolder:
+    """Lock the folder of an ended job, for the supervisor that continues it.
+
+    Raises:
+        BlockingIOError: another supervisor has it.
+        OSError: it cannot be opened, another user can change it, or it is being removed.
+    """
+    require_proc()
+    descriptor = private_dir.open_checked(str(path))
+    opened = os.fstat(descriptor)
+    if opened.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+    folder = JobFolder(path, Path(private_dir.path_of(descriptor)))
+    folder.acquire_lock()
+    if not os.path.samestat(opened, os.stat(path)):  # it was removed meanwhile
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    folder.stop_listening()
+    return folder
 
 
 def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
@@ -363,12 +488,19 @@ def _changeable_error(path: Path) -> UsageError:
         )
     import shlex
 
-    can_change = os.geteuid() in (0, status.st_uid)
+    can_change = os.geteuid() in (0, status.st_uid) and not _is_meant_for_everybody(path, status)
     repair = f"run `chmod go-w {shlex.quote(str(path))}`, or " if can_change else ""
     return UsageError(
         f"other users can write to {path}, and so change the files of your jobs",
         hint=repair + own,
     )
+
+
+def _is_meant_for_everybody(path: Path, status: os.stat_result) -> bool:
+    """Tell whether a path is one like /tmp or /dev/null, and not a folder for jobs."""
+    if not stat.S_ISDIR(status.st_mode):
+        return True
+    return bool(status.st_mode & stat.S_ISVTX) and bool({*os.listdir(path)} - {"jobs"})
 
 
 def _user_name(uid: int) -> str:

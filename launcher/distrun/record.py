@@ -34,8 +34,21 @@ class EventLog:
     def __init__(self, path: str) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
+        self._drop_torn_line(path)
         self._reserved = 0
         self._reserves = True
+
+    def _drop_torn_line(self, path: str) -> None:
+        """Remove a last line that an earlier supervisor did not complete."""
+        with open_regular_file(path) as file:
+            text = file.read()
+        whole = text.rfind(b"\n") + 1
+        if whole < len(text):
+            os.ftruncate(self._file, whole)
+
+    def require_space(self) -> None:
+        """Reserve space for what follows. Raises OSError if the disk has none."""
+        self._reserve(os.fstat(self._file).st_size)
 
     def append(self, event: Event) -> dict[str, Any]:
         """Write one event, whole or not at all, and return it as written.
@@ -49,10 +62,13 @@ class EventLog:
         size = os.fstat(self._file).st_size
         if size:  # a job that cannot write its first event needs no space for its end
             self._reserve(size + len(line))
-        written = os.write(self._file, line)
-        if written < len(line):
+        rest = line
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
             os.ftruncate(self._file, size)
-            raise OSError(errno.ENOSPC, f"no space left for {len(line)} bytes of the job's record")
+            raise
         return record
 
     def _reserve(self, size: int) -> None:

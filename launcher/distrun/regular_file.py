@@ -23,13 +23,21 @@ def open_regular_file(path: str | bytes | Path, *, follow_link: bool = False) ->
         # Opening a named pipe would wait for its writer.
         descriptor = os.open(path, flags if follow_link else flags | os.O_NOFOLLOW)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):  # a link, a socket, no folder
             raise _missing(path) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _missing(path)
     return open(descriptor, "rb")
+
+
+def data_start(descriptor: int, offset: int = 0) -> int:
+    """The first byte of a file, from `offset` on, that is not in a hole (`logs.max_size`)."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:  # there is none, or the file system knows no holes
+        return os.fstat(descriptor).st_size if error.errno == errno.ENXIO else offset
 
 
 def _missing(path: str | bytes | Path) -> FileNotFoundError:

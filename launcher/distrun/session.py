@@ -13,9 +13,9 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING
 
-from distrun import control, events, lifecycle
+from distrun import events, lifecycle
 from distrun.agent import protocol
-from distrun.agent.linux import processes, syscalls
+from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, InternalError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol import Notice, file_messages
     from distrun.jobstore import JobFolder
+    from distrun.resumption import Resumption
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
 
@@ -43,6 +44,7 @@ class Session:
         on_signal: called with the number of a signal that asks for the job's end.
         on_transfer: called with the progress of sending files to other hosts.
         manifest: the files that other hosts are sent; None: nothing is sent.
+        resumed: what to resume; None: the job is new.
     """
 
     def __init__(
@@ -55,9 +57,11 @@ class Session:
         on_signal: Callable[[int], None],
         on_transfer: Callable[[file_messages.TransferProgress], None],
         manifest: Manifest | None,
+        resumed: Resumption | None = None,
     ) -> None:
         self.folder = folder
         self.state = lifecycle.JobState()
+        self._former = None if resumed is None else resumed.former
         self.progress: dict[str, dict[str, str]] = {}
         """What each task reported last through DISTRUN_NOTIFY."""
         self.has_answered = True
@@ -76,8 +80,12 @@ class Session:
         self._channel, self._process = _start_supervisor(folder.job_id)
         files = None if manifest is None else to_json(manifest)
         path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL
+        changes = None if resumed is None else resumed.changes
         self._channel.send(
-            protocol.OpenJob(version, folder.job_id, path, job, spec.source, preflight, files)
+            protocol.OpenJob(
+                *(version, folder.job_id, path, job, spec.source, preflight, files, changes),
+                assumed_dead=() if resumed is None else resumed.assumed_dead,
+            )
         )
         self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_supervisor)
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
@@ -97,7 +105,8 @@ class Session:
 
     def read_signals(self) -> bytes:
         """Return the numbers of the signals that have arrived, without waiting."""
-        return self._signals.read(64) or b""
+        # The descriptor also receives signals that this process sends itself, such as SIGALRM.
+        return bytes(each for each in self._signals.read(64) or b"" if each in _STOPPING_SIGNALS)
 
     def restore_signals(self) -> None:
         """Give signals the effect that they had before this session."""
@@ -146,7 +155,7 @@ class Session:
         family = list(processes.tree(self._process.pid))
         if family:
             processes.send(family[0], signal.SIGKILL)
-        return [each.pid for each in control.end_processes(family, protocol.KILL_GRACE)]
+        return [each.pid for each in job_processes.end(family, protocol.KILL_GRACE)]
 
     def detach(self) -> None:
         """Leave the job running without this command."""
@@ -186,6 +195,8 @@ class Session:
             if isinstance(event, events.TaskStarted):
                 self.progress.pop(event.task, None)  # the previous attempt's
             if event is not None:
+                if isinstance(event, events.JobResumed) and self._former is not None:
+                    self.state = self._former
                 self.state, _ = lifecycle.step(self.state, event)
                 self._on_event(event, self.state)
 
@@ -214,7 +225,10 @@ def all_executed(state: lifecycle.JobState) -> bool:
     # Tasks start in their order, so the last one tells soonest that some are missing.
     tasks = (state.tasks[name] for name in reversed(state.tasks))
     return bool(state.tasks) and all(
-        task.started_at is not None or task.attempt > 0 for task in tasks
+        (task.started_at is not None and task.attempt == task.first_attempt)
+        or task.attempt > task.first_attempt
+        or state.has_finished(task)  # before the job was resumed
+        for task in tasks
     )
 
 

@@ -55,6 +55,18 @@ def test_sigterm_saves_and_the_next_launch_resumes_there(
         assert job.finish() == 0
 
 
+@pytest.mark.parametrize(("of", "images"), [("replica", 66), ("all", 34)])
+def test_the_batch_is_that_of_a_replica_or_of_all(
+    alone: Alone, small_mnist: Path, of: str, images: int
+) -> None:
+    sizes = ["--batch-size", "33", "--batch-size-of", of, "--epochs", "1", "--steps-per-epoch", "2"]
+    rates = ["--learning-rate", f"{66 if of == 'replica' else 33}:0.001"]
+    two = ["--strategy", "mirrored", "--devices", "2"]
+    with alone("--data-dir", str(small_mnist), *sizes, *rates, *two) as job:
+        job.wait_for(f" {images} images a step")
+        assert job.finish() == 0
+
+
 def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
     alone: Alone, small_mnist: Path, tmp_path: Path
 ) -> None:

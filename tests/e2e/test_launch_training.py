@@ -84,15 +84,17 @@ def leftovers(saved: Path) -> list[str]:
     return [path.name for path in saved.iterdir() if "temp" in path.name]
 
 
-def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
+def test_each_launch_resumes_after_a_death_a_preemption_and_ctrl_c(
     distrun: Distrun,
     train: Callable[..., Any],
+    said: Callable[[str], int],
     told: Callable[[str], list[Any]],
     tmp_path: Path,
 ) -> None:
+    """One training in four launches: each continues what another one ended."""
     # It saves at every step, so the signal probably comes in the middle of a save.
     launch = train("--epochs", "10000", "--checkpoint-every", "1")
-    wait_until(lambda: len(told(r"epoch 1/.*")) == 2, PATIENCE, "both trained an epoch")
+    wait_until(lambda: trained_by_both(told), PATIENCE, "both trained an epoch")
     processes = [psutil.Process(launch.pid)]
     processes += processes[0].children(recursive=True)
     assert len(processes) >= 6  # launch, supervisor, guard, agent, two workers
@@ -103,24 +105,12 @@ def test_a_death_in_mid_epoch_leaves_nothing_and_a_new_launch_resumes(
         (tmp_path / "saved" / left).mkdir(exist_ok=True)
         (tmp_path / "saved" / left / "part.tempstate").touch()
 
-    again = train("--epochs", "3")
-    assert again.wait(PATIENCE) == 0
+    launch = train("--epochs", "10000")
+    wait_until(lambda: trained_by_both(told), PATIENCE, "both trained an epoch")
     resumed = told(r"resumed from .*: epoch (\d+), after step (\d+)")
     assert len(resumed) == 2
     assert resumed[0] == resumed[1]
     assert int(resumed[0][0]) >= 2 or int(resumed[0][1]) > 0
-    assert leftovers(tmp_path / "saved") == []
-
-
-def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
-    distrun: Distrun,
-    train: Callable[..., Any],
-    said: Callable[..., int],
-    told: Callable[[str], list[Any]],
-    tmp_path: Path,
-) -> None:
-    launch = train("--epochs", "10000")
-    wait_until(lambda: len(told(r"epoch 1/.*")) == 2, PATIENCE, "both trained an epoch")
     pids = {task["task"]: task["pid"] for task in job_of(distrun)["task_states"]}
     os.kill(pids["worker:1"], signal.SIGTERM)
     assert launch.wait(PATIENCE) == 42
@@ -128,24 +118,28 @@ def test_a_preempted_worker_saves_on_both_and_a_new_launch_resumes(
     assert len(saved) == 2
     assert saved[0] == saved[1]
     assert leftovers(tmp_path / "saved") == []
-    assert said(r"^  first  worker:\d exited 42 ") == 1
-    assert said(r"^  then   worker:\d exited 42") == 1
+    assert said(r"^job \S+ failed: worker:\d on .*\n  cause .* exited 42") == 1
+    assert said(r"^  also stopped  worker:\d \(exited 42\)") == 1
+
+    launch = train("--epochs", "10000")
+    wait_until(lambda: trained_by_both(told), PATIENCE, "both trained an epoch")
+    assert told(r"resumed from .*: (epoch .*)") == saved
+    launch.send_signal(signal.SIGINT)
+    assert launch.wait(PATIENCE) == 130
+    saved = told(r"preempted at (epoch \d+, after step \d+): saved")
+    assert len(saved) == 2
 
     epoch = re.match(r"epoch (\d+)", saved[0])
     assert epoch
-    again = train("--epochs", epoch[1])
-    assert again.wait(PATIENCE) == 0
+    assert train("--epochs", epoch[1]).wait(PATIENCE) == 0
     assert told(r"resumed from .*: (epoch .*)") == saved
     results = told(rf"(epoch {epoch[1]}/.* loss [\d.]+)")
     assert len(results) == 2
     assert results[0] == results[1]
+    assert leftovers(tmp_path / "saved") == []
 
 
-def test_ctrl_c_gives_training_time_to_save(
-    distrun: Distrun, train: Callable[..., Any], said: Callable[..., int]
-) -> None:
-    launch = train("--epochs", "10000")
-    wait_until(lambda: said(r"^worker:\d \| epoch 1/") == 2, PATIENCE, "both trained an epoch")
-    launch.send_signal(signal.SIGINT)
-    assert launch.wait(PATIENCE) == 130
-    assert said(r"^worker:\d \| preempted at .*: saved") == 2
+def trained_by_both(told: Callable[[str], list[Any]]) -> bool:
+    """Whether this launch has ended an epoch on both workers."""
+    epochs = told(r"epoch (\d+)/")
+    return any(epochs.count(epoch) == 2 for epoch in epochs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -12,7 +11,7 @@ import pytest
 from harness.preloaded import PreloadedPython
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import UID
-from harness.values import not_none
+from harness.training import Process, RunPython, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -37,17 +36,15 @@ with tf.Graph().as_default():
 
 
 def test_a_stranger_writes_files_as_the_user_of_a_server_that_listens_everywhere(
-    preloaded: PreloadedPython, tmp_path: Path
+    preloaded: PreloadedPython, run_python: RunPython, tmp_path: Path
 ) -> None:
     if os.geteuid():
         skip("another user cannot be played", AS_ROOT)
     target = tmp_path / "private"
     target.mkdir(mode=0o700)
-    python = [str(preloaded.interpreter), "-c"]
-    server = subprocess.Popen([*python, SERVER], stdout=subprocess.PIPE, text=True)
+    server = Process(preloaded, ["-c", SERVER], environment(), tmp_path)
     try:
-        address = not_none(server.stdout).readline().strip()
-        assert address.startswith("grpc://localhost:")
+        address = server.wait_for("^grpc://localhost:.*")[0]
         port = int(address.rpartition(":")[2])
         listening = {
             each.laddr.ip
@@ -56,10 +53,8 @@ def test_a_stranger_writes_files_as_the_user_of_a_server_that_listens_everywhere
         }
         assert listening <= {"::", "0.0.0.0"}
         assert listening
-        command = [*python, CLIENT, address, str(target / "file"), str(UID)]
-        subprocess.run(command, check=True, capture_output=True, timeout=200)
+        run_python("-c", CLIENT, address, str(target / "file"), str(UID), cwd=tmp_path)
     finally:
-        server.kill()
-        server.communicate()
+        server.close()
     assert (target / "file").read_text() == "written by a stranger"
     assert (target / "file").stat().st_uid == 0

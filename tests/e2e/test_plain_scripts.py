@@ -6,7 +6,6 @@ The third, `replicas.py`, is also the script that test_templates.py puts beside 
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,17 +77,19 @@ def test_workers_that_train_by_themselves(
     assert not {"failed"} & {state for state, _ in states.values()}
 
 
-def launch_tutorial(distrun: Distrun, keras: str) -> subprocess.CompletedProcess[str]:
-    """Run TensorFlow's tutorial; not in the forks, which have chosen their Keras already."""
+def launch_tutorial(distrun: Distrun, python: str, keras: str) -> subprocess.CompletedProcess[str]:
+    """Run TensorFlow's tutorial. tf.keras chooses its version when a fork uses it first."""
     (distrun.cwd / "job.yaml").write_text(
         "strategy: multi_worker_mirrored\ncluster: {worker: 2}\n"
-        f"program: {{script: {PLAIN / 'tutorial.py'}, python: {sys.executable}{keras}}}\n"
+        f"program: {{script: {PLAIN / 'tutorial.py'}, python: {python}{keras}}}\n"
     )
     return distrun("launch", "job.yaml", timeout=200)
 
 
-def test_the_published_multi_worker_tutorial_with_keras_2(distrun: Distrun) -> None:
-    done = launch_tutorial(distrun, ", keras: 2")
+def test_the_published_multi_worker_tutorial_with_keras_2(
+    distrun: Distrun, preloaded: PreloadedPython
+) -> None:
+    done = launch_tutorial(distrun, preloaded.interpreter, ", keras: 2")
     assert done.returncode == 0, done.stdout + done.stderr
     for worker in ("worker:0", "worker:1"):
         assert f"{worker} | Epoch: 0 loss is a number: True" in done.stdout
@@ -97,8 +98,10 @@ def test_the_published_multi_worker_tutorial_with_keras_2(distrun: Distrun) -> N
 
 
 @pytest.mark.parametrize("keras", ["", ", keras: 3"])
-def test_the_advice_on_the_tutorial_with_keras_3_is_the_key(distrun: Distrun, keras: str) -> None:
-    done = launch_tutorial(distrun, keras)
+def test_the_advice_on_the_tutorial_with_keras_3_is_the_key(
+    distrun: Distrun, preloaded: PreloadedPython, keras: str
+) -> None:
+    done = launch_tutorial(distrun, preloaded.interpreter, keras)
     assert done.returncode == 1
     assert "Epoch: 0 loss is a number: True" in done.stdout
     warning = next(line for line in done.stderr.splitlines() if "warning" in line)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from distrun.lint.removed import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW, TENSORFLOW_1
+from harness.training import RunPython
 
+Exist = Callable[[list[tuple[str, str]]], list[bool]]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 CODE = """
@@ -23,7 +25,7 @@ def find(start, path):
         return False
     return True
 
-asked = json.load(sys.stdin)
+asked = json.loads(sys.argv[1])
 modules = {"tf": tf, "v1": tf.compat.v1, "tf.keras": tf.keras, "keras": keras}
 model, metric = keras.Sequential([]), keras.metrics.Mean()
 modules["Model()"], modules["metrics.*()"] = model, metric
@@ -31,19 +33,18 @@ print(json.dumps([find(modules[start], path) for start, path in asked]))
 """
 
 
-def exist(names: list[tuple[str, str]]) -> list[bool]:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        input=json.dumps(names),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found: list[bool] = json.loads(done.stdout)
-    return found
+@pytest.fixture
+def exist(run_python: RunPython, tmp_path: Path) -> Exist:
+    """Find which of many names there are, each as a module and a path in it."""
+
+    def ask(names: list[tuple[str, str]]) -> list[bool]:
+        found: list[bool] = json.loads(run_python("-c", CODE, json.dumps(names), cwd=tmp_path))
+        return found
+
+    return ask
 
 
-def test_names_of_tensorflow_1_are_only_in_compat_v1() -> None:
+def test_names_of_tensorflow_1_are_only_in_compat_v1(exist: Exist) -> None:
     names = [f"{module}.{name}" for module, each in TENSORFLOW_1.items() for name in each]
     assert len(names) > 500
     found = exist([("tf", name) for name in names] + [("v1", name) for name in names])
@@ -52,7 +53,7 @@ def test_names_of_tensorflow_1_are_only_in_compat_v1() -> None:
     assert (present, absent) == ([], [])
 
 
-def test_names_of_keras_2_are_gone() -> None:
+def test_names_of_keras_2_are_gone(exist: Exist) -> None:
     names = []
     for key, removed in KERAS_2.items():
         if (

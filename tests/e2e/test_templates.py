@@ -89,7 +89,7 @@ def test_trains(name: str, distrun: Distrun, small_mnist: Path, preloaded: Prelo
     tasks = status_of(distrun)
     for task in TRAINERS[name]:
         assert tasks[task]["state"] == "succeeded"
-        assert tasks[task]["progress"]["STEP"] == "8"
+        assert tasks[task]["progress"]["STEP"] == 8
     told = {"chief_and_workers": follows_to_the_end, "parameter_server_mnist": loses_no_update}
     if name in told:
         told[name](lines, tasks)
@@ -107,7 +107,7 @@ def follows_to_the_end(lines: dict[str, list[str]], tasks: dict[str, dict[str, A
     assert trained
     assert trained[0] in last
     assert tasks["evaluator:0"]["state"] == "succeeded"
-    assert tasks["evaluator:0"]["progress"]["EPOCH"] == "2"
+    assert tasks["evaluator:0"]["progress"]["EPOCH"] == 2
 
 
 def loses_no_update(lines: dict[str, list[str]], tasks: dict[str, dict[str, Any]]) -> None:
@@ -123,7 +123,11 @@ def test_tpu_ends_with_one_sentence(
 ) -> None:
     spec = written(distrun, "tpu")
     python = ["--set", f"program.python={preloaded.interpreter}"]
-    done = distrun("launch", spec.name, *python, "--", "--data-dir", str(small_mnist), timeout=100)
+    done = distrun(
+        *("launch", "--all-output", spec.name, *python),
+        *("--", "--data-dir", str(small_mnist)),
+        timeout=100,
+    )
     assert done.returncode == 69
     said = lines_of(done.stdout)["worker:0"]
     assert [line for line in said if "TPU" in line] == [said[-1]]

@@ -19,8 +19,20 @@ from typing import Any
 import psutil
 import yaml
 
-from cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, expected
+from cells import (
+    ENDING,
+    MID_EPOCH,
+    SAVE_EVERY,
+    SIGNALS,
+    STEPS,
+    TASKS,
+    Cell,
+    HostCell,
+    expected,
+)
 from controller import Attempt, Controller
+from harness.losses import pid_on_host
+from harness.network import Host, Network, processes_on
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -29,6 +41,7 @@ GONE_WITHIN = 10.0
 PATIENCE = 240.0
 CGROUPS = Path("/sys/fs/cgroup")
 OOM_BYTES = 64 << 20
+DISK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -147,8 +160,14 @@ class CellRun:
             },
             "restart": {"max": 2, "backoff": "100ms", "backoff_max": "100ms"},
             "timeouts": {"run": f"{PATIENCE:.0f}s", "grace": "5s"},
+            **self._hosts_of_spec,
         }
         (self._folder / "job.yaml").write_text(yaml.safe_dump(spec))
+
+    @property
+    def _hosts_of_spec(self) -> dict[str, Any]:
+        """More keys of the spec."""
+        return {}
 
     @property
     def _environ(self) -> dict[str, str]:
@@ -182,21 +201,23 @@ class CellRun:
         is_there = lambda: self._paused is not None or self._launch.poll() is not None  # noqa: E731
         if not self._controller.serve_until(is_there, PATIENCE) or self._paused is None:
             return [f"{self._cell.reporter} never came to {self._cell.moment}"]
-        cell, paused = self._cell, self._paused
-        if cell.fault not in SIGNALS:
-            violations = self._inject_inside(paused)
-        elif (pid := self._pid()) is None:
-            violations = [f"{cell.victim} is not there"]
-        elif cell.fault == "SIGSTOP":
-            violations = self._stop_for_a_while(pid, paused)
-        else:
-            os.kill(pid, getattr(signal, cell.fault))
-            violations = self._release(paused)
+        violations = self._inject(self._paused)
         if not self._controller.serve_until(lambda: self._launch.poll() is not None, PATIENCE):
             violations.append("the job did not end")
             self._launch.terminate()
             self._controller.serve_until(lambda: self._launch.poll() is not None, 20)
         return violations
+
+    def _inject(self, paused: Attempt) -> list[str]:
+        cell = self._cell
+        if cell.fault not in SIGNALS:
+            return self._inject_inside(paused)
+        if (pid := self._pid()) is None:
+            return [f"{cell.victim} is not there"]
+        if cell.fault == "SIGSTOP":
+            return self._stop_for_a_while(pid, paused)
+        os.kill(pid, getattr(signal, cell.fault))
+        return self._release(paused)
 
     def _inject_inside(self, paused: Attempt) -> list[str]:
         word = f"inject {self._cell.fault}"
@@ -232,7 +253,9 @@ class CellRun:
     def _stop_for_a_while(self, pid: int, paused: Attempt) -> list[str]:
         process = psutil.Process(pid)
         process.suspend()
-        stopped = lambda: process.status() == psutil.STATUS_STOPPED  # noqa: E731
+        stopped = lambda: (  # noqa: E731 - an agent is resumed by its guard, perhaps at once
+            self._cell.victim == "agent" or process.status() == psutil.STATUS_STOPPED
+        )
         violations = (
             [] if self._controller.serve_until(stopped, PATIENCE) else ["it was not stopped"]
         )
@@ -349,6 +372,92 @@ class CellRun:
                 self._cgroup.rmdir()
 
 
+class HostCellRun(CellRun):
+    """Runs a cell over ssh: each task on its own host, and a spare."""
+
+    def __init__(self, cell: HostCell, python: str) -> None:
+        self._network = Network(set())
+        count = sum(cell.cluster.values())
+        self._on = self._network.hosts(count + 1)
+        if cell.fault == "disk":
+            for host in self._on:
+                disk = host.home / ".local"
+                disk.mkdir()
+                host.run("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(disk))
+        super().__init__(cell, python)
+
+    @property
+    def _hosts_of_spec(self) -> dict[str, Any]:
+        return {
+            "hosts": [host.name for host in self._on],
+            "spares": 1,
+            "ssh": {"config_file": str(self._network.ssh_config)},
+            "timeouts": {"run": f"{PATIENCE:.0f}s", "grace": "5s", "link": "8s"},
+        }
+
+    def _inject(self, paused: Attempt) -> list[str]:
+        fault = self._cell.fault
+        if fault in ENDING:
+            return self._end_and_resume()
+        if fault == "spare":
+            self._on[-1].power_off()
+            paused.answer("go")
+            return []
+        victim = self._victim()
+        if victim is None:
+            return [f"{self._cell.victim} is not there"]
+        tasks = self._status()["task_states"]
+        (name,) = [each["host"] for each in tasks if each["task"] == self._cell.victim]
+        (host,) = [each for each in self._on if each.name == name]
+        self._strike(host)
+        if fault == "disk":
+            paused.answer("go")
+            return []
+        died = (
+            True
+            if fault == "cut"
+            else self._controller.serve_until(lambda: victim.has_ended, PATIENCE)
+        )
+        if paused is not victim:
+            paused.answer("go")
+        return [] if died else [f"{self._cell.victim} did not die of it"]
+
+    def _strike(self, host: Host) -> None:
+        if self._cell.fault == "cut":
+            host.cut()
+        elif self._cell.fault == "disk":
+            host.run("sh", "-c", f"cat /dev/zero > {host.home}/.local/full", check=False)
+        else:
+            (pid,) = [e["agent_pid"] for e in self._status()["hosts"] if e["name"] == host.name]
+            for each in processes_on(host):
+                if self._cell.fault == "processes" or pid_on_host(each) == pid:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        each.kill()
+
+    def _end_and_resume(self) -> list[str]:
+        is_launch = self._cell.fault == "launch"
+        pid = self._launch.pid if is_launch else self._status()["supervisor_pid"]
+        os.kill(pid, signal.SIGKILL)
+        ended = {"stopped", "failed"} if is_launch else {"lost"}
+        if not self._controller.serve_until(lambda: self._status()["state"] in ended, PATIENCE):
+            return ["the job did not end"]
+        self._launch.wait(PATIENCE)
+        self._launch = self._distrun("resume", "job")
+        return []
+
+    def _to_be_named(self, job: dict[str, Any]) -> str | None:
+        return None if self._cell.fault == "disk" else self._cell.victim
+
+    def _living(self) -> list[psutil.Process]:
+        return super()._living() + [each for host in self._on for each in processes_on(host)]
+
+    def _close(self) -> None:
+        super()._close()
+        self._network.close()
+
+
 def run_cell(cell: Cell, python: str = sys.executable) -> Result:
     """Runs a cell, with the tasks in this Python interpreter."""
+    if isinstance(cell, HostCell):
+        return HostCellRun(cell, python).run()
     return CellRun(cell, python).run()

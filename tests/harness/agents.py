@@ -20,11 +20,12 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.supervisor.hosts import local
+from harness.processes import descendants
 from harness.waiting import wait_until
 
 R = TypeVar("R")
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 PLAIN_PYTHON = [sys.executable, "-I", "-S"]
 
 
@@ -214,7 +215,4 @@ def pids_of(host: Host, task: str, count: int) -> list[int]:
 
 
 def children_of(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+    return list(descendants(pid))

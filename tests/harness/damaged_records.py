@@ -21,6 +21,7 @@ from distrun.cli import console, main
 from distrun.cli.event_text import EventFormatter
 from distrun.errors import DistrunError
 from distrun.preflight import Grade
+from distrun.strategies import Success
 from harness.command import Distrun
 
 AT = 1.7e9
@@ -54,7 +55,24 @@ _CAUSE = Cause(Code.LOST_WITH_HOST, within=(Cause(Code.SSH_TIMED_OUT),))
 OTHERS: Sequence[events.Event] = (
     events.LinkLost(at=AT, host="localhost", cause=_CAUSE),
     events.LinkRestored(at=AT, host="localhost"),
+    events.HostLeftOut(at=AT, host="h1", cause=_CAUSE),
+    events.PlanFailed(at=AT, restart=1, cause=Cause(Code.NO_ROOM, tasks=("worker:1",))),
+    events.TrainingContinued(at=AT, task="worker:0", step=5, former_step=9, seconds=3.5),
     events.LogsIncomplete(at=AT, host="localhost", cause=_CAUSE),
+    events.LogsReceivedLate(at=AT, host="h1", sizes={"worker:1": 5}),
+    events.JobResumed(
+        at=AT,
+        job_id="job-1",
+        name="job",
+        strategy="mirrored",
+        success=Success.ALL,
+        spec_file="/run/job/spec.yaml",
+        supervisor_pid=5,
+        changes=("restart.max=1",),
+        down=3.0,
+    ),
+    events.HostNotCleared(at=AT, host="h1", cause=_CAUSE, seconds=9.0),
+    events.HostCleared(at=AT, host="h1"),
     events.SyncStarted(at=AT, host="h1", files=1, size=10, all_files=2, all_size=20),
     events.Synced(at=AT, host="h1", files=1, size=10),
     events.FilesPreserved(at=AT, host="h1", folder="/run/kept", files=1, size=10),

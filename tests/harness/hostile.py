@@ -8,6 +8,7 @@ many messages can be tried in a second.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ import struct
 import tempfile
 import types
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -40,6 +41,10 @@ from distrun.agent.protocol.framing import HEADER, MARK
 from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import EventFormatter
 from distrun.cli.job_view import output_json
+from distrun.jobstore import JobFolder
+from distrun.logs.merge import merged
+from distrun.logs.task_log import TaskLog
+from distrun.logs.view import View
 from distrun.record import _decode_line
 from distrun.spec.model import (
     HostSpec,
@@ -58,7 +63,7 @@ from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
 
 EVIL, GOOD = "evil", "good"
-HOSTS = (EVIL, GOOD)
+HOSTS = (EVIL, GOOD, "h1", "h2", "sp1", "sp2", "sp3")
 NOW = 1.7e9
 FILE = b"print(1)\n"
 DIGEST = hashlib.sha256(FILE).hexdigest()
@@ -84,6 +89,9 @@ STRANGE: Sequence[Any] = (
     *({"code": "job_succeeded"}, {"code": "uncoded", "text": "a\nb"}, {"code": []}),
     {"code": "ssh_timed_out", "commands": ["rm -rf ~"]},
 )
+STRANGE_PROGRESS = ("9" * 4096, "1e308", "-1e308", "1e999", "nan", "inf", "1e-320", "1" * 30)
+STRANGE_TIMES = (NOW, 0.0, -1.0, 1e300, -1e300, 4e10, float("inf"), float("nan"))
+STRANGE_SIZES = (0, 3, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 REPORTS = sorted(
     name
     for name, kind in protocol.Message.kinds.items()
@@ -150,6 +158,7 @@ class Agent:
         """Answer the orders that have arrived. Returns whether there were any."""
         if self._channel is None:
             return False
+        self._channel.flush()
         orders = self._channel.receive()
         for seq, order in orders:
             if seq:
@@ -164,7 +173,7 @@ class Agent:
                         self._send_body(encode_body(report, number))
             for report in self._answers(order):
                 self._send(report)
-        return bool(orders)
+        return bool(orders) or (self._channel is not None and self._channel.pending)
 
     def beat(self) -> None:
         self._heartbeats += 1
@@ -299,6 +308,8 @@ class EmulatedReach(Reach):
         self.agent = agent
 
     def connect(self, job_id: str) -> Connection:
+        if self.agent.has_exited:
+            raise ConnectionRefusedError(111, "refused")
         return self.agent.connect()
 
     def reconnect(self, job_id: str, token: str, attempt: Any) -> Connection:
@@ -306,6 +317,9 @@ class EmulatedReach(Reach):
             raise ConnectionRefusedError(111, "refused")
         self.agent.close()
         return self.agent.connect()
+
+    def end_former(self, job_id: str, arguments: Any, attempt: Any) -> Connection:
+        raise ConnectionRefusedError(111, "refused")  # late logs are not emulated
 
     def address(self, hello: Any, hellos: Any) -> str | None:
         return str(hello.address) or None
@@ -328,7 +342,9 @@ class InstantSelector(selectors.EpollSelector):
 class World:
     """A job with one task on the host `evil`, and the other tasks on `good`.
 
-    Without `evil_role`, that is the evaluator, without which the job can succeed.
+    Without `evil_role`, that is the evaluator, without which the job can succeed. With `has_copies`
+    an earlier agent has begun the log of that task, as after a resume or a replacement. `changes`
+    are other values for the spec.
     """
 
     def __init__(
@@ -340,17 +356,20 @@ class World:
         refusal: str = "",
         sends_files: bool = True,
         has_preflight: bool = True,
+        has_copies: bool = False,
         timeouts: Timeouts | None = None,
+        changes: Mapping[str, Any] | None = None,
     ) -> None:
         self.lines: list[bytes] = []
         """The record."""
         self.now = 1000.0
         self.folder = folder
         self._log_folder = Path(tempfile.mkdtemp(dir=folder))
-        self.agents = {GOOD: Agent(GOOD, lambda body: [body]), EVIL: Agent(EVIL, tamper, refusal)}
         good_roles = [each for each in (Role.CHIEF, Role.WORKER, Role.PS) if each is not evil_role]
         self.good_tasks = [f"{role.value}:0" for role in good_roles]
         self.evil_task = f"{evil_role.value}:0"
+        if has_copies:
+            self._log_of(self.evil_task).write_bytes(b"of an earlier agent\n")
         spec = Spec(
             name="job",
             strategy="parameter_server",
@@ -366,6 +385,9 @@ class World:
             success=STRATEGIES["parameter_server"].success,
             timeouts=timeouts or Timeouts(),
         )
+        spec = dataclasses.replace(spec, **(changes or {}))
+        self.agents = {each.name: Agent(each.name, lambda body: [body]) for each in spec.hosts}
+        self.agents[EVIL] = Agent(EVIL, tamper, refusal)
         self._signals = os.pipe()
         supervisor = "distrun.supervisor.supervisor"
         self._patches: list[Any] = [
@@ -387,6 +409,7 @@ class World:
             plan_file=folder / "plan.json",
             events_file=folder / "events.jsonl",
             log_of=self._log_of,
+            size_of_log=lambda task: JobFolder.size_of_log(job_folder, task),
             listen=bool,
             shown=str,
         )
@@ -407,6 +430,7 @@ class World:
             spec_file="job.yaml",
             supervisor_pid=1,
             timeouts=spec.timeouts,
+            restart=spec.restart,
         )
         self._supervisor.emit(created)
         self._supervisor._prepare()
@@ -442,6 +466,7 @@ class World:
             patch.stop()
         for agent in self.agents.values():
             agent.close()
+        self._supervisor._progress.close()
         for host in self._pool._hosts.values():
             if host._connection is not None:
                 host._connection.channel.close()
@@ -477,7 +502,7 @@ class World:
 
     @property
     def progress(self) -> dict[str, protocol.Progress]:
-        return self._supervisor._progress
+        return self._supervisor._progress.latest
 
     @property
     def state(self) -> lifecycle.JobState:
@@ -581,6 +606,13 @@ class World:
             line = formatter.line(event)
             assert line is None or line.isprintable()
             json.dumps(output_json(event), allow_nan=False)
+        log = TaskLog(
+            self.evil_task,
+            str(self._log_of(self.evil_task)),
+            str(self._log_of(self.evil_task).with_suffix(protocol.INDEX_SUFFIX)),
+        )
+        for since in (None, NOW):
+            b"".join(merged([log], View([log.task], timestamps=True), since=since))
         state = lifecycle.replay(record)
         assert state.tasks.keys() <= {*self.good_tasks, self.evil_task}
         assert GOOD not in self.faults, self.faults[GOOD]
@@ -597,10 +629,15 @@ class World:
 def mutate(body: bytes, chooser: random.Random) -> bytes:
     """Return a message with one or two odd places, or with its bytes damaged."""
     if chooser.random() < 0.05:
-        at = chooser.randrange(len(body))
+        # A message's length differs between runs, which a draw must not (hypothesis).
+        at = int(chooser.random() * len(body))
         return body[:at] + bytes([chooser.randrange(256)]) + body[at + chooser.randrange(3) :]
     text, newline, attached = body.partition(b"\n")
     fields = json.loads(text)
+    if str(fields.get("name")).endswith(protocol.INDEX_SUFFIX) and chooser.random() < 0.5:
+        numbers = [(chooser.choice(STRANGE_TIMES), chooser.choice(STRANGE_SIZES)) for _ in range(3)]
+        records = b"".join(protocol.INDEX_RECORD.pack(*each) for each in numbers)
+        return text + newline + records[: chooser.choice((16, 20, 47, 48))]
     for _ in range(chooser.choice((1, 1, 2))):
         fields = _mutated(fields, chooser)
     written = json.dumps(fields)
@@ -636,7 +673,8 @@ def _mutated(fields: dict[str, Any], chooser: random.Random) -> Any:
     elif way < 0.2 and isinstance(holder, dict):
         holder[chooser.choice([each for each in STRANGE if isinstance(each, str)])] = inner
     else:
-        holder[key] = chooser.choice(STRANGE)
+        is_progress = fields.get("values") is holder and chooser.random() < 0.5
+        holder[key] = chooser.choice(STRANGE_PROGRESS if is_progress else STRANGE)
     return fields
 
 
@@ -651,7 +689,9 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
     sent: list[bytes] = []
     is_doubled = chooser.random() < 0.2
     wanted = f'"type":"{kind}"'.encode()
-    skipped = chooser.choice((0, 0, 0, 1)) if kind in ("Heartbeat", "LogData", "Ack") else 0
+    skipped = chooser.choice((0, 0, 0, 1)) if kind in ("Heartbeat", "Ack") else 0
+    if kind == "LogData":
+        skipped = chooser.choice((0, 1))  # the second part is the index
 
     def tamper(body: bytes) -> list[bytes]:
         nonlocal skipped
@@ -672,6 +712,7 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
         refusal=kind if kind in REFUSALS else "",
         sends_files=module == file_messages.__name__,
         has_preflight=module == probe_messages.__name__,
+        has_copies=chooser.random() < 0.5,
     )
     try:
         world.settle()

@@ -30,7 +30,7 @@ from harness.waiting import wait_until
 
 NEEDED = ("ip", "nsenter", "ssh", "ssh-keygen", "sshd", "unshare", "mount", "nft")
 _PR_SET_PDEATHSIG = 1
-_DEADLINE = 20.0
+_DEADLINE = 60.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 _SSHD = """\
 ListenAddress 0.0.0.0:22
@@ -65,7 +65,7 @@ mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd
 mount --bind "$2/passwd" /etc/passwd
 mount --bind "$2/hosts" /etc/hosts
-mount --bind "$2/home" "$2/home"
+mount --bind "$2/hôme" "$2/hôme"
 exec "$3" -D -f "$2/sshd_config" -E "$2/sshd.log"
 """
 
@@ -109,7 +109,7 @@ def _hold(*command: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env={**os.environ, "PATH": _PATH},
-        preexec_fn=_die_with_the_tests,  # noqa: PLW1509 - the tests have one thread
+        preexec_fn=_die_with_the_tests,  # noqa: PLW1509 - it takes no lock
         start_new_session=True,
     )
 
@@ -145,7 +145,7 @@ class Host:
         # The same after each start: others remember which card an address belongs to.
         self.card = f"02:00:00:00:00:{number:02x}"
         self.folder = network.folder / self.name
-        self.home = self.folder / "home"
+        self.home = self.folder / "hôme"
         self._network = network
         self._holder: subprocess.Popen[bytes] | None = None
         self.is_changed = False
@@ -295,7 +295,7 @@ class Network:
         self.gateway = f"{self.prefix}.254"
         self.ssh_config = self.folder / "ssh_config"
         self._hosts: list[Host] = []
-        self._cable = f"dr{os.getpid()}"
+        self._cable = "dr" + self.prefix.partition(".")[2].replace(".", "-")
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "client_key"))
         self._switch = _hold("unshare", "--net", "--fork", "--kill-child", "sleep", "infinity")
         self._switch_pid = _child(self._switch.pid)
@@ -319,6 +319,17 @@ class Network:
 
     def at_switch(self, *argv: str, given: str = "") -> None:
         _run("nsenter", "-t", str(self._switch_pid), "-n", "--", *argv, given=given)
+
+    def split(self, hosts: list[Host]) -> None:
+        """Connect these hosts to a switch of their own: they reach each other and nothing else."""
+        other = f"br{hosts[0].name}"
+        with contextlib.suppress(RuntimeError):
+            self.at_switch("ip", "link", "del", other)
+        lines = [f"link add {other} type bridge", f"link set {other} up"]
+        for host in hosts:
+            host.is_changed = True
+            lines.append(f"link set {host.name} master {other}")
+        self.at_switch("ip", "-batch", "-", given="\n".join(lines) + "\n")
 
     def plug(self, host: Host) -> None:
         """Lay the cable from a host to the switch, and wait until its sshd answers."""
@@ -386,3 +397,21 @@ class ProcessesOf(Protocol):
     """Lists what runs on a host besides its sshd; of one name, if a name is given."""
 
     def __call__(self, host: Host, name: str | None = None) -> list[psutil.Process]: ...
+
+
+def processes_on(host: Host, name: str | None = None) -> list[psutil.Process]:
+    """What runs on a host besides its sshd and that one's sessions; of one name, if it is given."""
+    try:
+        below = psutil.Process(host.pid).children(recursive=True)
+        return [each for each in below if _counts(each, name)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _counts(process: psutil.Process, name: str | None) -> bool:
+    try:
+        its_name = process.name()
+        wanted = not its_name.startswith("sshd") if name is None else its_name == name
+        return wanted and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

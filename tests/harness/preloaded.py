@@ -6,12 +6,14 @@ them can fork.
 
 A launched job can use the forks too: `interpreter` is an executable for `program.python`. It passes
 a script to the server, forwards SIGTERM to the fork, and exits as the fork does. If it is killed,
-the fork is killed too.
+the fork is killed too. distrun's own script, which asks Python what it has, runs without a fork. On
+a host made of namespaces, the fork enters them: it connects and reads files as the host does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -21,6 +23,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONGEST_REQUEST = 1 << 20
+NAMESPACES = {"pid": 0x20000000, "net": 0x40000000, "uts": 0x04000000, "mnt": 0x00020000}
+"""Those of a host, with their numbers (linux/sched.h)."""
 KEEP_MEMORY = ":".join(
     f"glibc.malloc.{name}"
     for name in ("mmap_threshold=33554432", "trim_threshold=1073741824", "top_pad=67108864")
@@ -42,7 +47,10 @@ ANSWER_WITHIN = 60.0
 """Seconds for the server to import TensorFlow on a machine that others use too."""
 INTERPRETER = """\
 #!/bin/sh
-case "$1" in *.py) exec '{python}' -I -S '{module}' forward '{server}' "$@" ;; esac
+case "$1" in
+*/lint/probe.py) ;;
+*.py) exec '{python}' -I -S '{module}' forward '{server}' "$@" ;;
+esac
 exec '{python}' "$@"
 """
 
@@ -198,14 +206,18 @@ def _supervise(connection: socket.socket) -> None:
     """Runs a program for `forward`: passes signals on, returns its status, dies with its client."""
     message, outputs, _, _ = socket.recv_fds(connection, LONGEST_REQUEST, 2)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    client = struct.unpack("3i", credentials)[0]
+    _enter_namespaces(client, "pid")  # for children
     program = os.fork()
     if not program:
         connection.close()
+        _enter_namespaces(client, "net", "uts", "mnt")
         _become(json.loads(message), outputs)
     for descriptor in outputs:
         os.close(descriptor)
-    pidfd, client = os.pidfd_open(program), connection.fileno()
-    while pidfd not in select.select([pidfd, client], [], [])[0]:
+    pidfd, requests = os.pidfd_open(program), connection.fileno()
+    while pidfd not in select.select([pidfd, requests], [], [])[0]:
         number = connection.recv(10)
         os.kill(program, int(number or signal.SIGKILL))
         if not number:
@@ -214,6 +226,18 @@ def _supervise(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):  # the client is gone
         connection.send(str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
+
+
+def _enter_namespaces(pid: int, *names: str) -> None:
+    """Enters those namespaces of a process that differ from this one's."""
+    for name in names:
+        path = f"/proc/{pid}/ns/{name}"
+        if os.readlink(path) != os.readlink(f"/proc/self/ns/{name}"):
+            descriptor = os.open(path, os.O_RDONLY)
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.setns(descriptor, NAMESPACES[name]) != 0:
+                raise OSError(ctypes.get_errno(), f"setns({path})")
+            os.close(descriptor)
 
 
 def _become(request: dict[str, Any], outputs: list[int]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+
 import psutil
 
 
@@ -12,6 +15,25 @@ def alive(process: psutil.Process | int) -> bool:
         return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def descendants(pid: int) -> set[psutil.Process]:
+    """Return what a process and its descendants have started and not reaped.
+
+    From the kernel's lists of child processes: psutil reads the state of every process.
+    """
+    found: set[psutil.Process] = set()
+    pids = [pid]
+    while pids:
+        parent = pids.pop()
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{thread}/children", encoding="ascii") as children:
+                    pids += map(int, children.read().split())
+        if parent != pid:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.add(psutil.Process(parent))
+    return found
 
 
 def survivors(job_id: str) -> list[psutil.Process]:
@@ -26,3 +48,12 @@ def survivors(job_id: str) -> list[psutil.Process]:
         except (OSError, psutil.NoSuchProcess):
             continue
     return [process for process in found if alive(process)]
+
+
+def has_socket(pid: int) -> bool:
+    """Tell whether a process has a socket open; a descriptor closed meanwhile is none."""
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f"/proc/{pid}/fd/{descriptor}").startswith("socket:"):
+                return True
+    return False

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import zlib
+
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = ("tests/ssh/", "tests/process/test_wheel.py")
-"""Tests of one process each: what they share takes long to make."""
-FIRST = ("tests/unit/test_style.py", *TOGETHER, "tests/e2e/", "tests/process/")
+GROUPS = {
+    "hosts that are lost": (
+        "tests/ssh/test_disturbed_replacements.py",
+        "tests/ssh/test_replaced_hosts.py",
+        "tests/ssh/test_sync.py",
+    ),
+    "hosts": ("tests/ssh/",),
+    "wheel": ("tests/process/test_wheel.py",),
+}
+"""Tests of one process each: what they share takes long to make. The first group counts."""
+TRAINING = (
+    "tests/e2e/",
+    "tests/process/test_progress.py",
+    "tests/process/test_readme.py::test_shown_commands_do_what_is_shown",
+)
+"""Tests that use a process that has imported TensorFlow. That takes 6 s of CPU, and training takes
+a core and more: only `TRAINERS` processes run them, beside others that mostly wait."""
+TRAINERS = 2
+FIRST = ("tests/unit/test_style.py", "tests/ssh/", *TRAINING, "tests/process/")
 """The long tests come first, so that no process ends alone with one of them."""
 
 
@@ -14,7 +32,10 @@ class Schedule(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has n
     """Gives each process one test after another, and those that share something to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((path for path in TOGETHER if nodeid.startswith(path)), nodeid)
+        if nodeid.startswith(TRAINING):
+            return f"training {zlib.crc32(nodeid.encode()) % TRAINERS}"
+        groups = (name for name, paths in GROUPS.items() if nodeid.startswith(paths))
+        return next(groups, nodeid)
 
 
 def rank(nodeid: str) -> int:

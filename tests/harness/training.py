@@ -78,6 +78,10 @@ class Process:
         return line
 
     @property
+    def pid(self) -> int:
+        return self._fork.pid
+
+    @property
     def output(self) -> str:
         return "\n".join(self.lines)
 

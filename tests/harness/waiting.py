@@ -9,6 +9,11 @@ from typing import TypeVar
 SOON = 60.0
 """Seconds that a short wait may take on a machine that others use too."""
 _INTERVAL = 0.03
+_PAUSE = 3.0
+"""How many times as long as the last call of a predicate the pause after it is: a predicate that
+runs a command would otherwise take most of a core for as long as the test waits."""
+_LONGEST_PAUSE = 0.5
+"""Seconds."""
 
 T = TypeVar("T")
 
@@ -21,13 +26,18 @@ def wait_until(
 ) -> T:
     """Return the first true value of `predicate`, which is asked every `interval` seconds.
 
+    One that takes long is asked less often.
+
     Raises:
         AssertionError: there was none within `timeout` seconds. The message says `what`.
     """
     deadline = time.monotonic() + timeout
-    while not (value := predicate()):
-        if time.monotonic() > deadline:
+    while True:
+        asked = time.monotonic()
+        if value := predicate():
+            return value
+        answered = time.monotonic()
+        if answered > deadline:
             name = what or getattr(predicate, "__name__", repr(predicate))
             raise AssertionError(f"not within {timeout:g} s: {name}; last value: {value!r}")
-        time.sleep(interval)
-    return value
+        time.sleep(max(interval, min(_PAUSE * (answered - asked), _LONGEST_PAUSE)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 import distrun as package
 from distrun import api, errors
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import survivors
 from harness.waiting import SOON, wait_until
 
@@ -129,7 +130,7 @@ IN_A_THREAD = """
     thread.join()
     print(*found)
     print("handlers", handlers() == before, signal.set_wakeup_fd(-1))
-    deadline = time.monotonic() + 30  # the kernel removes a thread a moment after its end
+    deadline = time.monotonic() + 60  # the kernel removes a thread a moment after its end
     while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     print("threads", threading.active_count(), os.listdir("/proc/self/task") == [str(os.getpid())])
@@ -322,3 +323,21 @@ def test_type_checkers_know_it(tmp_path: Path) -> None:
     assert len(found) == 2, done.stdout + done.stderr
     assert 'program.py:10: error: Module has no attribute "lanch"' in found[0]
     assert 'program.py:11: error: Argument 1 to "wait" of "Job"' in found[1]
+
+
+def test_arguments_that_cannot_be_are_usage_errors(detached: Detach) -> None:
+    job = package.job(detached(FOREVER))
+    wrong: list[Callable[[], object]] = [
+        lambda: job.wait(timeout=math.nan),
+        lambda: list(job.logs(lines=-1)),
+        lambda: job.kill(signal=0),
+        lambda: job.kill(signal=65),
+        lambda: job.kill(grace=-1.0),
+        lambda: job.kill(grace=math.nan),
+        lambda: job.kill(grace=math.inf),
+    ]
+    for call in wrong:
+        with pytest.raises(errors.UsageError, match="cannot be"):
+            call()
+    assert job.status().is_running
+    job.kill(grace=0.0)

@@ -230,3 +230,18 @@ def test_one_that_cannot_be_removed_does_not_stop_the_others(
     assert end.startswith("distrun: removed 2 jobs, ")
     assert os.listdir(distrun.home / "jobs") == ids[:1]
     assert distrun("clean", "--all").stdout.split() == ids[:1]
+
+
+def test_folders_of_any_depth_are_removed(distrun: Distrun, detached: Detach) -> None:
+    """A task may make them in its folder of logs, with paths that no system call takes."""
+    script = (
+        "d=$(readlink /proc/self/fd/1); cd ${d%/*}; for i in $(seq 5000); do mkdir d; cd d; done"
+    )
+    try:
+        deep, other = detached(script, workers=1), detached("exit 0", name="other")
+        distrun("wait", deep, other)
+        done = distrun("clean", "--all")
+        assert (done.returncode, set(done.stdout.split())) == (0, {deep, other}), done.stderr
+        assert os.listdir(distrun.home / "jobs") == []
+    finally:  # pytest could not
+        subprocess.run(["rm", "-rf", distrun.home / "jobs"], check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -44,11 +45,21 @@ REPORTING = {
 """Commands whose exit code is the answer, that code, and a part of what they print on stderr."""
 
 
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the records of a job that has failed, which the first test fills."""
+    return tmp_path_factory.mktemp("record") / "jobs"
+
+
 @pytest.fixture
-def failed(distrun: Distrun, write_spec: WriteSpec) -> Distrun:
+def failed(distrun: Distrun, write_spec: WriteSpec, record: Path) -> Distrun:
     """A job that has failed with exit code 3."""
     write_spec("echo hello; exit 3", workers=1)
-    assert distrun("launch", "job.yaml").returncode == 3
+    if not record.exists():
+        assert distrun("launch", "job.yaml").returncode == 3
+        shutil.copytree(distrun.home / "jobs", record)
+    else:
+        shutil.copytree(record, distrun.home / "jobs")
     return distrun
 
 

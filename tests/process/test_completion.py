@@ -120,6 +120,10 @@ def test_bash_completes_commands_jobs_and_tasks(
     distrun("kill")
 
 
+def test_a_shell_that_sets_no_line_gets_the_commands(asked_by: Callable[..., str]) -> None:
+    assert "launch" in asked_by("bash", "", "")
+
+
 def test_zsh_and_fish_get_completions(
     asked_by: Callable[[str, str, str], str], detached: Detach, distrun: Distrun
 ) -> None:
@@ -141,6 +145,9 @@ def test_zsh_and_fish_get_spec_files_values_and_signals(
     assert asked_by("zsh", "distrun launch ", "2").splitlines()[:2] == ["plain", "a.yaml"]
     assert "b.txt" not in asked_by("fish", "distrun validate ", "")
     assert "plain,restart.max=\t" in asked_by("fish", "distrun plan a --set restart.m", "restart.m")
+    every = asked_by("fish", "distrun plan a --set cluster.", "cluster.")
+    assert "plain,cluster.worker.count=\t" in every
+    assert "<" not in every, "no placeholder: it cannot be used as it is"
     assert asked_by("fish", "distrun kill --signal K", "K") == "plain,KILL\n"
 
 

@@ -14,6 +14,7 @@ from distrun import control
 from distrun.errors import InternalError
 from distrun.jobstore import JobFolder
 from harness.command import Detach, Distrun
+from harness.processes import has_socket
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -68,12 +69,7 @@ def test_a_record_that_is_removed_while_a_command_waits(
     job_id = detached("until test -e go; do sleep 0.1; done", workers=1)
     folder = distrun.home / "jobs" / job_id
     waiting = distrun.start(*command, job_id, stderr=subprocess.PIPE)
-
-    def is_connected() -> bool:
-        links = Path(f"/proc/{waiting.pid}/fd").iterdir()
-        return any(os.readlink(link).startswith("socket:") for link in links)
-
-    wait_until(is_connected)
+    wait_until(lambda: has_socket(waiting.pid))
     shutil.rmtree(folder)
     (tmp_path / "go").touch()
     assert waiting.wait(60) == 69

@@ -206,7 +206,7 @@ def test_a_role_that_is_not_ready_in_time(
             "hub": shell(SERVE, ready="line"),
             "cache": shell(f"echo something; {SERVE}", ready="line"),
         },
-        timeouts={"start": "1s"},
+        timeouts={"start": "5s"},
     )
     done = distrun("launch", spec)
     assert done.returncode == 75

@@ -40,9 +40,9 @@ def test_the_bundled_job_needs_tensorflow_and_numpy(
     spec.write_text("{strategy: default, program: {script: mnist}}")
     failed = distrun("doctor", spec, "--set", f"program.python={bare_python}")
     assert failed.returncode == FAILED
-    assert f"{bare_python} has no numpy, tensorflow: the program imports it" in failed.stdout
+    assert f"{bare_python} has no numpy, tensorflow: the program imports them" in failed.stdout
     assert "failed: the job cannot run" in failed.stderr
-    assert "modules: install it" in failed.stdout
+    assert "modules: install them" in failed.stdout
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from harness.tracing import hanging
 from harness.waiting import wait_until
 
 CTRL_C = "\x03"
-SLEEPS = "echo ready; exec sleep 600"
+SLEEPS = "echo ready $DISTRUN_TASK; exec sleep 600"
 
 
 def nothing_left(job_id: str) -> Callable[[], bool]:

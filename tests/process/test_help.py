@@ -31,6 +31,11 @@ strategy: multi_worker_mirrored
 cluster: {chief: 1, worker: 2}
 program: {command: [sh, -c, 'echo "loss of $DISTRUN_TASK"']}
 """
+FAILS_ONCE = """\
+name: mnist
+strategy: default
+program: {command: [sh, -c, 'test -e done || { touch done; exit 3; }']}
+"""
 TRAIN = """\
 import os, signal
 if os.environ["DISTRUN_STRATEGY"] == "parameter_server" and os.environ["DISTRUN_TASK"] != "chief:0":
@@ -44,6 +49,7 @@ def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
     """Run a line as a user would type it, in a folder with job.yaml and train.py."""
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "fails-once.yaml").write_text(FAILS_ONCE)
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
@@ -103,6 +109,8 @@ def test_the_examples_work(distrun: Distrun, bash: Callable[..., Any], command: 
         bash("rm job.yaml")
     for example in examples:
         assert f"distrun {command}" in example
+        if command == "resume":
+            assert bash("rm -f done; distrun launch fails-once.yaml").returncode == 3
         done = bash(*in_its_shell(example))
         assert done.returncode == 0, f"{example}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr

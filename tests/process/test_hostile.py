@@ -139,26 +139,6 @@ def test_init_lists_templates_in_a_line_each(distrun: Distrun) -> None:
         assert written.startswith(f"# {says}\n")
 
 
-NOT_YET: Json = {
-    "logs": {"max_size": "10MB"},
-}
-
-
-def test_what_does_not_work_yet_is_said_all_at_once(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    spec = write_spec("exit 0", **NOT_YET)
-    for command in ("validate", "plan", "launch"):
-        done = distrun(command, spec)
-        assert done.returncode == 65
-        lines = done.stderr.splitlines()
-        assert len(lines) == len(NOT_YET)
-        assert all(
-            re.match(rf"{re.escape(str(spec))}:\d+:\d+: .*(yet|not)", line) for line in lines
-        )
-    assert distrun("ps", "-a", "--json").stdout.count("job_id") == 0
-
-
 @pytest.mark.parametrize("key", ["hostfile", "script"])
 def test_a_file_of_the_kernel_is_refused(distrun: Distrun, tmp_path: Path, key: str) -> None:
     """Reading /proc/kmsg waits until the kernel prints something."""

@@ -134,7 +134,7 @@ def test_long_texts_of_a_host_are_cut(run_attacked: Callable[..., Any]) -> None:
 def test_a_host_with_an_impossible_address_is_a_fault(
     run_attacked: Callable[..., Any], address: str
 ) -> None:
-    done = ended(run_attacked(f"address={address}", "plan"))
+    done = ended(run_attacked(f"address={address}", "plan", link="2s"))  # its agent lives as long
     assert done.returncode == 69, done.stderr
     assert f"a Hello with a value that it cannot have: address is '{address}'" in done.stderr
 

@@ -73,10 +73,14 @@ def test_a_failure_is_the_exit_code_and_the_report_names_it(
     done = distrun("launch", spec)
     assert done.returncode == 3
     report = done.stderr
-    assert re.search(r"first  worker:1 exited 3 at \d\d:\d\d:\d\d on localhost \(pid \d+\)", report)
-    assert "| no data" in report
-    assert re.search(r"then   worker:0, worker:2 .*SIGTERM, stopped by distrun", report)
-    assert re.search(r"logs   /.*/logs", report)
+    assert re.search(
+        r"job job-\w+ failed: worker:1 on localhost \(pid \d+\) at \d\d:\d\d:\d\d\n", report
+    )
+    assert "  cause         worker:1 exited 3 by itself (exit)\n" in report
+    assert "  evidence      worker:1, its log, line 1: no data\n" in report
+    assert report.count("no data") == report.count("exited 3") == 1
+    assert "  also stopped  worker:0, worker:2\n" in report
+    assert re.search(r"logs          /.*/logs", report)
     assert report.splitlines()[-1] == "distrun: exit code 3, worker:1's own"
     job = status()
     assert (job["state"], job["exit_code"], job["origin"]) == ("failed", 3, "task")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distrun.control import connect
+from distrun.jobstore import JobFolder
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until
@@ -146,7 +149,7 @@ def test_a_task_that_reaches_a_limit_has_that_verdict(
     done = distrun("launch", write_spec(script, workers=1))
     assert done.returncode != 0
     assert status()["verdict"]["kind"] == "limit", done.stderr
-    assert f"cause  {words}" in done.stderr
+    assert f"cause         {words}" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ def test_a_task_that_can_create_no_process_has_that_verdict(
     done = distrun("launch", spec)
     assert done.returncode != 0
     assert status()["verdict"]["kind"] == "limit", done.stderr
-    assert "cause  worker:0 could create no further process or thread: " in done.stderr
+    assert "cause         worker:0 could create no further process or thread: " in done.stderr
 
 
 def test_a_task_that_exits_because_its_output_has_no_room_is_told_so(
@@ -172,6 +175,54 @@ def test_a_task_that_exits_because_its_output_has_no_room_is_told_so(
     done = distrun("launch", spec)
     assert done.returncode == 69
     logs = f"the disk of its tasks' logs, '{small_disk}/home/jobs/"
-    assert f"cause  localhost: {logs}" in done.stderr
+    assert f"cause         localhost: {logs}" in done.stderr
     assert "(disk_full)" in done.stderr
     assert "by itself" not in done.stderr
+
+
+LITTLE_MEMORY = """
+import re, resource, sys
+from distrun.cli import launch, launch_view, launched_job, main, output, streams, validate
+from distrun.spec import loader
+(size,) = re.findall(r"VmSize:\\s+(\\d+) kB", open("/proc/self/status").read())
+limit = int(size) * 1024 + int(sys.argv.pop())
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+main.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "spare"),
+    [
+        pytest.param("validate", 200_000, id="anything"),
+        pytest.param("launch", 3_000_000, id="a thread"),
+    ],
+)
+def test_too_little_memory_is_told_as_that(
+    write_spec: WriteSpec, distrun_home: Path, command: str, spare: int
+) -> None:
+    done = run(sys.executable, "-c", LITTLE_MEMORY, command, write_spec("true"), str(spare))
+    assert done.returncode == 69, done.stderr
+    assert "distrun: there is not enough memory\n  raise the limit" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(
+    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+) -> None:
+    """The supervisor raises its limit as far as it may; its tasks have the inherited one."""
+    spec = write_spec("ulimit -n; exec sleep 1000", workers=1)
+    wrapper = ["prlimit", "--nofile=40:1000", *distrun.argv]
+    done = run(*wrapper, "launch", "-d", spec)
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    folder = JobFolder(distrun_home / "jobs" / job)
+    channels = [connect(folder) for _ in range(100)]
+    killed = distrun("kill", job)
+    assert killed.returncode == 0
+    assert "not answered" not in killed.stderr
+    for channel in channels:
+        assert channel is not None
+        channel.close()
+    assert distrun("wait", job).returncode == 137
+    wait_until(lambda: distrun("logs", job).stdout == "worker:0 | 40\n")

@@ -50,6 +50,7 @@ def test_grep_since_and_timestamps(distrun: Distrun, detached: Detach, tmp_path:
     assert distrun("logs", "--since", "1ms").stdout == ""
     ago = time.time() - between
     assert "other" not in distrun("logs", "--since", f"{ago:.3f}s", "--grep", ".").stdout
+    assert distrun("logs", "--grep", "(" * 3000).returncode == 2
     wrong = distrun("logs", "--grep", "(")
     assert wrong.returncode == 2
     assert "regular expression" in wrong.stderr

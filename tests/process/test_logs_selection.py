@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Detach, Distrun
+from harness.command import Detach, Distrun, WriteSpec
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -111,7 +111,8 @@ def test_the_last_events(
     everything = distrun("events", "--json").stdout.splitlines()
     assert distrun("events", "--json", "-n", "2").stdout.splitlines() == everything[-2:]
     assert distrun("events", "-n", "0").stdout == ""
-    assert distrun("events", "-n", "1000").stdout == distrun("events").stdout
+    for many in ("1000", "9" * 30):
+        assert distrun("events", "-n", many).stdout == distrun("events").stdout
     assert distrun("events", "-f", "-n", "1").stdout == distrun("events", "-n", "1").stdout
     window = terminal("events", "-n", "1", columns=columns)
     wait_until(window.ended)
@@ -130,3 +131,25 @@ def test_the_last_events_are_followed_by_all_that_happen(
     distrun("kill")
     assert len(following.stdout.read().splitlines()) > 1
     assert following.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "head -c 200000000 /dev/zero | tr '\\0' x; exit 1",
+        "truncate -s 4T /proc/self/fd/1; echo cut; echo after; exit 1",
+    ],
+    ids=["no newline", "a hole"],
+)
+def test_the_last_lines_of_a_failed_task_are_found_in_a_log_of_few_newlines(
+    distrun: Distrun, write_spec: WriteSpec, script: str
+) -> None:
+    """Before, this took time that grew with the square of the log's size, and memory with it."""
+    command = ["sh", "-c", script]
+    launched = distrun(
+        "launch", "-d", write_spec("", workers=1, program={"command": command}), timeout=60
+    )
+    assert distrun("wait", launched.stdout.strip(), timeout=60).returncode == 1
+    done = distrun("logs", timeout=60)
+    assert done.returncode == 0
+    assert len(done.stdout) > 200_000_000 or done.stdout.endswith("worker:0 | after\n")

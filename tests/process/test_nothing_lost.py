@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun, FindVictim, Status, WriteSpec
+from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -88,6 +88,27 @@ def test_output_is_shown_after_the_record_was_removed(
         assert "was removed while the job ran\n" in said
 
 
+def test_output_is_shown_although_a_file_replaced_the_folder_of_the_logs(
+    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+) -> None:
+    script = "echo before; until test -e go; do sleep 0.02; done; echo after; sleep 1; echo last"
+    launch = distrun.start(
+        "launch", write_spec(script, workers=1),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert not_none(launch.stdout).readline() == "worker:0 | before\n"
+    (logs,) = distrun_home.glob("jobs/*/logs")
+    shutil.rmtree(logs)
+    logs.touch()
+    (distrun.cwd / "go").touch()
+    output, said = launch.communicate(timeout=60)
+    assert output == "worker:0 | after\nworker:0 | last\n"
+    assert launch.returncode == 0, said
+    for options in ((), ("-f",), ("-n", "1"), ("--since", "1h", "--timestamps")):
+        shown = distrun("logs", *options)
+        assert shown.returncode == 0, shown.stderr
+
+
 def test_a_home_that_vanishes_before_a_restart_is_the_stated_cause(
     distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
 ) -> None:
@@ -134,7 +155,8 @@ def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
     done = distrun("launch", write_spec(script, restart=SOON), env=env, timeout=60,
                    stdout=subprocess.DEVNULL)  # fmt: skip
     assert done.returncode == 69, done.stderr
-    assert re.search(r"is full|No space left", done.stderr.splitlines()[-1]), done.stderr
+    cause = r"^job \S+ failed: .*(is full|No space left)"
+    assert re.search(cause, done.stderr, re.MULTILINE), done.stderr
     shown = distrun("status", "--json", env=env)
     job = json.loads(shown.stdout)["job"]
     assert job["state"] == "failed", "its record tells of its end"
@@ -155,3 +177,44 @@ def test_a_launch_on_a_full_disk_is_refused(
     )
     assert done.returncode == 69
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("inodes", range(2, 10))
+def test_a_job_that_cannot_be_created_leaves_nothing(
+    inodes: int, distrun: Distrun, write_spec: WriteSpec, distrun_home: Path, small_home: Path
+) -> None:
+    remount = f"remount,nr_inodes={inodes}"
+    subprocess.run(["mount", "-o", remount, str(small_home)], check=True)
+    env = {**os.environ, "DISTRUN_HOME": str(small_home)}
+    done = distrun("launch", write_spec("true"), env=env)
+    assert done.returncode == 69, done.stderr
+    assert "No space left on device" in done.stderr
+    if "cannot be created" in done.stderr:
+        assert not list(small_home.glob("jobs/*"))
+    else:  # there was room for the record
+        assert distrun("wait", env=env).returncode == 69
+
+
+def test_a_plan_that_cannot_be_written_leaves_no_part_of_it(
+    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+) -> None:
+    wrapper = ["prlimit", "--fsize=1500", *distrun.argv]
+    done = subprocess.run(
+        [*wrapper, "launch", write_spec("true", workers=4)],
+        cwd=distrun.cwd, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 69
+    assert "plan.json cannot be written: File too large" in done.stderr
+    (folder,) = distrun_home.glob("jobs/*")
+    assert not (folder / "plan.json").exists()
+
+
+def test_a_record_that_was_removed_is_no_death_of_the_supervisor(
+    distrun: Distrun, detached: Detach, distrun_home: Path
+) -> None:
+    job = detached("exec sleep 1000", workers=1)
+    (distrun_home / "jobs" / job / "events.jsonl").unlink()
+    assert distrun("kill", job).returncode == 0
+    waited = distrun("wait", job)
+    assert waited.returncode == 69
+    assert "has no events: the result of the job is unknown" in waited.stderr

@@ -248,3 +248,22 @@ def test_a_notebook_and_a_shell_script(distrun: Distrun, tmp_path: Path) -> None
     command = {"command": ["sh", "train.sh"]}
     spec.write_text(json.dumps({**json.loads(spec.read_text()), "program": command}))
     assert "warning" not in distrun("validate", spec).stderr
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"import m{number}.a.b.c" for number in range(20_000)],
+        ["m.fit(x)" for _ in range(40_000)],
+        [f"x{number} = x{number - 1}.y(tf.Session)" for number in range(1, 15_000)],
+    ],
+    ids=["imports", "calls", "names"],
+)
+def test_a_program_that_is_made_to_be_slow_is_read_in_time(
+    distrun: Distrun, tmp_path: Path, lines: list[str]
+) -> None:
+    """The time limit of the command is two minutes; each took much longer, or would on a day."""
+    script = "import tensorflow as tf\nx0 = m = tf.keras.Model()\n" + "\n".join(lines)
+    cluster = {"chief": 1, "worker": 2, "ps": 1}
+    spec = write_job(tmp_path, script, strategy="parameter_server", cluster=cluster)
+    assert distrun("validate", spec).returncode == 0

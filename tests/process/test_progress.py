@@ -1,11 +1,17 @@
 """The progress that a task reports, up to its last report."""
 
+from __future__ import annotations
+
 import json
+import re
+from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun
+from harness.command import Distrun, Status
 from harness.preloaded import PreloadedPython
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
 
 SCRIPT = """\
 import os, socket
@@ -40,7 +46,7 @@ def test_a_report_just_before_the_exit_is_kept(
     (distrun.cwd / "job.yaml").write_text(text)
     assert distrun("launch", "job.yaml").returncode == 0
     (task,) = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
-    assert (task["progress"]["STEP"], task["progress"]["EPOCH"]) == ("8", "1")
+    assert (task["progress"]["STEP"], task["progress"]["EPOCH"]) == (8, 1)
 
 
 def test_a_launch_says_once_that_a_task_reports_too_much(distrun: Distrun) -> None:
@@ -51,3 +57,80 @@ def test_a_launch_says_once_that_a_task_reports_too_much(distrun: Distrun) -> No
     said = "worker:0: it reports more progress than distrun reads: the rest is ignored"
     assert done.stderr.count(said) == 1
     assert distrun("events").stdout.count(said) == 1
+
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture
+def report() -> str:
+    """The function that the README shows, and its imports."""
+    text = README.read_text().partition("\n## Progress\n")[2]
+    (code,) = re.findall(
+        "<!-- run by: tests/process/test_progress.py -->\n```python\n(.*?)```", text, re.DOTALL
+    )
+    assert code.count("\n") == 5
+    return f"import os, socket, time\n{code}"
+
+
+def test_the_function_of_the_readme_reports_and_does_nothing_elsewhere(
+    distrun: Distrun, status: Status, report: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call = re.search(r"report\(EPOCH=.*\)", report)
+    assert call
+    (tmp_path / "speak.py").write_text(f"{report}\n{call[0]}\n")
+    (tmp_path / "job.yaml").write_text(SPEC)
+    assert distrun("launch", "job.yaml").returncode == 0
+    (task,) = status()["task_states"]
+    values = {name: float(value) for name, value in re.findall(r"([A-Z]+)=([\d.]+)", call[0])}
+    assert task["progress"] == values
+    assert len(values) == 6
+    exec(f"{report}\n{call[0]}\n", {})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_totals_and_own_keys_are_kept_shown_and_numbers(
+    distrun: Distrun,
+    status: Status,
+    report: str,
+    terminal: OpenTerminal,
+    tmp_path: Path,
+    columns: int,
+) -> None:
+    body = """
+report(EPOCH=2, EPOCHS=3, STEPS=500, LOSS=0.25, ACCURACY=0.951, MY_KEY="warm-up", NAN=float("nan"))
+while not os.path.exists("go"):
+    report(STEP=120)
+    time.sleep(0.7)  # longer than what is sent together
+"""
+    (tmp_path / "speak.py").write_text(f"{report}\n{body}")
+    (tmp_path / "job.yaml").write_text(SPEC)
+    window = terminal("launch", "job.yaml", columns=columns)
+    wait_until(lambda: "epoch 2/3  step 120/500 24%  loss 0.25  accuracy 0.951" in window.read())
+    shown = " my_key warm-up nan nan"
+    if columns == 120:
+        assert shown.replace(" ", "  ", 1) in window.read().replace("up  nan", "up nan")
+    assert shown in distrun("status").stdout
+    (task,) = status()["task_states"]
+    progress = {"EPOCH": 2, "EPOCHS": 3, "STEP": 120, "STEPS": 500, "LOSS": 0.25}
+    assert task["progress"] == {**progress, "ACCURACY": 0.951, "MY_KEY": "warm-up", "NAN": "nan"}
+    assert isinstance(task["progress"]["STEP"], int)
+    (tmp_path / "go").touch()
+    wait_until(window.ended)
+
+
+def test_many_keys_are_bounded_where_they_are_shown(
+    distrun: Distrun, status: Status, report: str, tmp_path: Path
+) -> None:
+    body = """
+for number in range(300):
+    report(**{f"KEY{number}": number})
+    time.sleep(0.005)
+"""
+    (tmp_path / "speak.py").write_text(f"{report}\n{body}")
+    (tmp_path / "job.yaml").write_text(SPEC)
+    assert distrun("launch", "job.yaml").returncode == 0
+    (task,) = status()["task_states"]
+    assert 0 < len(task["progress"]) <= 100
+    assert distrun("status").stdout.count("key") <= 6

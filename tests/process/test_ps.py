@@ -64,7 +64,7 @@ def test_a_cause_in_a_word_and_the_last_metric(
         running: None,
     }
     for job_id in (good, bad, killed, running):
-        assert rows[job_id]["progress"]["LOSS"] == "0.164", job_id
+        assert rows[job_id]["progress"]["LOSS"] == 0.164, job_id
     window = terminal("ps", "-a", columns=columns)
     wait_until(window.ended)
     lines = window.text().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ for _ in range(2):
 def fill(path: Path, *wrapper: str) -> list[tuple[int, int]]:
     command = [*wrapper, sys.executable, "-c", FILL, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    return [(int(count), int(errno)) for count, errno in map(str.split, done.stdout.splitlines())]
+    return [(int(count), int(number)) for count, number in map(str.split, done.stdout.splitlines())]
 
 
 def test_a_full_disk_is_an_error_and_there_is_room_for_the_end(small_disk: Path) -> None:
@@ -59,7 +60,8 @@ def test_the_room_is_given_back_at_the_end(small_disk: Path) -> None:
 
 def test_a_limit_on_files_is_an_error_and_the_record_stays_whole(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    (count, _), (again, _) = fill(path, "prlimit", "--fsize=10000")
+    (count, why), (again, _) = fill(path, "prlimit", "--fsize=10000")
     assert count == again > 10
+    assert why == errno.EFBIG
     assert [event.at for event in read(str(path))] == list(range(count))
     assert path.read_bytes().endswith(b"\n")

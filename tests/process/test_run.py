@@ -295,7 +295,9 @@ def test_detached_it_prints_its_id_and_other_commands_find_it(
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_on_a_terminal_ctrl_c_ends_it(terminal: OpenTerminal, script: Path, columns: int) -> None:
-    script.write_text("import time\nprint('ready', flush=True)\ntime.sleep(100)\n")
+    script.write_text(
+        "import os, time\nprint('ready', os.environ['DISTRUN_TASK'], flush=True)\ntime.sleep(100)\n"
+    )
     window = terminal("run", "-n", "2", str(script), columns=columns, rows=24)
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type("\x03")
@@ -352,3 +354,42 @@ def test_a_script_that_is_there_but_no_file(
     assert done.returncode == 65
     assert words in done.stderr
     assert "did you mean" not in done.stderr
+
+
+@pytest.mark.usefixtures("script")
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("--nproc_per_node=2", "Use -n."),
+        ("--nproc-per-node 2", "Use -n."),
+        ("-H localhost", "Use --hosts."),
+        ("-x A=1", "Use --env NAME=VALUE."),
+        ("--nnodes 2", "The script's own options follow SCRIPT."),
+        ("--worker 2", "The script's own options follow SCRIPT. Did you mean '--workers'?"),
+        ("--strategy MirroredStrategy", "Did you mean mirrored?"),
+        ("--strategy=tf.distribute.MultiWorkerMirroredStrategy", "Did you mean multi_worker_m"),
+        ("--strategy parameter-server", "Did you mean parameter_server?"),
+    ],
+)
+def test_the_options_of_other_launchers_get_an_answer(
+    distrun: Distrun, words: str, answer: str
+) -> None:
+    done = distrun("run", *words.split(), "train.py")
+    assert done.returncode == 2
+    assert answer in done.stderr
+    if "nnodes" in words:
+        assert "Did you mean" not in done.stderr
+    assert not distrun("ps", "-a").stdout.strip()
+
+
+def test_advice_on_what_nothing_expands_is_right_for_run(distrun: Distrun, script: Path) -> None:
+    done = distrun("run", "--env", "COLOUR=$HOME", str(script))
+    assert shown(done.stdout)[2] == "$HOME"
+    assert "write the whole text or, in a YAML file, ${HOME}" in " ".join(done.stderr.split())
+
+
+def test_a_worker_that_leaves_early_left_no_place(distrun: Distrun, script: Path) -> None:
+    early = "import os, time\nos.environ['DISTRUN_TASK'] == 'worker:1' or time.sleep(60)\n"
+    script.write_text(early)
+    done = distrun("run", "-n", "2", "--ps", "1", str(script))
+    assert "exited 0 while the others still needed it (left_early)" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,10 @@ def test_a_spec_with_a_similar_name(
 def test_logs_of_a_task(distrun: Distrun, detached: Detach, task: str) -> None:
     detached("exit 0", name="job")
     distrun("wait")
-    for args in ([task], ["job", task]):
+    for args, meant in (([task], ""), (["job", task], "job ")):
         done = distrun("logs", *args)
         assert done.returncode == 2
-        assert f"distrun logs -t {task}" in done.stderr
+        assert f"distrun logs {meant}-t {task}" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -99,11 +100,11 @@ def test_advice_on_an_older_job_has_its_id(
 
 
 def test_when_and_where_are_not_glued_to_a_reason(distrun: Distrun, write_spec: WriteSpec) -> None:
-    done = distrun("launch", write_spec("", program={"command": ["no-such-program"]}))
+    done = distrun("launch", write_spec("", 1, program={"command": ["no-such-program"]}))
     assert done.returncode != 0
-    [first] = [line for line in done.stderr.splitlines() if line.startswith("  first  ")]
-    assert first.endswith("in PATH")
-    assert " on localhost: could not be started: " in first
+    [first] = [line for line in done.stderr.splitlines() if line.startswith("job job-")]
+    assert re.search(" failed: worker:0 on localhost(?: at [0-9:]+)?$", first)
+    assert done.stderr.count("could not be started: ") == 1, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -122,3 +123,68 @@ def test_a_misspelt_key_is_not_also_missing(distrun: Distrun, tmp_path: Path, te
     assert done.returncode == 65
     assert "did you mean" in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["train.py --epochs 3", "-n 2 train.py", "--name x.y train.py -- -n 2", "--epochs=3 train.py"],
+)
+@pytest.mark.parametrize("command", ["launch", "plan"])
+def test_a_script_in_place_of_a_spec_is_to_be_run(
+    distrun: Distrun, command: str, words: str
+) -> None:
+    done = distrun(command, *words.split())
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "distrun: train.py is a Python script, not a YAML file",
+        "  distrun run train.py",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [("train.py", "run train.py"), ("a.yaml", "launch a.yaml"), ("restart", "resume JOB")],
+)
+def test_a_file_in_place_of_a_command(distrun: Distrun, word: str, ours: str) -> None:
+    done = distrun(word)
+    assert done.returncode == 2
+    assert f"No such command '{word}'. Use 'distrun {ours}'." in done.stderr
+
+
+EVERYWHERE = """\
+name: "${U1}"
+strategy: ${U2}
+cluster: {worker: "${U3}"}
+program: {script: "${U4}/${U5}.py", workdir: "${U6}"}
+hosts: ["${U7}"]
+timeouts: {run: "${U8}"}
+logs: {max_size: "${U9}"}
+restart: {max: "${U10}"}
+ssh: {port: "${U11}"}
+"""
+
+
+def test_an_unset_variable_is_one_error_wherever_it_is(distrun: Distrun, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(EVERYWHERE)
+    lines = distrun("validate", "job.yaml").stderr.splitlines()
+    assert [line.split(": ")[1].split(";")[0] for line in lines] == [
+        f"the variable 'U{number}' is not set here" for number in range(1, 12)
+    ]
+
+
+def test_a_variable_in_quotes_can_be_a_number_or_a_text(
+    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a flow mapping, ${NAME} must be in quotes."""
+    monkeypatch.setenv("WORKERS", "3")
+    text = (
+        'strategy: multi_worker_mirrored\ncluster: {worker: "${WORKERS}"}\n'
+        'ssh: {user: "${WORKERS}"}\nprogram: {command: [echo, "${WORKERS}"]}\n'
+    )
+    (tmp_path / "job.yaml").write_text(text)
+    done = distrun("validate", "job.yaml")
+    assert done.stderr == "" or "is valid" in done.stderr
+    assert "3 tasks" in done.stdout + done.stderr
+    quoted = text.replace('worker: "${WORKERS}"', 'worker: "3"')
+    (tmp_path / "job.yaml").write_text(quoted)
+    assert "write 3 without quotes" in distrun("validate", "job.yaml").stderr

@@ -145,6 +145,18 @@ def test_a_home_in_a_folder_of_a_group_is_refused(distrun: Distrun, public_folde
     assert f"run `chmod go-w {public_folder}`" in done.stderr
 
 
+def test_a_folder_for_everybody_is_refused_as_home_without_advice_to_change_it(
+    distrun: Distrun, public_folder: Path
+) -> None:
+    public_folder.chmod(0o1777)
+    (public_folder / "somebody's").touch()
+    done = distrun("ps", env={**os.environ, "DISTRUN_HOME": str(public_folder)})
+    assert done.returncode == 2
+    assert f"other users can write to {public_folder}," in done.stderr
+    assert "set DISTRUN_HOME to a folder of your own" in done.stderr
+    assert "chmod" not in done.stderr
+
+
 def test_a_home_in_a_sticky_folder_and_behind_own_links_is_used(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, public_folder: Path
 ) -> None:

@@ -34,7 +34,7 @@ from distrun.strategies import Role, Success
 from distrun.supervisor.hosts import local
 from harness.values import not_none
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 STOP = protocol.StopJob(Cause(Code.LAUNCH_SIGNALLED, signal=2), 2, None, 130)
 
 

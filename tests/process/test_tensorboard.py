@@ -54,7 +54,7 @@ def test_it_serves_while_the_job_runs_and_ends_with_it(
     detached(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
     address = wait_until(lambda: status()["tensorboard"], timeout=120)
     assert answers(address)
-    assert re.fullmatch(r"http://localhost:\d+/", address)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
     assert address in distrun("status").stdout
     assert address in distrun("events").stdout
     (process,) = tensorboards(status()["supervisor_pid"])

@@ -16,8 +16,8 @@ from harness.waiting import wait_until
 CTRL_C = "\x03"
 CLEANS_UP = (
     "trap 'echo INT >> signals' INT; "
-    "trap 'echo TERM >> signals; sleep 0.5; echo cleaned up; exit 0' TERM; "
-    "echo ready; while :; do sleep 0.1; done"
+    "trap 'echo TERM >> signals; sleep 0.5; echo cleaned up $DISTRUN_TASK; exit 0' TERM; "
+    "echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
 )
 
 
@@ -36,7 +36,7 @@ def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
 
 
 def test_a_second_ctrl_c_ends_it_at_once(terminal: OpenTerminal, write_spec: WriteSpec) -> None:
-    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
     window = terminal("launch", write_spec(stubborn, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
@@ -49,7 +49,7 @@ def test_a_second_ctrl_c_ends_it_at_once(terminal: OpenTerminal, write_spec: Wri
 def test_grace_ends_in_sigkill(
     terminal: OpenTerminal, write_spec: WriteSpec, status: Status
 ) -> None:
-    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
     window = terminal("launch", write_spec(stubborn, timeouts={"grace": "500ms"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
@@ -60,7 +60,7 @@ def test_grace_ends_in_sigkill(
 def test_closing_the_window_ends_a_foreground_job(
     terminal: OpenTerminal, write_spec: WriteSpec, status: Status
 ) -> None:
-    window = terminal("launch", write_spec("echo ready; exec sleep 600"))
+    window = terminal("launch", write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     job_id = status()["job_id"]
     window.close()
@@ -72,7 +72,7 @@ def test_closing_the_window_ends_a_foreground_job(
 def test_closing_the_window_leaves_a_detached_job(
     terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, status: Status
 ) -> None:
-    window = terminal("launch", "-d", write_spec("echo ready; exec sleep 600"))
+    window = terminal("launch", "-d", write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
     wait_until(window.ended, timeout=30)
     assert window.process.returncode == 0
     window.close()
@@ -84,7 +84,7 @@ def test_closing_the_window_leaves_a_detached_job(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_to_launch(terminal: OpenTerminal, write_spec: WriteSpec, number: int) -> None:
-    window = terminal("launch", write_spec("echo ready; exec sleep 600"))
+    window = terminal("launch", write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.process.send_signal(number)
     wait_until(window.ended, timeout=60)

@@ -42,13 +42,13 @@ def test_report_status_json_and_events_tell_the_same(
     ]
     assert reached == verdict == recorded_events(distrun)[-1]["outcome"]["verdict"]
     for shown in (done.stderr, distrun("status").stdout):
-        assert f"  cause  {verdict['cause']} (import_error)\n" in shown
-        assert "  seen   worker:1, its log, line 4: ModuleNotFoundError: No module named" in shown
-        assert f"  do     {verdict['advice']}\n" in shown
+        assert f"  cause         {verdict['cause']} (import_error)\n" in shown
+        assert "  evidence      worker:1, its log, lines 2 and 4\n" in shown
+        assert f"  try           {verdict['advice']}\n" in shown
     story = distrun("events").stdout
     assert f"first cause: {verdict['cause']} (import_error)\n" in story
-    assert "  seen   worker:1, its log, line 4: ModuleNotFoundError: No module named" in story
-    assert f"  do     {verdict['advice']}\n" in story
+    assert "  evidence      worker:1, its log, lines 2 and 4\n" in story
+    assert f"  try           {verdict['advice']}\n" in story
 
 
 def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(
@@ -64,8 +64,8 @@ def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(
     verdict = status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "unresponsive")
     assert verdict["echoes"] == ["worker:0"]
-    assert re.search(r"  first  worker:1 was killed by SIG\w+, stopped by distrun at ", done.stderr)
-    assert "  then   worker:0 exited 5, which followed from that\n" in done.stderr
+    assert re.search(r" failed: worker:1 was killed by SIG\w+, stopped by distrun on ", done.stderr)
+    assert "  also stopped  worker:0 exited 5, which followed from that\n" in done.stderr
 
 
 def test_two_that_failed_of_the_same_error_were_not_stopped(
@@ -83,7 +83,7 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(
     verdict = status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
     assert (verdict["alike"], verdict["echoes"]) == (["worker:0"], [])
-    assert "  then   worker:0 exited 1, of the same error\n" in done.stderr
+    assert "  also stopped  worker:0 exited 1, of the same error\n" in done.stderr
     assert "stopped by distrun" not in done.stderr + distrun("status").stdout
     assert [(each["state"], each["stopped_by_distrun"]) for each in status()["task_states"]] == [
         ("failed", False),

@@ -145,7 +145,7 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     reporting: Callable[..., Path], terminal: OpenTerminal, tmp_path: Path, distrun: Distrun
 ) -> None:
     spec = reporting()
-    window = terminal("launch", spec, columns=100)
+    window = terminal("launch", spec, "--all-output", columns=100)
     said = "2/2 tasks up  epoch 1  step 120  loss 0.1235  1,800 examples/s  "
     wait_until(lambda: said in window.read(), timeout=30)
     window.resize(24, 10)
@@ -157,9 +157,10 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     assert live[-1] == "\r\x1b[J", "it is still there at the end"
     left = LIVE.sub("", window.seen).replace("\r\n", "\n")
     lines = re.sub("\x1b\\[[0-9;]*m", "", left).splitlines()
-    assert sorted(lines[1:]) == ["worker:0 | reported", "worker:1 | reported"]
+    assert sorted(lines[:-1]) == ["worker:0 | reported", "worker:1 | reported"]
+    assert lines[-1].startswith("job-")
     piped = distrun("launch", spec)
-    assert sorted(piped.stdout.splitlines()) == sorted(lines[1:])
+    assert sorted(piped.stdout.splitlines()) == sorted(lines[:-1])
     assert "tasks up" not in piped.stdout + piped.stderr
 
 
@@ -287,7 +288,7 @@ def test_the_headline_of_the_report_is_bold(
 ) -> None:
     window = terminal("launch", write_spec("exit 3"))
     wait_until(window.ended, timeout=30)
-    assert re.search("\x1b\\[1mjob job-\\w+ failed\x1b\\[0m", window.seen)
+    assert re.search("\x1b\\[1mjob job-\\w+ failed: worker:\\d on .*\x1b\\[0m", window.seen)
     assert "\x1b" not in distrun("launch", write_spec("exit 3")).stderr
 
 

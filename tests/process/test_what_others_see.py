@@ -76,6 +76,8 @@ def test_others_see_the_arguments_of_tasks_and_not_their_environment(
         "command": ["sh", "-c", "exec sleep 1000 # an argument"], "pass_env": ["A_TOKEN"],
     })  # fmt: skip
     pid = status()["task_states"][0]["pid"]
+    # While the shell executes sleep, its arguments are empty for a moment.
+    wait_until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0"))
     with open(f"/proc/{pid}/environ", "rb") as file:
         assert b"A_TOKEN=geheim" in file.read()
 
@@ -162,7 +164,7 @@ def test_tensorboard_imports_nothing_from_the_workdir(tmp_path: Path) -> None:
         check=False,
     )
     assert not ran.exists(), ran.read_text()
-    options = ["--logdir", "logs", "--host", "localhost", "--port", "6006"]
+    options = ["--logdir", "logs", "--host", "127.0.0.1", "--port", "6006"]
     assert json.loads(done.stdout) == [str(package / "main.py"), *options], done.stderr
 
 
@@ -170,8 +172,8 @@ def test_tensorboard_serves_this_machine_only(tmp_path: Path) -> None:
     order = tensorboard.start_order(
         TensorBoardSpec(logdir=str(tmp_path)), 6006, str(tmp_path), "job"
     )
-    assert order.argv[order.argv.index("--host") + 1] == "localhost"
-    assert tensorboard.address(6006) == "http://localhost:6006/"
+    assert order.argv[order.argv.index("--host") + 1] == "127.0.0.1"
+    assert tensorboard.address(6006) == "http://127.0.0.1:6006/"
 
 
 def test_an_agents_folder_is_private_whatever_the_umask(
@@ -211,7 +213,7 @@ def test_values_of_env_are_in_no_file_but_the_jobs_spec_and_plan(
     assert distrun("launch", write_spec("", program=program)).returncode == 0
     files = [path for path in distrun.home.rglob("*") if path.is_file()]
     found = {path.name for path in files if b"geheim" in path.read_bytes()}
-    assert found == {"spec.yaml", "plan.json"}
+    assert found == {"spec.yaml", "spec.json", "plan.json"}
     assert {path.parent for path in files if path.name in found} == {Path(status()["folder"])}
 
 
@@ -254,6 +256,6 @@ def test_whoever_has_the_name_of_a_guard_delays_only_the_report_that_it_is_gone(
 
     with Stranger(take_the_name) as stranger:
         assert stranger.report() == "taken"
-        reattach._wait_until_gone(token)  # returns although the name is still taken
+        reattach.wait_until_gone(token)  # returns although the name is still taken
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial, pytest.raises(OSError):  # noqa: PT011 - any
             trial.bind(reattach._liveness_name(token))

@@ -33,6 +33,45 @@ def test_much_output_comes_whole_and_starves_no_other_host(
     assert launched.stdout.count(b"\n") == 300001
 
 
+def test_a_limited_log_is_limited_on_its_host_and_here(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status
+) -> None:
+    (h1,) = hosts(1)
+    noisy = "seq -f 'line %08.0f' {0}00000 {0}99999"
+    own = "$(readlink /proc/$$/fd/1)"
+    script = f"{noisy.format(1)}; sleep 0.5; {noisy.format(2)}; sleep 0.5; du -k {own}; sleep 1"
+    spec = remote_spec(script, [h1], logs={"max_size": "300KB"})
+    launched = distrun("launch", spec)
+    assert launched.returncode == 0, launched.stderr
+    kept = int(re.findall(r"(\d+)\t/.*worker-0.log", launched.stdout)[0])
+    assert 300_000 <= kept * 1024 <= 300_000 + 64 * 1024 + 4096
+    log = Path(status()["task_states"][0]["log"])
+    assert log.stat().st_size > 200_000 * 14
+    assert log.stat().st_blocks * 512 <= 300_000 + 64 * 1024 + 4096
+    shown = distrun("logs")
+    numbers = [int(each) for each in re.findall(r"line (\d{8})$", shown.stdout, re.MULTILINE)]
+    assert numbers == list(range(numbers[0], 300_000))
+    assert shown.stdout.startswith("worker:0 | line ")
+    assert shown.stderr.count("were dropped (logs.max_size: 300 kB)") == 1
+
+
+def test_a_host_that_cannot_limit_logs_is_refused_before_a_start(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
+    """ramfs has no holes."""
+    h1, h2 = hosts(2)
+    h2.is_changed = True
+    (h2.home / ".local").mkdir(exist_ok=True)
+    h2.run("mount", "-t", "ramfs", "-o", "mode=0700", "none", str(h2.home / ".local"))
+    spec = remote_spec("echo started", [h1, h2], logs={"max_size": "1MB"})
+    launched = distrun("launch", spec)
+    assert launched.returncode == 69, launched.stderr
+    said = " ".join(launched.stderr.split())
+    assert "h2 cannot be used: logs.max_size cannot limit the logs in '" in said
+    assert "set XDG_STATE_HOME for its login to a folder on a file system that can" in said
+    assert "started" not in launched.stdout
+
+
 def no_large_files() -> None:
     """What writes more than 1 MB to a file is refused it, as by a full disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
@@ -174,3 +213,26 @@ def test_hostile_names_of_folders_are_names(
     assert done.stdout.rstrip().endswith("True")
     assert "'$HOME', \"a'b\", '*'" in done.stdout
     assert not list(tmp_path.rglob("x"))
+
+
+def test_bars_on_other_hosts_are_read_here(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
+    def steps() -> list[int | None]:
+        return [task["progress"].get("STEP") for task in status()["task_states"]]
+
+    bar = "printf '\\r 24%%|##4       | {0}/{1} [00:12<00:30, 40.0it/s, loss={2}]'"
+    first, last = bar.format(120, 500, 0.5), bar.format(122, 500, 0.25)
+    again = bar.format(24, 100, 0.75)
+    script = f"""
+        if [ $DISTRUN_ATTEMPT = 1 ]; then {again}; exit 0; fi
+        {first}; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; {last}; exit 3
+    """
+    h1, h2 = hosts(2)
+    spec = remote_spec(script, [h1, h2], restart={"max": 1, "backoff": "10ms"})
+    assert distrun("launch", "-d", spec).returncode == 0
+    wait_until(lambda: steps() == [120, 120], timeout=60)
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert steps() == [24, 24]
+    assert all(task["progress"]["LOSS"] == 0.75 for task in status()["task_states"])

@@ -311,11 +311,11 @@ def test_the_bundled_job_learns_across_two_hosts_what_it_learns_here(
     threads = {"OMP_NUM_THREADS": 1, "TF_NUM_INTRAOP_THREADS": 1}
     sizes = ["--epochs", 2, "--steps-per-epoch", 6]
     arguments = ["--data-dir", str(small_mnist), *sizes]
-    program = {"script": "mnist", "env": threads, "args": arguments, "python": sys.executable}
+    program = {"script": "mnist", "env": threads, "args": arguments}
+    program["python"] = preloaded.interpreter
     there = distrun("launch", remote_spec("", [h1, h2], program=program), timeout=240)
     assert there.returncode == 0, there.stderr
     loss = last_loss(distrun("events", "--json").stdout)
-    program["python"] = preloaded.interpreter
     local = remote_spec("", [h1, h2], "here", hosts=["localhost"], program=program)
     here = distrun("launch", local, timeout=240)
     assert here.returncode == 0, here.stderr

@@ -38,7 +38,7 @@ def test_the_lines_it_rests_on_come_from_the_other_host(
         "place": "its log, line 4",
         "text": "ModuleNotFoundError: No module named 'tensorflow_adons'",
     }
-    assert "  seen   worker:1, its log, line 4: ModuleNotFoundError" in done.stderr
+    assert "  evidence      worker:1, its log, lines 2 and 4\n" in done.stderr
 
 
 def test_a_lost_host_is_the_cause_of_what_its_peers_say(

@@ -31,7 +31,7 @@ AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux")
 FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
-    *("distrun.strategies", "distrun.verdict"),
+    *("distrun.printed_progress", "distrun.strategies", "distrun.verdict"),
     *("distrun.lint.module", "distrun.lint.flow", "distrun.lint.removed", "distrun.lint.rule"),
     *("distrun.lint.rules", "distrun.lint.operations", "distrun.lint.cluster_rules"),
     *("distrun.lint.import_rules", "distrun.lint.keras_rules", "distrun.lint.strategy_rules"),
@@ -376,7 +376,7 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 LAYERS = (
     {
         *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.frozen"),
-        "distrun.regular_file",
+        *("distrun.printed_progress", "distrun.regular_file"),
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },
     {"distrun.codec", "distrun.spec"},
@@ -384,7 +384,7 @@ LAYERS = (
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},
-    {"distrun.logs", "distrun.supervisor"},
+    {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.control", "distrun.session"},
     {"distrun.cli", "distrun"},
     {"distrun.__main__", "distrun.supervisor.main"},

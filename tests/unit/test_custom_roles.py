@@ -359,6 +359,16 @@ def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
     assert watch.on_listening("proxy:0", [1, port]) == []
 
 
+def test_a_task_that_is_dropped_from_the_plan_is_not_waited_for(tmp_path: Path) -> None:
+    proxy = custom("proxy", ready=Ready.LINE, ready_line="up")
+    made = planned(spec_of(role("worker", after=(Role("proxy"),)), proxy))
+    watch = ReadyWatch(DefaultSelector(), made.tasks, lambda _: tmp_path, lambda: 0.0)
+    watch.start("proxy:0", 0)
+    watch.use_plan([each for each in made.tasks if each.name != "proxy:0"])
+    assert watch.check() == []
+    assert due_of(watch) is None
+
+
 # The check of scripts ----------------------------------------------------------------------
 
 

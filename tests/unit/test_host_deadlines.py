@@ -64,8 +64,8 @@ def test_a_log_that_arrives_byte_by_byte_does_not_keep_the_job(tmp_path: Path) -
 def test_a_log_without_end_does_not_keep_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadlines, "_LONGEST_SHUTDOWN", 300.0)
-    monkeypatch.setattr(deadlines, "_SLOWEST_LINK", 1024)
+    monkeypatch.setattr(deadlines, "LONGEST_SHUTDOWN", 300.0)
+    monkeypatch.setattr(deadlines, "SLOWEST_LINK", 1024)
     world = World(tmp_path, log_sender(20_000))
     world.agents[EVIL].is_immortal = True
     world.run(is_cut_off=False)

@@ -34,7 +34,16 @@ from distrun.supervisor.hosts import report_checker
 from distrun.supervisor.hosts.host import LinkState
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage, HostChannel
 from harness.examples import examples
-from harness.hostile import EVIL, GOOD, REPORTS, World, mutate, run_mutated
+from harness.hostile import (
+    EVIL,
+    GOOD,
+    REPORTS,
+    Agent,
+    EmulatedReach,
+    World,
+    mutate,
+    run_mutated,
+)
 from harness.values import not_none
 
 AGENT = Path(protocol.__file__).resolve().parents[1]
@@ -105,7 +114,7 @@ def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, A
     # The other host goes on.
     values = {"STEP": "7"}
     assert world.receive(GOOD, protocol.Progress("worker:0", values, 1.7e9))
-    assert world.progress["worker:0"].values == values
+    assert world.progress["worker:0"].values == {"LOSS": "0.5", **values}  # as was reported before
 
 
 def test_a_host_speaks_only_for_its_own_tasks(world: World) -> None:
@@ -275,9 +284,70 @@ def test_long_texts_of_a_host_are_cut(world: World) -> None:
     assert len(cause_text(faults[0].cause.within[0])) < 5000
 
 
+def test_a_host_that_returns_and_breaks_the_protocol_is_not_connected_again(world: World) -> None:
+    supervisor = world._supervisor
+    world.agents[EVIL].exit()
+    for _ in range(10):
+        world.advance()
+    assert supervisor._returns.pop_due() == [EVIL]
+    world.agents[EVIL] = Agent(EVIL, lambda body: [body.replace(b'"cores":2.0', b'"cores":-1.0')])
+    world._pool.connect({EVIL: EmulatedReach(world.agents[EVIL])})
+    world.settle()
+    assert world.faults[EVIL].code is Code.REPORT_INVALID
+    assert EVIL not in world._pool._hosts
+    assert supervisor._returns.next_due is None
+
+
+def test_each_request_to_stop_limits_the_wait_for_hosts_of_earlier_attempts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    supervisor = world._supervisor
+    request = protocol.StopJob(Cause(Code.STOPPED_BY_COMMAND), 15, None, 137)
+    with mock.patch.object(supervisor._former_agents, "stop") as stop:
+        supervisor._request_stop(request)
+        supervisor._request_stop(request)
+    assert stop.call_args_list == [mock.call(at_once=False), mock.call(at_once=True)]
+    world.run()
+    world.close()
+
+
 def test_parts_of_logs_that_nobody_follows_are_a_fault(world: World) -> None:
     assert not world.receive(EVIL, protocol.LogData("chief-0.log", 0, b"forged"))
     assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))
+
+
+def test_a_defect_that_a_message_meets_is_a_fault_of_its_host_alone(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    handle = world._supervisor.on_report
+
+    def fail(host: str, report: protocol.Report) -> None:
+        if isinstance(report, protocol.Progress):
+            raise KeyError("worker:9")
+        handle(host, report)
+
+    with mock.patch.object(world._supervisor, "on_report", fail):
+        assert not world.receive(EVIL, protocol.Progress("evaluator:0", {"STEP": "2"}, 1.7e9))
+    assert "a defect of distrun: KeyError('worker:9')" in cause_text(world.faults[EVIL])
+    assert "Traceback" in capfd.readouterr().err
+    world.run()
+
+
+def test_an_index_has_any_numbers(tmp_path: Path) -> None:
+    """After a resume, the sizes in it are moved by that of the copy."""
+    world = World(tmp_path, has_copies=True)
+    world.settle()
+    records = [(float("nan"), 0), (1e300, 1 << 63), (float("-inf"), (1 << 64) - 1)]
+    block = b"".join(struct.pack("<dQ", *each) for each in records)
+    assert world.receive(EVIL, protocol.LogData("evaluator-0.idx", 16, block[:40]))
+    assert world.receive(EVIL, protocol.LogData("evaluator-0.idx", 56, block[40:]))
+    world.run()
+    world.check()
+    world.close()
+
+
+def test_mutated_parts_of_an_index_harm_nothing(tmp_path: Path) -> None:
+    for seed in range(12):
+        run_mutated(tmp_path, "LogData", random.Random(seed))
 
 
 # Memory and time ---------------------------------------------------------------------------

@@ -28,6 +28,7 @@ def test_the_page_has_each_option_and_no_other() -> None:
 def test_defaults() -> None:
     chosen = options.parse([], {}, Task())
     assert (chosen.epochs, chosen.steps_per_epoch, chosen.batch_size) == (3, 70, 64)
+    assert chosen.batch_size_of == "replica"
     assert (chosen.strategy, chosen.dataset, chosen.checkpoint_dir) == ("default", "auto", None)
     assert not chosen.strategy_is_chosen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,16 @@ def test_a_job_without_a_record_is_one_in_preparation(store: JobStore) -> None:
     assert folder.state().created_at > 0
     folder.remove()
     assert folder.state().phase is JobPhase.PREPARING
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\nb", "\u202eb", "a\udcffb"])
+def test_a_folder_whose_name_cannot_be_printed_is_no_job(store: JobStore, name: str) -> None:
+    job = add(store, "mnist")
+    shutil.copytree(job.path, store.jobs / name)
+    unfinished = store.jobs / f".new-{name}"
+    unfinished.mkdir()
+    os.utime(unfinished, (0, 0))
+    assert [folder.job_id for folder in store.folders()] == [job.job_id]
+    assert store.unfinished() == []
+    with pytest.raises(UsageError, match="no job"):
+        store.find(name)

@@ -48,6 +48,8 @@ INDEPENDENT = f"{PS}, workers: independent"
         (NO_CHIEF, f"script: {PLAIN}/between_graph.py"),
         (INDEPENDENT, f"script: {PLAIN}/between_graph.py"),
         ("mirrored", f"script: {RIGHT}/keras_callbacks.py"),
+        ("default", f"script: {PLAIN}/keras_bars.py"),
+        ("default", f"script: {PLAIN}/tqdm_bars.py"),
         (PS, f"module: trainer.main, workdir: {RIGHT}"),
         (PS, f"command: [{sys.executable}, -u, -m, trainer.main], workdir: {RIGHT}"),
     ],
@@ -77,7 +79,15 @@ def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
 
 
 def test_every_example_and_plain_script_is_checked() -> None:
-    plain = {"fit", "coordinator", "replicas", "tutorial", "between_graph"}
+    plain = {
+        "fit",
+        "coordinator",
+        "replicas",
+        "tutorial",
+        "between_graph",
+        "keras_bars",
+        "tqdm_bars",
+    }
     assert {path.stem for path in PLAIN.glob("*.py")} == plain
     names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server", "data_service"}
     assert set(resources.examples()) == names

@@ -9,15 +9,18 @@ import pytest
 from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_text
+from distrun.cli.verdict_text import verdict_lines
 from distrun.errors import HostError
 from distrun.lifecycle import (
     SIGTERM,
     CancelTimer,
     Finish,
     JobPhase,
+    MakePlan,
 )
 from distrun.spec.model import RestartSpec
-from distrun.strategies import Success
+from distrun.strategies import Role, Success
+from distrun.verdict.model import Kind, Verdict
 from harness.values import not_none
 
 from .histories import MWM, PS, Job, because, restartable, running, stop_actions, timer
@@ -168,3 +171,51 @@ def test_a_lost_host_ends_a_job_that_waits_to_start_again() -> None:
     assert job.verdict == ("failed", 69, "distrun")
     assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "failed"}
     assert job.state.tasks["worker:1"].reason is None, "it had ended before"
+
+
+def lose_and_restart(*, is_back: bool) -> Job:
+    """Two workers, each on a host with room; h2 is lost, and may be back before the restart."""
+    job = Job()
+    job.created(MWM, restart=RestartSpec(max=2))
+    ready = {"hostname": "here", "python": "3.11", "cores": 2.0, "gpus": (), "room": 1}
+    for host in ("h1", "h2", "h3"):
+        job(events.HostReady, host=host, agent_pid=2, token=f"{host}-1", **ready)
+    job(events.JobPlanned, tasks=records("h1", "h2"))
+    job.started("worker:0", "worker:1")
+    job(events.HostLost, host="h2", cause=because("silent"))
+    job.gone("worker:0", None, SIGTERM)
+    if is_back:
+        job(events.HostReady, host="h2", agent_pid=2, token="h2-2", **ready)
+    job.timed_out("restart:1")
+    return job
+
+
+def records(*hosts: str) -> tuple[events.TaskRecord, ...]:
+    return tuple(
+        events.TaskRecord(name=f"worker:{index}", role=Role.WORKER, index=index, host=host)
+        for index, host in enumerate(hosts)
+    )
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_restart_needs_a_plan_if_a_host_was_lost_even_if_it_is_back(is_back: bool) -> None:
+    job = lose_and_restart(is_back=is_back)
+    assert job.actions[-1] == MakePlan(restart=1, tasks=("worker:0", "worker:1"))
+    job(events.JobPlanned, tasks=records("h1", "h2"))
+    assert job.attempts() == {"worker:0": 1, "worker:1": 1}
+    assert not any(map(job.state.has_new_agent, job.state.tasks.values()))
+
+
+def test_the_verdict_says_what_was_done_and_what_it_has_cost() -> None:
+    job = lose_and_restart(is_back=False)
+    job(events.JobPlanned, tasks=records("h1", "h3"), former_hosts={"worker:1": "h2"})
+    (replacement,) = job.state.replacements
+    cause = Cause(Code.LOST_WITH_HOST, within=(because("silent"),))
+    verdict = Verdict(task="worker:1", kind=Kind.HOST_LOST, cause=cause, replacement=replacement)
+    job(events.VerdictReached, verdict=verdict)
+    done = "worker:1 moved from h2 to h3; the number of repeated steps is not known"
+    assert f"done          {done}" in str(verdict_lines(not_none(job.state.verdict)))
+    steps = {"step": 11, "former_step": 50, "repeated_steps": 40, "seconds": 12.0}
+    job(events.TrainingContinued, task="worker:0", is_estimate=True, **steps)
+    done = "worker:1 moved from h2 to h3; about 40 steps repeated, 12 s without a step"
+    assert f"done          {done}" in str(verdict_lines(not_none(job.state.verdict)))

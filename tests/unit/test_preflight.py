@@ -116,6 +116,21 @@ def test_what_one_host_differs_in_is_said_of_that_host(
     assert check.subject in Subject
 
 
+def test_newcomers_are_measured_by_the_other_hosts() -> None:
+    """However many they are."""
+    others: dict[str, Any] = {"python": "3.12.1", "tensorflow": "2.22.0"}
+    hosts = (host("a"), host("b", **others), host("c", **others))
+    found = bad(judged(*hosts, newcomers=frozenset("bc")))
+    assert {name for name, _, _ in found} == {"b", "c"}
+    assert {name for name, _, _ in bad(judged(*hosts))} == {"a"}
+
+
+def test_hosts_do_not_need_a_tensorflow_that_only_newcomers_have() -> None:
+    hosts = (host("a", tensorflow="", missing=("tensorflow",)), host("b"))
+    assert bad(judged(*hosts)) == [("a", "tensorflow", "failed")]
+    assert bad(judged(*hosts, newcomers=frozenset("b"))) == []
+
+
 def test_a_clock_that_may_be_right_is_not_complained_of() -> None:
     assert bad(judged(host("a"), host("b", clock_offset=3.0, clock_tolerance=2.5))) == []
 

@@ -422,6 +422,13 @@ def test_an_attempt_that_came_to_a_step_was_worth_it_however_short() -> None:
     assert not restarts_planned(job)[1].is_free, "the new attempt has stop_actions of no step"
 
 
+def test_step_0_of_a_bar_is_no_progress() -> None:
+    job = restartable(MWM, *W, max=1)
+    job(events.TaskReported, task="worker:1", values={"STEP": "0", "STEPS": "500"})
+    job.exited("worker:1", 42, lived=4.0)
+    assert not restarts_planned(job)[0].is_free
+
+
 def test_free_restarts_are_at_most_20_in_a_row() -> None:
     job = restartable(MWM, "worker:0", max=1)
     for _ in range(MOST_FREE_IN_A_ROW):

@@ -47,7 +47,7 @@ def _load(folder: Path, hostfile: str) -> Spec:
     (folder / "job.yaml").write_text(
         "strategy: mirrored\nprogram: {script: train.py}\nhostfile: hosts.txt\n"
     )
-    return load("job.yaml", cwd=str(folder), allow_unsupported=True)
+    return load("job.yaml", cwd=str(folder))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_addresses_that_lead_where_they_should(tmp_path: Path, rest: str) -> Non
         f"strategy: multi_worker_mirrored\nprogram: {{script: train.py}}\n{rest}\n"
     )
 
-    load("job.yaml", cwd=str(tmp_path), allow_unsupported=True)
+    load("job.yaml", cwd=str(tmp_path))
 
 
 def test_a_hostfile_of_every_kind(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_hostfile_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "hosts.txt").write_bytes(b"a\nb\xff\n")
 
     with pytest.raises(SpecProblemsError) as raised:
-        load("job.yaml", cwd=str(tmp_path), allow_unsupported=True)
+        load("job.yaml", cwd=str(tmp_path))
 
     assert str(raised.value) == "hosts.txt:2:2: the byte 0xff is not UTF-8; save the file as UTF-8"
 
@@ -161,7 +161,7 @@ def test_what_other_hosts_are_sent(tmp_path: Path, program: str, base: str | Non
         path.touch()
     for hosts, is_needed in (("[far]", base is not None), ("[localhost]", False)):
         (here / "job.yaml").write_text(f"strategy: mirrored\nprogram: {program}\nhosts: {hosts}\n")
-        spec = load("job.yaml", cwd=str(here), allow_unsupported=True)
+        spec = load("job.yaml", cwd=str(here))
         assert spec.sends_files == is_needed
         found = "" if base is None else str((here / base).resolve())
         assert spec.program.sync_base == found

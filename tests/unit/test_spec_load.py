@@ -35,9 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _load(folder: Path, text: str, **settings: Any) -> Spec:
     (folder / "job.yaml").write_text(text, encoding="utf-8")
-    return load(
-        "job.yaml", **{"cwd": str(folder), "environ": {}, "allow_unsupported": True, **settings}
-    )
+    return load("job.yaml", **{"cwd": str(folder), "environ": {}, **settings})
 
 
 def test_the_defaults(folder: Path) -> None:
@@ -287,7 +285,7 @@ def test_an_address_of_this_machine_by_its_own_name(
     text = SMALL.replace("worker: 2", "worker: ['me:1', 'me.example:2', '127.0.1.1:3']")
 
     assert len(_load(folder, text).roles[0].addresses) == 3
-    assert _load(folder, f"{SMALL}hosts: [me]\n", allow_unsupported=False).hosts[0].is_local
+    assert _load(folder, f"{SMALL}hosts: [me]\n").hosts[0].is_local
 
 
 def test_which_keras_and_whose_tf_config(folder: Path) -> None:

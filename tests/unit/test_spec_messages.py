@@ -28,10 +28,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _problems_of(folder: Path, text: str, *, lenient: bool = True) -> SpecProblemsError:
+def _problems_of(folder: Path, text: str) -> SpecProblemsError:
     (folder / "job.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(SpecProblemsError) as raised:
-        load("job.yaml", cwd=str(folder), environ={"PATH": "x"}, allow_unsupported=lenient)
+        load("job.yaml", cwd=str(folder), environ={"PATH": "x"})
     return raised.value
 
 
@@ -41,7 +41,7 @@ def test_every_problem_is_told_with_its_place(
 ) -> None:
     text = spec.partition("\n")[2] + "\n"
 
-    error = _problems_of(folder, text, lenient=kind != "unsupported")
+    error = _problems_of(folder, text)
 
     assert str(error).replace(str(folder), "{folder}").splitlines() == expected.strip().splitlines()
     assert str(error).splitlines() == [str(problem) for problem in error.problems]

@@ -35,7 +35,6 @@ def _load(folder: Path, *overrides: str) -> Spec:
         cwd=str(folder),
         overrides=overrides,
         extra_args=["--last"],
-        allow_unsupported=True,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import random
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,23 @@ def test_nothing_is_written_outside_of_the_copy(host: Host, part: file_messages.
     assert list(host.folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("moved", ["pkg", ""])
+def test_files_that_a_task_has_moved_away_stay_where_they_are(
+    host: Host, job: Path, tmp_path: Path, moved: str
+) -> None:
+    """It has left a link in their place."""
+    host.expect(manifest_of(job))
+    host.continue_transfer()
+    folder, store = host.copy / moved, tmp_path / "store"
+    folder.rename(store)
+    folder.symlink_to(store)
+    before = sorted(store.rglob("*"))
+    assert [each for each in before if each.is_file()]
+    host.receiver.close()
+    host.dir.remove()
+    assert sorted(store.rglob("*")) == before
+
+
 def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Path) -> None:
     host.expect(manifest_of(job))
     host.continue_transfer()
@@ -326,6 +344,54 @@ def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Pa
     left = [path for path in Path(said.folder).rglob("*") if path.is_file()]
     assert sorted(path.name for path in left) == ["train.py", "weights"]
     assert Path(said.folder).parent == host.state / "left"
+
+
+def make_deep_folders(top: Path) -> None:
+    """Make folders whose paths no system call takes."""
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d" * 100, dir_fd=here)
+        inner = os.open("d" * 100, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+@pytest.fixture
+def deep_host(host: Host) -> Iterator[Host]:
+    """A host, whose folders are removed at the end, which pytest cannot if they are deep."""
+    yield host
+    subprocess.run(["rm", "-rf", host.state], check=True)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_folders_of_any_depth_that_tasks_have_made_stay(deep_host: Host, job: Path) -> None:
+    deep_host.expect(manifest_of(job))
+    deep_host.continue_transfer()
+    (deep_host.copy / "models").mkdir()
+    (deep_host.copy / "models" / "weights").write_text("learnt")
+    make_deep_folders(deep_host.copy / "models")
+    assert deep_host.receiver.close()
+    deep_host.dir.remove()
+    assert not deep_host.folder.exists()
+    said = deep_host.reports[-1]
+    assert isinstance(said, file_messages.FilesPreserved)
+    assert (Path(said.folder) / "models" / "weights").read_text() == "learnt"
+
+
+def test_folders_of_any_depth_that_a_dead_agent_has_left_are_removed(
+    deep_host: Host, job: Path
+) -> None:
+    deep_host.expect(manifest_of(job))
+    old = deep_host.state / "agents" / "old"
+    old.mkdir()
+    make_deep_folders(old)
+    os.utime(old, (0, 0))
+    deep_host.continue_transfer()
+    deep_host.receiver.close()
+    deep_host.dir._is_lasting = True
+    deep_host.dir.remove()
+    assert not old.exists()
 
 
 def test_the_cache_keeps_the_newest_blobs_up_to_its_limit(host: Host, job: Path) -> None:

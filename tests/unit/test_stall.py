@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -17,14 +17,11 @@ class Tasks:
 
     names = ("worker:0", "worker:1")
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         self.now = 0.0
-        self.folder = folder
-        self.watch = StallWatch(STALL, self.log_of, lambda: self.now)
+        self.sizes: Counter[str] = Counter()
+        self.watch = StallWatch(STALL, self.sizes.__getitem__, lambda: self.now)
         self.wait: float | None = self.watch.start(self.names)
-
-    def log_of(self, task: str) -> Path:
-        return self.folder / task
 
     def stall_at(self, until: float, each: float = 0.0, *, what: str = "") -> float | None:
         """Looks whenever it is due; meanwhile something happens each so many seconds."""
@@ -39,15 +36,14 @@ class Tasks:
 
     def happen(self, what: str, number: int) -> None:
         if what == "line":
-            with self.log_of("worker:1").open("a") as log:
-                log.write("a line\n")
+            self.sizes["worker:1"] += len("a line\n")
         else:
             self.watch.record("worker:0", str(number) if what == "step" else "7")
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> Tasks:
-    return Tasks(tmp_path)
+def tasks() -> Tasks:
+    return Tasks()
 
 
 def test_silence_is_a_stall(tasks: Any) -> None:
@@ -81,6 +77,24 @@ def test_a_new_attempt_may_print_again_before_its_first_step(tasks: Any) -> None
 
 def test_steps_of_a_task_that_is_not_waited_for_do_not_count(tasks: Any) -> None:
     tasks.watch.record("evaluator:0", "1")
+    assert tasks.stall_at(1000.0) == STALL
+
+
+def test_the_steps_of_a_task_that_has_exited_are_forgotten(tasks: Any) -> None:
+    tasks.watch.record("worker:0", "1")
+    tasks.now = 90.0
+    tasks.watch.forget("worker:0")
+    assert tasks.stall_at(1000.0, 30.0, what="line") is None
+    since = tasks.now
+    found = tasks.stall_at(2000.0)
+    assert found is not None
+    assert found - since <= STALL * 1.25
+
+
+def test_the_exit_of_a_task_that_is_not_waited_for_does_not_count(tasks: Any) -> None:
+    tasks.now = 90.0
+    tasks.watch.forget("evaluator:0")
+    tasks.wait = tasks.watch.check()
     assert tasks.stall_at(1000.0) == STALL
 
 

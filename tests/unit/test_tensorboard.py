@@ -65,7 +65,7 @@ def test_its_address_is_told_when_it_listens_there(started: Started) -> None:
     started.listen(1)
     assert not started.events
     started.listen(1, started.port)
-    assert started.texts == [f"TensorBoard is at http://localhost:{started.port}/"]
+    assert started.texts == [f"TensorBoard is at http://127.0.0.1:{started.port}/"]
     assert started.board.next_due is None
 
 
@@ -74,7 +74,7 @@ def test_its_silence_is_told_once_and_it_may_answer_later(started: Started) -> N
     assert started.texts == ["TensorBoard has not answered for 60 s; see tensorboard.log"]
     assert started.board.next_due is None
     started.listen(started.port)
-    assert started.texts[1:] == [f"TensorBoard is at http://localhost:{started.port}/"]
+    assert started.texts[1:] == [f"TensorBoard is at http://127.0.0.1:{started.port}/"]
 
 
 def test_its_end_is_told_in_place_of_its_silence(started: Started) -> None:

@@ -130,6 +130,16 @@ def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause() -> None:
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.EXCEPTION)
 
 
+def test_all_hosts_that_were_lost_are_named() -> None:
+    job = on_two_hosts()
+    job(events.HostLost, host="there", cause=because("its agent was killed by SIGKILL"))
+    job(events.HostLost, host="here", cause=because("no sign of life for 60 s (timeouts.link)"))
+    (verdict,) = verdicts(job)
+    assert (verdict.task, verdict.kind) == (None, Kind.HOST_LOST)
+    said = cause_text(verdict.cause)
+    assert said.startswith("worker:0, worker:1 were lost with here, there: ")
+
+
 def test_a_host_with_all_tasks_names_none_of_them() -> None:
     job = running(MWM, "worker:0", "worker:1")
     job(events.HostLost, host="localhost", cause=because("its agent was killed by SIGKILL"))
@@ -330,3 +340,10 @@ def test_the_patterns_of_rules_take_linear_time() -> None:
         for pattern in rule.line_patterns:
             assert pattern.count(".*") < 3
             assert not pattern.startswith(".*") or ".*" not in pattern[2:].rstrip("$*.")
+
+
+def test_a_line_number_that_no_file_can_have_hides_no_error() -> None:
+    frame = f'  File "train.py", line {"9" * 5000}, in f\n    x()\n'
+    raw = f"Traceback (most recent call last):\n{frame}MemoryError: boom\n".encode()
+    analysis = LogAnalysis(LogTail(raw), 1)
+    assert (analysis.exception, analysis.place) == (3, "")

@@ -393,7 +393,7 @@ def test_what_could_not_be_started_has_the_advice_for_its_cause(cause: Cause) ->
     verdict = judged(job)
     assert verdict.kind is Kind.NOT_STARTED
     assert UNABLE[cause] in not_none(cause_advice(verdict.cause))
-    assert ("the record was removed" in cause_text(verdict.cause)) == (
+    assert ("the folder of its log was removed" in cause_text(verdict.cause)) == (
         cause.code is Code.LOG_NOT_OPENED
     )
 

@@ -66,15 +66,18 @@ class CustomLoop:
         self.strategy, self.data, self.options, self.task = strategy, data, options, task
         self.is_cluster = options.strategy == "multi_worker_mirrored" and task.trainers > 1
         """Whether several workers share a step."""
-        self.global_batch_size: int = options.batch_size * strategy.num_replicas_in_sync
+        replicas, asked = strategy.num_replicas_in_sync, options.batch_size
+        is_divided = options.batch_size_of == "all"
+        self.global_batch_size: int = (-(-asked // replicas) if is_divided else asked) * replicas
         self.is_pass = options.steps_per_epoch == WHOLE_PASS
         steps_of_pass = -(-len(data.train_images) // self.global_batch_size)
         self.all_steps: int = options.epochs * (options.steps_per_epoch or steps_of_pass)
         rates = options.learning_rate
-        self.learning_rate = rates.get(self.global_batch_size, rates.get(0))
+        size = asked if is_divided else self.global_batch_size
+        self.learning_rate = rates.get(size, rates.get(0))
         if not self.learning_rate:
             known = f"global batches of {', '.join(map(str, rates))} images"
-            problem = f"none for {self.global_batch_size} (--batch-size times the replicas)"
+            problem = f"none for {size} (--batch-size times the replicas)"
             raise UsageError(f"--learning-rate has rates for {known}, and {problem}")
         folder = options.checkpoint_dir
         # Before the first variable: the workers share variables, so their models must be equal.
@@ -91,7 +94,7 @@ class CustomLoop:
         checkpoint = tf.train.Checkpoint(**state, **metrics)
         self.checkpoints = Checkpoints(checkpoint, folder, task, options) if folder else None
         self.sigterm = threading.Event()
-        self.progress = Progress(os.environ)
+        self.progress = Progress(os.environ, EPOCHS=options.epochs, STEPS=self.all_steps)
         folder = options.summary_dir if task.is_chief else None
         parts = ("train", "test") if folder else ()  # TensorBoard draws both into one chart
         self.writers = {part: tf.summary.create_file_writer(f"{folder}/{part}") for part in parts}
@@ -372,7 +375,7 @@ class CustomLoop:
             f"loss {loss:.3f}  test_accuracy {test_accuracy:.3f}  images/s {speed:.0f}  "
             f"seconds {took:.1f}  test_loss {test_loss:.3f}"
         )
-        self.progress.send(counters.total_steps, epoch, float(self.last_loss), speed)
+        self.progress.send(counters.total_steps, epoch, loss, speed, ACCURACY=accuracy)
         trained = {"epoch_loss": loss, "epoch_accuracy": accuracy, "images_per_second": speed}
         self.write_summary("train", epoch, **trained)
         self.write_summary("test", epoch, epoch_loss=test_loss, epoch_accuracy=test_accuracy)

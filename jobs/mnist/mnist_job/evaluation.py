@@ -54,7 +54,7 @@ def evaluate(data: DataSet, options: Options) -> None:
 def follow(data: DataSet, options: Options) -> None:
     """The evaluator task: evaluates each checkpoint that others save, up to the last epoch's."""
     folder = options.checkpoint_dir
-    evaluation, progress = Evaluation(data, options), Progress(os.environ)
+    evaluation, progress = Evaluation(data, options), Progress(os.environ, EPOCHS=options.epochs)
     tested = f"data: {data.source}, {len(data.test_images):,} images"
     say(f"evaluator: follows the checkpoints in {folder} to epoch {options.epochs}; {tested}")
     seen, epoch = None, 0

@@ -142,6 +142,8 @@ def _parser() -> _Parser:
         default=70, metavar="N|all", help="all: one pass over the images (default: 70)")
     add("--batch-size", type=_count, default=64, metavar="N", help="images a step takes on each "
         "replica; the global batch is this times the replicas of all workers (default: 64)")
+    add("--batch-size-of", choices=("replica", "all"), default="replica", help="all: --batch-size "
+        "is divided among all replicas: the same steps with fewer workers (default: replica)")
     add("--model", choices=("small_cnn", "cnn"), default="small_cnn", help="small_cnn: of the "
         "tutorial on multi-worker training (default); cnn: of that on custom training")
     add("--optimizer", choices=("rmsprop", "adam"), default="rmsprop", help="default: rmsprop")
@@ -219,7 +221,7 @@ def _problems(options: Options, task: Task) -> list[str]:
     missing = [role for role in ("chief", "worker", "ps") if not task.count(role)]
     # fmt: off
     problems = {
-        **{f"{_flag(name)} is for {' and '.join(strategies)}, not for {strategy}":
+        **{f"--{name.replace('_', '-')} is for {' and '.join(strategies)}, not for {strategy}":
            asked[name] is not None and strategy not in strategies
            for name, strategies in _STRATEGIES_OF.items()},
         "--devices names several devices, and one_device uses one":
@@ -233,7 +235,7 @@ def _problems(options: Options, task: Task) -> list[str]:
             options.dataset == "synthetic" and options.data_dir,
         "--checkpoint-every needs a --checkpoint-dir":
             options.checkpoint_every and not options.checkpoint_dir,
-        **{f"--evaluate trains nothing and writes nothing: it takes no {_flag(name)}":
+        **{f"--evaluate trains and writes nothing: it takes no --{name.replace('_', '-')}":
            evaluated and asked[name]
            for name in ("fit", "loop", "checkpoint_dir", "export_dir", "summary_dir")},
         f"--evaluate needs no strategy, and one process: not {strategy}":
@@ -247,7 +249,3 @@ def _problems(options: Options, task: Task) -> list[str]:
     }
     # fmt: on
     return [problem for problem, holds in problems.items() if holds]
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

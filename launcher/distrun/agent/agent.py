@@ -234,7 +234,9 @@ class Agent:
                 Cause(Code.LOG_DIR_NOT_CREATED, path=order.folder, errno=number)
             )
             return None
-        return TaskLogs(order.folder, None, self._link, self._selector, opened)
+        return TaskLogs(
+            order.folder, None, self._link, self._selector, opened, limit=order.log_limit
+        )
 
     def _open_private_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
         # Imported here because most jobs run on the launching machine.
@@ -248,7 +250,20 @@ class Agent:
             self.abandon()
             return None
         folder = self._dir.path
-        return TaskLogs(folder, LogStreamer(folder), self._link, self._selector)
+        if order.log_limit is not None:
+            from distrun.agent.linux import holes
+
+            try:
+                holes.check(folder)
+            except OSError as error:
+                number = error.errno or 0
+                cause = Cause(Code.LOGS_NOT_LIMITED, path=folder, errno=number)
+                self._link.report_fault(cause)
+                self.abandon()
+                return None
+        return TaskLogs(
+            folder, LogStreamer(folder), self._link, self._selector, limit=order.log_limit
+        )
 
     def _hello(self, order: protocol.Configure, folder: str) -> protocol.Hello:
         client, own = self._addresses

@@ -142,9 +142,7 @@ def _remove(path: str) -> None:
             os.unlink(os.path.join(path, name))
         os.rmdir(path)
     except OSError:
-        import shutil
-
-        shutil.rmtree(path, ignore_errors=True)
+        private_dir.remove_tree(path, ignore_errors=True)
 
 
 def _try_writing(folder: str) -> None:

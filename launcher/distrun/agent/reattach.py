@@ -105,9 +105,9 @@ def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn
         no_agent: is printed if the agent and everything that it had started are gone.
         exit_no_agent: the exit code then.
     """
-    client = _connect(token)
+    client = connect(token)
     if client is None:
-        _wait_until_gone(token)
+        wait_until_gone(token)
         sys.stderr.write(no_agent + "\n")
         sys.stderr.flush()
         os._exit(exit_no_agent)
@@ -120,7 +120,7 @@ def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn
     os._exit(0)
 
 
-def _connect(token: str) -> Optional[socket.socket]:
+def connect(token: str) -> Optional[socket.socket]:
     """A connection to the agent; None if it is gone, even if another user has taken its name."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -130,8 +130,11 @@ def _connect(token: str) -> Optional[socket.socket]:
     return client if peers.of_connection(client).is_same_user else None
 
 
-def _wait_until_gone(token: str) -> None:
-    """Wait until the guard of a dead agent has ended the agent's processes."""
+def wait_until_gone(token: str) -> None:
+    """Wait until the guard of a dead agent has ended the agent's processes.
+
+    Another user can take the name, so this waits for 20 seconds at most.
+    """
     deadline = time.monotonic() + _GUARD_SECONDS
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:

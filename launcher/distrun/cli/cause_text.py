@@ -19,7 +19,7 @@ from typing import Any
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.text_format import format_count, format_names
+from distrun.cli.text_format import format_count, format_host_names, format_names
 from distrun.events import PreflightFound
 from distrun.jobstore import JobFolder, JobStore
 from distrun.preflight import Check
@@ -221,6 +221,16 @@ def _place(cause: Cause) -> str:
     return f", at {cause.name}" if cause.name else ""
 
 
+def _move_logs(cause: Cause) -> str:
+    variable = _DERIVED["folder_variable"](cause)
+    if Code.LOGS_NOT_LIMITED in (cause.code, *(each.code for each in cause.within)):
+        return (
+            f"set {variable} to a folder on a file system that can, such as ext4, XFS, Btrfs or "
+            "tmpfs, or remove logs.max_size"
+        )
+    return f"make room there, or set {variable} to a folder on another disk"
+
+
 _DISK_USES = {
     "workdir": "in the working folder",
     "logs": "for logs",
@@ -230,6 +240,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "addresses": lambda c: format_names(c.addresses),
     "advice_lines": lambda c: _advice_within(c, "\n"),
     "advice_within": _advice_within,
+    "all_hosts": lambda c: format_host_names(c.hosts or (c.host,)),
     "at_host": _at_host,
     "because": lambda c: f"; {_within(c)}" if c.within else "",
     "clock": lambda c: f"{abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'}",
@@ -263,6 +274,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     ),
     "lookup": lambda c: c.text or f"no answer within {c.seconds:g} s",
     "job": lambda _: _job_in_advice.get(),
+    "move_logs": _move_logs,
     "more_checks": lambda c: _more_checks(c.count - 1),
     "on_host": lambda c: f"on {c.host} " if c.host else "",
     "place": _place,
@@ -276,6 +288,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
         if c.version == "2"
         else "set `program.keras: 2` and install tf_keras for the Python that runs the tasks"
     ),
+    "them": lambda c: "them" if ", " in c.text else "it",
     "user_names": lambda c: c.text + (f" and {c.count - 3} more" if c.count > 3 else ""),
     "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
     "restarts": lambda c: format_count(c.count, "restart"),
@@ -388,6 +401,11 @@ def _advice_on_writing(cause: Cause) -> str:
     )
 
 
+def _advice_on_host(cause: Cause) -> str:
+    inner = cause_advice(cause.within[0]) if cause.within else None
+    return inner or templates()[Code.HOST_LOST.value]["advice"]
+
+
 def _advice_on_start(cause: Cause) -> str:
     inner = cause_advice(cause.within[0]) if cause.within else None
     if cause.is_disk_full:
@@ -468,6 +486,7 @@ ADVICE_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
         f"try `{_command(c)} python3 --version`" if c.commands else None
     ),
     Code.TASK_NOT_STARTED: _advice_on_start,
+    Code.HOST_FAILED: _advice_on_host,
     Code.KILLED_FROM_OUTSIDE: _advice_on_kill,
     Code.CRASHED: _advice_on_crash,
 }

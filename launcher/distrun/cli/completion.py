@@ -61,7 +61,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        line = os.environ["COMP_LINE"]
+        line = os.environ.get("COMP_LINE", "")
         words = split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
         return words, incomplete
@@ -163,7 +163,7 @@ def complete_overrides(
 
 
 def _settable(keys: Iterator[tuple[str, Key]]) -> Iterator[tuple[str, Key]]:
-    """The keys that `--set` takes: with each role's name, and without the items of lists."""
+    """The keys that `--set` takes: with the names of roles, and without the items of lists."""
     from distrun.strategies import Role
 
     for path, key in keys:
@@ -171,7 +171,7 @@ def _settable(keys: Iterator[tuple[str, Key]]) -> Iterator[tuple[str, Key]]:
             for role in Role:
                 if role is not Role.EVALUATOR or not path.endswith(".addresses"):
                     yield path.replace("<role>", role.value), key
-        elif "[]" not in path:
+        elif "[]" not in path and "<" not in path:
             yield path, key
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
+from distrun.agent.protocol.causes import Code
 from distrun.cli.cause_text import (
     cause_advice,
     cause_text,
@@ -15,11 +16,19 @@ from distrun.cli.cause_text import (
     exit_text,
 )
 from distrun.cli.progress import progress_words
-from distrun.cli.text_format import format_count, format_duration, format_task_names, format_time
-from distrun.cli.verdict_text import evidence_lines
+from distrun.cli.text_format import (
+    format_count,
+    format_duration,
+    format_names,
+    format_task_names,
+    format_time,
+)
+from distrun.cli.verdict_text import evidence_lines, steps_text
 from distrun.events import Origin, Result, TimerKind
+from distrun.lifecycle import JobState
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
+from distrun.strategies import Role
 
 _NOTABLE_SECONDS = 1.0
 _TEMPLATES: dict[type[events.Event], str] = {
@@ -28,6 +37,7 @@ _TEMPLATES: dict[type[events.Event], str] = {
     ),
     events.ClusterMismatched: "{cause}",
     events.HostFault: "{event.host} cannot continue: {cause}",
+    events.HostLeftOut: "{event.host} is left out: {cause}",
     events.HostLost: "{event.host} is lost: {cause}",
     events.LinkLost: "the link to {event.host} is lost: {cause}",
     events.LinkRestored: "the link to {event.host} is restored",
@@ -92,6 +102,16 @@ def event_text(event: events.Event) -> str | None:
     return template.format(event=event, cause="" if cause is None else cause_text(cause))
 
 
+def resumed_text(state: JobState) -> str:
+    """Return how often a job was resumed, with which changes, and what that has cost."""
+    times = format_count(len(state.resumed_at), "time")
+    changes = "".join(f" --set {change}" for change in state.changes)
+    repeated = state.repeated_steps
+    steps = f"; {format_count(repeated, 'step')} trained again" if repeated else ""
+    with_changes = f" with{changes}" if changes else ""
+    return f"resumed {times}{with_changes}; it was down for {format_duration(state.down)}{steps}"
+
+
 def quiet_text(seconds: float) -> str:
     """Return that the tasks have done nothing for so many seconds."""
     what = "no task has printed, reported progress or used the processor"
@@ -106,11 +126,40 @@ def quiet_advice(job_id: str) -> str:
     )
 
 
+def _job_resumed(event: events.JobResumed) -> str:
+    changes = "".join(f" --set {change}" for change in event.changes)
+    return (
+        f"job {event.job_id} resumed{changes} after {format_duration(event.down)} "
+        f"(supervisor {event.supervisor_pid})"
+    )
+
+
+def _host_not_cleared(event: events.HostNotCleared) -> str:
+    until = "" if event.seconds is None else f"; its lease ends in {format_duration(event.seconds)}"
+    return (
+        f"{event.host} cannot be reached, so tasks of earlier attempts may still run there{until} "
+        f"({cause_text(event.cause)})"
+    )
+
+
+def _host_cleared(event: events.HostCleared) -> str:
+    how = "" if event.cause is None else f": {cause_text(event.cause)}"
+    return f"nothing of earlier attempts is left on {event.host}{how}"
+
+
+def _logs_received_late(event: events.LogsReceivedLate) -> str:
+    sizes = format_names(f"{format_bytes(size)} of {task}" for task, size in event.sizes.items())
+    return (
+        f"{event.host} was reached again and has sent the rest of its logs: {sizes}; "
+        "`distrun logs` shows it at its place"
+    )
+
+
 def _host_ready(event: events.HostReady) -> str:
     gpus = f", {len(event.gpus)} GPUs" if event.gpus else ""
     return (
-        f"{event.host} is ready: {event.cores:g} cores{gpus}, Python {event.python} "
-        f"(agent {event.agent_pid})"
+        f"{event.host} is ready{', a spare' if event.spare else ''}: {event.cores:g} cores{gpus}, "
+        f"Python {event.python} (agent {event.agent_pid})"
     )
 
 
@@ -148,10 +197,48 @@ def _task_reported(event: events.TaskReported) -> str | None:
 def _restart_planned(event: events.RestartPlanned) -> str:
     verb = "starts" if len(event.tasks) == 1 else "start"
     left = f"{format_count(event.left, 'restart')} left"
-    counted = "not counted, a preemption" if event.is_free else left
+    is_counted = event.cause.code is Code.HOST_LOST
+    free = "counted already" if is_counted else "not counted, a preemption"
+    counted = free if event.is_free else left
     return (
         f"after {cause_text(event.cause)}: {format_task_names(event.tasks)} {verb} again in "
         f"{format_duration(event.delay)} ({counted})"
+    )
+
+
+def _job_planned(event: events.JobPlanned) -> str:
+    hosts = {task.name: task.host for task in event.tasks}
+    words = [
+        f"{name} on {hosts[name]} instead of {former}"
+        for name, former in event.former_hosts.items()
+        if name in hosts
+    ]
+    if event.all_workers is not None:
+        workers = sum(task.role is Role.WORKER for task in event.tasks)
+        words.append(f"{workers} of {event.all_workers} workers")
+    again = f"planned again: {', '.join(words)}; " if words else "planned: "
+    return again + ", ".join(task.name for task in event.tasks)
+
+
+def _plan_failed(event: events.PlanFailed) -> str:
+    is_evaluator = all(task.startswith(Role.EVALUATOR.value) for task in event.cause.tasks)
+    # The job does not wait for an evaluator, which then stays down; the verdict says so.
+    is_waiting = not (event.cause.tasks and is_evaluator)
+    return f"{cause_text(event.cause)}{'; waiting for a host' if is_waiting else ''}"
+
+
+def _training_continued(event: events.TrainingContinued) -> str:
+    step, former = (
+        f"{'' if epoch is None else f'epoch {epoch}, '}step {step}"
+        for epoch, step in (
+            (event.epoch, event.step),
+            (event.former_epoch, event.former_step),
+        )
+    )
+    cost = steps_text(event.repeated_steps, is_estimate=event.is_estimate)
+    return (
+        f"{event.task} trains again at {step}, {format_duration(event.seconds)} after {former}: "
+        f"{cost}"
     )
 
 
@@ -182,7 +269,11 @@ def _job_ended(event: events.JobEnded) -> str:
 
 
 _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
+    events.JobResumed: _job_resumed,
+    events.HostNotCleared: _host_not_cleared,
+    events.HostCleared: _host_cleared,
     events.HostReady: _host_ready,
+    events.LogsReceivedLate: _logs_received_late,
     events.SyncStarted: _sync_started,
     events.Synced: lambda event: (
         f"{event.host} has the program's files{'' if event.files else '; none had to be sent'}"
@@ -194,7 +285,9 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
     events.PreflightStarted: lambda event: f"checking {format_count(event.hosts, 'host')}",
     events.PreflightFound: _preflight_found,
     events.PreflightEnded: _preflight_ended,
-    events.JobPlanned: lambda event: f"planned: {', '.join(task.name for task in event.tasks)}",
+    events.JobPlanned: _job_planned,
+    events.PlanFailed: _plan_failed,
+    events.TrainingContinued: _training_continued,
     events.Aborted: lambda event: f"the job cannot continue: {cause_with_advice(event.cause)}",
     events.TaskStarted: lambda event: (
         f"{event.task} started (pid {event.pid}"

@@ -54,7 +54,7 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
         while not ended:
             ended = supervised is None or supervised.has_ended()
             shown = _new_events(record, None if as_json else formatter)
-            for lines in shown if last is None else deque(shown, maxlen=last):
+            for lines in shown if last is None else deque(shown, maxlen=min(last, sys.maxsize)):
                 for text, indent in lines:
                     console.print_text(text, indent=indent)
             sys.stdout.flush()

@@ -172,9 +172,18 @@ def _code_text(code: int) -> str:
     of_a_task = "the exit code of the task that failed first"
     if 0 < code - _SIGNALLED <= signal.SIGRTMAX:
         of_a_task = f"the task that failed first was killed by {signal_name(code - _SIGNALLED)}"
-    own = [text for codes, text in exit_codes().items() if str(code) in codes.split(", ")]
+    own = [
+        _part(str(code), *row) for row in exit_codes().items() if str(code) in row[0].split(", ")
+    ]
     meanings = own if code == 0 else [*own, of_a_task]
     return "; or ".join(map(_plain, meanings))
+
+
+def _part(code: str, codes: str, text: str) -> str:
+    """What one of several codes means, if the text has a part for each of them."""
+    verb, _, rest = text.partition("stopped by ")
+    meanings = dict(zip(codes.split(", "), rest.split(", "), strict=False))
+    return f"stopped by {meanings[code]}" if not verb and len(meanings) > 1 else text
 
 
 def _plain(markdown: str) -> str:

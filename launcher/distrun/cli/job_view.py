@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from distrun import control, events, record
+from distrun import control, events, record, resumption
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
@@ -17,9 +19,9 @@ from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
 from distrun.jobstore import JobFolder
-from distrun.lifecycle import Account, JobState, TaskPhase, TaskState
+from distrun.lifecycle import Account, HostState, JobState, TaskPhase, TaskState
 from distrun.preflight import Check
-from distrun.verdict.model import Evidence, Verdict
+from distrun.verdict.model import Evidence, Replacement, Verdict
 
 _CAUSE_KEYS: dict[type, str] = {
     **dict.fromkeys(
@@ -32,6 +34,7 @@ _CAUSE_KEYS: dict[type, str] = {
     events.TensorBoardEnded: "how",
 }
 """The keys with the text of these events' cause, if not `cause`."""
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
 
@@ -75,7 +78,7 @@ class TaskView(Frozen, kw_only=True):
             "restarts_at": self.restarts_at,
             "log": self.log,
             "usage": to_json(self.usage),
-            "progress": self.progress,
+            "progress": progress_json(self.progress),
         }
 
 
@@ -138,6 +141,34 @@ class JobView(Frozen, kw_only=True):
     def restarts_left(self) -> int:
         return self.state.policy.max - self.state.budgets[Account.JOB].counted
 
+    @property
+    def other_replacements(self) -> list[Replacement]:
+        """What further plans have changed, without the one that the verdict has."""
+        verdict = self.state.verdict
+        of_verdict = None if verdict is None else verdict.replacement
+        return [each for each in self.state.replacements if each != of_verdict]
+
+    @property
+    def resume_command(self) -> str | None:
+        """The command that continues it; None if it runs or has succeeded."""
+        can_resume = not self.is_running and resumption.is_resumable(self.state)
+        return resumption.command_for(self.folder.job_id) if can_resume else None
+
+    def host_state(self, host: HostState) -> str:
+        """Return `in use`, `spare`, `lost`, `link lost`, or `left out`."""
+        if host.lost is not None:
+            return "lost"
+        if host.fault is not None or host.left_out is not None:
+            return "left out"
+        if host.link_lost is not None:
+            return "link lost"
+        return "in use" if host.name in self.hosts_in_use else "spare"
+
+    @property
+    def hosts_in_use(self) -> set[str]:
+        """The names of the hosts that tasks are on."""
+        return {task.host for task in self.state.tasks.values()}
+
     def summary(self) -> dict[str, Any]:
         """Return the job as `ps --json` prints it."""
         state, outcome = self.state, self.outcome
@@ -152,6 +183,8 @@ class JobView(Frozen, kw_only=True):
             "tasks_running": 0 if self.is_lost else len(running),
             "restarts": self.restarts,
             "restarts_left": self.restarts_left,
+            "resumed": len(state.resumed_at),
+            "resume_command": self.resume_command,
             "created_at": state.created_at,
             "ended_at": state.ended_at,
             "exit_code": outcome.exit_code if outcome else None,
@@ -166,7 +199,18 @@ class JobView(Frozen, kw_only=True):
             "outcome": output_json(self.outcome),
             "verdict": output_json(self.state.verdict),
             "supervisor_pid": self.supervisor,
-            "hosts": [output_json(host) for host in self.state.hosts.values()],
+            "resumptions": {
+                "at": list(self.state.resumed_at),
+                "changes": list(self.state.changes),
+                "down_seconds": self.state.down,
+                "repeated_steps": self.state.repeated_steps,
+                "hosts_not_cleared": list(self.state.former_hosts),
+            },
+            "hosts": [
+                {**output_json(host), "state": self.host_state(host)}
+                for host in self.state.hosts.values()
+            ],
+            "replacements": [output_json(each) for each in self.state.replacements],
             "tensorboard": self.tensorboard,
             "quiet_since": self.state.quiet_since,
             "task_states": [task.to_json() for task in self.tasks],
@@ -230,6 +274,8 @@ def output_json(value: Any) -> Any:
             shown[name] = [output_json(each) for each in inner]
         else:
             shown[name] = output_json(inner)
+    if isinstance(value, events.TaskReported):
+        shown["values"] = progress_json(value.values)
     if isinstance(value, Verdict):
         shown["advice"] = cause_advice(value.cause) or ""
     if isinstance(value, (Check, events.PreflightFound)):
@@ -239,6 +285,17 @@ def output_json(value: Any) -> Any:
         shown["dialled_from"] = list(value.cause.hosts) if value.cause.addresses else []
         shown["addresses"] = list(value.cause.addresses)
     return shown
+
+
+def progress_json(values: Mapping[str, str]) -> dict[str, int | float | str]:
+    """Return a task's progress as `--json` prints it: numbers as numbers, except nan and inf."""
+    return {key: _number_or_text(value) for key, value in values.items()}
+
+
+def _number_or_text(text: str) -> int | float | str:
+    if _NUMBER.fullmatch(text) is None or not math.isfinite(float(text)):
+        return text
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def _tensorboard(folder: JobFolder) -> str | None:
@@ -260,5 +317,5 @@ def _visible_hosts(state: JobState) -> set[str]:
 
 def _restarts_at(state: JobState, task: TaskState) -> float | None:
     """Return when a task restarts at the earliest (Unix seconds), if its attempt has ended."""
-    restart = state.restarts.get(task.restart or 0)
+    restart = state.restarts.get(-1 if task.restart is None else task.restart)
     return restart.due_at if restart is not None and task.has_ended else None

@@ -8,21 +8,29 @@ import click
 
 from distrun.cli.options import (
     WithProgramArguments,
+    all_output_option,
     name_option,
     notify_option,
     overrides_option,
     spec_argument,
     strict_option,
+    task_option,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distrun.resumption import Resumption
     from distrun.spec.model import Spec
+    from distrun.spec.problems import Problem
 
+_CHECK_SECONDS = 10.0
+"""How long the program is read for warnings. A job that runs is not followed meanwhile."""
 _OPTIONS = (
     click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running."),
     name_option,
+    task_option,
+    all_output_option,
     overrides_option,
     strict_option,
     notify_option,
@@ -39,20 +47,29 @@ def launch_options(function: Callable[..., int]) -> Callable[..., int]:
 
 
 @click.command("launch", cls=WithProgramArguments)
-@spec_argument()
+@spec_argument(required=False)
 @click.argument("args", nargs=-1)
 @launch_options
+@click.option(
+    "--resume-lost",
+    is_flag=True,
+    help="Without SPEC: resume all jobs that a reboot of this machine has broken off, and leave "
+    "them running.",
+)
 def command(
-    spec_path: str,
+    spec_path: str | None,
     args: tuple[str, ...],
     name: str | None,
     overrides: tuple[str, ...],
+    resume_lost: bool,
     **how: Any,
 ) -> int:
     """Run the job that the YAML file SPEC describes.
 
     In the foreground, each line of output has its task as prefix, and the exit code is the
-    job's: 0, or the code of the task that failed first. Ctrl-C stops the job gracefully, a
+    job's: 0, or the code of the task that failed first. TensorFlow's harmless start-up lines are
+    left out. On a terminal, a line that several workers print at the same time is shown once.
+    Ctrl-C stops the job gracefully, a
     second Ctrl-C kills it at once. Everything after `--` is passed to your program.
 
     \b
@@ -60,21 +77,41 @@ def command(
       distrun launch job.yaml --set cluster.worker=4 -- --epochs 10
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
+    if resume_lost:
+        return _resume_lost(spec_path, (name, *overrides, *how.values()))
+    if spec_path is None:
+        raise click.UsageError("Missing argument 'SPEC'.")
     from distrun.spec.loader import load
 
     return launch(load(spec_path, overrides=overrides, extra_args=args, name=name), **how)
 
 
-def launch(
+def _resume_lost(spec_path: str | None, others: tuple[Any, ...]) -> int:
+    from distrun.cli.resume_lost import resume_lost
+    from distrun.errors import UsageError
+
+    if spec_path is not None or any(others):
+        raise UsageError("--resume-lost takes no SPEC and no other option")
+    return resume_lost()
+
+
+def launch(  # noqa: PLR0913 - the options of the commands
     spec: Spec,
     *,
     detach: bool,
+    tasks: tuple[str, ...],
+    all_output: bool,
     strict: bool,
     notify: str | None,
     no_preflight: bool,
     dry_run: bool,
+    resumed: Resumption | None = None,
 ) -> int:
-    """Run a job, and return the exit code: the job's, or 0 if it was left running."""
+    """Run a job, and return the exit code: the job's, or 0 if it was left running.
+
+    `resumed`: the job that is resumed; None: a new one.
+    """
+    from distrun.cli import signals
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
     from distrun.cli.spec_warnings import (
         find_warnings,
@@ -85,6 +122,8 @@ def launch(
     from distrun.cli.transfer_bar import read_files
 
     spec = with_workers(spec)
+    if tasks:
+        _check_tasks(spec, tasks)
     if dry_run:
         from distrun.cli.plan_view import show_plan
 
@@ -95,15 +134,26 @@ def launch(
         find_warnings(spec, strict=True)
     manifest = read_files(spec)
     spec = without_missing_tensorboard(spec)
-    job = LaunchedJob(spec, preflight=not no_preflight, manifest=manifest, detach=detach)
+    job = LaunchedJob(
+        spec,
+        preflight=not no_preflight,
+        manifest=manifest,
+        detach=detach,
+        tasks=tasks,
+        all_output=all_output,
+        resumed=resumed,
+    )
     if not strict:  # the supervisor starts meanwhile
-        print_warnings(find_warnings(spec, strict=False))
+        warnings: tuple[Problem, ...] = ()
+        with signals.interruptible(_CHECK_SECONDS):
+            warnings = find_warnings(spec, strict=False)
+        print_warnings(warnings)
     try:
         return job.run()
     finally:
         if notify is not None and job.folder.path.exists():
             from distrun.agent.linux.syscalls import signal_name
-            from distrun.cli import console, signals
+            from distrun.cli import console
             from distrun.cli.notify import run_notify_command, start_notify_watcher
 
             run = start_notify_watcher if job.was_left_running else run_notify_command
@@ -112,3 +162,11 @@ def launch(
             except signals.ENDED as error:  # the exit code stays that of the job
                 name = signal_name(signals.signal_of(error) or 0)
                 console.print_message(f"{name} ended the command of --notify")
+
+
+def _check_tasks(spec: Spec, wanted: tuple[str, ...]) -> None:
+    """Raise UsageError if the job will not have one of these tasks."""
+    from distrun.cli.logs import check_choice
+
+    names = [f"{each.role.value}:{index}" for each in spec.roles for index in range(each.count)]
+    check_choice([names], wanted)

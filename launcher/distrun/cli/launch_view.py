@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TextIO
@@ -12,7 +13,7 @@ from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text, check_text
 from distrun.cli.event_text import event_text, quiet_advice
 from distrun.cli.output import Output
-from distrun.cli.progress import progress_words
+from distrun.cli.progress import TimeLeft, progress_words
 from distrun.cli.terminal import Terminal
 from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
@@ -28,9 +29,14 @@ _MOST_FINDINGS = 20
 class LaunchView:
     """Prints the tasks' output, messages about events, and a status line with the progress."""
 
-    def __init__(self, output: Output, stream: TextIO) -> None:
+    def __init__(
+        self, output: Output, stream: TextIO, messages: tuple[Output, TextIO] | None = None
+    ) -> None:
         self._output = output
-        self._terminal = Terminal(output, stream)
+        self._terminal = Terminal(output, stream, messages)
+        self._time_left = TimeLeft()
+        self._kill_due: float | None = None
+        """When tasks that are being stopped get SIGKILL (monotonic)."""
         self._bar = TransferBar()
         self._started = time.monotonic()
         self._phase = "preparing the hosts"
@@ -57,17 +63,27 @@ class LaunchView:
             self._terminal.show_status(text)
 
     def _status_line(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> str:
-        """Tasks up, progress and elapsed time; the phase until the tasks are planned."""
+        """Tasks up, progress, elapsed time and id; the phase until the tasks are planned."""
         seconds = time.monotonic() - self._started
+        stopping = self._stopping() if state.outcome else ""
         if not state.tasks:
-            doing = "stopping" if state.outcome else self._phase
-            return f"{doing}  {format_duration(seconds)}" if seconds >= 1 else ""
+            return f"{stopping or self._phase}  {format_duration(seconds)}" if seconds >= 1 else ""
         up = sum(task.phase is TaskPhase.RUNNING for task in state.tasks.values())
-        parts = ["stopping" if state.outcome else _restarting(state)]
-        parts.append(f"{up}/{len(state.tasks)} tasks up")
-        reported = next((progress[name] for name in state.tasks if name in progress), {})
-        parts += progress_words(reported, rate_of=" examples")
-        return "  ".join([*filter(None, parts), format_duration(seconds)])
+        parts = [stopping or _restarting(state), f"{up}/{len(state.tasks)} tasks up"]
+        task = next((name for name in state.tasks if name in progress), "")
+        reported = progress.get(task, {})
+        left = None if stopping else self._time_left.update(task, reported, time.monotonic())
+        parts += progress_words(reported, rate_of=" examples", left=left, is_running=not stopping)
+        parts += [format_duration(seconds), state.job_id]
+        return "  ".join(filter(None, parts))
+
+    def _stopping(self) -> str:
+        """`stopping, SIGKILL in 7 s` if it is known when that signal is due."""
+        left = None if self._kill_due is None else self._kill_due - time.monotonic()
+        if left is None or left <= 0:
+            return "stopping"
+        due = f"{math.ceil(left)} s" if left <= 60 else format_duration(left)
+        return f"stopping, SIGKILL in {due}"
 
     def clear_status(self) -> None:
         self._terminal.show_status("")
@@ -87,12 +103,18 @@ class LaunchView:
             self.clear_status()
 
     def show_plan(self, state: JobState) -> None:
+        """Print the job's id and size, unless the status line shows them all the time."""
+        if self.has_status_line:
+            return
         hosts = list(dict.fromkeys(task.host for task in state.tasks.values()))
         where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
         self.print(f"job {state.job_id}: {format_count(len(state.tasks), 'task')} on {where}")
 
     def show_event(self, event: events.Event, state: JobState) -> None:
         """Print a message about an event that the user should know of."""
+        if isinstance(event, events.StopRequested):
+            due = time.monotonic() + event.grace
+            self._kill_due = due if self._kill_due is None else min(self._kill_due, due)
         if isinstance(event, events.PreflightStarted):
             self._phase = f"checking {format_count(event.hosts, 'host')}"
         elif isinstance(event, events.PreflightFound):
@@ -100,7 +122,9 @@ class LaunchView:
         elif isinstance(event, events.PreflightEnded) and self._findings > _MOST_FINDINGS:
             hidden = self._findings - _MOST_FINDINGS
             self.print(f"and {hidden} more: distrun events {state.job_id}")
-        if isinstance(event, _SHOWN):
+        replaced_at = state.replacements[-1].at if state.replacements else None
+        is_first_plan = isinstance(event, events.JobPlanned) and event.at != replaced_at
+        if isinstance(event, _SHOWN) and not is_first_plan:
             for text in _messages(event, state):
                 self.print(text)
 
@@ -119,9 +143,16 @@ class LaunchView:
 _WHILE_RUNNING = (events.HostFault, events.HostLost)
 """After these, either the job continues, or the final report says the same."""
 _SHOWN = (
+    events.HostLeftOut,
+    events.HostNotCleared,
+    events.JobPlanned,
+    events.JobResumed,
+    events.PlanFailed,
+    events.TrainingContinued,
     events.FilesPreserved,
     events.LinkRestored,
     events.LogsIncomplete,
+    events.LogsReceivedLate,
     events.LinkLost,
     events.ProgressIgnored,
     events.RestartPlanned,
@@ -164,8 +195,12 @@ def _verdict_messages(verdict: Verdict, text: str, state: JobState) -> list[str]
 
 
 def _restarting(state: JobState) -> str:
-    """`restarting in 4 s` while a restart waits for its delay."""
+    """What the job waits for before a restart: `restarting in 4 s`, or `waiting for a host`."""
     if not state.restarts:
         return ""
+    if any(state.requires(each) and each.waits_for_host for each in state.restarts.values()):
+        return "waiting for a host"
+    if any(restart.refused_by for restart in state.restarts.values()):
+        return "stopping"
     wait = min(restart.due_at for restart in state.restarts.values()) - time.time()
     return f"restarting in {format_duration(wait)}" if wait > 0 else "restarting"

@@ -11,16 +11,18 @@ from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
-from distrun.cli.logs import task_logs
+from distrun.cli.left_out import gpu_tasks, has_failed, left_out_text
+from distrun.cli.logs import DroppedOutput, chosen_tasks, task_logs
 from distrun.cli.output import MOST_AHEAD, Output
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.cli.text_format import format_names
 from distrun.errors import DistrunError, OutputError
-from distrun.events import Event, JobPlanned, Result
+from distrun.events import Event, JobPlanned, Result, TaskExited
 from distrun.frozen import replace
 from distrun.jobstore import JobStore
 from distrun.lifecycle import JobState
-from distrun.logs import Follower, View
+from distrun.logs import Follower, StartupFilter, View
+from distrun.resumption import Resumption
 from distrun.session import Session, all_executed
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
@@ -47,20 +49,43 @@ def without_missing_tensorboard(spec: Spec) -> Spec:
 
 
 class LaunchedJob:
-    """Runs one job: passes its events to the view, and signals to its supervisor."""
+    """Runs one job: passes its events to the view, and signals to its supervisor.
+
+    Args:
+        spec: the job's.
+        preflight: whether other hosts are checked first.
+        manifest: the files that other hosts are sent.
+        detach: whether to leave the job running once its programs were executed.
+        tasks: names or roles of the tasks whose output is shown; empty: all.
+        all_output: show each line of each task, also start-up lines.
+        resumed: the job, if it is not a new one.
+    """
 
     def __init__(
-        self, spec: Spec, *, preflight: bool, manifest: Manifest | None, detach: bool
+        self,
+        spec: Spec,
+        *,
+        preflight: bool,
+        manifest: Manifest | None,
+        detach: bool,
+        tasks: tuple[str, ...],
+        all_output: bool,
+        resumed: Resumption | None = None,
     ) -> None:
         self._detach = detach
+        self._wanted = tasks
+        self._startup = None if all_output else StartupFilter()
         self._output = Output(1)
         self._messages = Output(2, beside=self._output, bounded=True)
-        self._view = LaunchView(self._output, sys.stdout)
+        self._view = LaunchView(self._output, sys.stdout, (self._messages, sys.stderr))
         self._is_paused = False
         self._reported_failure = False
         self._deadline: float | None = None
         """When to stop waiting for the readers of the output; None: never."""
         self._follower: Follower | None = None
+        self._chosen: list[str] = []
+        """The tasks whose output is shown."""
+        self._has_shown_all = False
         self._stop_requested = False
         self._signals = 0
         self._return_due: float | None = None
@@ -69,7 +94,13 @@ class LaunchedJob:
         """The exit code then."""
         self._terminal_is_gone = False
         self.was_left_running = False
-        self.folder = JobStore.default().new_folder(spec.name)
+        store = JobStore.default()
+        self.folder = store.new_folder(spec.name) if resumed is None else resumed.folder
+        self._log_starts: dict[str, int] = {}
+        """The sizes of logs that a resumed job has already: they are not shown again."""
+        if resumed is not None:
+            logs = task_logs(self.folder, list(resumed.former.tasks))
+            self._log_starts = {log.task: log.extent().size for log in logs}
         self._session = Session(
             self.folder,
             spec,
@@ -78,6 +109,7 @@ class LaunchedJob:
             on_signal=self._on_signal,
             on_transfer=lambda message: self._view.show_transfer(message, self._session.state),
             manifest=manifest,
+            resumed=resumed,
         )
 
     def run(self) -> int:
@@ -156,6 +188,7 @@ class LaunchedJob:
                 break
         shown = shown and self._wait_for_reader(self._output)
         self._report_failure()
+        self._has_shown_all = shown and self._output.failure is None
         if not shown:
             self._view.print(
                 "the last lines are not shown, because nothing reads the output: "
@@ -183,7 +216,8 @@ class LaunchedJob:
         """Seconds to wait for the next event; None: without limit, as nothing needs redrawing."""
         if self._return_due is not None and not self._session.state.phase.is_final:
             return max(0.0, self._return_due - time.monotonic())
-        poll_interval = None if self._follower is None else self._follower.poll_interval
+        follower = None if self._is_paused else self._follower
+        poll_interval = None if follower is None else follower.poll_interval
         return poll_interval or (_REDRAW_SECONDS if self._view.has_status_line else None)
 
     def _refresh(self) -> None:
@@ -209,14 +243,29 @@ class LaunchedJob:
             self._view.print(f"{failure_text(failure)}; the tasks' output is in the logs: {where}")
 
     def _on_event(self, event: Event, state: JobState) -> None:
-        if isinstance(event, JobPlanned) and state.tasks and not self._detach:
+        is_first_plan = isinstance(event, JobPlanned) and self._follower is None
+        if is_first_plan and state.tasks and not self._detach:
             self._view.show_plan(state)
-            self._follow_logs(list(state.tasks))
+            self._follow_logs(state)
+        if self._follower is not None and isinstance(event, TaskExited):
+            task = state.tasks.get(event.task)
+            if task is not None and has_failed(task):
+                self._view.write_output(self._follower.show_all(event.task))
         self._view.show_event(event, state)
 
-    def _follow_logs(self, tasks: list[str]) -> None:
-        view = View(tasks, colour=console.uses_colour(sys.stdout))
-        self._follower = Follower(task_logs(self.folder, tasks), view)
+    def _follow_logs(self, state: JobState) -> None:
+        tasks = [*state.tasks]
+        if self._startup is not None:
+            self._startup = StartupFilter(gpu_tasks(state))
+        colour = console.uses_colour(sys.stdout)
+        view = View(tasks, colour=colour, startup=self._startup)
+        self._chosen = chosen_tasks(tasks, self._wanted)
+        self._follower = Follower(
+            task_logs(self.folder, self._chosen),
+            view,
+            starts=[self._log_starts.get(task, 0) for task in self._chosen],
+            fold=self._startup is not None and self._output.is_terminal,
+        )
         self._session.watch(self._follower.fileno(), self._show_output)
 
     def _show_output(self) -> None:
@@ -294,8 +343,22 @@ class LaunchedJob:
             text = f"the job's record, {self.folder.path}, was removed while the job ran"
             lost = self._follower is not None and self._follower.has_lost_output
             console.print_message(f"{text}; output since then is lost" if lost else text)
-        if outcome.result is not Result.SUCCEEDED:
-            from distrun.cli.report import failure_report
+        if self._follower is not None:
+            on_dropped = DroppedOutput([self.folder])
+            for task, size in self._follower.dropped.items():
+                on_dropped(task, size)
+        from distrun.cli.report import end_line, failure_report
 
-            console.print_lines(failure_report(self.folder, state), bold=1)
+        left_out = left_out_text(0 if self._startup is None else self._startup.count)
+        if outcome.result is Result.SUCCEEDED:
+            console.print_lines([end_line(self.folder, state, left_out=left_out)])
+        else:
+            report = failure_report(
+                self.folder, state, shown=self._shown_tasks(), left_out=left_out
+            )
+            console.print_lines(report, bold=1)
         return outcome.exit_code
+
+    def _shown_tasks(self) -> list[str]:
+        """The tasks whose last lines the reader of the report has seen."""
+        return self._chosen if self._has_shown_all and self._output.shares(self._messages) else []

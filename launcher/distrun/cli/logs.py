@@ -6,29 +6,30 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrun.cli import console
-from distrun.cli.completion import complete_tasks
 from distrun.cli.console import JSON_VERSION, uses_colour
-from distrun.cli.options import job_argument
+from distrun.cli.left_out import failed_tasks, gpu_tasks, left_out_text
+from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import UsageError
-from distrun.spec.units import parse_duration
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes, parse_duration
 
 if TYPE_CHECKING:
     from distrun.control import SupervisorWatch
     from distrun.jobstore import JobFolder
-    from distrun.logs import TaskLog, View
+    from distrun.logs import LatePart, TaskLog, View
 
 
 def pattern(value: str) -> re.Pattern[bytes]:
     """Compile a regular expression for bytes."""
     try:
         return re.compile(value.encode("utf-8", "surrogateescape"))
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise click.BadParameter(f"{value!r} is no regular expression: {error}") from None
 
 
@@ -60,15 +61,7 @@ def moment(value: str) -> float:
     metavar="N",
     help="Show only the last N lines.",
 )
-@click.option(
-    "-t",
-    "--task",
-    "tasks",
-    multiple=True,
-    metavar="TASK",
-    shell_complete=complete_tasks,
-    help="Show only this task, e.g. worker:0, or this role, e.g. worker. Repeatable.",
-)
+@task_option
 @click.option("--grep", type=pattern, metavar="RE", help="Show only lines that match RE.")
 @click.option(
     "--since",
@@ -79,6 +72,7 @@ def moment(value: str) -> float:
 @click.option(
     "--until", type=moment, metavar="D", help="Show only what was written before, as for --since."
 )
+@all_output_option
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--raw", is_flag=True, help="Print the bytes unchanged and without prefix.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
@@ -90,10 +84,12 @@ def command(
     last: int | None,
     since: float | None,
     until: float | None,
-    as_json: bool,
     **style: Any,
 ) -> int:
     """Show the output of jobs' tasks, merged by time. Default: the newest job.
+
+    TensorFlow's harmless start-up lines are left out, but not of a failed task's last lines, and
+    not with --all-output, --grep, --json or --raw. A message on stderr counts them.
 
     With several jobs, the prefix of a line begins with the job's id.
 
@@ -104,8 +100,10 @@ def command(
       distrun logs --all-jobs --grep Error
       distrun logs mnist -t chief --raw > chief.log
     """
+    from functools import partial
+
     from distrun.control import SupervisorWatch
-    from distrun.logs import View, merged
+    from distrun.logs import StartupFilter, View, merged
 
     folders = _folders(jobs, all_jobs=all_jobs)
     is_one = len(folders) == 1 and not all_jobs
@@ -121,21 +119,39 @@ def command(
             for folder in folders
         }
         chosen = {each: chosen_tasks(names, tasks) for each, names in planned.items()}
-        check_choice(planned, tasks)
+        check_choice([*planned.values()], tasks)
+        as_json, all_output = style.pop("as_json"), style.pop("all_output")
         labelled = as_json or not is_one
         logs = [
             log
             for folder, names in chosen.items()
-            for log in task_logs(folder, names, labelled=labelled)
+            for log in joined_logs(folder, task_logs(folder, names, labelled=labelled))
         ]
         names = [log.task for log in logs] if labelled else planned[folders[0]]
         colour = uses_colour(sys.stdout) and not as_json
         version = JSON_VERSION if as_json else 0
-        view = View(names, colour=colour, json_version=version, **style)
+        startup, failed = None, []
+        if not (all_output or as_json or style["raw"] or style["grep"] is not None):
+            states = [(f"{each.job_id} " if labelled else "", each.state()) for each in chosen]
+            failed = [before + name for before, state in states for name in failed_tasks(state)]
+            startup = StartupFilter(
+                [before + name for before, state in states for name in gpu_tasks(state)]
+            )
+        view = View(names, colour=colour, json_version=version, startup=startup, **style)
+        reading: dict[str, Any] = {
+            "last": last,
+            "since": since,
+            "on_dropped": DroppedOutput(folders),
+        }
         if supervised is not None:
-            _write(followed(logs, view, supervised, last=last, since=since))
+            state = folders[0].state
+            failing = list if startup is None else lambda: failed_tasks(state())
+            find = partial(joined_logs, folders[0])
+            _write(followed(logs, view, supervised, find, failed=failing, **reading))
         else:
-            _write(merged(logs, view, last=last, since=since, until=until))
+            _write(merged(logs, view, until=until, failed=failed, **reading))
+        if startup is not None and startup.count and last is None:
+            console.print_message(left_out_text(startup.count))
     return 0
 
 
@@ -150,10 +166,11 @@ def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
     try:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
     except UsageError as error:
-        names = store.newest().state().tasks if store.folders() else {}
+        names = store.newest().state().task_names if store.folders() else []
         named = [each for each in jobs if chosen_tasks([*names], (each,))]
         if named and error.hint:
-            error.hint = f"to show one task: distrun logs -t {named[0]}"
+            others = "".join(f"{each} " for each in jobs if each not in named)
+            error.hint = f"to show one task: distrun logs {printable(others)}-t {named[0]}"
         raise
     return list(found.values()) or [store.newest()]
 
@@ -169,21 +186,84 @@ def task_logs(folder: JobFolder, tasks: Iterable[str], *, labelled: bool = False
     ]
 
 
+def joined_logs(folder: JobFolder, logs: Iterable[TaskLog]) -> list[TaskLog]:
+    """Return a job's logs with the output that arrived late, from hosts that had been lost."""
+    from distrun.logs import JoinedLog, LatePart, TaskLog
+
+    late = folder.late_logs()
+    joined: list[TaskLog] = []
+    for log in logs:
+        parts = []
+        for offset, path, index in late.get(folder.log_of(log.task.rpartition(" ")[2]), ()):
+            part = TaskLog(log.task, str(path), str(index))
+            parts.append(LatePart(offset, part, part.extent().size))
+        joined.append(JoinedLog(log.task, log.path, log.index_path, tuple(parts)) if parts else log)
+    return joined
+
+
 def followed(
     logs: list[TaskLog],
     view: View,
     supervised: SupervisorWatch,
+    find_late: Callable[[list[TaskLog]], list[TaskLog]],
     *,
     last: int | None,
     since: float | None,
+    failed: Callable[[], list[str]] = list,
+    on_dropped: Callable[[str, int], None] | None = None,
 ) -> Iterator[bytes]:
-    """The output until now, and what follows until the job ends."""
-    from distrun.logs import Follower, line_ends, merged
+    """The output until now, and what follows until the job ends. What arrives late is last.
+
+    `find_late` returns logs joined with what has arrived late. `failed` returns the tasks whose
+    last lines are all shown.
+    """
+    from distrun.logs import Follower, JoinedLog, line_ends, merged
 
     ends = line_ends(logs)
-    with contextlib.closing(Follower(logs, view, starts=ends)) as follower:
-        yield from merged(logs, view, last=last, since=since, ends=ends)
+    shown = {part.log.path: part.size for log in logs for part in _parts(log)}
+    own = [log.own if isinstance(log, JoinedLog) else log for log in logs]
+    starts = [
+        log.own_offset(end) if isinstance(log, JoinedLog) else end
+        for log, end in zip(logs, ends, strict=True)
+    ]
+    with contextlib.closing(Follower(own, view, starts=starts)) as follower:
+        yield from merged(
+            logs, view, last=last, since=since, ends=ends, on_dropped=on_dropped, failed=failed()
+        )
         yield from follower.until(supervised.has_ended, supervised.descriptor)
+        for task in failed():
+            yield from follower.show_all(task)
+        if on_dropped is not None:
+            for task, size in follower.dropped.items():
+                on_dropped(task, size)
+    late = [part.log for log in find_late(own) for part in _parts(log)]
+    starts = [shown.get(log.path, 0) for log in late]
+    with contextlib.closing(Follower(late, view, starts=starts)) as follower:
+        yield from follower.finish()
+
+
+def _parts(log: TaskLog) -> Sequence[LatePart]:
+    from distrun.logs import JoinedLog
+
+    return log.parts if isinstance(log, JoinedLog) else ()
+
+
+class DroppedOutput:
+    """Says once for each task that output was dropped before it could be shown."""
+
+    def __init__(self, folders: Iterable[JobFolder]) -> None:
+        self._folders = {folder.job_id: folder for folder in folders}
+        self._said: set[str] = set()
+
+    def __call__(self, task: str, size: int) -> None:
+        """Print the message. The task's name may begin with the job's id; `size` is in bytes."""
+        if task not in self._said:
+            self._said.add(task)
+            job_id = task.rpartition(" ")[0] or next(iter(self._folders))
+            limit = self._folders[job_id].state().log_max_size
+            why = "" if limit is None else f" (logs.max_size: {format_bytes(limit)})"
+            first = f"the first {format_bytes(size)} were dropped"
+            console.print_message(f"{task}: {first}{why}")
 
 
 def _write(blocks: Iterable[bytes]) -> None:
@@ -196,7 +276,7 @@ def planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list
     """The names of a job's tasks. With a supervisor, it waits until they are planned."""
     while True:
         ended = supervised is None or supervised.has_ended()
-        names = list(folder.state().tasks)
+        names = folder.state().task_names
         if names or supervised is None or ended:
             return names
         supervised.wait()
@@ -204,23 +284,26 @@ def planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list
 
 def _tasks_by_files(folder: JobFolder) -> list[str]:
     """Return the tasks that have logs, for a record that has lost the plan; say so."""
-    stems = sorted(file.stem for file in folder.logs.glob("*-*.log"))
-    if stems:
+    from distrun.jobstore import task_of_log
+
+    logs = sorted(file.name for file in folder.logs.glob("*-*.log"))
+    if logs:
         console.print_message(
             f"the record of job {folder.job_id} is damaged: it does not name the tasks; "
             f"this is the output in {folder.logs}"
         )
-    return [":".join(stem.rsplit("-", 1)) for stem in stems]
+    return [task_of_log(log) for log in logs]
 
 
 def chosen_tasks(names: list[str], wanted: tuple[str, ...]) -> list[str]:
-    """The tasks with one of these names or roles; all tasks if `wanted` is empty."""
-    return [name for name in names if not wanted or {name, name.partition(":")[0]} & {*wanted}]
+    """The tasks with one of these names or roles (also as `worker:*`); all if `wanted` is empty."""
+    chosen = {each.removesuffix(":*") for each in wanted}
+    return [name for name in names if not wanted or {name, name.partition(":")[0]} & chosen]
 
 
-def check_choice(planned: dict[JobFolder, list[str]], wanted: tuple[str, ...]) -> None:
-    """Raise UsageError if a task is wanted that no job has."""
-    names = list(dict.fromkeys(name for each in planned.values() for name in each))
+def check_choice(planned: list[list[str]], wanted: tuple[str, ...]) -> None:
+    """Raise UsageError if a task is wanted that no job has. `planned`: each job's tasks."""
+    names = list(dict.fromkeys(name for each in planned for name in each))
     for each in wanted:
         if not chosen_tasks(names, (each,)):
             whose, they = ("the job has", "it has")

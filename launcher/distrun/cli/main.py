@@ -29,6 +29,7 @@ _COMMANDS = {
     "status": "Show one job's tasks.",
     "logs": "Show tasks' output.",
     "kill": "Stop jobs.",
+    "resume": "Continue a job that failed, was killed or was lost.",
     "wait": "Wait until jobs have ended.",
     "events": "Show what happened to a job.",
     "init": "List the templates, or write one.",
@@ -50,6 +51,7 @@ _OF_OTHER_TOOLS = {
     **dict.fromkeys(("rm", "remove", "delete", "prune"), "distrun clean"),
     **dict.fromkeys(("check", "lint"), "distrun validate SPEC"),
     **dict.fromkeys(("config", "render"), "distrun plan SPEC"),
+    **dict.fromkeys(("restart", "continue", "requeue", "retry"), "distrun resume JOB"),
     "version": "distrun --version",
     "help": "distrun --help",
 }
@@ -91,10 +93,15 @@ class CommandGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             import difflib
+            import shlex
 
             meant = _OF_OTHER_TOOLS.get(args[0])
             if args[0] == "help" and args[1:2] and args[1] in _COMMANDS:
                 meant = f"distrun {args[1]} --help"
+            if args[0].endswith(".py"):
+                meant = f"distrun run {shlex.quote(args[0])}"
+            elif args[0].endswith((".yaml", ".yml")):
+                meant = f"distrun launch {shlex.quote(args[0])}"
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
             if meant is not None:
                 text = f"{error.format_message()} Use {meant!r}."
@@ -164,13 +171,8 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         # The program that read our output exited. Click turns this into SystemExit(1).
         streams.discard(sys.stdout)
         return 128 + signal.SIGPIPE
-    except OSError as error:
-        from distrun.cli.cause_text import advice_on_error, error_text
-
-        what = f"{error.filename}: " if error.filename else ""
-        advice = advice_on_error(error.errno or 0)
-        why = error_text(error.errno or 0) if advice else error.strerror or error
-        console.print_error(HostError(f"{what}{why}", hint=advice))
+    except (OSError, MemoryError) as error:
+        console.print_error(_host_error(error))
         return HostError.exit_code
     except Exception as error:  # noqa: BLE001 - the last resort: the traceback is for a bug report
         number = signals.signal_of(error)
@@ -180,3 +182,16 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         console.print_message("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
     return int(result or 0)
+
+
+def _host_error(error: OSError | MemoryError) -> HostError:
+    """Return the error for what this machine lacks."""
+    if isinstance(error, MemoryError):
+        hint = "raise the limit on memory (`ulimit -v`), or end other programs"
+        return HostError("there is not enough memory", hint=hint)
+    from distrun.cli.cause_text import advice_on_error, error_text
+
+    what = f"{error.filename}: " if error.filename else ""
+    advice = advice_on_error(error.errno or 0)
+    why = error_text(error.errno or 0) if advice else error.strerror or error
+    return HostError(f"{what}{why}", hint=advice)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -12,9 +11,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from distrun import control
-from distrun.agent.linux import processes
+from distrun.agent.linux import job_processes, processes
 from distrun.cli import console, signals
+from distrun.cli.options import NOTIFY_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +24,7 @@ _SECONDS = 60.0
 """How long the command may take."""
 _GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL for a command that takes longer."""
-_WATCHER = "from distrun.cli.main import main; main()"
+_MAIN = "from distrun.cli.main import main; main()"
 
 
 def run_notify_command(command: str, folder: JobFolder) -> None:
@@ -37,26 +36,23 @@ def run_notify_command(command: str, folder: JobFolder) -> None:
 
     status = {"version": console.JSON_VERSION, "job": job_view(folder).to_json()}
     sys.stdout.flush()
-    # A signal that arrives before `process` is known would leave the command running.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING_SIGNALS)
-    unblock = functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
+    process: subprocess.Popen[bytes] | None = None
     try:
-        with _as_file(f"{json.dumps(status)}\n".encode()) as stdin:
+        # A signal that arrives before `process` is known would leave the command running.
+        with signals.deferred(), _as_file(f"{json.dumps(status)}\n".encode()) as stdin:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", command],
                 stdin=stdin,
+                env={name: each for name, each in os.environ.items() if name != NOTIFY_VARIABLE},
                 start_new_session=True,
-                preexec_fn=unblock,  # noqa: PLW1509 - there is one thread
             )
+        has_exited = _wait_for_exit(process.pid)
     except OSError as error:
-        unblock()
         console.print_message(f"the command of --notify was not started: {error.strerror}")
         return
-    try:
-        unblock()
-        has_exited = _wait_for_exit(process.pid)
     finally:
-        _end_session(process)
+        if process is not None:
+            _end_session(process)
     if not has_exited:
         console.print_message(f"the command of --notify took over {_SECONDS:g} s and was ended")
     elif process.returncode > 0:
@@ -88,7 +84,7 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
     The shell is reaped last: until then, no other session can have its id.
     """
     try:
-        control.end_processes(_session(process.pid), _GRACE)
+        job_processes.end(_session(process.pid), _GRACE)
     finally:  # a second signal may have interrupted this, or processes may have been added
         for each in _session(process.pid):
             processes.send(each, signal.SIGKILL)
@@ -101,19 +97,25 @@ def _session(leader: int) -> list[processes.Process]:
     return [each for each in found if each and each.session == leader and not each.is_zombie]
 
 
+def distrun_command(*arguments: str) -> list[str]:
+    """Return a command that runs distrun with these arguments, by this interpreter."""
+    from distrun.supervisor.hosts.local import python_with_packages
+
+    return python_with_packages(_MAIN, *arguments)
+
+
 def start_notify_watcher(command: str, folder: JobFolder) -> None:
     """Start a process that waits for the job's end and then runs the command.
 
     It is not part of the job, so it also runs the command if the job's supervisor dies. What both
-    print is in a file of the job.
+    print is in a file of the job. The command may contain a secret and the job may take weeks, so
+    the command is not among the arguments, which other users can see.
     """
-    from distrun.supervisor.hosts.local import python_with_packages
-
-    arguments = ("wait", "--notify", command, "--", folder.job_id)
     output = os.open(folder.notify_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with open(output, "wb") as log:
         subprocess.Popen(
-            python_with_packages(_WATCHER, *arguments),
+            distrun_command("wait", "--", folder.job_id),
+            env={**os.environ, NOTIFY_VARIABLE: command},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

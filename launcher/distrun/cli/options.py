@@ -10,6 +10,7 @@ import click
 
 from distrun.spec.units import parse_duration
 
+_FILES = (".yaml", ".yml", ".py", ".pyw")
 _LIKE = 0.75
 """How alike an unknown option must be to one of distrun's to be a typing error."""
 
@@ -33,6 +34,13 @@ def completion_of(kind: str) -> Callable[..., Any]:
     return complete
 
 
+def near_options(error: click.NoSuchOption) -> list[str]:
+    """The options that an unknown one may be meant to be."""
+    import difflib
+
+    return difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=_LIKE)
+
+
 class WithProgramArguments(click.Command):
     """A command whose SPEC is followed by arguments of the program, after `--`."""
 
@@ -41,17 +49,19 @@ class WithProgramArguments(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            import difflib
+            from distrun.spec.loader import refuse_script
 
+            refuse_script(next((word for word in given if word.endswith(_FILES)), ""))
             name = error.option_name
-            near = difflib.get_close_matches(name, error.possibilities or (), cutoff=_LIKE)
             at = next((n for n, word in enumerate(given) if word.startswith(name)), len(given))
             before = shlex.join(given[:at]) or "SPEC"
             text = (
                 f"{error.message} Arguments of your program follow `--`: "
                 f"{ctx.command_path} {before} -- {name} ..."
             )
-            raise click.NoSuchOption(name, text, possibilities=near, ctx=ctx) from None
+            raise click.NoSuchOption(
+                name, text, possibilities=near_options(error), ctx=ctx
+            ) from None
 
 
 def spec_argument(*, required: bool = True) -> Callable[[Any], Any]:
@@ -80,11 +90,30 @@ strict_option = click.option(
     "--strict", is_flag=True, help="Make warnings about the program errors (exit code 65)."
 )
 
+NOTIFY_VARIABLE = "DISTRUN_NOTIFY_COMMAND"
+"""Passes the command to the process that waits for a detached job."""
 notify_option = click.option(
     "--notify",
     metavar="COMMAND",
+    envvar=NOTIFY_VARIABLE,
     help="When the job has ended, run this shell command for at most 1 minute, with the job's "
     "`status --json` on its standard input.",
+)
+
+task_option = click.option(
+    "-t",
+    "--task",
+    "tasks",
+    multiple=True,
+    metavar="TASK",
+    shell_complete=completion_of("tasks"),
+    help="Show only this task, e.g. worker:0, or this role, e.g. worker. Repeatable.",
+)
+
+all_output_option = click.option(
+    "--all-output",
+    is_flag=True,
+    help="Show all lines, also TensorFlow's harmless start-up lines.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

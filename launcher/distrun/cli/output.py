@@ -26,7 +26,11 @@ class _Writer(threading.Thread):
         self._blocks: queue.SimpleQueue[tuple[Output, bytes]] = queue.SimpleQueue()
         try:
             self.start()
-        except RuntimeError as error:  # the error number is lost, but there is only one
+        except RuntimeError as error:  # Python drops the error number
+            import resource
+
+            if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+                raise MemoryError from error  # a thread's stack needs most
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
     def put(self, output: Output, block: bytes) -> None:
@@ -64,8 +68,13 @@ class Output(io.RawIOBase):
         self._queued = 0
         self._written = 0  # only the thread changes it
         self.progress = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        shares = beside is not None and os.path.sameopenfile(descriptor, beside.fileno())
-        self.writer: _Writer = beside.writer if beside is not None and shares else _Writer()
+        self.writer: _Writer = (
+            _Writer() if beside is None or not self.shares(beside) else beside.writer
+        )
+
+    def shares(self, other: Output) -> bool:
+        """Whether both write to the same file or terminal."""
+        return os.path.sameopenfile(self._descriptor, other.fileno())
 
     @property
     def is_gone(self) -> bool:

@@ -12,10 +12,12 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from distrun.agent.protocol.causes import Cause
 from distrun.cli import console
+from distrun.cli.cause_text import cause_text
 from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.cli.table import Column, make_table
-from distrun.cli.text_format import format_count, format_duration, format_task_names
+from distrun.cli.text_format import format_count, format_duration, format_names, format_task_names
 from distrun.codec import to_json
 from distrun.frozen import Frozen
 from distrun.jobstore import JobStore
@@ -49,18 +51,20 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
     """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
     if not as_json:
         print_warnings(warnings)
-    plan = make_plan(spec)
+    left_out: dict[str, Cause] = {}
+    plan = make_plan(spec, left_out)
     if as_json:
         tasks = (_task_as_json(task) for task in plan.tasks)
         found = [to_json(each) for each in warnings]
-        console.print_json({"plan": _plan_as_json(plan, spec), "warnings": found}, tasks)
+        console.print_json({"plan": _plan_as_json(plan, spec, left_out), "warnings": found}, tasks)
         return 0
-    console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec)))
+    console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec, left_out)))
     return 0
 
 
-def _notes(spec: Spec) -> list[str]:
+def _notes(spec: Spec, left_out: Mapping[str, Cause]) -> list[str]:
     notes = [*_files_notes(spec), *_success_notes(spec), _restarts(spec.restart)]
+    notes += _spares_notes(spec, left_out)
     own = ((each.role.value, each.restart) for each in spec.roles)
     notes += [f"{role}: {_restarts(policy)}" for role, policy in own if policy is not None]
     if spec.tensorboard is None:
@@ -78,6 +82,33 @@ def _files_notes(spec: Spec) -> list[str]:
     what = f"{format_count(found.count, 'file')} ({format_bytes(found.size)})"
     place = sent_folders(spec.program)
     return [f"sent to other hosts: {what} of {place}, into a new folder"]
+
+
+def _spares_notes(spec: Spec, left_out: Mapping[str, Cause]) -> list[str]:
+    """Return which hosts are spares, and how small the cluster may become."""
+    notes = []
+    usable = [host.name for host in spec.spares if host.name not in left_out]
+    if usable:
+        use = "no task runs there until a host is lost"
+        if spec.restart.max == 0:
+            use = "they are not used without `restart`"
+        notes.append(f"spare hosts: {format_names(usable)}; {use}")
+    notes += [
+        f"warning: the spare {name} cannot be used: {cause_text(cause)}"
+        for name, cause in left_out.items()
+    ]
+    if spec.restart.max and (spec.spares or spec.restart.min_workers is not None):
+        smallest = ", ".join(f"{role}: {count}" for role, count in _smallest_cluster(spec).items())
+        notes.append(f"smallest cluster: {{{smallest}}}")
+    return notes
+
+
+def _smallest_cluster(spec: Spec) -> dict[str, int]:
+    """Return how many tasks of each role remain at least after hosts were lost."""
+    counts = {each.role.value: each.count for each in spec.roles}
+    if spec.restart.min_workers is not None:
+        counts["worker"] = spec.restart.min_workers
+    return counts
 
 
 def _success_notes(spec: Spec) -> list[str]:
@@ -117,13 +148,16 @@ def _ranges(codes: Sequence[int]) -> list[str]:
     ]
 
 
-def _plan_as_json(plan: Plan, spec: Spec) -> dict[str, Any]:
+def _plan_as_json(plan: Plan, spec: Spec, left_out: Mapping[str, Cause]) -> dict[str, Any]:
     return {
         "name": plan.name,
         "strategy": plan.strategy,
         "tasks": console.ITEMS,
         "pass_env": list(plan.pass_env),
         "hosts": list(plan.hosts),
+        "spares": [host.name for host in spec.spares if host.name not in left_out],
+        "spares_left_out": {name: cause_text(cause) for name, cause in left_out.items()},
+        "smallest_cluster": _smallest_cluster(spec),
         "set_at_launch": list(AT_LAUNCH),
         "workers": to_json(spec.workers),
         "success": to_json(spec.success),

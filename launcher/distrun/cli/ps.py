@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -25,24 +26,33 @@ def command(everything: bool, as_json: bool) -> int:
       distrun ps
       distrun ps -a --json
     """
-    from distrun.cli.job_view import job_summary
+    from distrun.cli.job_view import job_summary, progress_json
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
     folders = store.folders() if everything else store.running()
     jobs = [job for job in map(job_summary, folders) if everything or job.is_running]
-    rows = [{**job.summary(), "cause": job.cause_word, "progress": job.progress} for job in jobs]
+    rows = [{**job.summary(), "cause": job.cause_word} for job in jobs]
+    last = [job.progress for job in jobs]
     if as_json:
-        console.print_json({"jobs": rows})
+        shown = [
+            {**row, "progress": progress_json(values)}
+            for row, values in zip(rows, last, strict=True)
+        ]
+        console.print_json({"jobs": shown})
     elif rows:
-        _print_table(rows)
+        _print_table(rows, last)
+        for job in jobs:
+            if job.is_lost and job.resume_command is not None:
+                what = f"job {job.folder.job_id} is lost; to continue it: {job.resume_command}"
+                console.print_message(what)
     else:
         none = "no jobs yet" if everything else "no job is running; -a lists ended jobs, too"
         console.print_message(none)
     return 0
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
+def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> None:
     from distrun.cli.table import Column, make_table
 
     columns = (
@@ -57,10 +67,11 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         Column("LAST", drop_rank=2),
     )
     width = console.rich_console().width
-    console.print_renderable(make_table(columns, [_cells(row) for row in rows], width))
+    cells = list(map(_cells, rows, last))
+    console.print_renderable(make_table(columns, cells, width))
 
 
-def _cells(row: dict[str, Any]) -> dict[str, Any]:
+def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
     from distrun.cli.progress import progress_words
     from distrun.cli.table import styled
 
@@ -70,7 +81,7 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
         "STATE": styled(row["state"]),
         "EXIT": "" if code is None else str(code),
         "CAUSE": row["cause"] or "",
-        "LAST": " ".join(progress_words(row["progress"])),
+        "LAST": " ".join(progress_words(last)),
         "TASKS": f"{row['tasks_running']}/{tasks}" if row["running"] else str(tasks),
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",

@@ -13,9 +13,18 @@ import click
 
 from distrun.cli import console
 from distrun.cli.launch import launch, launch_options
+from distrun.cli.options import near_options
 from distrun.errors import UsageError
 from distrun.spec.problems import printable
 from distrun.strategies import STRATEGIES
+
+_OF_OTHER_TOOLS = {
+    **dict.fromkeys(("--nproc-per-node", "--num-proc", "--nproc", "--np", "--ntasks"), "-n"),
+    **dict.fromkeys(("-H", "--host"), "--hosts"),
+    **dict.fromkeys(("--machinefile", "-hostfile", "-machinefile"), "--hostfile"),
+    **dict.fromkeys(("-x", "-e", "--export"), "--env NAME=VALUE"),
+}
+"""What other launchers call our options."""
 
 
 class RunCommand(click.Command):
@@ -27,10 +36,29 @@ class RunCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            text = f"{error.message} The script's own options follow SCRIPT."
+            ours = _OF_OTHER_TOOLS.get(error.option_name.replace("_", "-"))
+            more = f"Use {ours}." if ours else "The script's own options follow SCRIPT."
+            near = None if ours else near_options(error)
             raise click.NoSuchOption(
-                error.option_name, text, possibilities=error.possibilities, ctx=ctx
+                error.option_name, f"{error.message} {more}", possibilities=near, ctx=ctx
             ) from None
+
+
+class StrategyName(click.Choice[str]):
+    """A strategy; TensorFlow's name of one is an error that says ours."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            from distrun.spec.keys.document import strategy_name
+            from distrun.spec.problems import nearest
+
+            near = nearest(strategy_name(value), STRATEGIES)
+            if near is None:
+                raise
+            text = f"{error.message} Did you mean {near}?"
+            raise click.BadParameter(text, ctx, param) from None
 
 
 @click.command("run", cls=RunCommand)
@@ -46,7 +74,7 @@ class RunCommand(click.Command):
 )
 @click.option(
     "--strategy",
-    type=click.Choice(list(STRATEGIES)),
+    type=StrategyName(list(STRATEGIES)),
     metavar="NAME",
     help="The tf.distribute strategy. Default: the one that the script creates, if that is plain; "
     "else multi_worker_mirrored for several workers.",

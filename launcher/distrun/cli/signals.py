@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from distrun.cli import streams
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,6 +38,58 @@ def restore() -> None:
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is _end:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Raise the exception of a signal that arrives in this block at its end.
+
+    To block signals would not suffice: where another thread receives one, Python runs its handler
+    in the main thread.
+    """
+    ours = [number for number in ENDING_SIGNALS if signal.getsignal(number) is _end]
+    arrived: list[int] = []
+    for number in ours:
+        signal.signal(number, lambda number, _frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, _end)
+    if arrived:
+        _end(arrived[0], None)
+
+
+class _InterruptedError(BaseException):
+    """A block that :func:`interruptible` has made ends early."""
+
+
+@contextlib.contextmanager
+def interruptible(seconds: float) -> Iterator[None]:
+    """End this block early, without an error, when a signal arrives or after so many seconds.
+
+    The signals are those that end commands. Whoever waits for them by a descriptor still gets them.
+    """
+    is_open = True
+
+    def interrupt(_number: int, _frame: object) -> None:
+        if is_open:
+            raise _InterruptedError
+
+    handled = [n for n in ENDING_SIGNALS if callable(signal.getsignal(n))]
+    former = {number: signal.signal(number, interrupt) for number in (*handled, signal.SIGALRM)}
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            yield
+        finally:
+            is_open = False
+    except _InterruptedError:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def signal_of(error: BaseException | None) -> int | None:

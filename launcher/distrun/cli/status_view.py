@@ -14,15 +14,17 @@ from rich.text import Text
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
 from distrun.cli.cause_text import cause_text
-from distrun.cli.event_text import quiet_advice, quiet_text
+from distrun.cli.event_text import quiet_advice, quiet_text, resumed_text
 from distrun.cli.job_view import LOST, JobView, TaskView
 from distrun.cli.progress import progress_words
 from distrun.cli.table import Column, make_table, styled
-from distrun.cli.text_format import format_count, format_duration
-from distrun.cli.verdict_text import verdict_lines
+from distrun.cli.text_format import format_count, format_duration, format_names, format_time
+from distrun.cli.verdict_text import replacement_text, verdict_lines
 from distrun.events import Origin, Result
+from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
+from distrun.verdict.model import Kind
 
 _COLUMNS = (
     Column("TASK"),
@@ -38,6 +40,7 @@ _COLUMNS = (
     Column("PROGRESS"),
 )
 _DROP_FIRST = 9
+_MOST_REPLACEMENTS = 3
 _FEWEST_ROWS = 1
 _OTHER_ROWS = 2
 """The table's heading, and the line that counts the tasks that are not shown."""
@@ -100,14 +103,31 @@ def _notes(job: JobView) -> list[str]:
         notes.append("its record is damaged: the beginning is missing")
     if job.is_running:
         notes += _notes_while_running(job)
+    notes += _notes_on_hosts(job)
     if job.state.verdict is not None:
-        notes += verdict_lines(job.state.verdict)
+        verdict = job.state.verdict
+        is_of_outcome = outcome is not None and outcome.verdict == verdict
+        has_succeeded = outcome is not None and outcome.result is Result.SUCCEEDED
+        is_past = not is_of_outcome and (has_succeeded or verdict.kind is Kind.OTHER)
+        notes += verdict_lines(verdict, is_past=is_past)
+    notes += map(replacement_text, job.other_replacements[-_MOST_REPLACEMENTS:])
     if job.restarts:
         times = format_count(job.restarts, "time")
         left = f"; {format_count(job.restarts_left, 'restart')} left" if job.is_running else ""
         notes.append(f"restarted {times}{left}")
+    notes += _notes_on_resumes(job)
     if job.tensorboard:
         notes.append(f"TensorBoard: {job.tensorboard}")
+    return notes
+
+
+def _notes_on_resumes(job: JobView) -> list[str]:
+    notes = [resumed_text(job.state)] if job.state.resumed_at else []
+    if job.is_running and job.state.former_hosts:
+        names = format_names(job.state.former_hosts)
+        notes.append(f"making sure that nothing of earlier attempts is left on {names}")
+    if job.resume_command is not None:
+        notes.append(f"to continue it: {job.resume_command}")
     return notes
 
 
@@ -116,12 +136,43 @@ def _notes_while_running(job: JobView) -> list[str]:
     if job.state.quiet_since is not None and job.state.outcome is None:
         notes.append(quiet_text(max(0.0, time.time() - job.state.quiet_since)))
         notes.append(quiet_advice(job.folder.job_id))
-    for host in job.state.hosts.values():
-        if host.link_lost is not None:
-            notes.append(_lost_link(host.name, host.link_lost, host.link_lost_at or 0.0))
-        if host.lost is not None:
-            notes.append(f"{host.name} is lost: {cause_text(host.lost)}")
+    most = job.state.timeouts.start
+    limit = "" if most is None else f", at most {format_duration(most)} (timeouts.start)"
+    notes += [
+        f"{cause_text(restart.waits_for_host)}; waiting for a host{limit}"
+        for restart in job.state.restarts.values()
+        if restart.waits_for_host is not None
+    ]
+    notes += [
+        f"the exit of {restart.refused_by} ends the job, unless the loss of a host explains it: "
+        "waiting until all other hosts have stopped their tasks"
+        for restart in job.state.restarts.values()
+        if restart.refused_by
+    ]
+    notes += [
+        _lost_link(host.name, host.link_lost, host.link_lost_at or 0.0)
+        for host in job.state.hosts.values()
+        if host.link_lost is not None
+    ]
     return notes
+
+
+def _notes_on_hosts(job: JobView) -> list[str]:
+    """Return why hosts are not used, and if so, which are in use and which are spares."""
+    notes, names = [], dict[str, list[str]]()
+    for host in job.state.hosts.values():
+        state = job.host_state(host)
+        names.setdefault(state, []).append(host.name)
+        since = "" if host.lost_at is None else f"since {format_time(host.lost_at)}, "
+        why = host.fault or host.left_out or host.lost
+        if why is not None:
+            lost = since if state == "lost" else ""
+            notes.append(f"{host.name} is {state}: {lost}{cause_text(why)}")
+    if names.keys() <= {"in use", "link lost"}:
+        return []
+    words = {"in use": "hosts in use", "spare": "spare hosts"}
+    found = [f"{words[each]}: {format_names(names[each])}" for each in words if each in names]
+    return notes + (["; ".join(found)] if found else [])
 
 
 def _lost_link(host: str, cause: Cause, since: float) -> str:
@@ -163,7 +214,9 @@ def _row(task: TaskView) -> dict[str, str | Text]:
         "MEM": "" if usage is None else format_bytes(usage.memory_bytes),
         "GPU MEM": format_bytes(gpu) if gpu else "",
         "TIME": _duration(task),
-        "PROGRESS": " ".join(progress_words(task.progress)),
+        "PROGRESS": " ".join(
+            progress_words(task.progress, is_running=state.phase is TaskPhase.RUNNING)
+        ),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Iterable
 from typing import BinaryIO, TextIO
 
@@ -11,6 +12,7 @@ from distrun.cli.console import can_redraw, uses_colour
 from distrun.cli.text_format import clip
 
 _DEFAULT_COLUMNS = 80
+_ABSENT_SECONDS = 0.5
 _ERASE = b"\r\x1b[J"
 _BOLD, _RESET = b"\x1b[1m", b"\x1b[0m"
 
@@ -22,29 +24,50 @@ class Terminal:
     folds the status line into several rows; they all are behind the cursor and are erased
     together.
 
-    If the stream is no terminal (a pipe, a file, TERM=dumb), there is no status line, and output
-    passes unchanged.
+    If the stream is no terminal (a pipe, a file, TERM=dumb), the status line is on `other`, if that
+    is one: output passes unchanged. After output, the line stays away for a moment, because a
+    program that reads a pipe may write to the same terminal.
+
+    Args:
+        output: writes to `stream`.
+        stream: for the output.
+        other: for the status line if `stream` is no terminal, and what writes to it.
     """
 
-    def __init__(self, output: BinaryIO | io.RawIOBase, stream: TextIO) -> None:
+    def __init__(
+        self,
+        output: BinaryIO | io.RawIOBase,
+        stream: TextIO,
+        other: tuple[BinaryIO | io.RawIOBase, TextIO] | None = None,
+    ) -> None:
         self._output = output
-        self._stream = stream
-        self.has_status_line = can_redraw(stream)
-        self._bold = uses_colour(stream)
+        self._line, self._stream = output, stream
+        if other is not None and not can_redraw(stream) and can_redraw(other[1]):
+            self._line, self._stream = other
+        self.has_status_line = can_redraw(self._stream)
+        self._bold = uses_colour(self._stream)
+        self._absent_until = 0.0
+        """When the line may be drawn again (monotonic)."""
         self._drawn = b""
         self._status = ""
 
     def write(self, blocks: Iterable[bytes]) -> None:
+        is_apart = self._line is not self._output
         for block in blocks:
             self.clear_status()
-            self._write(block)
-        self._draw()
+            self._output.write(block)
+            self._output.flush()
+            if is_apart:
+                self._absent_until = time.monotonic() + _ABSENT_SECONDS
+        if not is_apart:
+            self._draw()
 
     def show_status(self, text: str) -> None:
         """Replace the status line; an empty text removes it."""
         if self.has_status_line:
             self._status = text
-            self._draw()
+            if not text or time.monotonic() >= self._absent_until:
+                self._draw()
 
     def clear_status(self) -> None:
         """Erase the status line until the next write, so that something else can be printed."""
@@ -63,8 +86,8 @@ class Terminal:
             self._drawn = line
 
     def _write(self, block: bytes) -> None:
-        self._output.write(block)
-        self._output.flush()
+        self._line.write(block)
+        self._line.flush()
 
 
 def _columns(stream: TextIO) -> int:

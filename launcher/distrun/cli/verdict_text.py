@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+from distrun.agent.protocol.causes import Code
 from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.verdict.model import Evidence, Kind, Source, Verdict
+from distrun.cli.text_format import format_count, format_duration
+from distrun.verdict.model import Evidence, Kind, Replacement, Source, Verdict
 
 _PLACES = {
     Source.LOGS: "their logs",
@@ -16,31 +20,98 @@ _PLACES = {
     Source.HOST: "{host}",
     Source.DISTRUN: "distrun",
 }
+_LABEL_WIDTH = len("also stopped")
+_TRACED = re.compile(r'File "(?:.*/)?([^"/]+)", line (\d+)')
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
-    """Return the lines below the headline of a report, and of `status`."""
+def verdict_lines(verdict: Verdict, *, is_past: bool = False) -> list[str]:
+    """Return the lines below the headline of a report, and of `status`.
+
+    `is_past`: whether the job continued after that failure, so that advice is needless unless a
+    task failed.
+    """
+    is_past = is_past and verdict.task is None
     if _repeats_outcome(verdict):
-        return _advice_lines(verdict)
-    cause = f"  cause  {cause_text(verdict.cause)} ({verdict.kind.value})"
-    return [cause, *evidence_lines(verdict)]
+        return [] if is_past else _advice_lines(verdict)
+    cause = labelled("cause", f"{cause_text(verdict.cause)} ({verdict.kind.value})")
+    lines = [cause, *evidence_lines(verdict)]
+    return lines[: len(lines) - len(_advice_lines(verdict))] if is_past else lines
+
+
+def replacement_text(replacement: Replacement, *, with_cause: bool = True) -> str:
+    """Return what a further plan has changed, and what it has cost, in one clause."""
+    moves = [
+        f"{name} moved from {former} to {replacement.hosts.get(name, 'no host')}"
+        for name, former in replacement.former_hosts.items()
+    ]
+    if replacement.workers < replacement.all_workers:
+        moves.append(f"{replacement.workers} of {replacement.all_workers} workers continued")
+    elif not moves:
+        moves.append(f"all {replacement.all_workers} workers run again")
+    if with_cause and replacement.cause is not None:
+        cause = replacement.cause
+        is_loss = cause.code is Code.HOST_LOST
+        why = f"{cause.host} was lost" if is_loss else cause_text(cause)
+        moves[0] = f"after {why}: {moves[0]}"
+    cost = steps_text(replacement.repeated_steps, is_estimate=replacement.is_estimate)
+    if replacement.seconds is not None:
+        cost += f", {format_duration(replacement.seconds)} without a step"
+    return "; ".join([*moves, cost])
+
+
+def steps_text(count: int | None, *, is_estimate: bool) -> str:
+    """Return how many steps were repeated: `about 40 steps repeated`."""
+    if count is None:
+        return "the number of repeated steps is not known"
+    about = "about " if is_estimate and count else ""
+    return f"{about}{format_count(count, 'step') if count else 'no step'} repeated"
+
+
+def labelled(label: str, text: str) -> str:
+    """Return one line of a report."""
+    return f"  {label:<{_LABEL_WIDTH}}  {text}"
 
 
 def evidence_lines(verdict: Verdict) -> list[str]:
-    """Return the evidence and the advice."""
+    """Return the evidence and the advice. A line that the cause quotes is shown by its place."""
     if _repeats_outcome(verdict):
         return []
-    lines = []
-    # If distrun itself ended the job, the cause is its own evidence.
-    for evidence in (each for each in verdict.evidence if each.cause != verdict.cause):
-        whose = f"{evidence.task}, " if evidence.task else ""
-        lines.append(f"  seen   {whose}{evidence_place(evidence)}: {evidence_text(evidence)}")
+    cause = cause_text(verdict.cause)
+    quoted: dict[str, list[str]] = {}  # by place: what it shows that the cause does not say
+    for evidence in verdict.evidence:
+        text = evidence_text(evidence)
+        is_repeated = text in cause or _traced_place(text) in cause
+        if evidence.source is Source.LOG or not is_repeated:
+            whose = f"{evidence.task}, " if evidence.task else ""
+            found = quoted.setdefault(f"{whose}{evidence_place(evidence)}", [])
+            found += [] if is_repeated else [text]
+    places = _joined([place for place, texts in quoted.items() if not texts])
+    lines = [labelled("evidence", f"{place}: {text}") for place in quoted for text in quoted[place]]
+    lines += [labelled("evidence", place) for place in places]
+    if verdict.replacement is not None:
+        done = replacement_text(verdict.replacement, with_cause=False)
+        lines.append(labelled("done", done))
     return lines + _advice_lines(verdict)
+
+
+def _traced_place(text: str) -> str:
+    """Return `train.py:4` for a line of a traceback, or the whole text."""
+    found = _TRACED.match(text)
+    return text if found is None else f"{found[1]}:{found[2]}"
+
+
+def _joined(places: list[str]) -> list[str]:
+    """Return `its log, lines 9 and 12` for two lines of one log."""
+    if len(places) == 2:
+        (first, _, start), (second, _, end) = (place.rpartition(" line ") for place in places)
+        if start and end and first == second:
+            return [f"{first} lines {start} and {end}"]
+    return places
 
 
 def _advice_lines(verdict: Verdict) -> list[str]:
     advice = (cause_advice(verdict.cause) or "").splitlines()
-    return [f"  {'do' if number == 0 else '':6} {line}" for number, line in enumerate(advice)]
+    return [labelled("" if number else "try", line) for number, line in enumerate(advice)]
 
 
 def evidence_place(evidence: Evidence) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) -> int:
     """Wait until jobs have ended, and exit with their result. Default: the newest job.
 
+    For each job, one line on stderr says how it ended.
+
     With several jobs, the exit code is that of the first one in the list that did not succeed.
 
     \b
@@ -45,7 +47,8 @@ def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) ->
     failed = [outcome for outcome in outcomes if outcome is not None and outcome.exit_code]
     if not failed:
         return 0
-    console.print_lines([exit_line(failed[0])])
+    if len(folders) > 1:
+        console.print_lines([exit_line(failed[0])])
     return failed[0].exit_code
 
 
@@ -53,6 +56,7 @@ def _wait(folder: JobFolder, timeout: float | None, command: str | None) -> JobS
     """Wait for the end of a job, whatever it is, and run the command of `--notify`."""
     from distrun import control
     from distrun.cli.notify import run_notify_command
+    from distrun.cli.report import end_line
 
     try:
         state = control.wait_for_final_state(folder, timeout)
@@ -60,6 +64,7 @@ def _wait(folder: JobFolder, timeout: float | None, command: str | None) -> JobS
         if command is not None and not isinstance(error, WaitTimeoutError):
             run_notify_command(command, folder)
         raise
+    console.print_lines([end_line(folder, state)])
     if command is not None:
         run_notify_command(command, folder)
     return state

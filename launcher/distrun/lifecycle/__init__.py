@@ -24,11 +24,12 @@ from distrun.lifecycle.actions import (
     Announce,
     CancelTimer,
     Finish,
+    MakePlan,
     SetTimer,
     StartTask,
     StopTask,
 )
-from distrun.lifecycle.outcomes import SIGABRT, SIGKILL
+from distrun.lifecycle.outcomes import SIGABRT
 from distrun.lifecycle.restarts import (
     MOST_FREE_IN_A_ROW,
     SIGTERM,
@@ -37,13 +38,46 @@ from distrun.lifecycle.restarts import (
     TF_PREEMPTED,
     why_not_restarted,
 )
-from distrun.lifecycle.state import Account, JobPhase, JobState, Restart, TaskPhase, TaskState
+from distrun.lifecycle.state import (
+    SAME_TIME,
+    SIGKILL,
+    Account,
+    HostState,
+    JobPhase,
+    JobState,
+    LostAgent,
+    Restart,
+    TaskPhase,
+    TaskState,
+)
 from distrun.lifecycle.transitions import replay, step
 
 __all__ = [
-    "MOST_FREE_IN_A_ROW", "SIGABRT", "SIGKILL", "SIGTERM", "STALL", "START", "TF_PREEMPTED",
-    "Account", "Action", "Announce", "CancelTimer", "Finish", "JobPhase", "JobState",
+    "MOST_FREE_IN_A_ROW",
+    "SAME_TIME",
+    "SIGABRT",
+    "SIGKILL",
+    "SIGTERM",
+    "STALL",
+    "START",
+    "TF_PREEMPTED",
+    "Account",
+    "Action",
+    "Announce",
+    "CancelTimer",
+    "Finish",
+    "HostState",
+    "JobPhase",
+    "JobState",
+    "LostAgent",
+    "MakePlan",
     "Restart",
-    "SetTimer", "StartTask", "StopTask", "TaskPhase", "TaskState",
-    "replay", "step", "why_not_restarted",
+    "SetTimer",
+    "StartTask",
+    "StopTask",
+    "TaskPhase",
+    "TaskState",
+    "replay",
+    "step",
+    "why_not_restarted",
 ]  # fmt: skip

@@ -46,10 +46,22 @@ class Announce(Frozen):
     event: Event
 
 
+class MakePlan(Frozen):
+    """Find hosts for the tasks of a restart, some of whose hosts cannot be used any more.
+
+    JobPlanned or PlanFailed must follow, unless the job ends. `avoid`: the hosts to leave out if
+    there is room elsewhere.
+    """
+
+    restart: int
+    tasks: tuple[str, ...]
+    avoid: tuple[str, ...] = ()
+
+
 class Finish(Frozen):
     """Release the hosts; once nothing of the job is left on them, emit JobEnded."""
 
     outcome: Outcome
 
 
-Action = StartTask | StopTask | SetTimer | CancelTimer | Announce | Finish
+Action = StartTask | StopTask | SetTimer | CancelTimer | Announce | MakePlan | Finish

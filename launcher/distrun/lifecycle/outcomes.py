@@ -19,8 +19,10 @@ from distrun.lifecycle.restarts import (
     grace_after,
     leave_restart,
     plan_restart,
+    refuse_restart,
     start_health_timers,
     why_excluded,
+    why_not_restarted,
 )
 from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
@@ -30,10 +32,12 @@ from distrun.verdict.model import Kind
 if TYPE_CHECKING:
     from distrun.verdict.model import Verdict
 
+_REFUSALS = (Code.STATUS_EXCLUDED, Code.STATUS_NOT_INCLUDED)
+"""Why an exit leads to no restart, although the loss of a host at that time would."""
 _LIVE_KINDS = (Kind.UNRESPONSIVE, Kind.PROXY)
 """Verdicts on tasks that still ran when distrun stopped them."""
 
-SIGABRT, SIGKILL = 6, 9
+SIGABRT = 6
 _MOST_NAMED = 3
 EVALUATOR = Timer(TimerKind.EVALUATOR)
 _RUN = Timer(TimerKind.RUN)
@@ -52,10 +56,15 @@ def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     early = state.rule(task).serves and task.code == 0 and not is_named
     if not task.has_failed_exit and not early:
         return _on_exit_0(state, task, at)
-    restarted = _restart(state, task, exit_cause(state, task), at)
+    cause = exit_cause(state, task)
+    restarted = _restart(state, task, cause, at)
     if restarted is not None and not isinstance(restarted, Cause):
         return restarted
     if state.needs(task):
+        is_refused = restarted is not None and restarted.code in _REFUSALS
+        refused = refuse_restart(state, task, cause, at) if is_refused else None
+        if refused is not None:
+            return refused
         outcome = _failure(state, task, restarted)
         return end_job(state, outcome, at, grace=grace_after(state, task))
     return state, []
@@ -84,13 +93,30 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
             return leave_restart(state, task)
         return end_job(state, _failure_without_leader(state, leader), at)
     failed = task.has_failed_exit and not task.stopped_by_us
+    restart = state.restarts.get(-1 if task.restart is None else task.restart)
+    if restart is not None and (restart.refused_by or restart.cause.code is Code.HOST_LOST):
+        return state, []  # it may have failed only because it lost its peers there
     if failed and task.exit_status in state.policy_of(task).never_on:
-        return end_job(state, _failure(state, task, why_excluded(state, task)), at)
+        refused = refuse_restart(state, task, exit_cause(state, task), at)
+        return refused or end_job(state, _failure(state, task, why_excluded(state, task)), at)
+    return state, []
+
+
+def end_if_refused(state: JobState, at: float) -> Transition:
+    """End the job by an exit that no loss of a host explains: see :func:`refuse_restart`."""
+    for restart in state.restarts.values():
+        if restart.is_refused:
+            task = state.tasks[restart.refused_by]
+            outcome = _failure(state, task, why_not_restarted(state, task))
+            return end_job(state, outcome, at, grace=grace_after(state, task))
     return state, []
 
 
 def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
     """Fail the job if tasks or hosts are still starting after `timeouts.start`."""
+    why = _why_no_host(state, event.within)
+    if why is not None:
+        return end_job(state, host_failure(why), event.at)
     phases = (TaskPhase.STARTING, TaskPhase.WAITING)
     late = tuple(task.name for task in state.tasks.values() if task.phase in phases)
     if state.phase is not JobPhase.PREPARING and not late:
@@ -99,6 +125,22 @@ def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
     cause = Cause(Code.START_TIMED_OUT, seconds=seconds, tasks=late, within=within)
     outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
     return end_job(state, outcome, event.at)
+
+
+def _why_no_host(state: JobState, within: tuple[Cause, ...] = ()) -> Cause | None:
+    """Return the cause if the job waits for a host, without which it cannot restart.
+
+    `within` says why the start takes so long.
+    """
+    for restart in state.restarts.values():
+        if restart.needs_host and state.requires(restart):
+            why = restart.waits_for_host or restart.waits_for_link
+            why = why or Cause(Code.NO_ROOM, tasks=restart.tasks)
+            silent = [each for each in within if each.code is Code.HOST_NOT_PREPARED]
+            if restart.is_planning and silent:
+                why = silent[0]
+            return with_reason(restart.cause, why)
+    return None
 
 
 def on_run_timeout(state: JobState, at: float) -> Transition:
@@ -122,7 +164,7 @@ def on_stall(state: JobState, at: float) -> Transition:
     restarted = _restart(state, training[0], cause, at, SIGABRT)
     if restarted is not None and not isinstance(restarted, Cause):
         return restarted
-    outcome = job_failure(StartTimeoutError.exit_code, _with_reason(cause, restarted))
+    outcome = job_failure(StartTimeoutError.exit_code, with_reason(cause, restarted))
     return end_job(state, outcome, at, signal=SIGABRT)
 
 
@@ -172,7 +214,7 @@ def host_failure(cause: Cause, task: str | None = None) -> Outcome:
 def without_restart(state: JobState, cause: Cause) -> Cause:
     """Return the cause of a failure that no policy restarts, with that reason if there is one."""
     why = Cause(Code.RESTART_NOT_APPLICABLE) if state.has_restarts else None
-    return _with_reason(cause, why)
+    return with_reason(cause, why)
 
 
 def exit_cause(state: JobState, task: TaskState) -> Cause:
@@ -213,19 +255,20 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     is_final = outcome.cause.code is Code.NOT_RESTARTED
     why = next(iter(outcome.cause.within[1:]), None) if is_final else None
     if verdict.kind is Kind.HOST_LOST and is_tasks:
-        outcome = host_failure(_with_reason(verdict.cause, why), verdict.task)
+        outcome = host_failure(with_reason(verdict.cause, why), verdict.task)
     elif is_tasks and task is not None and task.name != outcome.task:
         crashed = verdict.kind is Kind.CRASH
         own = task.exit_status if crashed or not task.stopped_by_us else None
         if own:
-            cause = _with_reason(exit_cause(state, task), why)
+            cause = with_reason(exit_cause(state, task), why)
             outcome = replace(outcome, exit_code=own, task=task.name, cause=cause)
     return replace(state, outcome=replace(outcome, verdict=verdict))
 
 
 def enter_running(state: JobState) -> Transition:
     """Mark the job as running once no task is starting any more, and set its timers."""
-    if state.unstarted or state.outcome is not None:
+    # The time for a start also limits the wait for a host.
+    if state.unstarted or state.outcome is not None or _why_no_host(state) is not None:
         return state, []
     actions: list[Action] = []
     if state.timeouts.start is not None:
@@ -285,8 +328,10 @@ def stop_tasks(
 
 
 def finish_if_ended(state: JobState) -> Transition:
-    """Release the hosts if the outcome is set and every task has ended."""
+    """Release the hosts if the outcome is set and every task has ended, also earlier attempts."""
     if state.outcome is None or state.finishing or state.unended:
+        return state, []
+    if state.former_hosts and not state.abandons_former_hosts:
         return state, []
     return replace(state, finishing=True), [Finish(state.outcome)]
 
@@ -307,7 +352,7 @@ def _restart(
     Returns why nothing restarts, see :func:`plan_restart`.
     """
     restarted = plan_restart(state, failed, cause, at, signal)
-    if restarted is None or isinstance(restarted, Cause):
+    if restarted is None or isinstance(restarted, Cause) or state.replaces_hosts:
         return restarted
     newest = restarted[0].restarts[max(restarted[0].restarts)]
     for task in (state.tasks[name] for name in newest.tasks):
@@ -327,11 +372,11 @@ def _failure_without_leader(state: JobState, leader: TaskState) -> Outcome:
     why = Cause(Code.LEADER_FINISHED, task=leader.name)
     failed = state.tasks.get(cause.task)
     if failed is None:
-        return job_failure(StartTimeoutError.exit_code, _with_reason(cause, why))
+        return job_failure(StartTimeoutError.exit_code, with_reason(cause, why))
     return _failure(state, failed, why)
 
 
-def _with_reason(cause: Cause, why: Cause | None) -> Cause:
+def with_reason(cause: Cause, why: Cause | None) -> Cause:
     """Return the cause of a failure with the reason why nothing was restarted."""
     return cause if why is None else Cause(Code.NOT_RESTARTED, within=(cause, why))
 
@@ -342,7 +387,7 @@ def _failure(state: JobState, task: TaskState, why: Cause | None = None) -> Outc
     budget = state.budgets.get(state.budget_of(task))
     if budget is not None and budget.total:
         cause = Cause(Code.RESTARTS_USED_UP, count=budget.total, within=(cause,))
-    cause = _with_reason(cause, why)
+    cause = with_reason(cause, why)
     status = task.exit_status
     if status == 0:
         return job_failure(1, cause, task.name)

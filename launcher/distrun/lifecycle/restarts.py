@@ -7,12 +7,13 @@ run. When nothing of their attempts is left and the backoff has passed, all of t
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import RestartPlanned, Timer, TimerKind
 from distrun.frozen import Frozen
-from distrun.lifecycle.actions import Action, Announce, CancelTimer, SetTimer, StopTask
+from distrun.lifecycle.actions import Action, Announce, CancelTimer, MakePlan, SetTimer, StopTask
 from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
     Account,
@@ -34,6 +35,8 @@ LIVED_LONG = 60.0
 TF_PREEMPTED = 42
 """TensorFlow's exit code for a preemption."""
 START, STALL = Timer(TimerKind.START), Timer(TimerKind.STALL)
+_HOST_CODES = (Code.HOST_LOST, Code.HOST_FAILED, Code.TASK_NOT_STARTED)
+"""Causes of restarts that say nothing about how a task exited."""
 _JITTER = 0.25
 _MOST_DOUBLINGS = 62
 
@@ -49,25 +52,43 @@ def grace_after(state: JobState, failed: TaskState) -> float:
 
 
 def plan_restart(
-    state: JobState, failed: TaskState, cause: Cause, at: float, signal: int = SIGTERM
+    state: JobState,
+    failed: TaskState,
+    cause: Cause,
+    at: float,
+    signal: int = SIGTERM,
+    *,
+    instead_of: Restart | None = None,
 ) -> Transition | Cause | None:
     """Restart what the strategy restarts after a failure.
 
-    Returns why there is no restart for it; None if nothing of the job restarts.
+    Returns why there is no restart for it; None if nothing of the job restarts. `instead_of`: a
+    planned restart after a failure that `cause` explains. If that was counted, the new one has its
+    number and its due time, and is not counted again.
     """
-    allowed = _allow(state, failed, cause)
+    stopped = () if instead_of is None else instead_of.tasks
+    former = instead_of
+    if instead_of is not None and not instead_of.is_counted:
+        instead_of = None
+    allowed = _allow(state, failed, cause, instead_of)
     if allowed is None or isinstance(allowed, Cause):
         return allowed
-    restart, delay = _make_restart(state, failed, allowed, cause, at)
-    running = [name for name in restart.tasks if not state.tasks[name].has_ended]
-    superseded = {state.tasks[name].restart for name in restart.tasks}
+    restart, delay = _make_restart(state, failed, allowed, cause, at, instead_of)
+    running = [
+        name for name in restart.tasks if not (state.tasks[name].has_ended or name in stopped)
+    ]
+    members = [state.tasks[name] for name in restart.tasks]
+    superseded = {task.restart for task in members}
+    if former is not None:
+        superseded.add(former.number)
     state, actions = cancel_restarts(state, state.restarts.keys() & superseded)
     state = replace(
         state,
         phase=JobPhase.RESTARTING if restart.scope is Scope.GROUP else state.phase,
         budgets={**state.budgets, allowed.budget: allowed.after},
         restarts={**state.restarts, restart.number: restart},
-    ).with_tasks(_awaiting_restart(state.tasks[name], restart.number) for name in restart.tasks)
+        **_failures_of_host(state, failed, cause, instead_of),
+    ).with_tasks(_awaiting_restart(task, restart.number) for task in members)
     if allowed.before.is_timed:
         actions.append(CancelTimer(_health_timer(allowed.budget)))
     if restart.scope is Scope.GROUP and state.timeouts.stall is not None:
@@ -84,6 +105,68 @@ def plan_restart(
         left=allowed.policy.max - allowed.after.counted,
     )
     return state, [Announce(planned), *actions]
+
+
+def refuse_restart(
+    state: JobState, failed: TaskState, cause: Cause, at: float
+) -> Transition | None:
+    """Stop the group after an exit that ends the job, unless the loss of a host explains the exit.
+
+    That is known once all other hosts have answered the order to stop, or are lost. Returns None if
+    no host can explain the exit.
+    """
+    members = [each for each in state.tasks.values() if each.is_in_group]
+    members = [each for each in members if not state.has_finished(each)]
+    hosts = {each.host: state.hosts.get(each.host) for each in members}
+    is_doubtful = any(host is not None and host.may_explain(failed) for host in hosts.values())
+    if not (is_doubtful and failed.is_in_group and state.replaces_hosts):
+        return None
+    # The other processes of a host whose task was killed may be killed at this moment.
+    delay = KILL_GRACE if any(each.was_killed for each in members) else 0.0
+    pending = None if failed.restart is None else state.restarts[failed.restart]
+    if pending is not None and (pending.scope is not Scope.GROUP or pending.needs_host):
+        return None
+    if pending is not None:
+        refused = replace(pending, refused_by=failed.name, is_due=False, due_at=at + delay)
+        state = replace(state, restarts={**state.restarts, pending.number: refused})
+        timer = _backoff_timer(pending)
+        return state, [CancelTimer(timer), SetTimer(timer, delay)]
+    restart = Restart(
+        number=0,
+        account=Account.JOB,
+        budget=state.budget_of(failed),
+        scope=Scope.GROUP,
+        tasks=tuple(each.name for each in members),
+        cause=cause,
+        due_at=at + delay,
+        attempts_left=sum(not each.has_ended for each in members),
+        refused_by=failed.name,
+    )
+    state, actions = cancel_restarts(
+        state, state.restarts.keys() & {each.restart for each in members}
+    )
+    state = replace(
+        state, phase=JobPhase.RESTARTING, restarts={**state.restarts, restart.number: restart}
+    ).with_tasks(_awaiting_restart(each, restart.number) for each in members)
+    if state.timeouts.stall is not None:
+        actions.append(CancelTimer(STALL))
+    running = [each.name for each in members if not each.has_ended]
+    actions += [StopTask(name, SIGTERM, grace_after(state, failed)) for name in running]
+    return state, [*actions, SetTimer(_backoff_timer(restart), delay)]
+
+
+def _failures_of_host(
+    state: JobState, failed: TaskState, cause: Cause, instead_of: Restart | None
+) -> dict[str, Any]:
+    """Count the failures in a row of tasks on the same host, without those that are explained."""
+    if instead_of is not None:
+        first = state.tasks[instead_of.cause.task]
+        is_counted = first.host == state.failing_host and not is_preempted(first)
+        return {"failures_in_a_row": max(0, state.failures_in_a_row - is_counted)}
+    if cause.code in (*_HOST_CODES, Code.STALLED) or is_preempted(failed):
+        return {}
+    in_a_row = state.failures_in_a_row + 1 if failed.host == state.failing_host else 1
+    return {"failing_host": failed.host, "failures_in_a_row": in_a_row}
 
 
 def why_not_restarted(state: JobState, failed: TaskState) -> Cause | None:
@@ -154,6 +237,7 @@ def start_health_timers(state: JobState) -> Transition:
 def reset_budget(state: JobState, name: str) -> JobState:
     """Count restarts from 0 again: there was no failure for `restart.reset_after`."""
     healthy = Budget(total=state.budgets[name].total)
+    state = replace(state, failures_in_a_row=0, failing_host="")
     return replace(state, budgets={**state.budgets, name: healthy})
 
 
@@ -187,28 +271,42 @@ class _Allowance(Frozen, kw_only=True):
     after: Budget
 
 
-def _allow(state: JobState, failed: TaskState, cause: Cause) -> _Allowance | Cause | None:
+def _allow(
+    state: JobState, failed: TaskState, cause: Cause, instead_of: Restart | None = None
+) -> _Allowance | Cause | None:
     """Return what allows a restart, or why there is none; None if nothing of the job restarts."""
     if not state.has_restarts:
         return None
-    is_stall = cause.code is Code.STALLED
+    is_stall, is_of_host = cause.code is Code.STALLED, cause.code in _HOST_CODES
     name = Account.JOB.value if is_stall else state.budget_of(failed)
     policy = state.policy if is_stall else state.policy_of(failed)
     status = None if is_stall else failed.exit_status
-    if status in policy.never_on:
+    if not is_of_host and status in policy.never_on:
         return why_excluded(state, failed)
-    if not policy.includes(status, is_preempted=not is_stall and is_preempted(failed)):
+    if not is_of_host and not policy.includes(
+        status, is_preempted=not is_stall and is_preempted(failed)
+    ):
         text = ", ".join(policy.on)
         return Cause(Code.STATUS_NOT_INCLUDED, name=_key(name, "on"), status=status, text=text)
     leader = state.leader
-    is_group = state.rule(failed).restarts is Scope.GROUP
+    is_group = _scope(state, failed) is Scope.GROUP
     if is_group and leader is not None and state.has_finished(leader):
         return Cause(Code.LEADER_FINISHED, task=leader.name)
+    if instead_of is not None:
+        name = instead_of.budget
+        policy = state.role_policies.get(name, state.policy)
     before = state.budgets.get(name, Budget())
-    after = _charged(policy, before, failed)
+    after = before if instead_of is not None else _charged(policy, before, failed)
     if after is None:
         return Cause(Code.RESTART_MAX_REACHED, name=_key(name, "max"), count=policy.max)
     return _Allowance(policy=policy, budget=name, before=before, after=after)
+
+
+def _scope(state: JobState, failed: TaskState) -> Scope:
+    """Return what restarts with a task. If it needs another host, its group needs its address."""
+    if failed.is_in_group and state.why_unusable(failed) is not None:
+        return Scope.GROUP
+    return state.rule(failed).restarts
 
 
 def _charged(policy: RestartSpec, budget: Budget, failed: TaskState) -> Budget | None:
@@ -225,7 +323,7 @@ def _charged(policy: RestartSpec, budget: Budget, failed: TaskState) -> Budget |
 
 def _made_progress(task: TaskState) -> bool:
     """Whether an attempt lived long or reported a step; others could restart without end."""
-    return (task.lived or 0.0) >= LIVED_LONG or "STEP" in task.reported
+    return (task.lived or 0.0) >= LIVED_LONG or task.reported.get("STEP", "0") != "0"
 
 
 def _make_restart(
@@ -234,10 +332,10 @@ def _make_restart(
     allowed: _Allowance,
     cause: Cause,
     at: float,
+    instead_of: Restart | None,
 ) -> tuple[Restart, float]:
     """Return the restart, and its backoff in seconds."""
-    number = sum(each.total for each in state.budgets.values()) + 1
-    scope = state.rule(failed).restarts
+    scope = _scope(state, failed)
     members = [failed]
     if scope is not Scope.TASK:
         members = [
@@ -245,7 +343,11 @@ def _make_restart(
             for task in state.tasks.values()
             if task.is_in_group and not state.has_finished(task)
         ]
-    delay = _backoff(state.job_id, allowed.policy, allowed.after, number)
+    if instead_of is None:
+        number = sum(each.total for each in state.budgets.values()) + 1
+        delay = _backoff(state.job_id, allowed.policy, allowed.after, number)
+    else:
+        number, delay = instead_of.number, max(0.0, instead_of.due_at - at)
     restart = Restart(
         number=number,
         account=failed.account,
@@ -292,9 +394,72 @@ def _without_restart(task: TaskState) -> TaskState:
     return replace(task, restart=None, phase=final_phase(task) if ended else task.phase)
 
 
+def request_plan(state: JobState, restart: Restart) -> Transition:
+    """Have the supervisor find hosts. It may take `timeouts.start`, with waiting for a host."""
+    actions: list[Action] = []
+    is_first = restart.waits_for_host is None
+    if is_first and state.timeouts.start is not None and state.requires(restart):
+        actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
+    avoid = state.host_to_avoid
+    avoided = () if avoid is None else (avoid,)
+    actions.append(MakePlan(restart=restart.number, tasks=restart.tasks, avoid=avoided))
+    restart = replace(restart, is_planning=True)
+    return replace(state, restarts={**state.restarts, restart.number: restart}), actions
+
+
+def on_link_settled(state: JobState) -> Transition:
+    """Begin the restarts that waited for links which are restored, or whose hosts are lost."""
+    actions: list[Action] = []
+    for number, restart in list(state.restarts.items()):
+        if restart.waits_for_link is not None and number in state.restarts:
+            state, more = _start_if_ready(state, restart)
+            actions += more
+    return state, actions
+
+
+def _lost_link(state: JobState, restart: Restart) -> Cause | None:
+    """Return why it is not known yet whether a task can start on its host; None if it is."""
+    for name in restart.tasks:
+        host = state.hosts.get(state.tasks[name].host)
+        if host is not None and host.is_usable and host.link_lost is not None:
+            return Cause(Code.HOST_NOT_PREPARED, host=host.name, within=(host.link_lost,))
+    return None
+
+
+def _wait_for_link(state: JobState, restart: Restart, why: Cause) -> Transition:
+    """Start no task on a host that may be gone. It may take `timeouts.start`."""
+    is_first = restart.waits_for_link is None
+    waiting = replace(restart, waits_for_link=why)
+    state = replace(state, restarts={**state.restarts, restart.number: waiting})
+    if not is_first or state.timeouts.start is None or not state.requires(restart):
+        return state, []
+    return state, [CancelTimer(START), SetTimer(START, state.timeouts.start)]
+
+
+def _needs_plan(state: JobState, restart: Restart) -> bool:
+    """Whether a restart's tasks need other hosts, or there may be more workers again."""
+    if not state.replaces_hosts:
+        return False
+    tasks = [state.tasks[name] for name in restart.tasks]
+    is_group = restart.scope is Scope.GROUP
+    return (
+        any(state.why_unusable(task) is not None or state.has_new_agent(task) for task in tasks)
+        or any(task.host == state.host_to_avoid for task in tasks)
+        or (is_group and state.worker_count < state.all_workers)
+    )
+
+
 def _start_if_ready(state: JobState, restart: Restart) -> Transition:
     if restart.attempts_left or not restart.is_due:
         return replace(state, restarts={**state.restarts, restart.number: restart}), []
+    why = _lost_link(state, restart)
+    if why is not None:
+        return _wait_for_link(state, restart, why)
+    restart = replace(restart, waits_for_link=None)
+    if restart.refused_by:
+        return replace(state, restarts={**state.restarts, restart.number: restart}), []
+    if _needs_plan(state, restart):
+        return request_plan(state, restart)
     left = {n: each for n, each in state.restarts.items() if n != restart.number}
     fresh = [state.tasks[name].next_attempt() for name in restart.tasks]
     state, starts = start(replace(state, restarts=left), fresh, restart.cause)

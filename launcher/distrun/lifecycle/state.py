@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from distrun.events import Outcome
-    from distrun.verdict.model import Verdict
+    from distrun.verdict.model import Replacement, Verdict
 
 
 class TaskPhase(str, Enum):
@@ -77,6 +77,12 @@ class TaskState(Frozen, kw_only=True):
     ready_line: str = ""
     joins_cluster: bool = False
     """Whether its role is custom, and TF_CONFIG's cluster has it."""
+    log_start: int = 0
+    """The size of its log in the job's folder, in bytes, when it was planned."""
+    agent: str = ""
+    """The agent that holds its port and has its files."""
+    first_attempt: int = 0
+    """Its first attempt since the job was launched or resumed."""
     is_ready: bool = False
     phase: TaskPhase = TaskPhase.STARTING
     attempt: int = 0
@@ -129,6 +135,11 @@ class TaskState(Frozen, kw_only=True):
         return self.code if self.signal is None else 128 + self.signal
 
     @property
+    def was_killed(self) -> bool:
+        """Whether SIGKILL ended it, which distrun did not send, and no lack of memory."""
+        return self.signal == SIGKILL and not self.stopped_by_us and self.oom is None
+
+    @property
     def has_done_its_part(self) -> bool:
         return self.code == 0 and self.phase in (TaskPhase.EXITED, TaskPhase.SUCCEEDED)
 
@@ -136,10 +147,15 @@ class TaskState(Frozen, kw_only=True):
         """Return the same task before its next attempt, without the results of the last one."""
         lasting = (
             "name", "role", "index", "host", "address", "proxied", "owns_tf_config",
-            "after", "ready", "ready_line", "joins_cluster",
+            "after", "ready", "ready_line", "joins_cluster", "log_start", "agent", "first_attempt",
         )  # fmt: skip
         kept = {name: getattr(self, name) for name in lasting}
         return TaskState(**kept, attempt=self.attempt + (not self.has_only_waited))
+
+
+SIGKILL = 9
+SAME_TIME = 5.0
+"""Up to so many seconds between the exit of a task and the loss of a host are the same time."""
 
 
 class HostState(Frozen, kw_only=True):
@@ -158,8 +174,62 @@ class HostState(Frozen, kw_only=True):
     link_lost: Cause | None = None
     """Why there is no link to its agent at present."""
     link_lost_at: float | None = None
+    silent_since: float | None = None
+    """Since when there has been no sign of life of it (Unix seconds); None: it has a link."""
+    gpus: int = 0
+    """How many GPUs it has."""
     behind: float = 0.0
     """Seconds by which its clock is behind the supervisor's; add it to the host's times."""
+    token: str = ""
+    """Identifies its agent; empty if that ends with its link."""
+    folder: str = ""
+    """The agent's private folder on the host."""
+    has_ended: bool = False
+    """Whether its agent and everything that it had started are known to have ended."""
+    spare: bool = False
+    """Whether it runs tasks only in place of another host."""
+    room: int | None = None
+    """How many tasks it may have; None: not known."""
+    lost_at: float | None = None
+    """Since when it is lost (Unix seconds)."""
+    left_out: Cause | None = None
+    """Why no task is started on it, although it is not lost."""
+
+    @property
+    def agent(self) -> str:
+        """Identifies its agent among all that it has had."""
+        return f"{self.token} {self.agent_pid}"
+
+    def explains_exit(self, exited_at: float, before: float = SAME_TIME) -> bool:
+        """Whether it is lost, and another host's task exited at about the same time or later.
+
+        Args:
+            exited_at: by the supervisor's clock (Unix seconds).
+            before: by how many seconds the exit may precede the loss.
+        """
+        is_lost = self.lost is not None and self.silent_since is not None
+        return is_lost and exited_at >= (self.silent_since or 0.0) - before
+
+    def may_explain(self, task: TaskState) -> bool:
+        """Whether a task's exit may follow from a loss of this host that is not known yet."""
+        can_be_lost = bool(self.token) and self.lost is None
+        return can_be_lost and (task.host != self.name or task.was_killed)
+
+    def has_ended_with(self, task: TaskState) -> bool:
+        """Whether it is lost, and an attempt of a task there has ended by that.
+
+        The attempt had not exited, or SIGKILL killed it at about the same time.
+        """
+        if self.lost is None or (task.host, task.agent) != (self.name, self.agent):
+            return False
+        if not task.was_killed:
+            return task.exit_status is None
+        return self.explains_exit((task.exited_at or 0.0) + self.behind)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether tasks can start on it."""
+        return self.why_unusable is None
 
     @property
     def why_unusable(self) -> Cause | None:
@@ -168,7 +238,24 @@ class HostState(Frozen, kw_only=True):
             return Cause(Code.HOST_LOST, host=self.name, within=(self.lost,))
         if self.fault is not None:
             return Cause(Code.HOST_FAILED, host=self.name, within=(self.fault,))
-        return None
+        return self.left_out
+
+
+class LostAgent(Frozen, kw_only=True):
+    """A lost agent whose host may still have the rest of its tasks' logs."""
+
+    host: str
+    token: str
+    folder: str
+    at: float
+    """When it was lost (Unix seconds)."""
+    cause: Cause
+    starts: dict[str, int]
+    """Where its log begins in the copy, in bytes, by the task."""
+    received: dict[str, int]
+    """How many bytes of its log had arrived, by the task."""
+    attempts: dict[str, int]
+    """The last attempt there, by the task."""
 
 
 class Account(str, Enum):
@@ -193,6 +280,32 @@ class Restart(Frozen, kw_only=True):
     attempts_left: int
     """How many attempts of its tasks have not ended."""
     is_due: bool = False
+    is_planning: bool = False
+    """Whether the supervisor is asked for a plan."""
+    waits_for_host: Cause | None = None
+    """Why there was no plan; None: none was asked for."""
+    waits_for_link: Cause | None = None
+    """Why it waits until a host's link is restored, or the host is lost."""
+    refused_by: str = ""
+    """The task whose exit ends the job instead, unless the loss of a host explains that exit."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it counts against a budget: all do, except one that was refused at once."""
+        return self.number > 0
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is certain that no loss of a host explains the exit that refused it."""
+        is_ready = self.is_due and not self.attempts_left and self.waits_for_link is None
+        return bool(self.refused_by) and is_ready
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether it will begin as soon as there is a plan, or a link."""
+        return (
+            self.is_planning or self.waits_for_host is not None or self.waits_for_link is not None
+        )
 
 
 class Budget(Frozen, kw_only=True):
@@ -228,10 +341,25 @@ class JobState(Frozen, kw_only=True):
     policy: RestartSpec = NO_RESTARTS
     role_policies: dict[str, RestartSpec] = field(default_factory=dict)
     """The policies of roles with one of their own, by the role."""
+    log_max_size: int | None = None
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0
     ended_at: float | None = None
+    resumed_at: tuple[float, ...] = ()
+    """When it was resumed, each time (Unix seconds)."""
+    changes: tuple[str, ...] = ()
+    """The `--set` of all resumes, as `PATH=VALUE` each."""
+    down: float = 0.0
+    """The seconds between its ends and its resumes."""
+    repeated_steps: int = 0
+    """How many steps were trained again after its resumes, as far as tasks have reported steps."""
     hosts: dict[str, HostState] = field(default_factory=dict)
+    lost_agents: tuple[LostAgent, ...] = ()
+    """Those whose logs may still be on their hosts, also after a resume."""
+    former_hosts: dict[str, HostState] = field(default_factory=dict)
+    """The hosts of earlier attempts which may still be alive there; empty unless it is resumed."""
+    abandons_former_hosts: bool = False
+    """Whether the job ends although it is not known that nothing is left on them."""
     tasks: ChunkedMap[TaskState] = field(default_factory=ChunkedMap)
     unended: int = 0
     """The number of tasks that are in no final phase."""
@@ -249,6 +377,16 @@ class JobState(Frozen, kw_only=True):
         default_factory=lambda: {account.value: Budget() for account in Account}
     )
     """By the account, or by the role if that has a policy of its own."""
+    all_workers: int = 0
+    """The number of tasks of the role worker in the first plan."""
+    dropped: dict[str, TaskState] = field(default_factory=dict)
+    """The last state of tasks that the present plan does not have."""
+    failing_host: str = ""
+    """The host of the task whose failure came last."""
+    failures_in_a_row: int = 0
+    """How many failures before that were on the same host, with that one."""
+    replacements: tuple[Replacement, ...] = ()
+    """What each further plan has changed."""
     quiet_since: float | None = None
     """Since when no task does anything (Unix seconds); None if a task does."""
     verdict: Verdict | None = None
@@ -258,6 +396,42 @@ class JobState(Frozen, kw_only=True):
     decided_at: float | None = None
     killing: bool = False
     finishing: bool = False
+
+    def with_lost_agent(
+        self, host: HostState, at: float, cause: Cause, received: dict[str, int]
+    ) -> JobState:
+        """Note that a host may still have logs. `received`: see :class:`.HostLost`."""
+        tasks = {name: self.tasks[name] for name in received if self._is_on(name, host)}
+        if not tasks:
+            return self
+        lost = LostAgent(
+            host=host.name,
+            token=host.token,
+            folder=host.folder,
+            at=at,
+            cause=cause,
+            starts={name: task.log_start for name, task in tasks.items()},
+            received={name: received[name] for name in tasks},
+            attempts={name: task.attempt for name, task in tasks.items()},
+        )
+        return replace(self, lost_agents=(*self.lost_agents, lost))
+
+    def _is_on(self, name: str, host: HostState) -> bool:
+        """Whether the present plan has a task on a host with that agent."""
+        task = self.tasks.get(name)
+        return task is not None and (task.host, task.agent) == (host.name, host.agent)
+
+    def without_lost_logs(self, host: HostState) -> JobState:
+        """Note that the rest of its logs went into the copies, which no other output follows."""
+        left = []
+        for lost in self.lost_agents:
+            names = [name for name in lost.received if not self._is_on(name, host)]
+            if lost.folder != host.folder:
+                left.append(lost)
+            elif names:
+                received = {name: lost.received[name] for name in names}
+                left.append(replace(lost, received=received))
+        return replace(self, lost_agents=tuple(left))
 
     def needs(self, task: TaskState) -> bool:
         """Whether the job fails if this task fails."""
@@ -317,10 +491,60 @@ class JobState(Frozen, kw_only=True):
         host = self.hosts.get(task.host)
         return None if host is None else host.why_unusable
 
+    def agent_of(self, task: TaskState) -> str:
+        """Return what identifies the agent of a task's host; empty if there has been none."""
+        host = self.hosts.get(task.host)
+        return "" if host is None else host.agent
+
+    def has_new_agent(self, task: TaskState) -> bool:
+        """Whether its host was lost and has returned: no port is held, files are elsewhere."""
+        return self.agent_of(task) != task.agent
+
     @property
     def training(self) -> list[str]:
         """The names of the tasks that train: all but evaluators and custom roles."""
         return [task.name for task in self.tasks.values() if task.is_in_group]
+
+    def requires(self, restart: Restart) -> bool:
+        """Whether the job fails if a restart cannot begin."""
+        return any(self.needs(self.tasks[name]) for name in restart.tasks)
+
+    @property
+    def replaces_hosts(self) -> bool:
+        """Whether tasks may restart on other hosts. Records of earlier versions know no room."""
+        return self.has_restarts and any(host.room is not None for host in self.hosts.values())
+
+    @property
+    def host_to_avoid(self) -> str | None:
+        """The host on which tasks have failed again and again, while others had no failures."""
+        hosts = {task.host for task in self.tasks.values()}
+        is_too_often = self.failures_in_a_row >= self.policy.host_failures
+        return self.failing_host if is_too_often and len(hosts) > 1 else None
+
+    @property
+    def task_names(self) -> list[str]:
+        """The names of all tasks that the job has or had."""
+        return [*self.tasks, *self.dropped]
+
+    @property
+    def worker_count(self) -> int:
+        """The number of tasks of the role worker."""
+        return sum(task.role is Role.WORKER for task in self.tasks.values())
+
+    def with_plan(self, tasks: Iterable[TaskState]) -> JobState:
+        """Return this state with exactly these tasks."""
+        planned = {task.name: task for task in tasks}
+        dropped = {
+            name: replace(each, restart=None)
+            for name, each in self.tasks.items()
+            if name not in planned
+        }
+        empty = replace(
+            self, tasks=ChunkedMap(), unended=0, unstarted=0, waiting=0, undone=0,
+            dropped={name: each for name, each in {**self.dropped, **dropped}.items()
+                     if name not in planned},
+        )  # fmt: skip
+        return empty.with_tasks(planned.values())
 
     def with_tasks(self, changed: Iterable[TaskState]) -> JobState:
         """Return this state with some tasks added or replaced."""

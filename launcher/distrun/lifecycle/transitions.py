@@ -8,12 +8,13 @@ from functools import singledispatch
 from typing import Any
 
 from distrun import events
+from distrun.agent.protocol import heartbeat_interval
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import StartTimeoutError
 from distrun.events import Event, Origin, Outcome, Result, TimerKind
-from distrun.lifecycle import outcomes, restarts, starts
-from distrun.lifecycle.actions import Action, SetTimer
-from distrun.lifecycle.state import HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle import outcomes, replacements, replan, restarts, starts
+from distrun.lifecycle.actions import Action
+from distrun.lifecycle.state import SIGKILL, HostState, JobPhase, JobState, TaskPhase, TaskState
 
 _OF_ATTEMPTS = (
     events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
@@ -23,12 +24,14 @@ _WHILE_STOPPING = {
     TimerKind.EVALUATOR: outcomes.on_evaluator_timeout,
     TimerKind.ABORT: outcomes.on_abort_timeout,
 }
+_MISSED = 2
+"""So many heartbeats are missing at least when a link counts as lost because of that."""
 _FOR_READERS = (
     events.PreflightSkipped, events.PreflightStarted, events.PreflightFound, events.PreflightEnded,
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
     events.RestartPlanned, events.TensorBoardStarted, events.TensorBoardEnded,
     events.TensorBoardSilent,
-    events.ProgressIgnored,
+    events.ProgressIgnored, events.HostNotCleared,
 )  # fmt: skip
 """Events that only inform the record's readers."""
 
@@ -45,13 +48,19 @@ def replay(history: list[Event]) -> JobState:
 
 def step(state: JobState, event: Event) -> restarts.Transition:
     """Return the state after an event, and the actions that follow. A final state stays."""
+    if isinstance(event, events.JobResumed):
+        return replan.resume(state, event)
     if state.phase.is_final or isinstance(event, _FOR_READERS):
         return state, []
     if isinstance(event, _OF_ATTEMPTS):
+        if event.task in state.dropped:
+            return state, []
         task = state.tasks[event.task]
         if event.attempt < task.attempt or task.has_ended:
             return state, []  # that attempt has ended already
-    return _step(event, state)
+    state, actions = _step(event, state)
+    state, more = outcomes.end_if_refused(state, event.at)
+    return state, [*actions, *more]
 
 
 @singledispatch
@@ -61,24 +70,19 @@ def _step(event: Event, state: JobState) -> restarts.Transition:
 
 @_step.register
 def _(event: events.JobCreated, state: JobState) -> restarts.Transition:
-    created = replace(
-        state,
-        job_id=event.job_id,
-        name=event.name,
-        strategy=event.strategy,
-        workers=event.workers,
-        success=event.success,
-        spec_file=event.spec_file,
-        supervisor_pid=event.supervisor_pid,
-        timeouts=event.timeouts,
-        policy=event.restart,
-        role_policies=event.role_restarts,
-        created_at=event.at,
-    )
-    timers: list[Action] = []
-    if event.timeouts.start is not None:
-        timers.append(SetTimer(restarts.START, event.timeouts.start))
-    return created, timers
+    created = replace(state, **replan.settings(event), created_at=event.at)
+    return created, replan.start_timer(created)
+
+
+@_step.register
+def _(event: events.HostCleared, state: JobState) -> restarts.Transition:
+    return replan.clear_host(state, event)
+
+
+@_step.register
+def _(event: events.LogsReceivedLate, state: JobState) -> restarts.Transition:
+    left = tuple(each for each in state.lost_agents if each.folder != event.folder)
+    return replace(state, lost_agents=left), []
 
 
 @_step.register
@@ -89,21 +93,46 @@ def _(event: events.HostReady, state: JobState) -> restarts.Transition:
         hostname=event.hostname,
         kind=event.kind,
         pid_namespace=event.pid_namespace,
+        gpus=len(event.gpus),
         behind=event.behind,
+        token=event.token,
+        folder=event.folder,
+        spare=event.spare,
+        room=event.room,
     )
-    return replace(state, hosts={**state.hosts, event.host: host}), []
+    return replacements.on_host_ready(replace(state, hosts={**state.hosts, event.host: host}))
 
 
 @_step.register
 def _(event: events.JobPlanned, state: JobState) -> restarts.Transition:
     if state.outcome is not None:
         return state, []
-    tasks = [TaskState(**vars(record)) for record in event.tasks]
-    return starts.start(replace(state, phase=JobPhase.STARTING), tasks)
+    return replan.apply_plan(state, event)
+
+
+@_step.register
+def _(event: events.PlanFailed, state: JobState) -> restarts.Transition:
+    return replacements.on_plan_failed(state, event)
+
+
+@_step.register
+def _(event: events.TrainingContinued, state: JobState) -> restarts.Transition:
+    return replan.continue_training(state, event)
+
+
+@_step.register
+def _(event: events.HostLeftOut, state: JobState) -> restarts.Transition:
+    known = state.hosts.get(event.host)
+    host = known or HostState(name=event.host, agent_pid=0, hostname="", spare=True)
+    state = replace(state, hosts={**state.hosts, event.host: replace(host, left_out=event.cause)})
+    if event.host == state.failing_host:
+        state = replace(state, failing_host="", failures_in_a_row=0)
+    return state, []
 
 
 @_step.register
 def _(event: events.Aborted, state: JobState) -> restarts.Transition:
+    state = replace(state, abandons_former_hosts=bool(state.former_hosts))
     return outcomes.end_job(state, outcomes.job_failure(event.exit_code, event.cause), event.at)
 
 
@@ -154,8 +183,11 @@ def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
         reason=event.cause,
     )
     state = state.with_tasks([failed])
+    replaced = replacements.on_not_started(state, failed, event.at)
+    if replaced is not None:
+        return replaced
     # An evaluator that cannot restart has failed like any other; the job continues without it.
-    if event.attempt > 0 and not state.needs(task):
+    if event.attempt > task.first_attempt and not state.needs(task):
         return (
             outcomes.enter_running(state)
             if state.outcome is None
@@ -224,7 +256,17 @@ def _(event: events.TaskReported, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.HostLost, state: JobState) -> restarts.Transition:
     is_needed, unstarted = _is_needed(state, event.host), state.unstarted
-    changes = {"lost": event.cause, "link_lost": None, "link_lost_at": None}
+    changes: dict[str, Any] = {"lost": event.cause, "link_lost": None, "link_lost_at": None}
+    changes["lost_at"] = event.at
+    if event.host in state.hosts:
+        host = state.hosts[event.host]
+        changes["silent_since"] = host.silent_since or event.at
+        state = state.with_lost_agent(host, event.at, event.cause, event.received)
+    # If nobody knows whether its tasks have ended, none may start elsewhere.
+    is_over = changes["has_ended"] = event.cause.code is not Code.AGENT_ABANDONED
+    is_prepared = state.phase is not JobPhase.PREPARING
+    if is_over and is_prepared and replacements.can_replace(state, event.host):
+        return _replace_lost(_change_host(state, event.host, **changes), event)
     state, actions = _mark_unusable(state, event.host, **changes)
     state = state.with_tasks(
         _lost_with_host(task, event)
@@ -232,13 +274,33 @@ def _(event: events.HostLost, state: JobState) -> restarts.Transition:
         if task.host == event.host and (task.phase is TaskPhase.WAITING or not task.has_ended)
     )
     if is_needed:
-        cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
-        cause = outcomes.without_restart(state, cause)
+        cause = outcomes.without_restart(state, _loss(event))
         return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
     if state.unstarted < unstarted:
         state, more = outcomes.enter_running(state)
         actions += more
     return state, actions
+
+
+def _replace_lost(state: JobState, event: events.HostLost) -> restarts.Transition:
+    unstarted = state.unstarted
+    state, actions = replacements.replace_host(state, event.host, _loss(event), event.at)
+    actions = replacements.without_stops(state, event.host, actions)
+    state, more = replacements.end_attempts(state, event.host, event.cause, event.at)
+    actions += more
+    state, more = restarts.on_link_settled(state)
+    actions += more
+    if state.outcome is not None:
+        state, more = outcomes.finish_if_ended(state)
+    elif state.unstarted < unstarted:
+        state, more = outcomes.enter_running(state)
+    else:
+        more = []
+    return state, actions + more
+
+
+def _loss(event: events.HostLost) -> Cause:
+    return Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
 
 
 def _is_needed(state: JobState, host: str) -> bool:
@@ -247,8 +309,10 @@ def _is_needed(state: JobState, host: str) -> bool:
     It can if all its tasks there are done, or are evaluators. If one of them has to restart
     later, the job fails then.
     """
-    if state.outcome is not None or state.phase is JobPhase.PREPARING:
+    if state.outcome is not None:
         return True
+    if state.phase is JobPhase.PREPARING:
+        return host not in state.hosts or not state.hosts[host].spare
     return any(
         task.restart is not None
         or task.phase is TaskPhase.WAITING
@@ -283,12 +347,17 @@ def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:
 
 @_step.register
 def _(event: events.LinkLost, state: JobState) -> restarts.Transition:
-    return _change_host(state, event.host, link_lost=event.cause, link_lost_at=event.at), []
+    is_overdue = event.cause.code is Code.HEARTBEAT_MISSING
+    silence = _MISSED * heartbeat_interval(state.timeouts.link) if is_overdue else 0.0
+    changes = {"link_lost": event.cause, "link_lost_at": event.at}
+    return _change_host(state, event.host, **changes, silent_since=event.at - silence), []
 
 
 @_step.register
 def _(event: events.LinkRestored, state: JobState) -> restarts.Transition:
-    return _change_host(state, event.host, link_lost=None, link_lost_at=None), []
+    changes = {"link_lost": None, "link_lost_at": None, "silent_since": None}
+    state = _change_host(state, event.host, **changes)
+    return replacements.on_host_ready(state)
 
 
 def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
@@ -300,8 +369,15 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
 
 @_step.register
 def _(event: events.HostFault, state: JobState) -> restarts.Transition:
+    cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
+    # A job that has no other host fails at once if its disk has failed: the next agent would, too.
+    is_of_disk = event.cause.is_disk_full or event.cause.code is Code.LOG_DISK_READ_ONLY
+    is_useful = not is_of_disk or replacements.has_room_beside(state, event.host)
+    is_prepared = state.phase is not JobPhase.PREPARING
+    if is_prepared and is_useful and replacements.can_replace(state, event.host):
+        state = _change_host(state, event.host, fault=event.cause)
+        return replacements.replace_host(state, event.host, cause, event.at)
     if _is_needed(state, event.host):
-        cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
         cause = outcomes.without_restart(state, cause)
         return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
     return _mark_unusable(state, event.host, fault=event.cause)
@@ -322,7 +398,7 @@ def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
     if state.killing:
         return state, []
     # The second request, or the job is ending already: stop at once.
-    return outcomes.stop_tasks(replace(state, killing=True), outcomes.SIGKILL, 0.0)
+    return outcomes.stop_tasks(replace(state, killing=True), SIGKILL, 0.0)
 
 
 @_step.register
@@ -354,4 +430,9 @@ def _(event: events.VerdictReached, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.JobEnded, state: JobState) -> restarts.Transition:
     phase = JobPhase(event.outcome.result.value)
-    return replace(state, phase=phase, outcome=event.outcome, ended_at=event.at), []
+    # Hosts that were released at the end are not recorded as lost.
+    hosts = {
+        name: replace(host, has_ended=host.has_ended or host.lost is None)
+        for name, host in state.hosts.items()
+    }
+    return replace(state, phase=phase, outcome=event.outcome, ended_at=event.at, hosts=hosts), []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import os
 import re
 import sys
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _BUNDLED_NEEDS = ("numpy", "tensorflow")
 """The modules that the bundled jobs need. They import them late: see jobs/mnist/main.py."""
+_MOST_IMPORTED = 1000
+"""Modules that are looked for. Each takes time."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _FLAGS = re.compile(r"-[uOBEIsSvqdb]+")
 """Options of Python without a value."""
@@ -54,11 +57,12 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         target = _find_target(part, here)
         if target is None or _is_bundled(target.path) or target in checked:
             continue
+        from distrun.lint.program import TooComplexError
         from distrun.lint.sources import Sources
 
         checked.add(target)
         sources = Sources(target.folder, target.path, target.package)
-        with contextlib.suppress(RecursionError):
+        with contextlib.suppress(RecursionError, TooComplexError):
             found += _judge(part, here, target, sources)
     return tuple(found)
 
@@ -76,13 +80,14 @@ def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
 
     None if that is not plain, and for programs that are not Python, and the bundled jobs.
     """
+    from distrun.lint.program import TooComplexError
     from distrun.lint.rule import STRATEGIES_BY_CLASS
     from distrun.lint.strategy_rules import created_strategy
 
     try:
         program = _read_program(spec)
         found = None if program is None else created_strategy(program)
-    except RecursionError:
+    except (RecursionError, TooComplexError):
         return None
     if found is None:
         return None
@@ -99,7 +104,8 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     from distrun.lint.rules import PROGRAM_RULES, RULES, check
 
     env = _variables(spec)
-    names = list(imported_modules(sources.program)) if sources.program else []
+    imported = imported_modules(sources.program) if sources.program else ()
+    names = list(itertools.islice(imported, _MOST_IMPORTED))
     top = target.module.partition(".")[0]
     if top and not os.path.lexists(target.path):
         names = [top]
@@ -166,6 +172,8 @@ def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
 
     None if nothing does. No interpreter is started, and nothing of the program is run.
     """
+    from distrun.lint.program import TooComplexError
+
     try:
         program = _read_program(spec)
         if program is None:
@@ -174,7 +182,7 @@ def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
         from distrun.lint.worker_rules import independent_workers
 
         found = independent_workers(program)
-    except RecursionError:
+    except (RecursionError, TooComplexError):
         return None
     if found is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -173,6 +174,7 @@ def _means_seen(value: Use, name: ast.Name, seen: tuple[ast.AST, ...]) -> bool:
     return bool(meanings) and all(each in seen for each in meanings)
 
 
+@functools.lru_cache(maxsize=1)
 def _is_collective(program: Program) -> bool:
     return any(
         only_name(program.names(module, function_of(call))).endswith(f".{COLLECTIVE}")

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 _ANYTHING = frozenset({UNKNOWN})
 _MOST_NAMES = 64
 """With more meanings than these, a name may have any: their number can double with each line."""
+_LONGEST_NAME = 300
+"""Characters. Each call and attribute makes a name longer: `a().b().c()`."""
+_MOST_QUESTIONS = 2_000_000
+"""How often the rules may ask what a name means: that takes seconds, and a launch waits for it."""
+
+
+class TooComplexError(Exception):
+    """A program takes too long to examine."""
 
 
 class Program:
@@ -38,6 +46,7 @@ class Program:
         self.beside = beside
         self.absent = absent
         self.words: frozenset[str] = frozenset().union(*(each.words for each in modules))
+        self._questions = 0
         self._names: dict[ast.AST, frozenset[str]] = {}
         self._meanings: dict[tuple[Scope, str], frozenset[str]] = {}
 
@@ -75,7 +84,13 @@ class Program:
 
         What a call returns is named by the call: `keras.Model()`, and its method
         `keras.Model().fit`.
+
+        Raises:
+            TooComplexError: the rules have asked for too many names.
         """
+        self._questions += 1
+        if self._questions > _MOST_QUESTIONS:
+            raise TooComplexError
         found = self._names.get(use.node)
         if found is None:
             found = self._names[use.node] = self._resolve(module, use.node, use.scope)
@@ -133,7 +148,7 @@ class Program:
                 self._meanings[key] = self._resolve_all(module, values)
             return self._meanings[key]
         inner = self._resolve(module, node.value, scope)
-        return frozenset(name and f"{name}.{node.attr}" for name in inner)
+        return _limited({name and f"{name}.{node.attr}" for name in inner})
 
     def _resolve_result(self, module: Module, function: Function) -> frozenset[str]:
         """The names of what a function may return."""
@@ -151,4 +166,5 @@ class Program:
 
 
 def _limited(names: set[str]) -> frozenset[str]:
-    return frozenset(names) if len(names) <= _MOST_NAMES else _ANYTHING
+    is_small = len(names) <= _MOST_NAMES and max(map(len, names), default=0) <= _LONGEST_NAME
+    return frozenset(names) if is_small else _ANYTHING

@@ -87,8 +87,9 @@ def short_name(name: str) -> str:
 def references(program: Program) -> Iterator[tuple[Module, ast.AST, str]]:
     """Dotted names that certainly mean only one thing, in code that runs; imports are some."""
     for module in program.modules.values():
+        plain = _plain_imports(module)
         for each in module.imports:
-            if each.node in _plain_imports(module):
+            if each.node in plain:
                 yield module, each.node, each.name
                 yield from ((module, each.node, f"{each.name}.{one}") for one in each.members)
         for use in module.uses:

@@ -45,7 +45,7 @@ def check_values(spec: Spec) -> Iterator[Problem]:
         yield Problem(
             where, None, None,
             f"nothing expands the {quoted(shown)} in {quoted(text)}",
-            f"write ${{{name}}} for the value of the variable here, or the whole text",
+            f"write the whole text or, in a YAML file, ${{{name}}} for the variable's value here",
         )  # fmt: skip
 
 

@@ -6,8 +6,18 @@ reads what has been written, and :class:`Follower` waits for more.
 
 from distrun.logs.follower import Follower
 from distrun.logs.merge import merged
+from distrun.logs.startup_lines import StartupFilter
 from distrun.logs.tail import line_ends
-from distrun.logs.task_log import TaskLog
+from distrun.logs.task_log import JoinedLog, LatePart, TaskLog
 from distrun.logs.view import View
 
-__all__ = ["Follower", "TaskLog", "View", "line_ends", "merged"]
+__all__ = [
+    "Follower",
+    "JoinedLog",
+    "LatePart",
+    "StartupFilter",
+    "TaskLog",
+    "View",
+    "line_ends",
+    "merged",
+]

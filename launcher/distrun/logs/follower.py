@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import select
 import selectors
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import Inotify
 from distrun.logs.line_buffer import LineBuffer
+from distrun.logs.repeats import RepeatFolder
 from distrun.logs.task_log import Extent, OpenLog
 from distrun.logs.view import Formatter
 
@@ -26,6 +28,7 @@ _END_POLL = 0.25  # seconds between checks for the job's end, without a descript
 # Seconds between two reads while tasks write all the time. Otherwise a task that prints line by
 # line would wake this process for each line. Nobody sees the difference.
 _MIN_INTERVAL = 0.005
+_ATTEMPT = re.compile(rb"^--- attempt \d+, ", re.MULTILINE)
 _MOST_OPEN = 100  # logs that stay open; a job may have a thousand
 
 
@@ -36,6 +39,8 @@ class Follower:
     readable (and every :attr:`poll_interval` seconds, unless that is None). When the tasks have
     ended, write what :meth:`finish` yields. :meth:`until` is such a loop. Close it at the end, for
     instance with contextlib.closing.
+
+    With `fold`, a line that several tasks of a role print at the same time is shown once.
 
     The logs need not exist yet. Their folders should exist; otherwise they are polled. A log that
     shrinks is read again from its beginning. When the folders are removed, the logs that are open
@@ -48,6 +53,7 @@ class Follower:
         view: View,
         *,
         starts: Sequence[int] | None = None,
+        fold: bool = False,
         make_inotify: Callable[[], Inotify] = Inotify,
         most_open: int = _MOST_OPEN,
     ) -> None:
@@ -56,9 +62,16 @@ class Follower:
         if limit != resource.RLIM_INFINITY:
             most_open = min(most_open, limit // 4)
         self._tails = [
-            _Tail(log, view, start, LineBuffer(verbatim=verbatim), keep=number < most_open)
+            _Tail(
+                log,
+                view,
+                start,
+                LineBuffer(verbatim=verbatim, raw=view.raw),
+                keep=number < most_open,
+            )
             for number, (log, start) in enumerate(zip(logs, starts or [0] * len(logs), strict=True))
         ]
+        self._folder = RepeatFolder(view, [log.task for log in logs]) if fold else None
         self._ready = select.epoll()
         # Keeps the descriptor readable while a task has more than one read takes: inotify does not
         # report that again.
@@ -74,13 +87,23 @@ class Follower:
 
     @property
     def poll_interval(self) -> float | None:
-        """Seconds between calls of :meth:`read` without an event; None if inotify works."""
-        return _POLL if self._inotify is None or self._is_removed else None
+        """Seconds until :meth:`read` should be called without an event; None: never."""
+        poll = _POLL if self._inotify is None or self._is_removed else None
+        wait = None if self._folder is None else self._folder.wait
+        return min((each for each in (poll, wait) if each is not None), default=None)
 
     @property
     def has_lost_output(self) -> bool:
         """Whether a log was removed and what was written to it since cannot be read."""
         return any(tail.is_lost for tail in self._tails)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """The tasks whose output was dropped before it could be shown (`logs.max_size`).
+
+        The values say how many bytes at the start of their logs were dropped.
+        """
+        return {tail.task: tail.dropped for tail in self._tails if tail.dropped}
 
     def fileno(self) -> int:
         return self._ready.fileno()
@@ -95,9 +118,9 @@ class Follower:
             if self._inotify is not None:
                 self._inotify.drain()
                 self._is_removed = not all(map(os.path.isdir, self._folders))
-        blocks: list[bytes] = []
-        for tail in self._tails:
-            blocks += tail.read()
+        blocks = [block for tail in self._tails for block in self._shown(tail, tail.read())]
+        if self._folder is not None:
+            blocks += self._folder.due()
         self._set_behind(any(tail.behind for tail in self._tails))
         return blocks
 
@@ -106,10 +129,24 @@ class Follower:
         behind = [tail for tail in self._tails if tail.refresh()]
         while behind:
             for tail in behind:
-                yield from tail.read()
+                yield from self._shown(tail, tail.read())
             behind = [tail for tail in behind if tail.behind]
         for tail in self._tails:
-            yield from tail.flush()
+            yield from self._shown(tail, tail.flush())
+        if self._folder is not None:
+            yield from self._folder.flush()
+
+    def show_all(self, task: str) -> list[bytes]:
+        """Leave out no start-up line of a failed attempt any more. Returns those of its last lines.
+
+        The line that distrun writes before the next attempt ends this.
+        """
+        return [
+            block
+            for tail in self._tails
+            if tail.task == task
+            for block in (*self._shown(tail, tail.read()), *self._shown(tail, tail.show_all()))
+        ]
 
     def until(self, ended: Callable[[], bool], wake: int | None = None) -> Iterator[bytes]:
         """Blocks as they are written, until `ended()` is true; then the rest.
@@ -135,6 +172,13 @@ class Follower:
         if self._inotify is not None:
             self._inotify.close()
 
+    def _shown(self, tail: _Tail, selected: Iterator[tuple[float, bytes]]) -> Iterator[bytes]:
+        for written, lines in selected:
+            if self._folder is None:
+                yield tail.formatter.prefixed(lines, written)
+            else:
+                yield from self._folder.add(tail.task, lines)
+
     def _throttle(self) -> None:
         early = self._read_at + _MIN_INTERVAL - time.monotonic()
         if early > 0:
@@ -156,13 +200,19 @@ class _Tail:
         self, log: TaskLog, view: View, start: int, lines: LineBuffer, *, keep: bool
     ) -> None:
         self._log = log
+        self.task = log.task
         self._file = OpenLog(log, keep=keep)
-        self._formatter = Formatter(view, log.task)
+        self.task = log.task
+        self.formatter = Formatter(view, log.task)
+        self._is_whole = False
+        """Whether start-up lines are shown, too."""
         self._is_timed = view.is_timed
         self._written = 0.0
         """When the last bytes that were read were written; only if it is shown."""
         self._lines = lines
         self._at = start
+        self.dropped = 0
+        """How many bytes at the start of the log were dropped, if some could not be shown."""
         # Not read here: bytes written after this and before the folder is watched would be missed.
         self._extent = Extent(0, 0.0)
 
@@ -184,10 +234,14 @@ class _Tail:
             self._at = 0
         return self.behind
 
-    def read(self) -> Iterator[bytes]:
+    def read(self) -> Iterator[tuple[float, bytes]]:
+        """Whole lines to show, and when they were written."""
         if not self.behind and not self.refresh():
             return
-        chunk = self._file.read(self._at, min(_CHUNK, self._extent.size - self._at))
+        start, chunk = self._file.read_kept(self._at, min(_CHUNK, self._extent.size - self._at))
+        if start > self._at:
+            self.dropped = self._at = start
+            self._lines.discard()
         for written, piece in self._pieces(chunk):
             self._written = written
             yield from self._shown(self._lines.feed(piece))
@@ -205,12 +259,23 @@ class _Tail:
             yield written, chunk[: end - start]
             start, chunk = end, chunk[end - start :]
 
-    def flush(self) -> Iterator[bytes]:
+    def flush(self) -> Iterator[tuple[float, bytes]]:
         yield from self._shown(self._lines.flush())
 
-    def _shown(self, block: bytes) -> Iterator[bytes]:
-        if block and (selected := self._formatter.select(block)):
-            yield self._formatter.prefixed(selected, self._written)
+    def show_all(self) -> Iterator[tuple[float, bytes]]:
+        self._is_whole = True
+        if lines := self.formatter.last_left_out():
+            yield self._written, lines
+
+    def _shown(self, block: bytes) -> Iterator[tuple[float, bytes]]:
+        if self._is_whole and (begin := _ATTEMPT.search(block)):
+            yield from self._selected(block[: begin.start()])
+            self._is_whole, block = False, block[begin.start() :]
+        yield from self._selected(block)
+
+    def _selected(self, block: bytes) -> Iterator[tuple[float, bytes]]:
+        if block and (selected := self.formatter.show(block, whole=self._is_whole)):
+            yield self._written, selected
 
 
 def _watch(folders: set[str], make: Callable[[], Inotify]) -> Inotify | None:

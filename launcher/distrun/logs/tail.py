@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.logs.line_buffer import LONGEST_LINE
+from distrun.logs.startup_lines import LAST_LINES, TRACEBACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,27 +28,51 @@ def line_start(log: TaskLog, offset: int) -> int:
     return 0
 
 
-def last_lines(log: TaskLog, formatter: Formatter, count: int, *, start: int, end: int) -> int:
-    """The start of the last `count` lines that `formatter` selects between `start` and `end`."""
+def last_lines(
+    log: TaskLog, formatter: Formatter, count: int, *, start: int, end: int, whole_from: int
+) -> int:
+    """The start of the last `count` lines that `formatter` selects between `start` and `end`.
+
+    After the offset `whole_from`, it selects start-up lines, too.
+    """
     if count == 0:
         return end
-    for offset, block in _backward(log, start, end):
-        selected = line_count(formatter.select(block))
-        if selected >= count:
-            return offset + _last_selected(block, formatter, count)
-        count -= selected
+    middle = min(max(start, whole_from), end)
+    for first, last, whole in ((middle, end, True), (start, middle, False)):
+        for offset, block in _backward(log, first, last):
+            selected = line_count(formatter.select(block, whole=whole))
+            if selected >= count:
+                return offset + _last_selected(block, formatter, count, whole=whole)
+            count -= selected
     return start
+
+
+def failure_start(log: TaskLog, end: int) -> int:
+    """The start of a failed task's last lines: of its last traceback, if that is among them.
+
+    Of very long lines, at least the last MiB counts.
+    """
+    text, start = b"", end
+    for offset, block in _backward(log, log.start(), end):
+        text, start = block + text, offset
+        if line_count(text) >= LAST_LINES or len(text) >= LONGEST_LINE:
+            break
+    at = len(text)
+    for _ in range(LAST_LINES):
+        at = text.rfind(b"\n", 0, max(0, at - 1)) + 1
+    raised = text.rfind(TRACEBACK, at)
+    return start + (text.rfind(b"\n", 0, raised) + 1 if raised >= 0 else at)
 
 
 def line_count(block: bytes) -> int:
     return block.count(b"\n") + bool(block and not block.endswith(b"\n"))
 
 
-def _last_selected(block: bytes, formatter: Formatter, count: int) -> int:
+def _last_selected(block: bytes, formatter: Formatter, count: int, *, whole: bool) -> int:
     end = len(block)
     while count:
         start = block.rfind(b"\n", 0, end - 1) + 1
-        count -= bool(formatter.select(block[start:end]))
+        count -= bool(formatter.select(block[start:end], whole=whole))
         end = start
     return end
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_RECORD
 from distrun.frozen import Frozen
-from distrun.regular_file import open_regular_file
+from distrun.logs.line_buffer import LONGEST_LINE
+from distrun.regular_file import data_start, open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +48,21 @@ class TaskLog(Frozen):
     def read(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`; fewer if the log ends before that."""
         return _read_at(self.path, offset, size)
+
+    def start(self) -> int:
+        """The offset of the first whole line that was not dropped (`logs.max_size`)."""
+        return self.read_kept(0, 1)[0]
+
+    def read_kept(self, offset: int, size: int) -> tuple[int, bytes]:
+        """Like :meth:`read`, from the first whole line on if there was one dropped at `offset`.
+
+        Returns the offset of the bytes, too.
+        """
+        try:
+            with open_regular_file(self.path) as file:
+                return _read_kept(file.fileno(), offset, size)
+        except FileNotFoundError:
+            return offset, b""
 
     def written_since(self, when: float) -> int:
         """The offset of the first byte written at or after `when` (Unix time).
@@ -104,6 +120,97 @@ class TaskLog(Frozen):
         return when, offset
 
 
+class LatePart(NamedTuple):
+    """Output that arrived after later output had been written to its task's log.
+
+    It belongs at `offset` there. `size`: how many bytes of it to show; it may still grow.
+    """
+
+    offset: int
+    log: TaskLog
+    size: int
+
+
+class JoinedLog(TaskLog):
+    """A task's log with its late parts, in ascending order. Offsets are those in the whole."""
+
+    parts: tuple[LatePart, ...]
+
+    @property
+    def own(self) -> TaskLog:
+        """The log without the parts."""
+        return TaskLog(self.task, self.path, self.index_path)
+
+    def own_offset(self, offset: int) -> int:
+        """Return the offset in the log itself, after all parts."""
+        return max(self.parts[-1].offset, offset - sum(part.size for part in self.parts))
+
+    def extent(self) -> Extent:
+        return Extent(self._sections()[-1].end, self.own.extent().written)
+
+    def read(self, offset: int, size: int) -> bytes:
+        blocks = []
+        for section in self._sections():
+            if section.start <= offset < section.end and size > 0:
+                wanted = min(size, section.end - offset)
+                block = section.log.read(offset - section.shift, wanted)
+                blocks.append(block)
+                offset, size = offset + wanted, size - wanted
+                if len(block) < wanted:
+                    break
+        return b"".join(blocks)
+
+    def start(self) -> int:
+        """The offset of the first whole line after everything that was dropped."""
+        kept = [(each, each.log.start() + each.shift) for each in self._sections()]
+        dropped = [min(start, each.end) for each, start in kept if start > each.start]
+        return max(dropped, default=0)
+
+    def read_kept(self, offset: int, size: int) -> tuple[int, bytes]:
+        for section in self._sections():
+            if section.start <= offset < section.end:
+                at, block = section.log.read_kept(offset - section.shift, size)
+                offset = min(at + section.shift, section.end)
+                if offset < section.end:
+                    return offset, block[: section.end - offset]
+        return offset, b""
+
+    def written_since(self, when: float) -> int:
+        for section in self._sections():
+            offset = section.log.written_since(when) + section.shift
+            if offset < section.end:
+                return max(offset, section.start)
+        return self.extent().size
+
+    def spans(self, start: int, end: int) -> Iterator[tuple[float, int]]:
+        for section in self._sections():
+            first, last = max(start, section.start), min(end, section.end)
+            if first < last:
+                for written, at in section.log.spans(first - section.shift, last - section.shift):
+                    yield written, at + section.shift
+
+    def _sections(self) -> list[_Section]:
+        own = self.own
+        size, done, at = own.extent().size, 0, 0
+        sections = []
+        for part in self.parts:
+            length = max(0, min(part.offset, size) - done)
+            sections.append(_Section(own, at, at + length, at - done))
+            done, at = done + length, at + length
+            sections.append(_Section(part.log, at, at + part.size, at))
+            at += part.size
+        return [*sections, _Section(own, at, at + size - done, at - done)]
+
+
+class _Section(NamedTuple):
+    """A part of a whole log: its offsets there, less `shift`, are the offsets in `log`."""
+
+    log: TaskLog
+    start: int
+    end: int
+    shift: int
+
+
 class OpenLog:
     """A task's log that stays open once it exists, so that it can be read after its removal.
 
@@ -132,11 +239,11 @@ class OpenLog:
             self._open(found)
         return Extent(found.st_size, found.st_mtime)
 
-    def read(self, offset: int, size: int) -> bytes:
-        """Like :meth:`TaskLog.read`."""
+    def read_kept(self, offset: int, size: int) -> tuple[int, bytes]:
+        """Like :meth:`TaskLog.read_kept`."""
         if self._file is None:
-            return self._log.read(offset, size)
-        return os.pread(self._file, size, offset)
+            return self._log.read_kept(offset, size)
+        return _read_kept(self._file, offset, size)
 
     def close(self) -> None:
         if self._file is not None:
@@ -162,9 +269,23 @@ def _read_at(path: str, offset: int, size: int) -> bytes:
         return b""
 
 
+def _read_kept(descriptor: int, offset: int, size: int) -> tuple[int, bytes]:
+    block = os.pread(descriptor, size, offset)
+    # The bytes may have been dropped before or while they were read: then there are zeros.
+    while b"\0" in block and (start := data_start(descriptor, offset)) > offset:
+        # A line of more than 1 MiB is shown in pieces anyway.
+        rest = os.pread(descriptor, LONGEST_LINE, start)
+        offset = start + rest.find(b"\n") + 1
+        block = os.pread(descriptor, size, offset)
+    return offset, block
+
+
 def _stat(path: str) -> os.stat_result:
     """Raises FileNotFoundError if no regular file is there: a task may have replaced its log."""
-    found = os.lstat(path)
+    try:
+        found = os.lstat(path)
+    except NotADirectoryError as error:  # a task may have replaced the folder, too
+        raise FileNotFoundError(path) from error
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(path)
     return found

@@ -9,9 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
+from distrun.logs.bars import last_state, without_bars_below
+from distrun.logs.startup_lines import LeftOut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from distrun.logs.startup_lines import StartupFilter
 
 # Those of the 256 colours that have a contrast of at least 4:1 both on black and on white. The
 # order makes neighbours differ most in hue.
@@ -64,6 +68,7 @@ class View(Frozen):
         raw: show lines as they were written: no prefix, and escapes and progress bars kept.
         grep: show only lines that match. Escapes are removed first, unless `raw`; the prefix is
             never searched.
+        startup: leaves out TensorFlow's start-up lines; None: they are shown.
         json_version: if not 0, print each line as a JSON object with this version. The tasks'
             names begin with their jobs' ids then.
     """
@@ -74,11 +79,12 @@ class View(Frozen):
     raw: bool = False
     grep: re.Pattern[bytes] | None = None
     json_version: int = 0
+    startup: StartupFilter | None = None
 
     @property
     def verbatim(self) -> bool:
         """Whether the bytes of a single task pass unchanged, even unfinished lines."""
-        return self.raw and not self.is_timed and self.grep is None
+        return self.raw and not self.is_timed and self.grep is None and self.startup is None
 
     @property
     def is_timed(self) -> bool:
@@ -112,9 +118,39 @@ class Formatter:
         self._task = task
         self._prefix = view.prefix(task)
         self._stamp = (-1.0, b"")
+        self._startup = view.startup
+        self._left_out = LeftOut()
 
-    def select(self, block: bytes) -> bytes:
-        """The lines to show, without harmful bytes and without prefix."""
+    def select(self, block: bytes, *, whole: bool = False) -> bytes:
+        """The lines to show, without harmful bytes and without prefix.
+
+        `whole`: TensorFlow's start-up lines, too.
+        """
+        block = self._clean(block)
+        if self._startup is None or whole:
+            return block
+        return self._startup.select(self._task, block)[0]
+
+    def show(self, block: bytes, *, whole: bool = False) -> bytes:
+        """As :meth:`select`, for a block that is shown now. The lines left out are counted."""
+        block = self._clean(block)
+        if self._startup is None:
+            return block
+        if whole:
+            return block
+        shown, left_out = self._startup.select(self._task, block)
+        self._startup.count += len(left_out)
+        self._left_out.record(block, left_out)
+        return shown
+
+    def last_left_out(self) -> bytes:
+        """The start-up lines among the last lines that were shown. They are shown now."""
+        lines = self._left_out.take()
+        if self._startup is not None:
+            self._startup.count -= len(lines)
+        return b"".join(line + b"\n" for line in lines)
+
+    def _clean(self, block: bytes) -> bytes:
         if not self._view.raw:
             block = _sanitized(block, colour=self._view.colour)
         if self._view.grep is not None:
@@ -156,12 +192,15 @@ def _sanitized(block: bytes, *, colour: bool) -> bytes:
     if not block.isascii():
         block = _without_harmful_characters(block)
     escapes = b"\x1b" in block
+    if escapes and b"\r" in block:
+        block = without_bars_below(block)
     if escapes:
         block = (_ESCAPE_BUT_COLOUR if colour else _ANY_ESCAPE).sub(b"", block)
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
     if b"\r" in block:
-        block = b"\n".join(map(_last_overwrite, block.split(b"\n")))
+        lines = block.split(b"\n")
+        block = b"\n".join(last_state(line) if b"\r" in line else line for line in lines)
     if escapes and colour:
         block = b"\n".join(map(_reset_at_end, block.split(b"\n")))
     return block
@@ -190,11 +229,6 @@ def _is_utf8(text: bytes) -> bool:
 def _reset_at_end(line: bytes) -> bytes:
     last = line.rfind(b"\x1b")
     return line if last < 0 or line.startswith(_RESETS, last) else line + _RESET
-
-
-def _last_overwrite(line: bytes) -> bytes:
-    """The last state of a progress bar: the text after the last carriage return."""
-    return line.rstrip(b"\r").rpartition(b"\r")[2] if b"\r" in line else line
 
 
 def _matching(block: bytes, grep: re.Pattern[bytes], *, plain: bool) -> bytes:

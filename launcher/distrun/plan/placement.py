@@ -38,13 +38,17 @@ class PortNeed(Frozen, kw_only=True):
 
 
 def place(spec: Spec) -> tuple[Placed, ...]:
-    """Assign tasks to hosts: round robin (spread) or one host after another (pack)."""
+    """Assign tasks to hosts: round robin (spread) or one host after another (pack).
+
+    Spares get none.
+    """
     explicit = [
         Placed(role=role, index=index, host=_host_of(address, spec), address=address)
         for role in spec.roles
         for index, address in enumerate(role.addresses)
     ]
-    seats = _seats(spec.hosts, spec.placement, sum(r.count for r in spec.roles if not r.addresses))
+    hosts = [host for host in spec.hosts if not host.spare]
+    seats = _seats(hosts, spec.placement, sum(r.count for r in spec.roles if not r.addresses))
     chosen = [
         Placed(role=role, index=index, host=next(seats))
         for role in spec.roles

@@ -59,6 +59,7 @@ class Answers(Frozen, kw_only=True):
 
     Attributes:
         owners: the host of each task's address.
+        newcomers: the hosts that must have the versions of the others, and not the reverse.
         machines: the names and addresses by which tasks reach each other.
         digest: SHA-256 of the script on this machine; empty if it is unknown.
         custom_digests: the same of the scripts of custom roles, by their paths on the hosts.
@@ -70,6 +71,7 @@ class Answers(Frozen, kw_only=True):
 
     hosts: tuple[HostAnswers, ...]
     owners: dict[str, str]
+    newcomers: frozenset[str] = frozenset()
     machines: tuple[str, ...] = ()
     digest: str = ""
     custom_digests: dict[str, str] = field(default_factory=dict)
@@ -88,9 +90,9 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *(check for each in answers.hosts for check in _check_host(each)),
         *(check for host, its in facts for check in _check_program(host, its, answers.machines)),
         *_check_scripts(answers, facts),
-        *_check_versions(facts),
+        *_check_versions(facts, answers.newcomers),
         *(_check_keras(facts) if answers.keras == 2 else ()),
-        *(_check_modules(facts) if answers.modules else ()),
+        *(_check_modules(facts, answers.newcomers) if answers.modules else ()),
         *_check_servers(answers),
     ]
     if answers.job_disk is not None:
@@ -168,7 +170,8 @@ def _check_scripts(answers: Answers, facts: Sequence[_HostFacts]) -> Iterator[Ch
 
 def _check_script(answers: Answers, digest: str, facts: Sequence[_HostFacts]) -> Iterator[Check]:
     """Check one script. `digest` is that on this machine."""
-    digests = Counter(its.digest for _, its in facts if its.digest)
+    present = [(host, its) for host, its in facts if its.digest]
+    digests = Counter(its.digest for _, its in _established(present, answers.newcomers))
     expected = digest or (digests.most_common(1)[0][0] if digests else "")
     holders = tuple(host for host, its in facts if its.digest == expected)
     if digest:
@@ -185,7 +188,12 @@ def _check_script(answers: Answers, digest: str, facts: Sequence[_HostFacts]) ->
         yield Check(host=host, subject=Subject.SCRIPT, grade=grade, cause=cause)
 
 
-def _check_versions(facts: Sequence[_HostFacts]) -> Iterator[Check]:
+def _established(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> Sequence[_HostFacts]:
+    """The facts that decide what is usual: those of newcomers only if there are no others."""
+    return [each for each in facts if each[0] not in newcomers] or facts
+
+
+def _check_versions(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> Iterator[Check]:
     interpreters = [(host, its) for host, its in facts if its.is_python]
     for host, its in interpreters:
         name = its.program
@@ -198,9 +206,10 @@ def _check_versions(facts: Sequence[_HostFacts]) -> Iterator[Check]:
             continue
         yield Check(host=host, subject=Subject.PYTHON, grade=grade, cause=cause)
     known = [(host, its) for host, its in interpreters if its.python]
-    yield from _compare(Subject.PYTHON, known, lambda its: its.python, _minor_version)
-    present = [(host, its) for host, its in known if its.tensorflow]
-    yield from _compare(Subject.TENSORFLOW, present, lambda its: its.tensorflow, str)
+    yield from _compare(Subject.PYTHON, known, newcomers, lambda its: its.python, _minor_version)
+    having = [(host, its) for host, its in known if its.tensorflow]
+    yield from _compare(Subject.TENSORFLOW, having, newcomers, lambda its: its.tensorflow, str)
+    present = [each for each in _established(known, newcomers) if each[1].tensorflow]
     holders = tuple(host for host, _ in present)
     for host, its in known:
         if not its.tensorflow and (present or "tensorflow" not in its.missing):
@@ -222,9 +231,9 @@ def _check_keras(facts: Sequence[_HostFacts]) -> Iterator[Check]:
         yield Check(host=host, subject=Subject.KERAS, grade=grade, cause=cause)
 
 
-def _check_modules(facts: Sequence[_HostFacts]) -> Iterator[Check]:
+def _check_modules(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> Iterator[Check]:
     """Whether each interpreter has the modules that the program imports."""
-    has_tensorflow = any(its.tensorflow for _, its in facts)
+    has_tensorflow = any(its.tensorflow for _, its in _established(facts, newcomers))
     for host, its in facts:
         missing = [
             name
@@ -244,11 +253,13 @@ def _check_modules(facts: Sequence[_HostFacts]) -> Iterator[Check]:
 def _compare(
     subject: Subject,
     facts: Sequence[_HostFacts],
+    newcomers: Collection[str],
     version: Callable[[ProgramFacts], str],
     key: Callable[[str], str],
 ) -> Iterator[Check]:
     """Whether each host has the version that most have. Only a difference in `key` is a failure."""
-    versions = [version(its) for _, its in facts if version(its) != UNKNOWN_VERSION]
+    known = [each for each in facts if version(each[1]) != UNKNOWN_VERSION]
+    versions = [version(its) for _, its in _established(known, newcomers)]
     usual = ""
     if versions:
         most = Counter(map(key, versions)).most_common(1)[0][0]
@@ -333,18 +344,24 @@ def _check_network(answers: Answers) -> Iterator[Check]:
 
 
 def _failures(answers: HostAnswers, owners: Mapping[str, str]) -> list[_Failure]:
-    addresses: dict[tuple[str, Cause], list[str]] = {}
+    addresses: dict[tuple[str, Code], list[str]] = {}
+    causes: dict[tuple[str, Code], Cause] = {}
     for port in [] if answers.dialled is None else answers.dialled.unreachable:
         address = _address(port)
-        key = (owners.get(address, port.machine), port.cause)
+        if address not in owners:
+            continue  # an earlier plan's
+        key = (owners[address], port.cause.code)
+        causes.setdefault(key, port.cause)
         addresses.setdefault(key, []).append(address)
     return [
         (
-            owner,
-            Cause(Code.PORTS_UNREACHABLE, host=owner, addresses=tuple(each), within=(cause,)),
+            key[0],
+            Cause(
+                Code.PORTS_UNREACHABLE, host=key[0], addresses=tuple(each), within=(causes[key],)
+            ),
             answers.ports > 0,
         )
-        for (owner, cause), each in addresses.items()
+        for key, each in addresses.items()
     ]
 
 

@@ -13,6 +13,7 @@ from distrun.spec.hosts import (
     hostfile_hosts,
     listed_hosts,
     with_addresses_of_aliases,
+    with_spares,
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys.document import LONGEST_NAME, job_name_problem
@@ -43,9 +44,7 @@ if TYPE_CHECKING:
 _SUCCESS = {"chief": Success.CHIEF, "worker0": Success.WORKER_0, "all": Success.ALL}
 
 
-def build(
-    document: Section, context: LoadContext, problems: Problems, *, allow_unsupported: bool
-) -> model.Spec:
+def build(document: Section, context: LoadContext, problems: Problems) -> model.Spec:
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
     cluster = document.get("cluster", EMPTY)
     roles = read_roles(cluster)
@@ -85,6 +84,7 @@ def build(
     )
     check_variables(document, context, problems)
     restart = _restart(document, problems)
+    _check_min_workers(document, roles, restart, problems)
     roles = tuple(_with_restart(one, cluster, document, restart, problems) for one in roles)
     specs = _role_specs(roles, program, custom, strategy) if strategy else ()
     if strategy and not document.is_wrong("cluster"):
@@ -92,9 +92,6 @@ def build(
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
     logs: Section = document.get("logs", EMPTY)
-    if logs.get("max_size") is not None and not allow_unsupported:
-        message = "logs.max_size: logs are not bounded yet"
-        problems.add(logs.keys["max_size"], message, "remove it")
     problems.raise_if_any()
     assert strategy is not None  # noqa: S101 - otherwise there was a problem
     return model.Spec(
@@ -171,10 +168,15 @@ def _hosts(
             document.keys["hostfile"], "hosts and hostfile are both given", "keep one of them"
         )
     if document.has("hosts"):
-        return None if document.is_wrong("hosts") else listed_hosts(document.get("hosts"), problems)
+        if document.is_wrong("hosts"):
+            return None
+        return with_spares(listed_hosts(document.get("hosts"), problems), document, problems)
     if not document.has("hostfile"):
+        if document.get("spares"):
+            message = "spares are among the hosts, and there are no hosts"
+            problems.add(document.keys["spares"], message, "add hosts or hostfile")
         return (model.HostSpec(),)
-    return _hostfile(document, context, problems) or None
+    return with_spares(_hostfile(document, context, problems), document, problems) or None
 
 
 def _hostfile(
@@ -287,6 +289,33 @@ def _restart(document: Section, problems: Problems) -> model.RestartSpec:
     if not isinstance(section, Section):
         return model.NO_RESTARTS
     return _read_restart(section, model.RestartSpec(), "restart", problems)
+
+
+def _check_min_workers(
+    document: Section,
+    roles: tuple[WrittenRole, ...],
+    restart: model.RestartSpec,
+    problems: Problems,
+) -> None:
+    least = restart.min_workers
+    if least is None or document.is_wrong("cluster"):
+        return
+    mark = document.get("restart").marks["min_workers"]
+    workers = next((one for one in roles if one.spec.role is Role.WORKER), None)
+    count = workers.spec.count if workers is not None else 0
+    if workers is None or least > count:
+        problems.add(
+            mark,
+            f"restart.min_workers is {least}, and cluster has "
+            f"{f'{count} of the role worker' if count else 'no workers'}",
+            f"write at most {count}" if count else "remove it",
+        )
+    elif workers.addresses:
+        problems.add(
+            mark,
+            "restart.min_workers needs workers whose addresses distrun chooses",
+            "write a count in cluster.worker instead of addresses, or remove it",
+        )
 
 
 def _with_restart(

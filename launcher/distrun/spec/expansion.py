@@ -41,12 +41,13 @@ def expand(root: Node, environ: Environ[str, str], problems: Problems) -> Node:
                     scalar.mark,
                     f"the variable {quoted(name)} is not set here",
                     f"set it, write $${{{name}}} for the text, or write 'vars: off'",
+                    is_only=True,
                 )
             return environ.get(name, text)
 
         text = _VARIABLE.sub(value_of, scalar.text)
         # An empty value is an empty text, not nothing.
-        return replace(scalar, text=text, plain=scalar.plain and bool(text))
+        return replace(scalar, text=text, plain=scalar.plain and bool(text), expanded=True)
 
     return _changed(root, expanded)
 

@@ -118,7 +118,36 @@ def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:
         "workdir": item.get("workdir"),
         "env": {name: at.value for name, at in item.get("env", {}).items()},
     }
-    yield from (make_host(name, **settings) for name in names.names())
+    first_spare = 0 if item.get("spare") else names.count - item.get("spares", 0)
+    if first_spare < 0:
+        problems.add(
+            item.marks["spares"],
+            f"{names.count} hosts cannot have {item.get('spares')} spares",
+            "write a smaller number",
+        )
+        first_spare = names.count
+    for number, name in enumerate(names.names()):
+        yield make_host(name, spare=number >= first_spare, **settings)
+
+
+def with_spares(
+    hosts: tuple[HostSpec, ...], document: Section, problems: Problems
+) -> tuple[HostSpec, ...]:
+    """The hosts, with those at the end made spares as `spares` says. One must be no spare."""
+    count = document.get("spares", 0)
+    first = max(0, len(hosts) - count)
+    hosts = tuple(
+        replace(host, spare=host.spare or number >= first) for number, host in enumerate(hosts)
+    )
+    if hosts and all(host.spare for host in hosts):
+        key = "spares" if document.has("spares") else "hosts"
+        problems.add(
+            document.keys[key],
+            f"{'the only host is a spare' if len(hosts) == 1 else 'all hosts are spares'}, "
+            "and none is left to run the tasks",
+            "leave at least one host that is no spare",
+        )
+    return hosts
 
 
 def _gpus(item: Section, problems: Problems) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ from distrun.spec.context import LoadContext
 from distrun.spec.expansion import expand
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
 from distrun.spec.keys.document import SPEC
+from distrun.spec.model import SpecOrigin
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
 from distrun.spec.yamlnodes import Mapping, Node, Scalar, describe, parse
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 _BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' write a spec"
 
 
+def refuse_script(path: str) -> None:
+    """Raise UsageError if the path is that of a Python script."""
+    if path.endswith((".py", ".pyw")):
+        raise UsageError(
+            f"{printable(path)} is a Python script, not a YAML file",
+            hint=f"distrun run {printable(shlex.quote(path))}",
+        )
+
+
 def load(
     path: str | os.PathLike[str],
     *,
@@ -34,7 +44,6 @@ def load(
     name: str | None = None,
     cwd: str | None = None,
     environ: Environ[str, str] | None = None,
-    allow_unsupported: bool = False,
 ) -> Spec:
     """Read the spec at `path` (`-`: standard input).
 
@@ -45,38 +54,63 @@ def load(
         name: the job's name; overrides the name in the spec.
         cwd: the folder where launch was called. Default: the current folder.
         environ: the environment for `pass_env`. Default: this process's.
-        allow_unsupported: accept keys that distrun does not support yet.
 
     Raises:
         UsageError: there is no such file.
         SpecProblemsError: an InvalidSpecError with every problem and its position.
     """
     path = os.fspath(path)
-    if path.endswith((".py", ".pyw")):
-        raise UsageError(
-            f"{printable(path)} is a Python script, not a YAML file",
-            hint=f"distrun run {printable(shlex.quote(path))}",
-        )
+    refuse_script(path)
     problems = Problems()
     cwd = os.path.abspath(cwd or current_folder())
     shown = STDIN_NAME if path == STDIN else path
     whole = path if path == STDIN else os.path.join(cwd, path)
-    context = LoadContext(
+    origin = SpecOrigin(
         file=shown,
         folder=cwd if path == STDIN else os.path.normpath(os.path.dirname(whole)),
         cwd=cwd,
-        environ=os.environ if environ is None else environ,
         name=name,
         extra_args=tuple(extra_args),
+        overrides=tuple(overrides),
     )
     content = read_spec(whole, shown, problems)
-    root = None if content is None else _root(content, shown, problems)
+    environ = os.environ if environ is None else environ
+    return _read(content, origin, environ, problems)
+
+
+def reload(spec: Spec, overrides: Sequence[str]) -> Spec:
+    """Read the text of a spec again, with further `PATH=VALUE`, in this process's environment.
+
+    Raises:
+        SpecProblemsError: as :func:`load`.
+    """
+    origin = spec.origin
+    assert origin is not None  # noqa: S101 - both loaders set it
+    origin = dataclasses.replace(origin, overrides=(*origin.overrides, *overrides))
+    return _read(spec.source.encode(), origin, os.environ, Problems())
+
+
+def _read(
+    content: bytes | None,
+    origin: SpecOrigin,
+    environ: Environ[str, str],
+    problems: Problems,
+) -> Spec:
+    context = LoadContext(
+        file=origin.file,
+        folder=origin.folder,
+        cwd=origin.cwd,
+        environ=environ,
+        name=origin.name,
+        extra_args=origin.extra_args,
+    )
+    root = None if content is None else _root(content, origin.file, problems)
     if content is None or root is None:
         raise problems.error()
-    root = expand(override(root, overrides, problems), context.environ, problems)
+    root = expand(override(root, origin.overrides, problems), environ, problems)
     document = SPEC.read(root, "", problems)
-    spec = build(document, context, problems, allow_unsupported=allow_unsupported)
-    return dataclasses.replace(spec, source=content.decode("utf-8"))
+    spec = build(document, context, problems)
+    return dataclasses.replace(spec, source=content.decode("utf-8"), origin=origin)
 
 
 def current_folder() -> str:

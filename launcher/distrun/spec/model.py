@@ -111,6 +111,8 @@ class HostSpec(Frozen, kw_only=True):
     env: dict[str, str] = field(default_factory=dict)
     local: bool = False
     """Whether `name` is one of this machine's own; `localhost` always is."""
+    spare: bool = False
+    """Whether it runs tasks only in place of another host."""
 
     @property
     def machine(self) -> str:
@@ -177,6 +179,10 @@ class RestartSpec(Frozen, kw_only=True):
     on: tuple[str, ...] = ("failure",)
     """Exit codes and ranges (`130-255`), preemption, failure, always: one of them is enough."""
     never_on: tuple[int, ...] = ()
+    min_workers: int | None = None
+    """The fewest workers to continue with if there is no host for the others; None: all."""
+    host_failures: int = 3
+    """After so many failures in a row of tasks on one host, that host is left out."""
 
     def includes(self, status: int | None, *, is_preempted: bool) -> bool:
         """Whether `on` includes a failure with this exit status; None: it has none."""
@@ -214,6 +220,20 @@ class TensorBoardSpec(Frozen, kw_only=True):
     port: int = 0
 
 
+class SpecOrigin(Frozen, kw_only=True):
+    """How a spec was read, so that its text can be read again: see :func:`.loader.load`.
+
+    `folder` is the one that relative paths in the text begin from.
+    """
+
+    file: str
+    folder: str
+    cwd: str
+    name: str | None = None
+    extra_args: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+
 class Spec(Frozen, kw_only=True):
     """A whole job. `roles`: in the order of :class:`~distrun.strategies.Role`, custom ones last."""
 
@@ -235,6 +255,13 @@ class Spec(Frozen, kw_only=True):
     tensorboard: TensorBoardSpec | None = None
     source: str = field(default="", compare=False)
     """The text of the file, for the record. Not compared: different texts may mean the same."""
+    origin: SpecOrigin | None = field(default=None, compare=False)
+    """Where the text comes from, and what else the command line says."""
+
+    @property
+    def spares(self) -> tuple[HostSpec, ...]:
+        """The hosts that run tasks only in place of other hosts."""
+        return tuple(host for host in self.hosts if host.spare)
 
     def program_of(self, role: RoleSpec) -> ProgramSpec:
         return role.program or self.program
@@ -249,12 +276,12 @@ class Spec(Frozen, kw_only=True):
     @property
     def default_host(self) -> HostSpec:
         """The host of tasks whose address names no host: this machine, if it is one of them."""
-        return self.local_host or self.hosts[0]
+        return self.local_host or next(host for host in self.hosts if not host.spare)
 
     @property
     def local_host(self) -> HostSpec | None:
         """This machine, if it is one of the hosts."""
-        return next((host for host in self.hosts if host.is_local), None)
+        return next((host for host in self.hosts if host.is_local and not host.spare), None)
 
     @property
     def sends_files(self) -> bool:

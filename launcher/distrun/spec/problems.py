@@ -62,6 +62,8 @@ class Problems:
     def __init__(self) -> None:
         self._found: dict[Problem, None] = {}  # in the order in which they were found, each once
         self._left_out = 0
+        self._closed: set[Mark] = set()
+        """Where no further problem is added."""
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -70,7 +72,12 @@ class Problems:
     def full(self) -> bool:
         return len(self._found) >= MOST_PROBLEMS
 
-    def add(self, mark: Mark, message: str, hint: str = "") -> None:
+    def add(self, mark: Mark, message: str, hint: str = "", *, is_only: bool = False) -> None:
+        """Add a problem. `is_only`: what is found at the same place later follows from it."""
+        if is_only:
+            self._closed.add(mark)
+        elif mark in self._closed:
+            return
         problem = Problem(mark.file, mark.line, mark.column, message, hint)
         if problem in self._found:  # the same node, reached again through an alias
             return

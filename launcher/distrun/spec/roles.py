@@ -250,6 +250,7 @@ def check_addresses(
     """Add a problem for each address that is given twice or is on none of `hosts`."""
     seen: dict[tuple[str, int], Located[str]] = {}
     machines = _Machines(hosts)
+    spares = {each.name for each in hosts or () if each.spare}
     written = [
         (at, address, machines.host_of(address.host))
         for at, address in ((at, parse_address(at.value)) for one in roles for at in one.addresses)
@@ -262,6 +263,12 @@ def check_addresses(
                 at.mark,
                 f"the address {at.value} is given twice{_first_place(first, at)}",
                 "give each task its own port",
+            )
+        if host is not None and host in spares:
+            problems.add(
+                at.mark,
+                f"the address {at.value} is on {host}, which is a spare",
+                "a spare runs no task at first: use another host, or remove `spare`",
             )
         if host is None:
             problems.add(

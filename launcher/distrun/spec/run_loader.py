@@ -11,6 +11,7 @@ from distrun.spec.context import LoadContext
 from distrun.spec.expansion import escape
 from distrun.spec.keys.document import SPEC
 from distrun.spec.loader import current_folder
+from distrun.spec.model import SpecOrigin
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems
 from distrun.spec.yamlnodes import Entry, Mapping, Scalar
@@ -75,7 +76,9 @@ class RunLoader:
         entries = [Entry(Scalar(value.mark, key), value) for key, value in keys]
         name, *rest = document.entries
         root = self._override(replace(document, entries=(name, *entries, *rest)))
-        return replace(self._read(root), source=comment + yaml_text(escape(root)))
+        context = self._context
+        origin = SpecOrigin(file=context.file, folder=context.folder, cwd=context.cwd)
+        return replace(self._read(root), source=comment + yaml_text(escape(root)), origin=origin)
 
     def _override(self, document: Mapping) -> Mapping:
         root = override(document, self._overrides, self._problems)
@@ -85,7 +88,7 @@ class RunLoader:
 
     def _read(self, root: Mapping) -> Spec:
         document = SPEC.read(root, "", self._problems)
-        return build(document, self._context, self._problems, allow_unsupported=False)
+        return build(document, self._context, self._problems)
 
     def _choose(self, document: Mapping) -> tuple[Scalar, Mapping]:
         """Return the strategy and the tasks: those of the options, else what fits the program."""

@@ -34,7 +34,7 @@ class Text(Frozen, kw_only=True):
         if node.empty:
             hint = 'write "" for an empty text' if self.least == 0 else ""
             return mismatch(node, path, self.expected, problems, hint)
-        if not self.verbatim and not isinstance(node.value, str):
+        if not (self.verbatim or node.expanded or isinstance(node.value, str)):
             fits = not self.pattern or re.fullmatch(self.pattern, node.text)
             hint = f'put it in quotes: "{node.text}"' if fits else ""
             return mismatch(node, path, self.expected, problems, hint)
@@ -89,6 +89,8 @@ class Integer(Frozen, kw_only=True):
         hint = ""
         if isinstance(node, Scalar) and not node.plain and re.fullmatch("[0-9]{1,9}", node.text):
             hint = f"write {node.text} without quotes"
+        elif type(value) is int and value > self.most and self.expected.endswith("or more"):
+            hint = f"the most is {self.most}"
         return mismatch(node, path, self.expected, problems, hint)
 
     def json_schema(self) -> JsonSchema:

@@ -46,16 +46,20 @@ _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
 
 
 class Scalar(Frozen):
-    """A text as in the file; `plain` if it is written without quotes."""
+    """A text as in the file; `plain` if it is written without quotes.
+
+    `expanded`: it contains the value of a variable, which may be meant as a number or as text.
+    """
 
     mark: Mark
     text: str
     plain: bool = True
+    expanded: bool = False
 
     @property
     def value(self) -> bool | int | float | str | None:
         """The value of the text by the core schema."""
-        if not self.plain:
+        if not self.plain and not (self.expanded and self.text):
             return self.text
         if self.text in _WORDS:
             return _WORDS[self.text]

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 _JOB_ID = "plan"
 
 
-def make_plan(spec: Spec) -> Plan:
+def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
     """Return the plan that a launch would run; it would choose other ports.
+
+    Args:
+        spec: the job's.
+        left_out: receives why spares cannot be used.
 
     Raises:
         HostError: a host cannot be used.
@@ -43,6 +47,8 @@ def make_plan(spec: Spec) -> Plan:
         raise preparation.error
     if preparation.plan is None:
         raise HostError(cause=Cause(Code.NO_HOST_ANSWERED))
+    if left_out is not None:
+        left_out.update(preparation.left_out)
     return preparation.plan
 
 
@@ -105,9 +111,9 @@ class DryRun:
         Raises:
             BaseException: a signal's, such as KeyboardInterrupt, once the hosts are released.
         """
-        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
-        self._hosts.connect(self.preparation.reaches)
         try:
+            self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+            self._hosts.connect(self.preparation.reaches)
             self._run_until_released()
         except BaseException:
             self._release()
@@ -141,7 +147,8 @@ class DryRun:
         dues = (self._hosts.next_due, None if self._is_releasing else self._due)
         waits = [max(0.0, due - time.monotonic()) for due in dues if due is not None]
         tick = self._tick(self.preparation)
-        timeout = min(waits if tick is None else [*waits, tick], default=None)
+        waits.append(syscalls.LONGEST_WAIT)
+        timeout = min(waits if tick is None else [*waits, tick])
         for key, _ in self._selector.select(timeout):
             if key.fileobj in self._selector.get_map():
                 key.data()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
-from distrun.regular_file import open_regular_file
+from distrun.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ class FailureAnalyzer:
         """Note an event. Returns the verdict on a failure after which the job continues."""
         try:
             failure = self._tracker.on_event(before, event, after)
-            return None if failure is None else self._analyze(failure)
+            if failure is None:
+                return None
+            is_replaced = len(after.replacements) > len(before.replacements)
+            replacement = after.replacements[-1] if is_replaced else None
+            return replace(self._analyze(failure), replacement=replacement)
         except Exception:  # noqa: BLE001 - no error in the analysis may fail a job
             _log_defect()
             return None
@@ -110,7 +114,7 @@ class FailureAnalyzer:
                 size = file.seek(0, 2)
                 tail = LogTail(b"")
                 for most in _TAIL_BYTES:
-                    start = file.seek(max(0, size - most))
+                    start = file.seek(max(data_start(file.fileno()), size - most))
                     tail = LogTail(file.read(size - start), is_whole=start == 0)
                     if tail.is_enough:
                         break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -11,16 +12,18 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from distrun import jobstore
+from distrun import jobstore, resumption
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.cli.cause_text import cause_text
 from distrun.codec import from_json
-from distrun.errors import DistrunError, HostError, InternalError
+from distrun.errors import DistrunError, HostError, InternalError, UsageError
+from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.supervisor.clients import Client
+from distrun.supervisor.hosts.local import raise_descriptor_limit
 from distrun.supervisor.supervisor import Supervisor
 
 _OPENING_SECONDS = 60.0
@@ -32,6 +35,7 @@ def main() -> NoReturn:
     os.set_inheritable(descriptor, False)
     launch: Client = Channel(descriptor, descriptor, protocol.Request)
     syscalls.become_subreaper()
+    raise_descriptor_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not ignored, because child processes would inherit that; ssh ends a proxy's command with it.
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
@@ -62,18 +66,71 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
 
         manifest = from_json(Manifest, order.files)
     source = order.source.encode("utf-8", "surrogateescape")
+    created = former = None
     try:
-        folder = jobstore.create(folder, source)
+        if order.changes is None:
+            folder = created = jobstore.create(folder, source)
+        else:
+            folder, former = _reopen(folder)
         log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        preflight = order.preflight
-        return Supervisor(folder, spec, launch, cause_text, manifest=manifest, preflight=preflight)
+        supervisor = Supervisor(
+            folder,
+            spec,
+            launch,
+            cause_text,
+            manifest=manifest,
+            preflight=order.preflight,
+            former=former,
+            changes=tuple(order.changes or ()),
+            assumed_dead=tuple(order.assumed_dead),
+        )
+        _write_spec(folder, order, is_resumed=former is not None)
     except OSError as error:
+        if created is not None:
+            with contextlib.suppress(OSError):
+                created.remove()
         path, errno = str(folder.path), error.errno or 0
         cause = Cause(Code.JOB_FOLDER_NOT_CREATED, path=path, errno=errno)
+        if former is not None:
+            path = folder.shown(folder.events_file)
+            cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
         raise HostError(cause=cause) from error
+    return supervisor
+
+
+def _write_spec(folder: jobstore.JobFolder, order: protocol.OpenJob, *, is_resumed: bool) -> None:
+    """Write the spec for a later resume. Raises OSError if a resumed job's cannot be replaced."""
+    try:
+        jobstore.replace_file(folder.resolved_spec_file, json.dumps(order.spec))
+    except OSError:
+        if is_resumed:
+            raise  # a new job runs without; its record will say so if the disk is full
+
+
+def _reopen(folder: jobstore.JobFolder) -> tuple[jobstore.JobFolder, JobState]:
+    """Return a job that is resumed, locked, and its state; nothing of it is left on this machine.
+
+    Raises:
+        DistrunError: it cannot be resumed. Its record is unchanged.
+    """
+    try:
+        opened = jobstore.reopen(folder.path)
+    except BlockingIOError:
+        raise resumption.running_error(folder, folder.supervisor_pid()) from None
+    except PermissionError:
+        raise UsageError(
+            f"job {folder.job_id} belongs to another user, or other users can change it",
+            hint=f"its record: {folder.path}",
+        ) from None
+    except FileNotFoundError:
+        raise UsageError(f"job {folder.job_id} has just been removed") from None
+    resumption.require_resumable(opened, opened.state())
+    resumption.end_processes(opened)
+    # Agents may have written reports until now.
+    return opened, opened.state()
 
 
 def _first_messages(launch: Client) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import secrets
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING
 
 from distrun import events, jobstore, plan
 from distrun.agent import protocol
+from distrun.agent.linux import holes
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
+from distrun.preflight import Grade
 from distrun.spec.model import Ready
-from distrun.supervisor.hosts.pool import make_reach
+from distrun.supervisor.hosts.reach import make_reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
@@ -62,16 +65,24 @@ class Preparation:
         checks_all: bool = False,
     ) -> None:
         jobstore.require_proc()
+        if spec.log_max_size is not None:
+            _require_holes(folder)
         self._spec = spec
         self._order = order
         self._folder = folder
         self._emit = emit
         self._has_preflight = has_preflight
         self._checks_all = checks_all
-        self._placement = plan.place(spec)
-        hosts = {placed.host.name: placed.host for placed in self._placement}
+        self.placement = plan.place(spec)
+        """Where the tasks are; a later plan may change it."""
+        self._rooms = plan.room_of_hosts(spec)
+        self.spares = () if checks_all else tuple(host.name for host in spec.spares)
+        """The names of hosts without which the job can start."""
+        hosts = {placed.host.name: placed.host for placed in self.placement}
+        hosts |= {host.name: host for host in spec.spares}
+        self._specs = hosts
         self.hosts = tuple(hosts)
-        """Their names, in the order of the spec."""
+        """Their names, in the order of the spec, spares last."""
         self.reaches = {name: make_reach(host, spec) for name, host in hosts.items()}
         self.delivery: FileDelivery | None = None
         """Sends the program's files, if any are sent."""
@@ -79,15 +90,18 @@ class Preparation:
         self.unreachable: dict[str, Cause] = {}
         self.failures: dict[str, Cause] = {}
         """Why hosts that were reached cannot be used."""
+        self.left_out: dict[str, Cause] = {}
+        """Why spares cannot be used."""
         self.plan: plan.Plan | None = None
         self.checks: tuple[Check, ...] | None = None
         """The result of the preflight; None: there was none."""
         self.error: DistrunError | None = None
         """Why the job cannot start."""
         self.is_finished = False
-        needs = plan.ports_needed(spec, self._placement)
+        needs = plan.ports_needed(spec, self.placement)
         self._needs = {host: needs.get(host, plan.PortNeed()) for host in hosts}
-        self._free_ports: dict[str, list[int]] = {}
+        self.held_ports: dict[str, list[int]] = {}
+        """The ports that each host holds for tasks whose ports are chosen."""
         self._unprepared = set(self.hosts)
         """The hosts that have neither held their ports nor failed."""
         self._probe: Probe | None = None
@@ -100,7 +114,11 @@ class Preparation:
     @property
     def has_all_logs_here(self) -> bool:
         """Whether all tasks write their logs into the job's folder."""
-        return not any(reach.has_own_logs for reach in self.reaches.values())
+        return not any(map(self.has_own_logs, self.reaches))
+
+    def has_own_logs(self, host: str) -> bool:
+        """Whether the tasks on a host write their logs there."""
+        return self.reaches[host].has_own_logs
 
     @property
     def is_probing(self) -> bool:
@@ -115,16 +133,22 @@ class Preparation:
         waiting = self._unprepared or (() if self.delivery is None else self.delivery.waiting_for)
         return [host for host in self.hosts if host in waiting]
 
+    @property
+    def waits_for_spares(self) -> bool:
+        """Whether the job could start but for spares that have not answered."""
+        waiting = () if self.is_finished else self.waiting_for
+        return bool(waiting) and all(host in self.spares for host in waiting)
+
     def receive(self, host: str, report: Report) -> None:
         """Handle a report that belongs to the preparation; ignore any other."""
-        if self.is_finished:
-            return
         if isinstance(report, protocol.Hello):
             self._on_hello(host, report)
+        elif self.is_finished:
+            return
         elif isinstance(report, (protocol.PortsHeld, protocol.PortsRefused)):
             self._unprepared.discard(host)
             if isinstance(report, protocol.PortsHeld):
-                self._free_ports[host] = report.chosen
+                self.held_ports[host] = report.chosen
             else:
                 self.failures[host] = self.ports_refused(host, report)
         elif self._probe is not None:
@@ -133,6 +157,9 @@ class Preparation:
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         """Continue without these hosts, or end."""
+        causes = self.without_spares(causes)
+        if not causes:
+            return
         self.unreachable.update(causes)
         self._unprepared -= causes.keys()
         if not (self.is_finished or self._checks_all):
@@ -140,8 +167,30 @@ class Preparation:
             self.is_finished = True
         self.advance()
 
+    def without_spares(self, causes: Mapping[str, Cause]) -> dict[str, Cause]:
+        """Continue without the spares among these hosts; return the others."""
+        for host in [each for each in causes if each in self.spares]:
+            self._leave_out(host, causes[host])
+        self.advance()
+        return {host: cause for host, cause in causes.items() if host not in self.spares}
+
+    def _leave_out(self, host: str, cause: Cause) -> None:
+        """Continue without a spare that cannot be used, at whatever stage."""
+        if host in self.left_out:
+            return
+        self.left_out[host] = cause
+        self._unprepared.discard(host)
+        if self.delivery is not None:
+            self.delivery.forget(host)
+        if self._probe is not None:
+            self._probe.forget(host)
+        self._emit(events.HostLeftOut(at=time.time(), host=host, cause=cause))
+
     def fail(self, host: str, cause: Cause) -> None:
         """Continue without a host that was reached, or end."""
+        if host in self.spares:
+            self.without_spares({host: cause})
+            return
         self.failures.setdefault(host, cause)
         self._unprepared.discard(host)
         if self._probe is not None:
@@ -177,7 +226,9 @@ class Preparation:
 
     def _on_hello(self, host: str, hello: protocol.Hello) -> None:
         self.hellos[host] = hello
-        reach = self.reaches[host]
+        was_left_out = self.left_out.pop(host, None) is not None
+        self.held_ports[host] = []
+        reach, is_only = self.reaches[host], len(self.hosts) == 1
         self._emit(
             events.HostReady(
                 at=hello.at,
@@ -191,15 +242,35 @@ class Preparation:
                 pid_namespace=hello.pid_namespace,
                 address=hello.address or None,
                 behind=round(time.time() - hello.at, 3),
+                token=hello.token,
+                folder=hello.folder,
+                spare=self._specs[host].spare,
+                # If this machine is the only host and its agent dies, the job ends.
+                room=None if is_only and reach.is_below_supervisor else self._rooms[host],
             )
         )
-        need = self._needs[host]
+        if self.is_finished or host in self.spares:
+            self._unprepared.discard(host)
+        else:
+            self.hold_ports(host, self._needs[host])
+        if self.delivery is not None:
+            if was_left_out and reach.lacks_files:
+                self.delivery.add(host)
+            self.delivery.start(host)
+
+    def reconnect(self, host: str) -> Reach:
+        """Return how to connect to a host anew; what it had before is gone."""
+        self.reaches[host] = make_reach(self._specs[host], self._spec)
+        if self.delivery is not None and self.reaches[host].lacks_files:
+            self.delivery.add(host)
+        return self.reaches[host]
+
+    def hold_ports(self, host: str, need: plan.PortNeed) -> None:
+        """Have a host hold ports for its tasks."""
         first, last = self._spec.port_range or (0, 0)
         if not first and need.has_unbound:
             first, last = secrets.choice(_UNASSIGNED[: -need.free]), _UNASSIGNED[-1]
         self._order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
-        if self.delivery is not None:
-            self.delivery.start(host)
 
     def ports_refused(self, host: str, refused: protocol.PortsRefused) -> Cause:
         """Return why a host cannot hold its ports."""
@@ -222,19 +293,30 @@ class Preparation:
 
     def _make_plan(self) -> plan.Plan | None:
         """The plan; None if hosts have failed and it cannot be made without them."""
-        hellos = {host: self.hellos.get(host, _UNKNOWN_HOST) for host in self.hosts}
-        free_ports = dict(self._free_ports)
+        free_ports = dict(self.held_ports)
         missing = self.unreachable.keys() | self.failures.keys()
         for host in missing:
             free_ports.setdefault(host, list(range(1, self._needs[host].free + 1)))
-        facts = {host: self._facts(host, hellos) for host in self.hosts}
         try:
-            return plan.make(self._spec, self._placement, facts, free_ports)
+            return self.make_plan(self.placement, free_ports)
         except InvalidSpecError:
             if not missing:
                 raise
             self.is_finished = True
             return None
+
+    def make_plan(
+        self, placement: Sequence[plan.Placed], free_ports: Mapping[str, Sequence[int]]
+    ) -> plan.Plan:
+        """Return the plan for a placement, see :func:`distrun.plan.make`."""
+        used = {placed.host.name for placed in placement}
+        hellos = {
+            host: self.hellos.get(host, _UNKNOWN_HOST)
+            for host in self.hosts
+            if host in used or host in self.hellos
+        }
+        facts = {host: self._facts(host, hellos) for host in used}
+        return plan.make(self._spec, placement, facts, free_ports)
 
     def _facts(self, host: str, hellos: Mapping[str, protocol.Hello]) -> plan.HostFacts:
         hello, reach = hellos[host], self.reaches[host]
@@ -253,6 +335,9 @@ class Preparation:
     def _has_files(self) -> bool:
         if self.delivery is None:
             return True
+        for host, cause in list(self.delivery.refusals.items()):
+            if host in self.spares:
+                self._leave_out(host, files_refused({host: cause}, self.reaches).as_cause())
         if self.delivery.is_finished and self.delivery.refusals:
             raise files_refused(self.delivery.refusals, self.reaches)
         return self.delivery.is_finished
@@ -260,20 +345,46 @@ class Preparation:
     # The preflight -------------------------------------------------------------------------
 
     def _start_probe(self, made: plan.Plan) -> None:
-        missing = self.unreachable.keys() | self.failures.keys()
-        hosts = tuple(host for host in self.hosts if host not in missing)
-        is_needed = any(self.reaches[host].needs_preflight for host in hosts)
-        if not hosts or not (is_needed or self._checks_all):
+        missing = {*self.unreachable, *self.failures, *self.left_out}
+        hosts = [host for host in self.hosts if host not in missing]
+        if not hosts or not (self._checks_all or self._is_checkable(hosts)):
             return
         if not self._has_preflight:
             self._emit(events.PreflightSkipped(at=time.time()))
             return
+        self._probe = self.start_probe(
+            made, hosts, inspected=hosts, trials=self._trials(missing), newcomers=self.spares
+        )
+
+    def _is_checkable(self, hosts: Iterable[str]) -> bool:
+        return any(self.reaches[host].needs_preflight for host in hosts)
+
+    def needs_probe(self, hosts: Iterable[str]) -> bool:
+        """Whether these hosts are to be checked before tasks start on them."""
+        return self._has_preflight and self._is_checkable(hosts)
+
+    def start_probe(
+        self,
+        made: plan.Plan,
+        hosts: Iterable[str],
+        *,
+        inspected: Iterable[str],
+        newcomers: Collection[str],
+        trials: Sequence[plan.TaskPlan] = (),
+    ) -> Probe:
+        """Start to check hosts of a plan; the answers of hosts that were inspected are reused.
+
+        The newcomers are measured by the other hosts, and not the reverse.
+        """
         from distrun.supervisor.probe import Probe
 
+        hosts = tuple(hosts)
         self._emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
         lacking = self.hosts_without_files if self._checks_all and self._spec.sends_files else ()
         passed = {host: self.passed_variables(host) for host in hosts}
-        self._probe = Probe(
+        fresh = {*inspected}
+        known = {} if self._probe is None else self._probe.inspected
+        probe = Probe(
             self._spec,
             made,
             {host: self.reaches[host] for host in hosts},
@@ -282,16 +393,64 @@ class Preparation:
             lacking_files=frozenset(lacking),
             passed=passed,
             with_exposure=self._checks_all,
+            known={host: known[host] for host in known.keys() & {*hosts} if host not in fresh},
+            trials=trials,
+            newcomers=newcomers,
         )
-        self._probe.start()
+        self._probe = probe
+        probe.start()
+        return probe
 
-    def _judge(self, checks: tuple[Check, ...]) -> None:
-        from distrun.supervisor.probe import failure, record
+    def _trials(self, missing: Collection[str]) -> list[plan.TaskPlan]:
+        """Return the tasks as spares would run them, to try out the programs there."""
+        tasks: list[plan.TaskPlan] = []
+        for host in self.spares:
+            if host in missing:
+                continue
+            placement = [
+                dataclasses.replace(
+                    placed,
+                    host=self._specs[host],
+                    role=dataclasses.replace(placed.role, gpus=None),
+                    address=f"{host}:{number}",
+                )
+                for number, placed in enumerate(self.placement, start=1)
+            ]
+            with contextlib.suppress(InvalidSpecError):
+                tasks += self.make_plan(placement, {}).tasks
+        return tasks
+
+    def record_checks(self, checks: tuple[Check, ...]) -> None:
+        """Record the result of a preflight."""
+        from distrun.supervisor.probe import record
 
         for event in record(checks, time.time()):
             self._emit(event)
+
+    def _judge(self, checks: tuple[Check, ...]) -> None:
+        from distrun.supervisor.probe import failure
+
+        failed = {
+            check.host if check.host in self.spares else check.cause.hosts[0]: check
+            for check in checks
+            if check.grade is Grade.FAILED and self._is_about_spares(check)
+        }
+        # A spare that cannot be used is no failure.
+        checks = tuple(
+            dataclasses.replace(check, grade=Grade.WARNING) if check in failed.values() else check
+            for check in checks
+        )
+        self.record_checks(checks)
+        for host, check in failed.items():
+            self._leave_out(host, check.cause)
         if not self._checks_all:
             self.error = failure(checks)
+
+    def _is_about_spares(self, check: Check) -> bool:
+        """Whether a check is one of a spare, or of ports that only spares cannot reach."""
+        callers = check.cause.hosts if check.cause.code is Code.PORTS_UNREACHABLE else ()
+        are_spares = bool(callers) and all(each in self.spares for each in callers)
+        return check.host in self.spares or are_spares
 
     # Tasks ---------------------------------------------------------------------------------
 
@@ -326,6 +485,18 @@ class Preparation:
         )
 
 
+def _require_holes(folder: Path) -> None:
+    """Raise HostError if the logs in a job's folder, which need not exist yet, have no limit."""
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        holes.check(str(folder))
+    except OSError as error:
+        errno, host = error.errno or 0, os.uname().nodename
+        cause = Cause(Code.LOGS_NOT_LIMITED, host=host, path=str(folder), errno=errno)
+        raise HostError(cause=cause._replace(name="DISTRUN_HOME")) from None
+
+
 def _marker(attempt: int, cause: str) -> str:
     """The line in a task's log that separates the output of a new attempt."""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -335,7 +506,7 @@ def _marker(attempt: int, cause: str) -> str:
 def task_record(task: plan.TaskPlan) -> events.TaskRecord:
     """Return a planned task as the job's record has it."""
     names = [each.name for each in dataclasses.fields(events.TaskRecord)]
-    return events.TaskRecord(**{name: getattr(task, name) for name in names})
+    return events.TaskRecord(**{name: getattr(task, name) for name in names if hasattr(task, name)})
 
 
 def unreachable_hosts(causes: Mapping[str, Cause], total: int) -> HostError:

@@ -28,7 +28,7 @@ from distrun.spec.model import ProgramKind
 from distrun.supervisor.versions_script import VERSIONS_SCRIPT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
@@ -56,9 +56,12 @@ class Probe:
         lacking_files: the hosts that a launch would first send the program's files.
         passed: by host, variables that its tasks get from the launching environment.
         with_exposure: whether to find who else can connect to the hosts' ports.
+        known: what hosts were found to have before; they are not inspected again.
+        trials: further tasks whose programs are inspected.
+        newcomers: the hosts without which the job can run. Others need not be like them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but three have names
         self,
         spec: Spec,
         plan: Plan,
@@ -69,6 +72,9 @@ class Probe:
         lacking_files: Collection[str],
         passed: Mapping[str, Mapping[str, str]],
         with_exposure: bool,
+        known: Mapping[str, probe_messages.Inspected],
+        trials: Sequence[TaskPlan],
+        newcomers: Collection[str],
     ) -> None:
         self._spec = spec
         self._program_of = {role.role: spec.program_of(role) for role in spec.roles}
@@ -79,6 +85,7 @@ class Probe:
         self._modules = needed_modules(spec)
         self._plan = plan
         self._reaches = reaches
+        self._newcomers = newcomers
         self._hosts = hosts = tuple(reaches)
         self._folder = folder
         self._order = order
@@ -93,8 +100,11 @@ class Probe:
         self._clocks: dict[str, tuple[float, float]] = {}
         self._listen_errors: dict[str, tuple[Cause, ...]] = {}
         self._dialed: dict[str, probe_messages.Dialled] = {}
+        self._is_dialing = self._is_stopping = False
         self._stopped: set[str] = set()
-        self._inspected: dict[str, probe_messages.Inspected] = {}
+        self.inspected = dict(known)
+        """What each host was found to have."""
+        self._tasks = (*plan.tasks, *trials)
 
     def start(self) -> None:
         """Send the first orders. Pass the hosts' answers to :meth:`receive`."""
@@ -102,6 +112,8 @@ class Probe:
             self._sent_at[host] = time.time()
             self._order(host, probe_messages.Listen(self._greetings[host]))
         for host, programs in self._programs().items():
+            if host in self.inspected:
+                continue
             order = probe_messages.Inspect(
                 programs, _INSPECT_SECONDS, VERSIONS_SCRIPT, self._with_exposure
             )
@@ -109,19 +121,31 @@ class Probe:
 
     def receive(self, host: str, answer: Report) -> None:
         """Record an agent's answer. After the last one of a step, start the next step."""
+        if host not in self._hosts:
+            return
         if isinstance(answer, probe_messages.Listening):
             now, sent = time.time(), self._sent_at[host]
             self._clocks[host] = (answer.at - (now + sent) / 2, max(0.0, (now - sent) / 2))
             self._listen_errors[host] = tuple(answer.errors)
-            if len(self._listen_errors) == len(self._hosts):
-                self._dial()
+            self._advance()
         elif isinstance(answer, probe_messages.Dialled):
             self._dialed[host] = answer
-            self._stop_when_dialed()
+            self._advance()
         elif isinstance(answer, probe_messages.StoppedListening):
             self._stopped.add(host)
         elif isinstance(answer, probe_messages.Inspected):
-            self._inspected[host] = self._relevant(host, answer)
+            self.inspected[host] = self._relevant(host, answer)
+
+    def forget(self, host: str) -> None:
+        """Continue without a host that no other host has to dial."""
+        if host not in self._hosts:
+            return
+        self._hosts = tuple(each for each in self._hosts if each != host)
+        del self._targets[host]
+        for answers in (self._listen_errors, self._dialed, self.inspected):
+            answers.pop(host, None)
+        self._stopped.discard(host)
+        self._advance()
 
     @property
     def waiting_for(self) -> list[str]:
@@ -131,12 +155,12 @@ class Probe:
         dialing = [host for host, targets in self._targets.items() if targets]
         if len(self._dialed) < len(dialing):
             return [host for host in dialing if host not in self._dialed]
-        done = self._stopped & self._inspected.keys()
+        done = self._stopped & self.inspected.keys()
         return [host for host in self._hosts if host not in done]
 
     def checks(self) -> tuple[Check, ...] | None:
         """Return the result of each check; None while an answer is missing."""
-        if len(self._stopped & self._inspected.keys()) < len(self._hosts):
+        if len(self._stopped & self.inspected.keys()) < len(self._hosts):
             return None
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
@@ -149,6 +173,7 @@ class Probe:
             Answers(
                 hosts=tuple(self._answers(host) for host in self._hosts),
                 owners=self._addresses,
+                newcomers=frozenset(self._newcomers),
                 machines=tuple(self._machines),
                 digest=_digest(script) if is_script else "",
                 custom_digests={path: _digest(source) for path, source in scripts.items()},
@@ -186,7 +211,7 @@ class Probe:
             dialled=self._dialed.get(host),
             calls=sum(len(target.ports) for target in self._targets[host]),
             ports=self._ports[host],
-            inspected=self._inspected[host],
+            inspected=self.inspected[host],
         )
 
     def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
@@ -209,14 +234,16 @@ class Probe:
                 targets.setdefault((machine, owner), target).ports.append(port)
         return list(targets.values())
 
-    def _dial(self) -> None:
-        for host, targets in self._targets.items():
-            if targets:
-                self._order(host, probe_messages.Dial(targets, _DIAL_SECONDS))
-        self._stop_when_dialed()
-
-    def _stop_when_dialed(self) -> None:
-        if len(self._dialed) == sum(bool(targets) for targets in self._targets.values()):
+    def _advance(self) -> None:
+        """Take the next steps if the answers so far allow them."""
+        if not self._is_dialing and len(self._listen_errors) == len(self._hosts):
+            self._is_dialing = True
+            for host, targets in self._targets.items():
+                if targets:
+                    self._order(host, probe_messages.Dial(targets, _DIAL_SECONDS))
+        dialing = sum(bool(targets) for targets in self._targets.values())
+        if self._is_dialing and not self._is_stopping and len(self._dialed) == dialing:
+            self._is_stopping = True
             for host in self._hosts:
                 self._order(host, probe_messages.StopListening())
 
@@ -225,7 +252,7 @@ class Probe:
     def _programs(self) -> dict[str, list[probe_messages.Program]]:
         """Return the programs to inspect on each host, each once."""
         found: dict[str, dict[object, probe_messages.Program]] = {host: {} for host in self._hosts}
-        for task in self._plan.tasks:
+        for task in self._tasks:
             if task.host not in found or self._needs_files(task):
                 continue
             program = self._program(task)

@@ -58,10 +58,8 @@ class ReadyWatch:
         log_of: Callable[[str], Path],
         clock: Callable[[], float],
     ) -> None:
-        self._tasks = {
-            task.name: task for task in tasks if task.is_awaited and task.ready is not Ready.OFF
-        }
         self._selector, self._log_of, self._clock = selector, log_of, clock
+        self._tasks: dict[str, TaskPlan] = {}
         self._attempts: dict[str, _Attempt] = {}
         """The attempts that run and are not ready."""
         self._searches: dict[str, _Search] = {}
@@ -69,6 +67,15 @@ class ReadyWatch:
         """The tasks that have printed their line since the last check."""
         self.next_due: float | None = None
         """When to call :meth:`check`."""
+        self.use_plan(tasks)
+
+    def use_plan(self, tasks: Iterable[TaskPlan]) -> None:
+        """Watch these tasks from now on. Those that others start after are the same."""
+        self._tasks = {
+            task.name: task for task in tasks if task.is_awaited and task.ready is not Ready.OFF
+        }
+        for dropped in self._attempts.keys() - self._tasks.keys():
+            self.forget(dropped)
 
     def start(self, name: str, attempt: int) -> None:
         """Watch an attempt: it runs now."""

@@ -21,30 +21,44 @@ from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError
+from distrun.frozen import replace
+from distrun.jobstore import replace_file
 from distrun.plan import READ
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
+from distrun.supervisor.host_returns import HostReturns
+from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
 from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.plan_queue import PlanQueue
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
 from distrun.supervisor.ready_watch import ReadyWatch
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
+from distrun.supervisor.task_progress import TaskProgress
 from distrun.supervisor.tensorboard import TensorBoard
+from distrun.supervisor.training_gap import TrainingGap
+from distrun.supervisor.wait_limit import WaitLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from distrun.agent.protocol import Report, Request
+    from distrun.agent.protocol.file_messages import FilesPreserved
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.supervisor.hosts.former_agents import FormerAgent
     from distrun.sync.manifest import Manifest
 
 _FLUSH_SECONDS = 2.0
+_HARMLESS_FAULTS = (
+    *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
+)
+"""Faults after which a host may be used again, by a new agent."""
 _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskStarted: events.TaskStarted,
     protocol.TaskNotStarted: events.TaskNotStarted,
@@ -52,6 +66,7 @@ _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskEnded: events.TaskEnded,
     protocol.ProgressIgnored: events.ProgressIgnored,
 }
+_OBSERVATIONS = (protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening)
 
 
 class Supervisor:
@@ -62,9 +77,15 @@ class Supervisor:
         cause_text: returns a cause in words, for the line in a log where a restart begins.
         manifest: the program's files, for the hosts that lack them; None: nothing is sent.
         preflight: whether hosts that need it are checked before the first task starts.
+        former: the state of a job that is resumed; None: the job is new.
+        changes: the `--set` of a job that is resumed.
+        assumed_dead: the hosts of which a person says that nothing of earlier attempts runs there.
+
+    Raises:
+        OSError: the folder cannot be written.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a launch or a resume decides
         self,
         folder: JobFolder,
         spec: Spec,
@@ -73,30 +94,56 @@ class Supervisor:
         *,
         manifest: Manifest | None,
         preflight: bool,
+        former: lifecycle.JobState | None = None,
+        changes: tuple[str, ...] = (),
+        assumed_dead: tuple[str, ...] = (),
     ) -> None:
         self._folder = folder
         self._spec = spec
         self._cause_text = cause_text
         self._selector = selectors.DefaultSelector()
+        self._last_change = 0.0 if former is None else folder.last_change()
         self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
         self._state = lifecycle.JobState()
+        self._former = former
+        self._changes = changes
+        self._assumed_dead = assumed_dead
+        self._former_agents = FormerAgents(
+            *(self._selector, folder.job_id),
+            on_cleared=self._on_cleared,
+            on_lost_logs=self._on_lost_logs,
+            on_preserved=self._on_preserved,
+            on_delay=self._on_not_cleared,
+            on_error=self._on_uncleared,
+        )
+        if former is not None:
+            self._record.require_space()
+            folder.absorb_unsent_reports(self._record)
+            self._state = former
         self._timers: dict[events.Timer, float] = {}
         """When each timer expires, on the monotonic clock."""
         self._hosts = HostPool(self._selector, spec, folder.job_id, folder.logs, READ, self)
         self._preparation: Preparation | None = None
+        self._wait_limit: WaitLimit | None = None
+        """How long to wait for spares before the job starts."""
         self._manifest = manifest
         self._has_preflight = preflight
+        self._plans: PlanQueue | None = None
+        self._returns = HostReturns(time.monotonic)
+        self._training = TrainingGap(self.emit, time.time)
+        if former is not None:
+            self._training.resume(former, self._last_change)
         self._tasks: dict[str, TaskPlan] = {}
         self._starts = StartQueue(self._send_start)
-        self._progress: dict[str, protocol.Progress] = {}
+        self._progress = TaskProgress(self._selector, folder, self._on_progress, self._on_step)
         self._cluster: ClusterCheck | None = None
         self._quiet: QuietWatch | None = None
         self._tensorboard: TensorBoard | None = None
         self._ready: ReadyWatch | None = None
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
-            self._stall = StallWatch(spec.timeouts.stall, folder.log_of, time.monotonic)
+            self._stall = StallWatch(spec.timeouts.stall, folder.size_of_log, time.monotonic)
         self._is_finishing = False
         self._analyzer = FailureAnalyzer(folder, spec)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
@@ -110,39 +157,45 @@ class Supervisor:
 
     def run(self, early: Sequence[Request]) -> None:
         """Run the job to its end. `early` are requests that its launch command has sent already."""
-        spec = self._spec
-        self.emit(
-            events.JobCreated(
-                at=time.time(),
-                job_id=self._folder.job_id,
-                name=spec.name,
-                strategy=spec.strategy,
-                success=spec.success,
-                spec_file=self._folder.shown(self._folder.spec_file),
-                supervisor_pid=os.getpid(),
-                timeouts=spec.timeouts,
-                restart=spec.restart,
-                workers=spec.workers or Workers.COORDINATED,
-                role_restarts={
-                    role.role.value: role.restart for role in spec.roles if role.restart is not None
-                },
-            )
-        )
+        self.emit(self._first_event())
         for message in early:
             if self._launch is not None:
                 self._on_client(self._launch, message)
-        if self._state.outcome is None:
-            self._prepare()
+        self._clear_former_hosts()
         self._finish_if_released()
         while not self._state.phase.is_final:
             self._wait()
             self._fire_timers()
             self._finish_if_released()
+        self._progress.close()
         self._record.release_reserve()
         self._folder.stop_listening()
         self._flush_clients()
         # Commands whose connection has ended must not find the supervisor alive.
         self._folder.release_lock()
+
+    def _first_event(self) -> events.Event:
+        spec = self._spec
+        settings: dict[str, Any] = {
+            "at": time.time(),
+            "job_id": self._folder.job_id,
+            "name": spec.name,
+            "strategy": spec.strategy,
+            "success": spec.success,
+            "spec_file": self._folder.shown(self._folder.spec_file),
+            "supervisor_pid": os.getpid(),
+            "timeouts": spec.timeouts,
+            "restart": spec.restart,
+            "workers": spec.workers or Workers.COORDINATED,
+            "log_max_size": spec.log_max_size,
+            "role_restarts": {
+                role.role.value: role.restart for role in spec.roles if role.restart is not None
+            },
+        }
+        if self._former is None:
+            return events.JobCreated(**settings)
+        down = max(0.0, time.time() - self._last_change)
+        return events.JobResumed(**settings, changes=self._changes, down=down)
 
     def emit(self, event: events.Event) -> None:
         """Record an event and perform the actions that follow from it."""
@@ -172,7 +225,8 @@ class Supervisor:
 
     def _perform(self, action: lifecycle.Action) -> None:
         if isinstance(action, lifecycle.StartTask):
-            self._progress.pop(action.task, None)
+            self._progress.forget(action.task)
+            self._training.start(action.task)
             self._starts.add(self._tasks[action.task].host, action)
         elif isinstance(action, lifecycle.StopTask):
             host = self._state.tasks[action.task].host
@@ -180,19 +234,32 @@ class Supervisor:
                 order = protocol.StopTask(**vars(action))
                 self._hosts.order(host, order)
         elif isinstance(action, lifecycle.SetTimer):
-            seconds = action.seconds
-            if action.timer == lifecycle.STALL and self._stall is not None:
-                seconds = self._stall.start(self._state.training)
-            self._timers[action.timer] = time.monotonic() + seconds
+            self._set_timer(action)
         elif isinstance(action, lifecycle.CancelTimer):
             self._timers.pop(action.timer, None)
         elif isinstance(action, lifecycle.Announce):
             self.emit(action.event)
+        elif isinstance(action, lifecycle.MakePlan):
+            if self._plans is not None:
+                self._plans.add(action)
         else:
-            self._is_finishing = True
-            self._hosts.order_all(protocol.Shutdown())
-            if self._preparation is None or self._preparation.has_all_logs_here:
-                self._analyze()  # while the agents end
+            self._release_hosts()
+
+    def _set_timer(self, action: lifecycle.SetTimer) -> None:
+        seconds = action.seconds
+        if action.timer == lifecycle.STALL and self._stall is not None:
+            seconds = self._stall.start(self._state.training)
+        self._timers[action.timer] = time.monotonic() + seconds
+
+    def _release_hosts(self) -> None:
+        self._is_finishing = True
+        self._former_agents.close()
+        self._hosts.order_all(protocol.Shutdown())
+        may_have_lost = self._state.replaces_hosts or self._former is not None
+        if may_have_lost and not self._state.killing:
+            self._hosts.finish_late_logs()
+        if self._preparation is None or self._preparation.has_all_logs_here:
+            self._analyze()  # while the agents end
 
     def _send_start(self, start: lifecycle.StartTask) -> None:
         if self._preparation is not None:
@@ -206,6 +273,9 @@ class Supervisor:
         if self._state.outcome is None or not self._is_finishing or self._hosts:
             return
         self._analyze()  # the logs of other hosts are all here now
+        self._progress.read_rest()
+        for task in self._progress.latest:
+            self._record_progress(task)
         self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))
 
     def _analyze(self) -> None:
@@ -228,6 +298,47 @@ class Supervisor:
 
     # Hosts ---------------------------------------------------------------------------------
 
+    def _clear_former_hosts(self) -> None:
+        """Make sure that nothing of earlier attempts is left anywhere, then prepare the hosts."""
+        if not self._state.former_hosts or self._former is None:
+            if self._state.outcome is None:
+                self._prepare()
+            return
+        agents = find_former_agents(self._spec, self._former, self._state, self._folder)
+        assumed = [each for each in agents if each.name in self._assumed_dead]
+        self._former_agents.clear([each for each in agents if each not in assumed])
+        names = {agent.name for agent in agents}
+        # What ran on this machine has ended already.
+        for host in [each for each in self._state.former_hosts if each not in names]:
+            self._note_cleared(host)
+        for agent in assumed:
+            agent.failure = Cause(Code.FORMER_HOST_ASSUMED_DEAD)
+            self._on_cleared(agent)
+
+    def _on_cleared(self, agent: FormerAgent) -> None:
+        received = {} if agent.failure is None else agent.received
+        self._note_cleared(agent.name, agent.failure, received)
+
+    def _note_cleared(
+        self, host: str, cause: Cause | None = None, received: Mapping[str, int] | None = None
+    ) -> None:
+        received = dict(received or {})
+        self.emit(events.HostCleared(at=time.time(), host=host, cause=cause, received=received))
+        if not self._state.former_hosts and self._state.outcome is None:
+            self._prepare()
+
+    def _on_lost_logs(self, host: str, cause: Cause) -> None:
+        self.emit(events.LogsIncomplete(at=time.time(), host=host, cause=cause))
+
+    def _on_preserved(self, host: str, preserved: FilesPreserved) -> None:
+        self.emit(events.FilesPreserved(host=host, **preserved._asdict()))
+
+    def _on_not_cleared(self, host: str, cause: Cause, seconds: float | None) -> None:
+        self.emit(events.HostNotCleared(at=time.time(), host=host, cause=cause, seconds=seconds))
+
+    def _on_uncleared(self, cause: Cause) -> None:
+        self._abort(HostError(cause=cause))
+
     def _prepare(self) -> None:
         try:
             folder, has_preflight = self._folder.path, self._has_preflight
@@ -245,6 +356,8 @@ class Supervisor:
                 self._manifest, hosts, send_list, self.emit, self._clients.broadcast
             )
         self._preparation = preparation
+        self._wait_limit = WaitLimit(self._start_left, time.monotonic)
+        self._hosts.recall_lost(self._state.lost_agents, self._spec)
         self._hosts.connect(preparation.reaches)
 
     def _abort(self, error: DistrunError) -> None:
@@ -256,52 +369,110 @@ class Supervisor:
                 self._tensorboard.receive(report)
             return
         preparation = self._preparation
-        if preparation is None:
+        if preparation is None or self._is_of_former_host(host, report):
             return
         if preparation.delivery is not None and preparation.delivery.receive(host, report):
             preparation.advance()
             self._start_if_prepared(preparation)
+            if self._plans is not None:
+                self._plans.advance()
             return
         kind = _REPORTS.get(type(report))
         if kind is not None:
             self._on_task_report(host, report, kind)
         elif isinstance(report, protocol.Fault):
-            self.emit(events.HostFault(at=report.at, host=host, cause=report.cause))
-        elif not self._on_observation(report) and self._state.outcome is None:
+            self._on_fault(host, report)
+        elif not self._on_observation(host, report) and self._state.outcome is None:
             preparation.receive(host, report)
             self._start_if_prepared(preparation)
+            if self._plans is not None:
+                self._plans.receive(host, report)
 
-    def _on_observation(self, report: Report) -> bool:
+    @property
+    def _start_left(self) -> float | None:
+        """The seconds that are left of `timeouts.start`; None: its time does not run."""
+        due = self._timers.get(lifecycle.START)
+        return None if due is None else due - time.monotonic()
+
+    def _on_fault(self, host: str, fault: protocol.Fault) -> None:
+        self._leave_out_spares({host: fault.cause})
+        self.emit(events.HostFault(at=fault.at, host=host, cause=fault.cause))
+        if self._state.outcome is None and self._state.replaces_hosts:
+            # Its tasks restart elsewhere once nothing of them is left.
+            self._hosts.order(host, protocol.Shutdown())
+        if self._plans is not None:
+            self._plans.restart(host)
+
+    def _is_of_former_host(self, host: str, report: Report) -> bool:
+        """Whether a report is about a task that is on another host by now, or on none."""
+        if not isinstance(report, _OBSERVATIONS):
+            return False
+        task = self._state.tasks.get(report.task)
+        return task is None or task.host != host
+
+    def _on_observation(self, host: str, report: Report) -> bool:
         """Note what tasks do while they run. Returns whether the report says that."""
         if isinstance(report, protocol.Progress):
-            self._progress[report.task] = report
-            if self._stall is not None:
-                self._stall.record(report.task, report.values.get("STEP"))
-            if self._quiet is not None:
-                self._quiet.record_sign()
-            self._clients.broadcast(report)
+            self._progress.record(report)
         elif isinstance(report, protocol.TaskListening):
             self._on_listening(report)
         elif isinstance(report, protocol.CpuMeasured):
             if self._quiet is not None:
-                self._quiet.record_cpu(report.seconds)
+                here = {task.name for task in self._state.tasks.values() if task.host == host}
+                used = {task: used for task, used in report.seconds.items() if task in here}
+                self._quiet.record_cpu(used)
         else:
             return False
         return True
 
+    def _on_progress(self, progress: protocol.Progress) -> None:
+        if self._quiet is not None:
+            self._quiet.record_sign()
+        self._clients.broadcast(progress)
+        known = self._state.tasks.get(progress.task)
+        if known is not None and known.is_in_group:
+            is_printed = not self._progress.reports_steps(progress.task)
+            self._training.record(progress.task, progress.values, is_printed=is_printed)
+
+    def _on_step(self, task: str, step: str | None, is_moving: bool) -> None:
+        known = self._state.tasks.get(task)
+        is_running = known is not None and known.phase is lifecycle.TaskPhase.RUNNING
+        if self._stall is not None and is_running:  # a log may arrive after its task's exit
+            self._stall.record(task, step, is_moving=is_moving)
+
+    def _record_progress(self, task: str) -> None:
+        """Record the last progress of a task's attempt, if it is not recorded yet."""
+        last = self._progress.latest.get(task)
+        if last is not None and last.values != self._state.tasks[task].reported:
+            self.emit(events.TaskReported(at=last.at, task=task, values=last.values))
+
     def _on_task_report(self, host: str, report: Any, kind: type[events.Event]) -> None:
-        if isinstance(report, protocol.TaskExited) and report.task in self._progress:
-            last = self._progress[report.task]
-            self.emit(events.TaskReported(at=last.at, task=last.task, values=last.values))
-        if self._cluster is not None and isinstance(report, protocol.TaskExited):
-            self._cluster.forget(report.task)
-        if self._ready is not None and isinstance(report, protocol.TaskExited):
-            self._ready.forget(report.task)
-        self.emit(kind(**report._asdict()))
-        if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
-            self._starts.on_answer(host, report.task)
-        if self._ready is not None and isinstance(report, protocol.TaskStarted):
-            self._ready.start(report.task, report.attempt)
+        event = kind(**report._asdict())
+        match report:
+            case protocol.TaskStarted(task=task, attempt=attempt):
+                self.emit(event)
+                self._starts.on_answer(host, task)
+                self._progress.start(task, attempt)
+                if self._ready is not None:
+                    self._ready.start(task, attempt)
+            case protocol.TaskNotStarted(task=task):
+                self.emit(event)
+                self._starts.on_answer(host, task)
+            case protocol.TaskExited(task=task):
+                self._on_task_exit(task, event)
+            case _:
+                self.emit(event)
+
+    def _on_task_exit(self, task: str, event: events.Event) -> None:
+        self._progress.read_rest([task])
+        self._record_progress(task)
+        if self._cluster is not None:
+            self._cluster.forget(task)
+        if self._ready is not None:
+            self._ready.forget(task)
+        self.emit(event)
+        if self._stall is not None:
+            self._stall.forget(task)
 
     def _report_ready(self, attempts: Iterable[tuple[str, int]]) -> None:
         for task, attempt in attempts:
@@ -327,37 +498,73 @@ class Supervisor:
         if preparation.error is not None:
             self._abort(preparation.error)
         elif preparation.plan is not None:
-            self._start(preparation.plan)
+            self._start(preparation, preparation.plan)
 
-    def _start(self, plan: Plan) -> None:
+    def _start(self, preparation: Preparation, plan: Plan) -> None:
+        records = self._use_plan(plan)
+        if records is None:
+            return
+        self._plans = PlanQueue(
+            *(self._spec, preparation, plan, self._training),
+            state=lambda: self._state,
+            start_left=lambda: self._start_left,
+            find_unanswered=self._hosts.unanswered,
+            emit=self.emit,
+            use_plan=self._use_plan,
+        )
+        self.emit(events.JobPlanned(at=time.time(), tasks=records))
+        self._start_tensorboard()
+
+    def _use_plan(self, plan: Plan) -> tuple[events.TaskRecord, ...] | None:
+        """Write a plan down and start tasks by it from now on.
+
+        Returns its tasks for the record; None if the plan could not be written.
+        """
         path = self._folder.plan_file
         try:
-            path.write_text(json.dumps(plan.record(), indent=1) + "\n")
+            replace_file(path, json.dumps(plan.record(), indent=1) + "\n")
         except OSError as error:
             shown, errno = self._folder.shown(path), error.errno or 0
             cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
             self._abort(HostError(cause=cause))
-            return
-        self._tasks = {task.name: task for task in plan.tasks}
+            return None
+        former, self._tasks = self._tasks, {task.name: task for task in plan.tasks}
+        for dropped in former.keys() - self._tasks.keys():
+            self._progress.forget(dropped)
+            if self._stall is not None:
+                self._stall.forget(dropped)
+        self._hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
         self._cluster = ClusterCheck(
             plan.tasks,
             self._analyzer.served_addresses,
             self._analyzer.find_tf_config_line,
             time.monotonic,
         )
-        if self._stall is None:
-            self._quiet = QuietWatch(self._size_of_log, self._measure_cpu, time.monotonic)
+        if self._stall is None and self._quiet is None:
+            self._quiet = QuietWatch(self._folder.size_of_log, self._measure_cpu, time.monotonic)
         log_of = self._folder.log_of
-        self._ready = ReadyWatch(self._selector, plan.tasks, log_of, time.monotonic)
-        records = tuple(task_record(task) for task in plan.tasks)
-        self.emit(events.JobPlanned(at=time.time(), tasks=records))
-        self._start_tensorboard()
+        if self._ready is None:
+            self._ready = ReadyWatch(self._selector, plan.tasks, log_of, time.monotonic)
+        else:
+            self._ready.use_plan(plan.tasks)
+        return self._records(plan)
 
-    def _size_of_log(self, task: str) -> int:
-        try:
-            return self._folder.log_of(task).stat().st_size
-        except OSError:
+    def _records(self, plan: Plan) -> tuple[events.TaskRecord, ...]:
+        """Return the tasks of a plan for the record."""
+        return tuple(
+            replace(task_record(task), log_start=self._log_start(task)) for task in plan.tasks
+        )
+
+    def _log_start(self, task: TaskPlan) -> int:
+        """Return where the log on a task's host begins in its copy; 0 if there is no copy."""
+        if self._preparation is None or not self._preparation.has_own_logs(task.host):
             return 0
+        present = self._state.tasks.get(task.name)
+        is_further = self._state.phase is not lifecycle.JobPhase.PREPARING
+        if not is_further or present is None or present.host != task.host:
+            return self._folder.size_of_log(task.name)
+        is_new = self._state.has_new_agent(present)
+        return self._folder.size_of_log(task.name) if is_new else present.log_start
 
     def _measure_cpu(self) -> None:
         self._hosts.order_all(protocol.MeasureCpu())
@@ -371,29 +578,81 @@ class Supervisor:
         )
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
-        if self._state.outcome is None and self._preparation is not None:
-            self._abort(unreachable_hosts(causes, len(self._preparation.hosts)))
+        preparation = self._preparation
+        if self._state.outcome is not None or preparation is None:
+            return
+        for host in causes:
+            self._reconnect_later(host)
+        if not self._tasks:
+            needed = self._leave_out_spares(causes)
+            if needed:
+                self._abort(unreachable_hosts(needed, len(preparation.hosts)))
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.HostLost):
             self._starts.remove_host(event.host)
             if self._is_finishing:
                 return
+            self._on_host_lost(event)
         self.emit(event)
+        if self._plans is not None and isinstance(event, (events.HostLost, events.LinkLost)):
+            self._plans.restart(event.host)
         if self._state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()
+
+    def _on_host_lost(self, event: events.HostLost) -> None:
+        preparation, host = self._preparation, self._state.hosts.get(event.host)
+        if preparation is None:
+            return
+        preparation.held_ports.pop(event.host, None)
+        if preparation.delivery is not None:
+            preparation.delivery.forget(event.host)
+        if host is not None:
+            self._reconnect_later(event.host)
+        self._leave_out_spares({event.host: event.cause})
+
+    def _leave_out_spares(self, causes: Mapping[str, Cause]) -> dict[str, Cause]:
+        """Prepare the job without the spares among these hosts; return the others."""
+        preparation = self._preparation
+        if preparation is None or self._tasks or self._state.outcome is not None:
+            return dict(causes)
+        needed = preparation.without_spares(causes)
+        if not needed:
+            self._start_if_prepared(preparation)
+        return needed
+
+    def _reconnect_later(self, name: str) -> None:
+        """Try a host again later, unless its disk was full or its agent broke the protocol."""
+        host = self._state.hosts.get(name)
+        if host is None or host.fault is None or host.fault.code in _HARMLESS_FAULTS:
+            self._returns.record_loss(name)
+
+    def _reconnect_hosts(self) -> None:
+        """Connect anew to hosts that were lost; one that answers can take over tasks."""
+        preparation, state = self._preparation, self._state
+        if preparation is None or state.outcome is not None or not state.has_restarts:
+            return
+        for host in self._returns.pop_due():
+            self._hosts.connect({host: preparation.reconnect(host)})
 
     # Waiting -------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
+        self._former_agents.watch_writing()
         quiet = self._quiet if self._state.outcome is None else None
-        others = (self._hosts, self._clients, self._ready, self._cluster, quiet, self._tensorboard)
+        is_open = self._state.outcome is None and self._state.has_restarts
+        others = (
+            *(self._hosts, self._clients, self._ready, self._cluster, quiet, self._tensorboard),
+            *(self._former_agents, self._progress),
+            self._returns if is_open and self._tasks else None,
+            (self._plans or self._wait_limit) if self._state.outcome is None else None,
+        )
         times = [*self._timers.values(), *(each.next_due for each in others if each is not None)]
         dues = [each for each in times if each is not None]
-        due = min(dues) - time.monotonic() if dues else None
-        for key, _ in self._selector.select(None if due is None else max(0.0, due)):
+        left = min(dues) - time.monotonic() if dues else syscalls.LONGEST_WAIT
+        for key, _ in self._selector.select(max(0.0, min(left, syscalls.LONGEST_WAIT))):
             if key.fileobj in self._selector.get_map():
                 key.data()
 
@@ -416,11 +675,30 @@ class Supervisor:
         self._check_quiet()
         if self._tensorboard is not None:
             self._tensorboard.check()
+        due = self._progress.next_due
+        if due is not None and due <= time.monotonic():
+            self._progress.check()
         due = None if self._ready is None else self._ready.next_due
         if self._ready is not None and due is not None and due <= time.monotonic():
             self._report_ready(self._ready.check())
         self._hosts.run_due()
+        self._check_wait_limit()
+        if self._tasks:
+            self._reconnect_hosts()
         self._clients.run_due()
+        self._former_agents.run_due()
+
+    def _check_wait_limit(self) -> None:
+        """Continue without hosts that have not answered if the job does not need them."""
+        preparation, limit = self._preparation, self._wait_limit
+        if self._plans is not None:
+            self._plans.check_wait_limit()
+        elif preparation is not None and limit is not None:
+            limit.update(is_waiting=preparation.waits_for_spares)
+            if limit.is_over:
+                waiting = preparation.waiting_for
+                silent = self._hosts.unanswered(waiting, limit.seconds)
+                self._leave_out_spares({**self._hosts.unreachable, **silent})
 
     @property
     def _are_linked(self) -> bool:
@@ -449,12 +727,13 @@ class Supervisor:
 
     def _why_not_started(self) -> tuple[Cause, ...]:
         """Return what delays the start: unanswered questions to hosts, or slow searches."""
-        if self._ready is not None:
+        silent = {} if self._plans is None else self._plans.unanswered
+        if self._ready is not None and not silent:
             return self._ready.behind()
         preparation, seconds = self._preparation, self._spec.timeouts.start or 0.0
         if preparation is None:
             return ()
-        causes = self._hosts.unanswered(preparation.waiting_for, seconds)
+        causes = silent or self._hosts.unanswered(preparation.waiting_for, seconds)
         return tuple(
             Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,))
             for host, cause in causes.items()
@@ -476,7 +755,7 @@ class Supervisor:
             self._launch = None
         elif isinstance(message, protocol.Watch):
             self._clients.watching.add(client)
-            for progress in self._progress.values():
+            for progress in self._progress.latest.values():
                 client.send(progress)
             client.send(protocol.WatchStarted())
 
@@ -499,6 +778,7 @@ class Supervisor:
                 exit_code=order.exit_code,
             )
         )
+        self._former_agents.stop(at_once=self._state.killing)
         if self._state.killing:
             self._hosts.abandon_lost()
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 NAME = "tensorboard"
 """The name of its task at the agent; no task of a cluster has such a name."""
 LOG = "tensorboard.log"
-_HOST = "localhost"
+_HOST = "127.0.0.1"
+"""Not localhost: a browser may try ::1 first, where anybody can listen."""
 _RUN = "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 _ANSWER_SECONDS = 60.0
 """It imports TensorFlow first, which takes seconds, on a busy machine many."""

@@ -7,17 +7,23 @@ git includes. A test compares this module with git itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
+import stat
 from collections.abc import Sequence
 from enum import Enum
 
+from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen
 from distrun.regular_file import read_regular_file
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
 
 _NAME = b".gitignore"
-_LARGEST = 1 << 24
+_MOST_BYTES = 1 << 18
+"""Of all the files whose patterns apply to an entry. Each pattern takes memory and time."""
 _NEVER = (b".git", b"__pycache__")
 """Never sent: git's history, and what this machine's Python has compiled."""
 _CLASSES = {
@@ -147,6 +153,8 @@ class IgnoreRules(Frozen):
     """
 
     levels: tuple[tuple[bytes, tuple[Pattern, ...]], ...] = ()
+    size: int = 0
+    """The bytes of the files that were read."""
 
     @classmethod
     def for_folder(cls, folder: bytes) -> IgnoreRules:
@@ -163,11 +171,18 @@ class IgnoreRules(Frozen):
         return rules
 
     def within(self, folder: bytes) -> IgnoreRules:
-        """The rules for the entries of `folder`, to which these rules apply."""
-        text = read_regular_file(os.path.join(folder, _NAME), largest=_LARGEST, follow_link=False)
+        """The rules for the entries of `folder`, to which these rules apply.
+
+        Raises:
+            InvalidSpecError: the files with the patterns are too large.
+        """
+        path = os.path.join(folder, _NAME)
+        most = _MOST_BYTES - self.size
+        text = read_regular_file(path, largest=most, follow_link=False)
         if text is None:
+            _refuse_large(path, most)
             return self  # usually there is none; git, too, ignores a file that it cannot read
-        return IgnoreRules(((folder, _read_patterns(text)), *self.levels))
+        return IgnoreRules(((folder, _read_patterns(text)), *self.levels), self.size + len(text))
 
     def excludes(self, path: bytes, *, is_folder: bool) -> bool:
         """Whether this entry, and everything in it, is not sent."""
@@ -179,6 +194,18 @@ class IgnoreRules(Frozen):
                 if line.matches(inside, is_folder=is_folder):
                     return line.is_exclusion
         return False
+
+
+def _refuse_large(path: bytes, most: int) -> None:
+    """Raise InvalidSpecError if a file was not read because it has more than `most` bytes."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode) and status.st_size > most:
+            raise InvalidSpecError(
+                f"program.sync: {printable(os.fsdecode(path))} is too large: the .gitignore files "
+                f"for a folder and those above it may have {format_bytes(_MOST_BYTES)} together",
+                hint="shorten it, or write sync: off where the hosts see the same files",
+            )
 
 
 def _folders_above(folder: bytes) -> list[bytes]:

@@ -10,6 +10,7 @@ from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import TimerKind
 from distrun.frozen import replace
+from distrun.lifecycle import SAME_TIME
 from distrun.strategies import Role
 from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Source, Verdict
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from distrun.lifecycle import TaskState
     from distrun.verdict.failures import Failure
 
+_EARLIER = 1.0
+"""Seconds by which an exception must precede the loss of a host to be the first cause."""
 _MOST_LOGS = 96
 _MOST_ECHOES_EXAMINED = 16
 _MOST_TASKS_QUOTED = 4
@@ -85,7 +88,8 @@ class _Analysis:
             # A program that cannot write its output often exits without a word.
             causes = [each for each in causes if each.kind is not Kind.EXIT]
         lost = self._lost_host(ended, found)
-        if lost is not None and (not causes or isinstance(trigger, events.HostLost)):
+        is_first = isinstance(trigger, events.HostLost) or all(map(self._may_follow_loss, causes))
+        if lost is not None and is_first:
             return lost
         root = (
             _first_cause(causes)
@@ -123,19 +127,46 @@ class _Analysis:
     def _lost_host(self, ended: list[TaskState], found: list[TaskFailure]) -> Verdict | None:
         """Blame a lost host; what the other tasks say of its silence is an echo."""
         hosts = self._failure.lost_hosts
-        lost = [task for task in ended if task.host in hosts and task.exit_status is None]
+        lost = [
+            task for task in ended if task.host in hosts and hosts[task.host].has_ended_with(task)
+        ]
         if not lost:
             return None
         host, names = lost[0].host, tuple(task.name for task in lost)
-        why = hosts[host]
+        lost_hosts = tuple(dict.fromkeys(task.host for task in lost))
+        why = hosts[host].lost
+        assert why is not None  # noqa: S101 - has_ended_with says so
         return Verdict(
             task=names[0] if len(names) == 1 else None,
             attempt=lost[0].attempt,
             kind=Kind.HOST_LOST,
-            cause=Cause(Code.TASKS_LOST_WITH_HOST, tasks=names, host=host, within=(why,)),
+            cause=Cause(
+                Code.TASKS_LOST_WITH_HOST,
+                tasks=names,
+                host=host,
+                hosts=lost_hosts if len(lost_hosts) > 1 else (),
+                within=(why,),
+            ),
             evidence=(Evidence(task=None, source=Source.LINK, host=host, cause=why),),
-            echoes=tuple(each.task for each in found),
+            echoes=tuple(each.task for each in found if each.task not in names),
         )
+
+    def _may_follow_loss(self, found: TaskFailure) -> bool:
+        """Whether a task may have failed only because a host was lost at about the same time.
+
+        A program may exit without a word when its connection breaks. An exception of its own counts
+        as the first cause if it was earlier than the loss.
+        """
+        before = {Kind.EXIT: SAME_TIME, Kind.EXCEPTION: _EARLIER}.get(found.kind)
+        tasks = self._failure.tasks
+        exited_at = self._failure.exits.get(found.task)
+        for host in self._failure.lost_hosts.values():
+            if host.has_ended_with(tasks[found.task]):
+                return True
+            is_concerned = any(host.has_ended_with(tasks[name]) for name in self._failure.members)
+            if is_concerned and before is not None and exited_at is not None:
+                return host.explains_exit(exited_at, before)
+        return False
 
     def _server_exit(self) -> TaskFailure | None:
         """Blame a server that exited 0 although it must serve to the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Code
 from distrun.events import Result
 from distrun.frozen import Frozen
 from distrun.strategies import Role
@@ -13,7 +13,7 @@ from distrun.strategies import Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from distrun.lifecycle import JobState, TaskState
+    from distrun.lifecycle import HostState, JobState, TaskState
     from distrun.spec.model import Timeouts
 
 
@@ -25,7 +25,8 @@ class Failure(Frozen, kw_only=True):
         tasks: all tasks of the job as they were in the end.
         members: the names of the tasks that failed together or may have caused it, in the order
             of their exits.
-        lost_hosts: why each host was lost, by its name.
+        exits: when tasks exited, by the supervisor's clock (Unix seconds).
+        lost_hosts: the hosts that were lost, by their names. They may have returned meanwhile.
         quiet_since: since when no task had done anything (Unix seconds), if that was so.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
         finished: the tasks that exited 0 and that no other needed any more.
@@ -34,7 +35,8 @@ class Failure(Frozen, kw_only=True):
     trigger: events.Event
     tasks: Mapping[str, TaskState]
     members: tuple[str, ...]
-    lost_hosts: dict[str, Cause]
+    exits: Mapping[str, float]
+    lost_hosts: dict[str, HostState]
     sent: frozenset[int]
     timeouts: Timeouts
     quiet_since: float | None = None
@@ -74,26 +76,33 @@ class FailureTracker:
         self._unreported: list[tuple[events.Event, tuple[str, ...]]] = []
         """Failures before the job's end that led to no restart: the event, and the tasks."""
         self._final: events.Event | None = None
+        self._refusal: events.Event | None = None
+        """The exit by which the job ends unless the loss of a host explains it."""
         self._sent: set[int] = set()
+        self._lost_hosts: dict[str, HostState] = {}
 
     def on_event(self, before: JobState, event: events.Event, after: JobState) -> Failure | None:
         """Note an event. Returns the failure that can be analyzed now, if there is one."""
-        if isinstance(event, events.TaskExited) and event.task in before.tasks:
-            host = before.hosts.get(before.tasks[event.task].host)
-            self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
-        elif isinstance(event, events.StopRequested):
-            self._sent.add(event.signal)
-        elif isinstance(event, events.TimedOut) and event.timer == lifecycle.STALL:
-            self._sent.add(lifecycle.SIGABRT)
+        self._note(before, event, after)
         for number in after.restarts.keys() - before.restarts.keys():
             self._triggers[number] = event
+        for number, restart in after.restarts.items():
+            known = before.restarts.get(number)
+            if restart.refused_by and (known is None or not known.refused_by):
+                self._refusal = event
         if before.outcome is None and after.outcome is not None:
-            self._final = event
+            refused = {each.refused_by for each in before.restarts.values()} - {""}
+            self._final = self._refusal if after.outcome.task in refused else event
             self._unreported += self._without_restart(before, after)
         for number in before.restarts.keys() - after.restarts.keys():
             names = before.restarts[number].tasks
             trigger = self._triggers.pop(number, None)
-            has_begun = after.tasks[names[0]].attempt > before.tasks[names[0]].attempt
+            has_begun = any(
+                name in after.tasks and after.tasks[name].attempt > before.tasks[name].attempt
+                for name in names
+            )
+            # An evaluator stays down if it has no host.
+            has_begun = has_begun or isinstance(event, events.PlanFailed)
             if has_begun and trigger is not None and not _is_success(before.restarts[number]):
                 failure = self._failure(before, trigger, names)
                 self._sent.clear()
@@ -103,6 +112,17 @@ class FailureTracker:
                 self._unreported.remove(each)
                 return self._failure(after, *each)
         return self._evaluator_failure(before, event, after)
+
+    def _note(self, before: JobState, event: events.Event, after: JobState) -> None:
+        if isinstance(event, events.TaskExited) and event.task in before.tasks:
+            host = before.hosts.get(before.tasks[event.task].host)
+            self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
+        elif isinstance(event, events.HostLost) and event.host in after.hosts:
+            self._lost_hosts[event.host] = after.hosts[event.host]
+        elif isinstance(event, events.StopRequested):
+            self._sent.add(event.signal)
+        elif isinstance(event, events.TimedOut) and event.timer == lifecycle.STALL:
+            self._sent.add(lifecycle.SIGABRT)
 
     def _without_restart(
         self, before: JobState, after: JobState
@@ -171,9 +191,8 @@ class FailureTracker:
             trigger=trigger,
             tasks=state.tasks,
             members=tuple(sorted(names, key=lambda name: self._exits.get(name, float("inf")))),
-            lost_hosts={
-                host.name: host.lost for host in state.hosts.values() if host.lost is not None
-            },
+            exits=dict(self._exits),
+            lost_hosts=dict(self._lost_hosts),
             sent=frozenset(self._sent),
             timeouts=state.timeouts,
             quiet_since=state.quiet_since,

@@ -34,7 +34,7 @@ _AT_EXIT = re.compile(
 )
 _ABORTS = ("Check failed", "terminate called", "pure virtual method", "what():", "Assertion `")
 _CURRENT_THREAD = "Current thread 0x"
-_FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)(?:,? in (.+))?$')
+_FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
 _GENERATED = ("<", "__autograph_generated_file")

@@ -80,6 +80,32 @@ class Evidence(Frozen, kw_only=True):
     cause: Cause | None = None
 
 
+class Replacement(Frozen, kw_only=True):
+    """What a further plan has changed, for readers.
+
+    Attributes:
+        at: when it was made (Unix seconds).
+        former_hosts: the host where each moved task was before.
+        hosts: the host where each moved task is.
+        workers: the number of workers since then.
+        all_workers: the number of workers in the first plan.
+        cause: why it was necessary.
+        seconds: how long no step was reported; None: no task has reported one since then.
+        repeated_steps: the steps that were done and not saved; None: not known.
+        is_estimate: whether these are known from bars, which do not show each step.
+    """
+
+    at: float
+    former_hosts: dict[str, str]
+    hosts: dict[str, str]
+    workers: int
+    all_workers: int
+    cause: Cause | None = None
+    seconds: float | None = None
+    repeated_steps: int | None = None
+    is_estimate: bool = False
+
+
 class Verdict(Frozen, kw_only=True):
     """The first cause of a failure.
 
@@ -88,6 +114,7 @@ class Verdict(Frozen, kw_only=True):
         attempt: the number of that task's attempt, from 0.
         echoes: the tasks that failed only because of it.
         alike: the tasks that failed of the same error by themselves.
+        replacement: the further plan by which the job continues; what that has cost is known later.
     """
 
     task: str | None
@@ -97,3 +124,4 @@ class Verdict(Frozen, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     echoes: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
+    replacement: Replacement | None = None

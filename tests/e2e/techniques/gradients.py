@@ -22,7 +22,7 @@ from mnist_job.options import parse
 
 IMAGES, GLOBAL_BATCH = 70, 32
 LAST = 6
-"""Images in the last batch: so few that one of four replicas has none."""
+"""Images in the last batch: so few that one of two or four replicas has none."""
 
 # Optimizing the graphs takes a quarter of such short runs. The launched runs of other tests do it.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -124,9 +124,8 @@ assert seen == [set(range(IMAGES))] * 2, "a pass has every image"
 
 for replicas, l2, how in (
     (1, 0.01, "from_function"),
-    (2, 0.01, "distribute"),
+    (2, 0.0, "distribute"),
     (4, 0.01, "from_function"),
-    (4, 0.0, "distribute"),
 ):
     check(replicas, l2, how)
 

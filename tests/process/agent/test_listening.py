@@ -140,3 +140,33 @@ def test_a_task_may_listen_as_another_user(host: Host) -> None:
     host.run("store:0", *argv, port=port, binds_port=True)
     assert host.expect(protocol.TaskListening, "store:0").ports == [port]
     assert host.all(protocol.Fault) == []
+
+
+@pytest.mark.parametrize(("own", "free"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+def test_no_stranger_can_listen_beside_a_task(host: Host, own: str, free: str) -> None:
+    """Clients of `localhost` may try IPv6 first, and the task listens on IPv4."""
+    (port,) = hold(host, 1)
+    program = LISTENS.replace('("", port)', f'("{own}", port)')
+    program = program.replace("AF_INET6 if port % 2", f'AF_INET6 if "{own}" == "::1"')
+
+    def try_to_bind(report: Callable[[str], None]) -> None:
+        def is_refused() -> bool:
+            with socket.socket(socket.AF_INET6 if ":" in free else socket.AF_INET) as server:
+                return not _is_bound(server, free, port)
+
+        wait_until(is_refused)
+        report("refused")
+        signal.pause()
+
+    for attempt in range(2):
+        argv = [sys.executable, "-c", program, "itself", str(port)]
+        host.run("store:0", *argv, port=port, binds_port=True, attempt=attempt)
+        assert host.expect(protocol.TaskListening, "store:0").ports == [port]
+        with Stranger(try_to_bind) as stranger:
+            assert stranger.report() == "refused"
+        host.send(protocol.StopTask("store:0", signal.SIGKILL, 0.0))
+        host.expect(protocol.TaskEnded, "store:0")
+        for each in ("0.0.0.0", "::"):
+            with socket.socket(socket.AF_INET6 if ":" in each else socket.AF_INET) as server:
+                assert not _is_bound(server, each, port)
+    assert host.all(protocol.Fault) == []

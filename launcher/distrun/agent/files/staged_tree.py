@@ -11,12 +11,13 @@ from __future__ import annotations
 import collections
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
 import stat
 import time
-from typing import Callable, Deque, Dict, Generator, Iterator, List, Optional, Tuple
+from typing import Callable, Deque, Dict, Generator, Iterator, List, Optional, Sequence, Tuple
 
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.protocol import Cause, Code
@@ -27,7 +28,9 @@ from distrun.agent.structs import Struct
 _BLOCK = 1 << 20
 _SLICE_SECONDS = 0.02
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_UNFINISHED = b".files"
+UNFINISHED = ".files"
+LIST = "files.json"
+"""What was sent. It outlives an agent that is killed, and stands beside the tree."""
 
 
 class RefusedError(CauseError):
@@ -62,7 +65,7 @@ class StagedTree:
         self, path: str, cache: Optional[BlobCache], send_heartbeat: Callable[[], None]
     ) -> None:
         self._path = os.fsencode(path)
-        self._top = os.path.join(os.path.dirname(self._path), _UNFINISHED)
+        self._top = os.path.join(os.path.dirname(self._path), os.fsencode(UNFINISHED))
         self._cache = cache
         self._send_heartbeat = send_heartbeat
         self._files: List[_File] = []
@@ -252,6 +255,10 @@ class StagedTree:
         for path, target in self._links:
             os.symlink(target, os.path.join(self._top, path))
             yield
+        sent = {os.fsdecode(path): written for path, written in self._written.items()}
+        links = [(os.fsdecode(path), os.fsdecode(target)) for path, target in self._links]
+        with open(self._list_path, "w", encoding="ascii") as listed:
+            json.dump([sent, links], listed)
         os.rename(self._top, self._path)
         self.is_complete = True
 
@@ -288,19 +295,50 @@ class StagedTree:
         if not self.is_complete:
             self.discard()
             return 0, 0
-        for path, target in self._links:
-            self._send_heartbeat()
-            with contextlib.suppress(OSError):
-                if os.readlink(os.path.join(self._path, path)) == target:
-                    os.unlink(os.path.join(self._path, path))
-        for path, written in self._written.items():
-            self._send_heartbeat()
-            absolute = os.path.join(self._path, path)
-            with contextlib.suppress(OSError):
-                status = os.lstat(absolute)
-                if (status.st_size, status.st_mtime_ns) == written:
-                    os.unlink(absolute)
-        return _remove_leftovers(self._path, self._send_heartbeat)
+        with contextlib.suppress(OSError):
+            os.unlink(self._list_path)
+        return remove_sent(self._path, self._written, self._links, self._send_heartbeat)
+
+    @property
+    def _list_path(self) -> bytes:
+        return os.path.join(os.path.dirname(self._path), os.fsencode(LIST))
+
+
+def remove_sent(
+    top: bytes,
+    files: Dict[bytes, Tuple[int, int]],
+    links: Sequence[Tuple[bytes, bytes]],
+    send_heartbeat: Callable[[], None],
+) -> Tuple[int, int]:
+    """Remove these files, with size and time each, and links from a tree unless tasks changed them.
+
+    A folder that a task has replaced by a link is not followed. Returns how many files, and bytes,
+    remain.
+    """
+    if os.path.islink(top):
+        return 1, 0
+    real = os.path.realpath(top)
+
+    def is_inside(path: bytes) -> bool:
+        folder = os.path.dirname(os.path.join(real, path))
+        return os.path.realpath(folder) == os.path.normpath(folder)
+
+    for path, target in links:
+        send_heartbeat()
+        with contextlib.suppress(OSError):
+            if os.readlink(os.path.join(top, path)) == target and is_inside(path):
+                os.unlink(os.path.join(top, path))
+    for path, written in files.items():
+        send_heartbeat()
+        absolute = os.path.join(top, path)
+        with contextlib.suppress(OSError):
+            status = os.lstat(absolute)
+            if (status.st_size, status.st_mtime_ns) == written and is_inside(path):
+                os.unlink(absolute)
+    try:
+        return _remove_leftovers(top, send_heartbeat)
+    except RecursionError:
+        return 1, 0  # folders that are so deep are kept as they are
 
 
 def _remove_leftovers(top: bytes, send_heartbeat: Callable[[], None]) -> Tuple[int, int]:

@@ -7,6 +7,7 @@ a descriptor of the folder (:func:`path_of`), which no renaming changes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pwd
@@ -116,3 +117,34 @@ def open_checked(path: str, parent: Optional[int] = None, *, follow: bool = Fals
 def path_of(descriptor: int) -> str:
     """The path of an open folder for this process and its forks. See proc_pid_fd(5)."""
     return "/proc/self/fd/{}".format(descriptor)
+
+
+def remove_tree(path: str, ignore_errors: bool = False) -> None:
+    """Remove a folder and everything in it. Tasks may have made folders of any depth in it.
+
+    Raises OSError, as shutil.rmtree does.
+    """
+    import shutil  # most agents do not need it
+
+    for is_last in (False, True):
+        try:
+            shutil.rmtree(path, ignore_errors)
+            if is_last or not os.path.lexists(path):
+                return
+        except RecursionError:
+            pass
+        except OSError as error:
+            if is_last or error.errno not in (errno.EMFILE, errno.ENAMETOOLONG):
+                raise
+        _flatten(path)
+
+
+def _flatten(top: str) -> None:
+    """Move all folders in a tree to its top, so that none is deep."""
+    waiting = [top]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for each in [each for each in entries if each.is_dir(follow_symlinks=False)]:
+                place = os.path.join(top, os.urandom(8).hex())
+                os.rename(each.path, place)
+                waiting.append(place)

@@ -14,6 +14,7 @@ from typing import Iterable, Optional, Set
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FALLOC_FL_KEEP_SIZE = 0x01
+_FALLOC_FL_PUNCH_HOLE = 0x02
 
 _IN_MODIFY = 0x0002
 _IN_CREATE = 0x0100
@@ -106,6 +107,10 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
     return io.FileIO(reader)
 
 
+LONGEST_WAIT = 86400.0
+"""Seconds. A system call that waits takes at most 24 days: who waits longer waits several times."""
+
+
 def wait_until_ready(
     readers: Iterable[int], writers: Iterable[int] = (), seconds: Optional[float] = None
 ) -> Set[int]:
@@ -117,7 +122,8 @@ def wait_until_ready(
     for event, descriptors in ((select.POLLIN, readers), (select.POLLOUT, writers)):
         for each in descriptors:
             poll.register(each, event)
-    return {each for each, _ in poll.poll(None if seconds is None else max(0.0, seconds * 1000))}
+    limit = None if seconds is None else 1000 * max(0.0, min(seconds, LONGEST_WAIT))
+    return {each for each, _ in poll.poll(limit)}
 
 
 def timer() -> int:
@@ -136,7 +142,19 @@ def reserve(descriptor: int, offset: int, count: int) -> None:
 
     Raises OSError: ENOSPC or EDQUOT if there is no room; others if the file system cannot do it.
     """
-    mode, start, size = _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(count)
+    _allocate(descriptor, _FALLOC_FL_KEEP_SIZE, offset, count)
+
+
+def punch_start(descriptor: int, count: int) -> None:
+    """Free the disk space of a file's first `count` bytes: they become a hole; the size stays.
+
+    Raises OSError: EOPNOTSUPP if the file system cannot do it. See fallocate(2).
+    """
+    _allocate(descriptor, _FALLOC_FL_KEEP_SIZE | _FALLOC_FL_PUNCH_HOLE, 0, count)
+
+
+def _allocate(descriptor: int, mode: int, offset: int, count: int) -> None:
+    start, size = ctypes.c_int64(offset), ctypes.c_int64(count)
     _check(_libc.fallocate(descriptor, mode, start, size), "fallocate")
 
 

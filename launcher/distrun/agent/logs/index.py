@@ -1,7 +1,9 @@
-"""The index of a log: when it grew, so that logs can be merged by time.
+"""The index of a log: when it grew, so that logs can be merged by time; and the log's limit.
 
 Beside each log is an index of records (INDEX_RECORD). A record is appended at most every 100 ms,
 while the log grows. Nothing runs while no log grows.
+
+If logs have a limit, the oldest bytes of a log that has grown beyond it become a hole.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import BinaryIO, Callable, Dict, Optional
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.syscalls import Inotify
-from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX
+from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Code
 
 INTERVAL = 0.1
 _IDLE_INTERVAL = 1.0
@@ -32,10 +34,14 @@ class LogIndexer:
 
     If the user's inotify instances or watches are used up, the logs are polled instead.
     `on_growth` is called with the path of each log that has grown, after its index was written.
+    `limit`: how many bytes of each log stay on the disk; None: all.
     """
 
-    def __init__(self, on_growth: Callable[[str], None]) -> None:
+    def __init__(self, on_growth: Callable[[str], None], limit: Optional[int]) -> None:
         self._on_growth = on_growth
+        self._limit = limit
+        self.dropped: Dict[str, int] = {}
+        """How many bytes at the start of each log are a hole, by path."""
         self._sizes: Dict[str, int] = {}
         """By path. No log has an open descriptor: a host may have thousands."""
         self._inotify: Optional[Inotify] = None
@@ -86,6 +92,8 @@ class LogIndexer:
         if size == self._sizes[path]:
             return False
         self._sizes[path] = size
+        if self._limit is not None:
+            self._drop_start(path, size, self._limit)
         # A full disk loses the times of some lines, never the lines.
         with contextlib.suppress(OSError), _open(index_of(path)) as index:
             if index.write(INDEX_RECORD.pack(time.time(), size)) < INDEX_RECORD.size:
@@ -93,8 +101,18 @@ class LogIndexer:
         self._on_growth(path)
         return True
 
-    def is_disk_full(self) -> bool:
-        """Whether the logs cannot grow any more, so that the tasks' output is being lost.
+    def _drop_start(self, path: str, size: int, limit: int) -> None:
+        from distrun.agent.linux.holes import hole_size  # few jobs have a limit
+
+        dropped = hole_size(size, limit)
+        if dropped != self.dropped.get(path, 0):
+            with contextlib.suppress(OSError), _open(path) as log:
+                if dropped:  # else its task has truncated it
+                    syscalls.punch_start(log.fileno(), dropped)
+                self.dropped[path] = dropped
+
+    def find_disk_fault(self) -> Optional[Code]:
+        """Return why the logs cannot grow any more, so that the tasks' output is being lost.
 
         This asks the file system first, which is cheap, and then tries: some file systems claim
         that nothing is free although there is room.
@@ -102,15 +120,17 @@ class LogIndexer:
         for path in self._sizes:
             try:
                 found = os.statvfs(path)
+                if found.f_flag & os.ST_RDONLY:
+                    return Code.LOG_DISK_READ_ONLY
                 free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
                 if free == 0 and found.f_blocks > 0:
                     with _open(index_of(path)) as index:
                         syscalls.reserve(index.fileno(), index.tell(), _PROBE)
                         _cut_torn_record(index)
             except OSError as error:
-                return error.errno in _FULL
+                return Code.LOG_DISK_FULL if error.errno in _FULL else None
             break  # they are all in one folder
-        return False
+        return None
 
 
 def _open(path: str) -> BinaryIO:

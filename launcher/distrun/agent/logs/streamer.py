@@ -21,6 +21,8 @@ class LogStreamer:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self.dropped: Dict[str, int] = {}
+        """How many of a file's first bytes are not sent any more, by path."""
         self._sent: Dict[str, int] = {}
         self._grown: List[str] = []
         self._window = 0
@@ -66,19 +68,20 @@ class LogStreamer:
             if room <= 0:
                 return
             name = self._grown.pop(0)
-            offset = self._sent[name]
-            chunk = self._read(name, offset, min(_CHUNK, room))
+            path = os.path.join(self._folder, name)
+            offset = max(self._sent[name], self.dropped.get(path, 0))
+            chunk = self._read(path, offset, min(_CHUNK, room))
             if chunk:
                 self._sent[name] = offset + len(chunk)
                 self._in_flight += len(chunk) + LOG_OVERHEAD
                 self._grown.append(name)
                 channel.send(LogData(name, offset, chunk))
 
-    def _read(self, name: str, offset: int, count: int) -> bytes:
+    def _read(self, path: str, offset: int, count: int) -> bytes:
         try:
             # A task may have replaced its log: opening a FIFO would wait.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(os.path.join(self._folder, name), flags)
+            descriptor = os.open(path, flags)
         except OSError:
             return b""
         try:

@@ -8,7 +8,7 @@ import selectors
 from typing import TYPE_CHECKING, Optional
 
 from distrun.agent.logs.index import LogIndexer, index_of
-from distrun.agent.protocol import Cause, Code, LogEnded
+from distrun.agent.protocol import Cause, LogEnded
 
 if TYPE_CHECKING:
     from distrun.agent.link import Link
@@ -19,7 +19,8 @@ class TaskLogs:
     """The logs in one folder.
 
     `streamer` sends them to the launching side; None if that sees the folder itself. `opened` is
-    a path of the folder that stays right if the folder is renamed; default: `folder`.
+    a path of the folder that stays right if the folder is renamed; default: `folder`. `limit` is
+    that of :class:`LogIndexer`.
     """
 
     def __init__(
@@ -29,14 +30,17 @@ class TaskLogs:
         link: Link,
         selector: selectors.BaseSelector,
         opened: str = "",
+        limit: Optional[int] = None,
     ) -> None:
         self.folder = folder
         self._opened = opened or folder
         self.streamer = streamer
         self._link = link
         self._selector = selector
-        self._indexer = LogIndexer(self._on_log_growth)
-        self._is_disk_full = False
+        self._indexer = LogIndexer(self._on_log_growth, limit)
+        if streamer is not None:
+            streamer.dropped = self._indexer.dropped
+        self._has_disk_fault = False
         self._watch()
 
     def path(self, name: str) -> str:
@@ -82,10 +86,11 @@ class TaskLogs:
         return self.streamer is None or self.streamer.is_done
 
     def check_disk(self) -> None:
-        """Report once that the disk is full, before anything that follows from it."""
-        if not self._is_disk_full and self._indexer.is_disk_full():
-            self._is_disk_full = True
-            self._link.report_fault(Cause(Code.LOG_DISK_FULL, path=self.folder))
+        """Report once that the disk cannot be written, before anything that follows from it."""
+        fault = None if self._has_disk_fault else self._indexer.find_disk_fault()
+        if fault is not None:
+            self._has_disk_fault = True
+            self._link.report_fault(Cause(fault, path=self.folder))
 
     def _watch(self) -> None:
         """Wait for inotify only while no update is due: a busy log would wake the agent often."""

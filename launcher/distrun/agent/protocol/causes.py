@@ -37,6 +37,8 @@ class Code(StrEnum):
     PATH_CHANGEABLE = "path_changeable"  # path: another user can exchange it
     LOG_DIR_NOT_CREATED = "log_dir_not_created"  # path, errno
     LOG_DISK_FULL = "log_disk_full"  # path
+    LOG_DISK_READ_ONLY = "log_disk_read_only"  # path
+    LOGS_NOT_LIMITED = "logs_not_limited"  # path, errno; host and name: the folder's variable
     LEASE_EXPIRED = "lease_expired"  # seconds
     LINK_CLOSED = "link_closed"
     SUPERVISOR_DIED = "supervisor_died"
@@ -56,6 +58,7 @@ class Code(StrEnum):
     REPORT_INVALID = "report_invalid"  # name, text: the field and its value
     REPORT_UNASKED = "report_unasked"  # name; task: the one that it is about
     REPORT_OF_FOREIGN_TASK = "report_of_foreign_task"  # name, task
+    REPORT_NOT_HANDLED = "report_not_handled"  # text: Python's own words
     FRAMES_DAMAGED = "frames_damaged"  # count
     ORDERS_NOT_READ = "orders_not_read"
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
@@ -213,6 +216,13 @@ class Code(StrEnum):
     TENSORBOARD_SILENT = "tensorboard_silent"  # seconds, path: its log
     TENSORBOARD_EXITED = "tensorboard_exited"  # status or signal, path: its log
 
+    # A job is resumed.
+    JOB_RESUMED = "job_resumed"
+    FORMER_HOST_UNREACHABLE = "former_host_unreachable"  # host; within: why
+    FORMER_TASKS_ALIVE = "former_tasks_alive"  # host; text: the ids of their processes
+    FORMER_HOST_ASSUMED_DEAD = "former_host_assumed_dead"
+    FORMER_LEASE_OVER = "former_lease_over"  # seconds; within: why the host was not reached
+
     # Somebody asked for the job's end.
     STOPPED_BY_COMMAND = "stopped_by_command"  # name: the command
     LAUNCH_SIGNALLED = "launch_signalled"  # signal
@@ -225,7 +235,8 @@ class Code(StrEnum):
     TASK_KILLED = "task_killed"  # task, signal
     TASK_EXITED_EARLY = "task_exited_early"  # task: a server; tasks: the deciding ones
     TASK_NOT_STARTED = "task_not_started"  # task, within: why
-    TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, within: why the host was lost
+    TASKS_LOST_WITH_HOST = "tasks_lost_with_host"  # tasks, host, hosts: all of several
+    # within: why `host` was lost
     LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
     OOM_KILL_LOGGED = "oom_kill_logged"  # text: the record in the kernel's log
     OOM_KILL_COUNTED = "oom_kill_counted"  # path: the cgroup's file; count, total: before, after
@@ -241,6 +252,8 @@ class Code(StrEnum):
     RESTART_MAX_REACHED = "restart_max_reached"  # name: the key `max`, count: its value
     RESTART_NOT_APPLICABLE = "restart_not_applicable"  # neither a task's exit nor a stall
     LEADER_FINISHED = "leader_finished"  # task: the chief, or without one worker 0
+    NO_ROOM = "no_room"  # tasks
+    HOST_FAILS_TASKS = "host_fails_tasks"  # host, count: in a row
     RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why

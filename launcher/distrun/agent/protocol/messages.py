@@ -97,6 +97,8 @@ class Configure(Order):
     host: str = ""
     variables: Sequence[str] = ()
     """The environment variables that :class:`Hello` must report."""
+    log_limit: Optional[int] = None
+    """How many bytes of each log stay on the disk; None: all."""
 
 
 class Reattach(Order):
@@ -380,6 +382,9 @@ class OpenJob(Request):
     preflight: bool = True
     """Whether to run the preflight before the first task, if there are several hosts."""
     files: Optional[Dict[str, Any]] = None
+    changes: Optional[Sequence[str]] = None
+    """The job that is resumed has these `--set`; None: the job is new."""
+    assumed_dead: Sequence[str] = ()
 
 
 class Detach(Request):

@@ -7,7 +7,7 @@ abstract unix socket named for user and port, which only one process can bind. A
 take that name, too: the port can then not be held, and the message names that user.
 
 A program that is not TensorFlow's would not share the port. So its port is unbound when it starts,
-and bound again after the attempt.
+and bound again after the attempt. While it listens, what it leaves free of the port is bound.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import contextlib
 import errno
 import os
 import socket
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
@@ -35,6 +35,8 @@ class PortHolder:
     def __init__(self) -> None:
         self._holds: Dict[int, Tuple[socket.socket, socket.socket]] = {}
         """By port: the socket that holds it, and the one that registers it."""
+        self._unbound: Set[int] = set()
+        """The ports that this process leaves to programs, all of it or IPv4 or IPv6."""
 
     def hold(self, port: int) -> None:
         """Hold the given port.
@@ -128,14 +130,28 @@ class PortHolder:
         """Let any program bind a held port. Other jobs still do not get it."""
         for held in self._holds.get(port, ())[:1]:
             held.close()
+            self._unbound.add(port)
 
-    def rebind(self, port: int) -> None:
-        """Bind a port again that was unbound, unless a program still listens on it."""
-        if port in self._holds and self._holds[port][0].fileno() < 0:
+    def rebind(self, port: int) -> bool:
+        """Bind a port again that was unbound: all of it, or what a program leaves free.
+
+        A program that listens on IPv4 leaves IPv6 free, where clients of `localhost` may look for
+        it first. Returns whether this process holds the port, or a part of it.
+        """
+        if port not in self._unbound:
+            return True
+        for part in (0, socket.AF_INET6, socket.AF_INET):
             with contextlib.suppress(OSError):
-                self._holds[port] = _bind(port, True), self._holds[port][1]
+                held = _bind(port, True, part)
+                self._holds[port][0].close()
+                self._holds[port] = held, self._holds[port][1]
+                if not part:
+                    self._unbound.remove(port)
+                return True
+        return False
 
     def release(self, ports: List[int]) -> None:
+        self._unbound.difference_update(ports)
         for port in ports:
             for each in self._holds.pop(port, ()):
                 each.close()
@@ -189,18 +205,19 @@ def _foreign_names(ports: List[int]) -> List[Cause]:
     return found
 
 
-def _bind(port: int, is_again: bool = False) -> socket.socket:
+def _bind(port: int, is_again: bool = False, part: int = 0) -> socket.socket:
     """The socket that holds a port; on a host without IPv6, on 0.0.0.0.
 
-    If the port is bound again, its connections in TIME_WAIT do not count.
+    If the port is bound again, its connections in TIME_WAIT do not count. With `part`, only IPv4 or
+    IPv6 is bound.
     """
-    family = socket.AF_INET6 if _has_ipv6() else socket.AF_INET
+    family = part or (socket.AF_INET6 if _has_ipv6() else socket.AF_INET)
     held = socket.socket(family, socket.SOCK_STREAM)
     try:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, is_again)
         if held.family == socket.AF_INET6:
-            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, bool(part))
             held.bind(("::", port))
         else:
             held.bind(("0.0.0.0", port))  # noqa: S104 - a hold accepts no connection

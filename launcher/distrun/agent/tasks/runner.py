@@ -165,7 +165,7 @@ class TaskRunner:
             self._last_output = now
             due = min(due, now + _port_check_delay((now - self._last_start) / 8))
         unserved = [task for task in self._tasks.values() if task.needs_port_check]
-        if any(task.is_awaited for task in unserved):
+        if any(task.is_awaited and task.port not in task.listening for task in unserved):
             due = min(due, now + _AWAITED_PORT_CHECK_INTERVAL)
         self._port_check_due = due if unserved else None
 
@@ -173,6 +173,9 @@ class TaskRunner:
         # Imported here because short jobs need it never.
         from distrun.agent.linux import sock_diag
 
+        for task in self._tasks.values():
+            if task.needs_port_check and task.port in task.listening:
+                task.shares_port = self._ports.rebind(task.port)
         before, self._all_listening = self._all_listening, sock_diag.listening_ports()
         if self._all_listening == before:
             return  # reading the descriptors of all tasks would take longer
@@ -192,6 +195,7 @@ class TaskRunner:
                     ports.add(port)
             if sorted(ports) != task.listening:
                 task.listening = sorted(ports)
+                self._last_output = time.monotonic()  # soon bind what it leaves free
                 self._link.report(protocol.TaskListening(task.name, task.attempt, task.listening))
 
     def measure_cpu(self) -> None:

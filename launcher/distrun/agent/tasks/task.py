@@ -44,6 +44,8 @@ class Task:
         self.began = began
         self.port = order.port
         self.is_awaited = order.is_awaited
+        self.shares_port = not order.binds_port
+        """Whether the agent holds its port, or what its program has left free of it."""
         self.listening: List[int] = []
         """The ports that it was found to listen on, sorted."""
         self.pid = execution.pid
@@ -65,8 +67,9 @@ class Task:
 
     @property
     def needs_port_check(self) -> bool:
-        """Whether it runs, has a port, and has not been found to listen on it."""
-        return self.port > 0 and self.exit is None and self.port not in self.listening
+        """Whether it runs, has a port, and another user could listen on it, or it does not."""
+        is_served = self.shares_port and self.port in self.listening
+        return self.port > 0 and self.exit is None and not is_served
 
     def wait(self) -> Optional[os.waitid_result]:
         """How the first process has ended; None: it has not. It stays unreaped."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from distrun.spec.keys.cluster import CLUSTER
-from distrun.spec.keys.common import PATH
+from distrun.spec.keys.common import PATH, count
 from distrun.spec.keys.hosts import HOSTS, SSH
 from distrun.spec.keys.program import PROGRAM
 from distrun.spec.keys.runtime import LOGS, PORTS, RESTART, TENSORBOARD, TIMEOUTS
@@ -72,6 +72,9 @@ SPEC = MappingSchema(
         Key("hostfile", PATH, ("hosts.txt",), "none",
             help="A file with one host a line, instead of `hosts`: `host slots=N` as in Open MPI "
             "and DeepSpeed, or `host:N`. The path is relative to this file."),
+        Key("spares", count(0), (1,), "`0`",
+            help="How many hosts at the end of `hosts` or of the hostfile are spares, as with "
+            "`spare: true`. They take over the tasks of hosts that are lost (restart.max > 0)."),
         Key("placement", Choice(values=("spread", "pack")), ("spread", "pack"), "`spread`",
             help="How tasks are placed on hosts: round robin, or filling one host after another."),
         Key("ssh", SSH, ({"user": "u", "port": 22},), "your ssh configuration",

@@ -15,7 +15,7 @@ from distrun.spec.hostnames import (
 )
 from distrun.spec.keys.common import ENV, ENV_HELP, NOT_EXPANDED, PATH, PYTHON, VERBATIM, count
 from distrun.spec.problems import printable, quoted
-from distrun.spec.scalars import Duration, Integer, Text
+from distrun.spec.scalars import Boolean, Duration, Integer, Text
 from distrun.spec.schema import Key, ListOf, MapOf, MappingSchema, OneOf
 
 _INTERPRETER_PATTERN = r"[^/~$][^/$]*|/[^$]*"
@@ -71,6 +71,11 @@ _HOST = MappingSchema(
             "`program.workdir`", help="The working directory of the tasks on this host."),
         Key("env", ENV, ({"NCCL_SOCKET_IFNAME": "eth1"},), "`{}`",
             help=f"Environment variables for the tasks on this host. {ENV_HELP}"),
+        Key("spare", Boolean(), (True,), "`false`",
+            help="Whether this host is a spare: it runs no task until it takes over those of a "
+            "host that was lost."),
+        Key("spares", count(1), (2,), "none",
+            help="How many hosts at the end of a range of names are spares."),
     ),
 )  # fmt: skip
 HOSTS = ListOf(

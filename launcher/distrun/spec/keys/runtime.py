@@ -31,25 +31,41 @@ def _restart_hint(name: str) -> str:
     return f"write it as cluster.{name}.restart" if name in [each.value for each in Role] else ""
 
 
+def _role_restart_hint(name: str) -> str:
+    if name in ("min_workers", "host_failures"):
+        return f"write it as restart.{name}, for the whole job"
+    return _restart_hint(name)
+
+
+_RESTART_KEYS = (
+    Key("max", count(0), (3,), "`3`",
+        help="The most restarts; 0 for none. Restarts after a preemption do not count."),
+    Key("backoff", Duration(zero=True), ("1s",), "`1s`",
+        help="The wait before the first restart, randomly shortened by up to a quarter. It "
+        "doubles with each restart."),
+    Key("backoff_max", Duration(zero=True), ("30s",), "`30s`",
+        help="The longest wait before a restart."),
+    Key("reset_after", Duration(off=True), ("10m",), "`10m`",
+        help="After this long without a failure, restarts are counted from 0 again."),
+    Key("on", _CONDITIONS, (["preemption", "130-255"], "preemption", "always"), "any failure",
+        help="What is followed by a restart: exit codes and ranges (for a signal, 128 + its "
+        "number), `preemption`, `failure` (any), `always` (any failure; and exit 0 of tasks "
+        "that restart alone and whose success the job does not need)."),
+    Key("never_on", _EXIT_CODES, ([2], [2, "64-78"]), "`[]`",
+        help="Exit codes and ranges after which nothing is restarted, whatever `on` says."),
+)  # fmt: skip
 RESTART = MappingSchema(
     expected="a mapping such as {max: 3}",
     unknown_hint=_restart_hint,
     keys=(
-        Key("max", count(0), (3,), "`3`",
-            help="The most restarts; 0 for none. Restarts after a preemption do not count."),
-        Key("backoff", Duration(zero=True), ("1s",), "`1s`",
-            help="The wait before the first restart, randomly shortened by up to a quarter. It "
-            "doubles with each restart."),
-        Key("backoff_max", Duration(zero=True), ("30s",), "`30s`",
-            help="The longest wait before a restart."),
-        Key("reset_after", Duration(off=True), ("10m",), "`10m`",
-            help="After this long without a failure, restarts are counted from 0 again."),
-        Key("on", _CONDITIONS, (["preemption", "130-255"], "preemption", "always"), "any failure",
-            help="What is followed by a restart: exit codes and ranges (for a signal, 128 + its "
-            "number), `preemption`, `failure` (any), `always` (any failure; and exit 0 of tasks "
-            "that restart alone and whose success the job does not need)."),
-        Key("never_on", _EXIT_CODES, ([2], [2, "64-78"]), "`[]`",
-            help="Exit codes and ranges after which nothing is restarted, whatever `on` says."),
+        *_RESTART_KEYS,
+        Key("min_workers", count(1), (2,), "all workers",
+            help="The fewest tasks of the role worker to continue with if no host has room for "
+            "the others after a host was lost. Without it, the job waits for a host for "
+            "timeouts.start, then fails."),
+        Key("host_failures", count(1), (3,), "`3`",
+            help="After so many failures in a row of tasks on the same host, that host is left "
+            "out if the tasks have room elsewhere."),
     ),
 )  # fmt: skip
 ROLE_RESTART = OneOf(
@@ -57,7 +73,9 @@ ROLE_RESTART = OneOf(
         values=("never", "failure", "preemption", "always"),
         all_forms="never, failure, preemption, always or a mapping such as {max: 3}",
     ),
-    mapping=RESTART,
+    mapping=MappingSchema(
+        expected=RESTART.expected, unknown_hint=_role_restart_hint, keys=_RESTART_KEYS
+    ),
 )
 """`restart` of a role: a mapping, or a word for its `on`."""
 
@@ -93,7 +111,10 @@ LOGS = MappingSchema(
     expected="a mapping such as {max_size: 100MB}",
     keys=(
         Key("max_size", Size(), ("off", "100MB", "1GiB"), "`off`",
-            help="The largest size of a task's log."),
+            help="How much of a task's log stays on the disk, over all its attempts. The oldest "
+            "output is dropped, on this machine and on the task's host. A log can be larger by "
+            "64 KiB and by what is printed in 0.1 s. The file system must be able to free the "
+            "start of a file, as ext4, XFS, Btrfs and tmpfs can."),
     ),
 )  # fmt: skip
 

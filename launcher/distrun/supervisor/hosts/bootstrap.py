@@ -4,8 +4,8 @@ The command on the host reads one line from standard input: a program, which kno
 agent's modules. It reads them and runs the agent. The link's messages follow the modules. Each
 module is sent as source, and also compiled for hosts with the same version of Python as this one,
 because compiling would take most of an agent's start. Docstrings, comments, annotations in
-functions and imports for them, most of the indentation, values of enumerations, column numbers and
-qualified names are not sent.
+functions and imports for them, most of the indentation, values of enumerations, codes of causes
+that no agent makes, column numbers and qualified names are not sent.
 bzip2 makes the compiled code a quarter smaller than zlib does. A Python without bzip2 uses the
 source.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import io
 import marshal
+import re
 import sys
 import tokenize
 import zlib
@@ -25,7 +26,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
 """It means the same to sh, csh and fish; `exec` leaves no shell in between."""
@@ -35,6 +36,9 @@ TOO_OLD = "distrun: its python3 is"
 EXIT_NO_AGENT = 66
 NO_AGENT = "distrun: its agent is gone"
 """Printed by a new connection if the agent and everything that it had started are gone."""
+EXIT_TASKS_ALIVE = 68
+TASKS_ALIVE = "distrun: these processes do not end:"
+"""Printed before the ids of processes that an earlier supervisor of the job has left."""
 _OLDEST = (3, 8)
 _LEVEL = 9
 """The best compression of zlib: the payload is sent to every host."""
@@ -45,6 +49,8 @@ _REATTACH = (
     *("distrun.agent.linux", "distrun.agent.linux.peers"),
 )
 """The modules that pass a new connection to a running agent."""
+_FORMER = ("distrun.agent.former", "distrun.agent.linux.job_processes")
+"""The modules that end what an earlier supervisor has left on a host; no agent needs them."""
 _SOURCE_ONLY = (
     *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
     "distrun.agent.linux.sock_diag",
@@ -106,17 +112,33 @@ def start_agent(mark: bytes) -> bytes:
 
 def reattach(mark: bytes, token: str) -> bytes:
     """Return the input that passes a new connection to the running agent with that token."""
-    arguments = ", ".join(map(repr, (mark, token, NO_AGENT, EXIT_NO_AGENT)))
+    arguments = ", ".join(map(ascii, (mark, token, NO_AGENT, EXIT_NO_AGENT)))
     return _bootstrap(_REATTACH, f"from distrun.agent.reattach import main\nmain({arguments})\n")
 
 
+def end_former(mark: bytes, *arguments: object) -> bytes:
+    """Return the input that ends what an earlier supervisor has left on a host.
+
+    Args:
+        mark: is written before the first message.
+        arguments: the others of :func:`distrun.agent.former.main`.
+    """
+    alive = (TASKS_ALIVE, EXIT_TASKS_ALIVE)
+    written = ", ".join(map(ascii, (mark, *arguments, EXIT_NO_AGENT, alive)))
+    # Compiling all modules again would keep a supervisor from its hosts for a second.
+    sources = {name: _file_of(name)[0].read_bytes() for name in _FORMER}
+    start = f"sys.meta_path[0].sources.update({sources!r})\n"
+    start += f"from distrun.agent.former import main\nmain({written})\n"
+    return _bootstrap(_agent_modules(), start)
+
+
 def _agent_modules() -> tuple[str, ...]:
-    """The dotted names of the agent's modules, packages included."""
+    """The dotted names of the modules that every agent is sent, packages included."""
     found = {"distrun"}
     for path in (_SOURCES / "distrun" / "agent").rglob("*.py"):
         parts = path.relative_to(_SOURCES).with_suffix("").parts
         found.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return tuple(sorted(found))
+    return tuple(sorted(found.difference(_FORMER)))
 
 
 def _file_of(name: str) -> tuple[Path, bool]:
@@ -136,14 +158,12 @@ def _modules(names: tuple[str, ...]) -> bytes:
     """The version of the compiled code, the packages, the sources by name, and the code."""
     sources: dict[str, bytes] = {}
     codes: dict[str, CodeType] = {}
-    packages: list[str] = []
-    for name in names:
-        path, is_package = _file_of(name)
-        if is_package:
-            packages.append(name)
-        # The agent needs nothing that users import from the top package.
-        text = "" if name == "distrun" else path.read_text()
-        sources[name] = _shorten(text)
+    # The agent needs nothing that users import from the top package.
+    texts = {name: "" if name == "distrun" else _file_of(name)[0].read_text() for name in names}
+    packages = [name for name in names if _file_of(name)[1]]
+    used = set(re.findall(r"\bCode\.(\w+)", "".join(texts.values())))
+    for name, text in texts.items():
+        sources[name] = _shorten(text, used)
         if name in _SOURCE_ONLY:
             continue
         tree = ast.parse(sources[name])
@@ -190,11 +210,12 @@ def _without_qualified_names(code: CodeType) -> CodeType:
     return code.replace(co_consts=constants)
 
 
-def _shorten(source: str) -> bytes:
+def _shorten(source: str, codes: Container[str] = ()) -> bytes:
     """The same program without comments, docstrings, and what only type checkers need.
 
     Every line keeps its number. Members of an enumeration lose their values, which
-    :class:`distrun.agent.structs.StrEnum` makes of their names.
+    :class:`distrun.agent.structs.StrEnum` makes of their names. `codes`: the members of
+    :class:`distrun.agent.protocol.Code` that are needed; an agent receives none.
     """
     tree = ast.parse(source)
     lines = source.encode().split(b"\n")
@@ -209,7 +230,9 @@ def _shorten(source: str) -> bytes:
         elif isinstance(node, ast.ClassDef) and [*map(ast.unparse, node.bases)] == ["StrEnum"]:
             for member in node.body:
                 if isinstance(member, ast.Assign):
-                    _replace(lines, member, member, f'{ast.unparse(member.targets[0])}=""'.encode())
+                    text = ast.unparse(member.targets[0])
+                    is_sent = node.name != "Code" or text in codes
+                    _replace(lines, member, member, f'{text}=""'.encode() if is_sent else b"")
     _drop_typing(tree, lines)  # last, because the others are also in blocks for type checkers
     return _indented_by_one(b"\n".join(lines).decode())
 

@@ -19,9 +19,9 @@ _END_SECONDS = 120.0
 the logs after its shutdown. A process that waits for a disk of the network ends late."""
 _EXTRA_SECONDS = {"Dial": 480.0, "FileList": 3600.0, "Inspect": 60.0, "StartTask": 180.0}
 """How much longer it may take for these, which depend on disks and on other hosts."""
-_SLOWEST_LINK = 16 * 1024
+SLOWEST_LINK = 16 * 1024
 """Bytes per second. The files, and the logs after the shutdown, must be sent faster on average."""
-_LONGEST_SHUTDOWN = 2 * 3600.0
+LONGEST_SHUTDOWN = 2 * 3600.0
 """Seconds that the agent may send logs after its shutdown, however fast it sends them."""
 _ORDERS = {answer: order for order, answers in ANSWERS.items() for answer in answers} | {
     "FilesReady": "FileList",
@@ -67,7 +67,7 @@ class OrderDeadlines:
             self._shutdown_at, self._log_bytes = time.monotonic(), 0
         elif name == "FileList":
             self._file_bytes += sum(size for _, _, size, _ in order.files)  # type: ignore[attr-defined]
-            extra = self._file_bytes / _SLOWEST_LINK
+            extra = self._file_bytes / SLOWEST_LINK
         elif name not in ANSWERS and name != "StartTask":
             return
         if name != "FileList" or order.last:  # type: ignore[attr-defined]
@@ -88,8 +88,8 @@ class OrderDeadlines:
             self._log_bytes += size
             self._dues["Shutdown", ""] = min(
                 time.monotonic() + self._seconds,
-                self._shutdown_at + self._seconds + self._log_bytes / _SLOWEST_LINK,
-                self._shutdown_at + _LONGEST_SHUTDOWN,
+                self._shutdown_at + self._seconds + self._log_bytes / SLOWEST_LINK,
+                self._shutdown_at + LONGEST_SHUTDOWN,
             )
 
     def pause(self) -> None:

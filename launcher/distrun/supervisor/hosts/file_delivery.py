@@ -11,7 +11,8 @@ from distrun import events
 from distrun.agent.protocol import Cause, Code, file_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from distrun.agent.protocol import Order, Report
     from distrun.agent.protocol.channel import Channel
@@ -149,9 +150,19 @@ class FileDelivery:
         return not self._unfinished
 
     @property
-    def waiting_for(self) -> Collection[str]:
+    def waiting_for(self) -> AbstractSet[str]:
         """The hosts that neither have their copy nor cannot have one."""
         return self._unfinished
+
+    def add(self, host: str) -> None:
+        """Send the files to one more host, or anew to one that has lost them."""
+        self._unfinished.add(host)
+        self.refusals.pop(host, None)
+
+    def forget(self, host: str) -> None:
+        """Stop waiting for a host."""
+        self._unfinished.discard(host)
+        self.refusals.pop(host, None)
 
     def start(self, host: str) -> None:
         """Start with a host whose agent has answered."""

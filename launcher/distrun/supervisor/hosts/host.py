@@ -12,6 +12,7 @@ import os
 import random
 import selectors
 import time
+import traceback
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,7 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox, ProtocolError
 from distrun.events import LinkLost, LinkRestored
+from distrun.jobstore import task_of_log
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.log_mirror import LogMirror
@@ -26,9 +28,11 @@ from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
 from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
+    from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
     from distrun.supervisor.hosts.reach import Connection, Reach
 
@@ -88,7 +92,7 @@ class Host:
     """A host by its name in the spec.
 
     Args:
-        lease: `timeouts.link` in seconds; None: off.
+        spec: the job's.
         logs: the job's folder for logs.
         variables: those whose values on the host are needed for the plan.
     """
@@ -101,21 +105,23 @@ class Host:
         selector: selectors.BaseSelector,
         observer: HostObserver,
         job_id: str,
-        lease: float | None,
+        spec: Spec,
         logs: Path,
         variables: tuple[str, ...],
     ) -> None:
         self.name = name
         self.reach = reach
         self.state = LinkState.WAITING
-        self.mirror = LogMirror(logs)
+        self.mirror = LogMirror(logs, spec.log_max_size)
         self.preserved_folder = ""
         """The folder that the agent left on the host, if it left one."""
+        self.token = self.folder = ""  # the agent's, as it has said
         self.agent_pid: int | None = None
         """The agent's process id on its own host."""
         self._job_id = job_id
         self._logs = logs
         self._variables = variables
+        self._log_limit, lease = spec.log_max_size, spec.timeouts.link
         self._lease = lease if reach.can_reattach else 0.0
         self._selector = selector
         self._observer = observer
@@ -123,7 +129,6 @@ class Host:
         self._outbox: Outbox[Order] = Outbox()
         self._file_sender: FileSender | None = None
         self._last_report = 0
-        self._token = ""
         self._has_tasks = False
         self._exit_due: float | None = None
         """When an agent that has announced its exit counts as gone."""
@@ -185,15 +190,13 @@ class Host:
         if connection is None:
             return
         bootstrap = self.reach.bootstrap(connection)
+        connection.agent_size = len(bootstrap)
         if bootstrap:
             connection.channel.send_bytes(bootstrap)
         folder = "" if self.reach.has_own_logs else os.path.realpath(self._logs)
         variables = () if self.reach.inherits_environment else self._variables
-        connection.channel.send(
-            protocol.Configure(
-                protocol.PROTOCOL, self._job_id, folder, self._lease, self.name, variables
-            )
-        )
+        configuration = (self._job_id, folder, self._lease, self.name, variables, self._log_limit)
+        connection.channel.send(protocol.Configure(protocol.PROTOCOL, *configuration))
 
     def order(self, message: Order) -> None:
         """Send an order, once the link is up. The agent executes each order once."""
@@ -215,10 +218,23 @@ class Host:
             self._connection.channel.send(message, number)
         if isinstance(message, protocol.Shutdown) and not self._has_tasks:
             self._is_unneeded = True
-            if self.state in (LinkState.CONNECTING, LinkState.UP):
+            if self._may_have_agent:
                 self._set_due(_EXIT_SECONDS)
             else:
                 self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
+
+    def set_logs_aside(self, tasks: Collection[str]) -> None:
+        """Keep the logs of other tasks than these out of the copies, which other hosts continue."""
+        for log in self.mirror.final_sizes:
+            if task_of_log(log) not in tasks:
+                self.mirror.set_aside(log, time.time())
+
+    @property
+    def _may_have_agent(self) -> bool:
+        """Whether an agent may have been started, and can be told to end."""
+        if self.state is LinkState.CONNECTING:
+            return self._connection is not None and self._connection.has_read_agent
+        return self.state is LinkState.UP
 
     def abandon(self) -> None:
         """Stop waiting for an agent that cannot be reached and has no lease."""
@@ -230,6 +246,11 @@ class Host:
     def pid(self) -> int | None:
         """The connection's process on this machine."""
         return None if self._connection is None else self._connection.process.pid
+
+    @property
+    def attempts(self) -> dict[str, int]:
+        """The last attempt of each task that the agent was ordered to start."""
+        return self._checker.attempts
 
     @property
     def has_announced_exit(self) -> bool:
@@ -246,9 +267,9 @@ class Host:
         return self.state in (LinkState.CONNECTING, LinkState.RECONNECTING)
 
     @property
-    def is_undecided(self) -> bool:
-        """Whether it is still unknown if the host can be reached."""
-        return self.is_connecting or self.state is LinkState.WAITING
+    def is_new(self) -> bool:
+        """Whether it is still unknown if an agent can be started on the host."""
+        return self.state in (LinkState.WAITING, LinkState.CONNECTING)
 
     @property
     def should_connect(self) -> bool:
@@ -306,7 +327,7 @@ class Host:
         attempt = self._reconnect.next_attempt
         self._enter(LinkState.RECONNECTING, attempt.timeout)
         try:
-            connection = self.reach.reconnect(self._job_id, self._token, attempt)
+            connection = self.reach.reconnect(self._job_id, self.token, attempt)
         except OSError as error:
             self._retry_later(self.reach.not_started(error))
             return
@@ -433,7 +454,12 @@ class Host:
         if connection.channel.is_flooded:
             self._on_violation(connection, Cause(Code.ORDERS_NOT_READ))
             return
-        self._receive(connection, messages)
+        try:
+            self._receive(connection, messages)
+        except Exception as error:  # noqa: BLE001 - a defect that one host can reach ends no other
+            traceback.print_exc()
+            self._on_violation(connection, Cause(Code.REPORT_NOT_HANDLED, text=repr(error)))
+            return
         if connection is self._connection and connection.channel.ended:
             self._unregister(connection.channel.reader)
             if self.reach.can_reattach and not self.has_announced_exit:
@@ -519,12 +545,15 @@ class Host:
             return 0
         size = self.mirror.sizes[part.name]
         is_written = self.mirror.write(part)
-        self._deadlines.record_log(self.mirror.sizes[part.name] - size)
+        # A part of a limited log may be far ahead.
+        self._deadlines.record_log(min(self.mirror.sizes[part.name] - size, len(part.data)))
         return len(part.data) + protocol.LOG_OVERHEAD if is_written else 0
 
     def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
-        message = cut_causes(message)
-        violation = self._find_violation(message)
+        violation = self._checker.find_excess(message)
+        if violation is None:
+            message = cut_causes(message)
+            violation = self._find_violation(message)
         if violation is not None:
             self._on_violation(connection, violation)
             return
@@ -575,7 +604,7 @@ class Host:
                 message = message._replace(cause=message.cause._replace(name=variable))
             elif isinstance(message, protocol.Hello):
                 self.agent_pid = message.pid
-                self._token = message.token
+                self.token, self.folder = message.token, message.folder
                 self._on_up()
                 self._follow_logs()
             self._observer.on_report(self, message)

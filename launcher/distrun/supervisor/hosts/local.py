@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -45,6 +46,23 @@ def python_with_packages(program: str, *args: str) -> list[str]:
     return [sys.executable, *flags, "-c", _WITHOUT_WORKING_FOLDER + program, *args]
 
 
+_inherited_limit: tuple[int, int] | None = None
+"""The limit on descriptors that this process inherited, which an agent below it gets back."""
+
+
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit on descriptors: each connected command and host needs some."""
+    global _inherited_limit  # noqa: PLW0603 - a fact of this process, set once
+    _inherited_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard = _inherited_limit[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _restore_descriptor_limit() -> None:
+    if _inherited_limit is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, _inherited_limit)
+
+
 class LocalReach(Reach):
     """This machine. Its agent ends with the link, so a lost link is never reconnected.
 
@@ -74,6 +92,7 @@ class LocalReach(Reach):
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     env={**os.environ, "DISTRUN_JOB_ID": job_id},
+                    preexec_fn=_restore_descriptor_limit,  # noqa: PLW1509 - there is one thread
                 )
             except OSError:
                 ours.close()

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from errno import EFBIG
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import INDEX_SUFFIX, Cause, Code
+from distrun.agent.linux import syscalls
+from distrun.agent.linux.holes import hole_size
+from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code
+from distrun.jobstore import late_log_name, task_of_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from distrun.agent.protocol import LogData
 
+_LARGEST_SIZE = (1 << 64) - 1
+"""The largest number that a record of an index can have."""
+
 
 class LogMirror:
-    """Copies the logs of one host's tasks, and the logs' indexes, into a folder as they arrive."""
+    """Copies the logs of one host's tasks, and the logs' indexes, into a folder as they arrive.
 
-    def __init__(self, folder: Path) -> None:
+    `limit`: how many bytes of each log are kept; None: all. A host that sends too slowly drops what
+    it has not sent.
+    """
+
+    def __init__(self, folder: Path, limit: int | None = None) -> None:
         self._folder = folder
+        self._limit = limit
+        self._dropped: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
-        """How many bytes of each file are here."""
+        """How many bytes of each file of the host are here."""
+        self._starts: dict[str, int] = {}
+        """Where the log on the host begins in its copy, if an earlier agent has begun that."""
+        self._shifts: dict[str, int] = {}
+        """By index: the same, for the sizes in it."""
+        self._files: dict[str, str] = {}
+        """The names of the copies that are not called like the files of the host."""
+        self._pending: dict[str, bytes] = {}
+        """By such an index: the part of its next record that has arrived."""
         self.final_sizes: dict[str, int | None] = {}
         """The size of each log once its task has ended; None: it may grow."""
         self.failure: Cause | None = None
@@ -27,9 +49,98 @@ class LogMirror:
 
     def add(self, log: str) -> None:
         """Copy this log and its index from now on; parts of other files are ignored."""
+        index = _index_of(log)
+        if log not in self.sizes or log in self._files:
+            self._files.pop(log, None)
+            self._files.pop(index, None)
+            with contextlib.suppress(OSError):
+                size = (self._folder / log).stat().st_size
+                self._starts[log] = self._shifts[index] = size - self.sizes.get(log, 0)
         self.sizes.setdefault(log, 0)
         self.final_sizes[log] = None
-        self.sizes.setdefault(os.path.splitext(log)[0] + INDEX_SUFFIX, 0)
+        self.sizes.setdefault(index, 0)
+
+    def resume(self, log: str, start: int) -> None:
+        """Add the rest of a log to its copy. The host's log begins at `start` in the copy."""
+        path = self._folder / log
+        size = path.stat().st_size if path.exists() else 0
+        self._starts[log] = start
+        self.sizes[log] = max(0, size - start)
+        self.final_sizes[log] = None
+
+    def add_late(self, log: str, start: int, size: int, at: float, index_size: int = 0) -> None:
+        """Add the rest of a log, in files of its own: other output follows in the copy.
+
+        Files that an earlier supervisor has begun are continued.
+
+        Args:
+            log: its name.
+            start: where the host's log begins in the copy.
+            size: how many bytes of it are in the copy.
+            at: when the host was lost (Unix seconds).
+            index_size: how many bytes of the index are there.
+        """
+        index = _index_of(log)
+        name = late_log_name(log, start + size, int(at * 1e9))
+        file = self._folder / name
+        self._files[log], self._files[index] = name, _index_of(name)
+        self._starts[log] = self._shifts[index] = -size
+        self.sizes[log] = size + (file.stat().st_size if file.exists() else 0)
+        file.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)  # it is sent again from there
+        self.sizes[index] = index_size // INDEX_RECORD.size * INDEX_RECORD.size
+        self.final_sizes[log] = None
+
+    def add_late_of(self, mirror: LogMirror, at: float) -> None:
+        """Add the rests of all logs of another mirror: see :meth:`add_late`."""
+        for log in mirror.final_sizes:
+            if log in mirror._files:
+                self._continue_late(log, mirror)
+                continue
+            start, index_size = mirror._starts.get(log, 0), mirror.sizes[_index_of(log)]
+            self.add_late(log, start, mirror.sizes[log], at, index_size)
+
+    def _continue_late(self, log: str, mirror: LogMirror) -> None:
+        """Continue the late files of another mirror."""
+        self._starts[log], self.final_sizes[log] = mirror._starts[log], None
+        for name in (log, _index_of(log)):
+            self._files[name], self.sizes[name] = mirror._files[name], mirror.sizes[name]
+        index = _index_of(log)
+        self._shifts[index] = mirror._shifts[index]
+        self._pending[index] = mirror._pending.get(index, b"")
+
+    def set_aside(self, log: str, at: float) -> None:
+        """Write the rest of a log into files of its own: another host continues the copy.
+
+        This lasts until the log is added again. `at`: the present time (Unix seconds).
+        """
+        if log in self._files:
+            return
+        index = _index_of(log)
+        index_size = self.sizes[index]
+        pending = self._pending.get(index, b"")
+        if not self._shifts.get(index):
+            pending = self._cut_record(index, index_size % INDEX_RECORD.size)
+        self.add_late(log, self._starts.get(log, 0), self.sizes[log], at, index_size)
+        self.sizes[index] = index_size
+        self._pending[index] = pending
+
+    def _cut_record(self, index: str, size: int) -> bytes:
+        """Remove and return the first bytes of a record from the end of an index."""
+        if not size:
+            return b""
+        try:
+            with open(self._folder / index, "r+b") as file:
+                end = file.seek(-size, os.SEEK_END)
+                cut = file.read()
+                file.truncate(end)
+        except OSError:
+            return b"\0" * size
+        return cut
+
+    @property
+    def received(self) -> dict[str, int]:
+        """How many bytes of each log are here, by the task."""
+        return {task_of_log(log): self.sizes[log] for log in self.final_sizes}
 
     @property
     def is_complete(self) -> bool:
@@ -45,25 +156,58 @@ class LogMirror:
             return False
         if size is None:
             return True
-        if part.offset > size:
+        is_limited = self._limit is not None and part.name in self.final_sizes
+        if part.offset > size and not is_limited:
             self.failure = Cause(Code.LOG_PART_MISSING, path=part.name)
             return False
-        fresh = part.data[size - part.offset :]
+        fresh = part.data[max(0, size - part.offset) :]
+        start = max(size, part.offset)
+        at = start + self._starts.get(part.name, 0)
+        dropped = hole_size(at + len(fresh), self._limit) if is_limited else 0
         try:
-            self._append(part.name, fresh)
-        except OSError as error:
-            errno = error.errno or 0
+            block = self._shifted(part.name, fresh)
+            self._append(part.name, at, block, max(dropped, at if start > size else 0))
+        except (OSError, OverflowError) as error:
+            errno = getattr(error, "errno", EFBIG)
             self.failure = Cause(Code.LOG_COPY_NOT_WRITTEN, path=part.name, errno=errno)
             return False
-        self.sizes[part.name] = size + len(fresh)
+        self.sizes[part.name] = start + len(fresh)
         return True
 
-    def _append(self, name: str, fresh: bytes) -> None:
+    def append_index(self, log: str, record: bytes) -> None:
+        """Append a record to the index of a log; errors are ignored."""
+        with contextlib.suppress(OSError):
+            self._append(_index_of(log), 0, record, 0)
+
+    def _shifted(self, name: str, fresh: bytes) -> bytes:
+        """Return a part of a file as its copy has it: the sizes in an index are the copy's."""
+        shift, pending = self._shifts.get(name, 0), self._pending.get(name, b"")
+        if not shift and not pending:
+            return fresh
+        block = pending + fresh
+        whole = len(block) - len(block) % INDEX_RECORD.size
+        self._pending[name] = block[whole:]
+        records = INDEX_RECORD.iter_unpack(block[:whole])
+        # A hostile host may send the largest number that there is.
+        sizes = ((when, max(0, min(shift + size, _LARGEST_SIZE))) for when, size in records)
+        return b"".join(INDEX_RECORD.pack(*each) for each in sizes)
+
+    def _append(self, name: str, start: int, fresh: bytes, dropped: int) -> None:
+        """Write at the end of a copy, from `start` on; its first `dropped` bytes become a hole."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._folder / name, flags, 0o600)
+        file = self._files.get(name, name)
+        descriptor = os.open(self._folder / file, flags, 0o600)
         try:
+            if dropped > self._dropped.get(file, 0):
+                os.truncate(descriptor, start)
+                syscalls.punch_start(descriptor, dropped)
+                self._dropped[file] = dropped
             view = memoryview(fresh)
             while view:
                 view = view[os.write(descriptor, view) :]
         finally:
             os.close(descriptor)
+
+
+def _index_of(log: str) -> str:
+    return os.path.splitext(log)[0] + INDEX_SUFFIX

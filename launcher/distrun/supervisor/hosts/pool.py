@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import selectors
 import time
@@ -15,25 +14,20 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.supervisor.hosts.host import Host
+from distrun.supervisor.hosts.late_logs import LateLogs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
-    from distrun.spec.model import HostSpec, Spec
+    from distrun.lifecycle import LostAgent
+    from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
     from distrun.supervisor.hosts.reach import Reach
 
 _MAX_CONNECTING = 16
 """How many hosts may be connecting at a time: each ssh client takes 80 ms of a core here."""
-
-
-def make_reach(host: HostSpec, spec: Spec) -> Reach:
-    """Return how a host is reached: by the module of this package that its spec names."""
-    module = importlib.import_module(f"distrun.supervisor.hosts.{host.reach}")
-    reach: Reach = module.make_reach(host, spec)
-    return reach
 
 
 def _is_stopped(child: int) -> bool:
@@ -94,19 +88,23 @@ class HostPool:
             selector=selector,
             observer=self,
             job_id=job_id,
-            lease=spec.timeouts.link,
+            spec=spec,
             logs=logs,
             variables=variables,
         )
         self._observer = observer
         self._hosts: dict[str, Host] = {}
+        self._late_logs = LateLogs(
+            *(selector, job_id, logs, spec.log_max_size), on_event=observer.on_event
+        )
         self._reaches: dict[str, Reach] = {}
         """One reach of each kind."""
-        self._unreachable: dict[str, Cause] = {}
+        self.unreachable: dict[str, Cause] = {}
+        """Why hosts could not be reached that were not reported yet."""
 
     def __len__(self) -> int:
-        """The number of hosts that are not gone."""
-        return len(self._hosts)
+        """The number of hosts that are not gone, or that send logs after they were lost."""
+        return len(self._hosts) + len(self._late_logs)
 
     def connect(self, reaches: Mapping[str, Reach]) -> None:
         """Start an agent on each host; its Hello follows as a report."""
@@ -119,6 +117,14 @@ class HostPool:
         """Send an agent an order. A host that is gone gets none."""
         if host in self._hosts:
             self._hosts[host].order(message)
+
+    def set_logs_aside(self, hosts: Mapping[str, str]) -> None:
+        """Keep apart what a host still sends of the log of a task that is on another host now.
+
+        `hosts`: the host of each task.
+        """
+        for name, host in self._hosts.items():
+            host.set_logs_aside({task for task, its_host in hosts.items() if its_host == name})
 
     def order_all(self, message: Order) -> None:
         for host in list(self._hosts.values()):
@@ -149,6 +155,16 @@ class HostPool:
         """Stop waiting for hosts that are out of reach: the job must end at once."""
         for host in list(self._hosts.values()):
             host.abandon()
+        self._late_logs.abandon()
+
+    def recall_lost(self, agents: Iterable[LostAgent], spec: Spec) -> None:
+        """Remember the agents that an earlier supervisor of the job has lost."""
+        for agent in agents:
+            self._late_logs.recall(agent, spec)
+
+    def finish_late_logs(self) -> None:
+        """Try a last time to receive the rest of the logs of lost hosts."""
+        self._late_logs.finish()
 
     def resume_suspended(self) -> None:
         """Resume agents below this process: a suspended agent could not end its tasks."""
@@ -161,6 +177,7 @@ class HostPool:
             host.send_files()
         for host in self._hosts.values():
             host.watch_writing()
+        self._late_logs.watch_writing()
 
     def check_exits(self) -> None:
         """Handle what has exited; call it when a child of this process has ended or was stopped.
@@ -179,13 +196,14 @@ class HostPool:
     @property
     def next_due(self) -> float | None:
         """When :meth:`run_due` must be called, on the monotonic clock."""
-        dues = [host.next_due for host in self._hosts.values()]
+        dues = [*(host.next_due for host in self._hosts.values()), self._late_logs.next_due]
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
         """Handle the deadlines that have passed."""
         for host in list(self._hosts.values()):
             host.run_due()
+        self._late_logs.run_due()
         self._fill_slots()
 
     def _fill_slots(self) -> None:
@@ -211,10 +229,11 @@ class HostPool:
     def on_report(self, host: Host, report: Report) -> None:
         self._observer.on_report(host.name, report)
         if isinstance(report, protocol.Hello):
+            self._late_logs.receive(host.name)
             self._report_unreachable()
 
     def on_unreachable(self, host: Host, cause: Cause) -> None:
-        self._unreachable[host.name] = cause
+        self.unreachable[host.name] = cause
         self._release(host)
         self._report_unreachable()
 
@@ -223,6 +242,8 @@ class HostPool:
 
     def on_gone(self, host: Host, cause: Cause) -> None:
         self._release(host)
+        at = time.time()
+        received = self._late_logs.add(host, cause, at)
         failure = host.mirror.failure
         is_known = host.has_announced_exit or host.mirror.is_complete
         if host.mirror.sizes and (host.preserved_folder or not is_known):
@@ -232,12 +253,13 @@ class HostPool:
                 left = Cause(Code.LOGS_LEFT_ON_HOST, host=host.name, path=host.preserved_folder)
                 failure = left._replace(within=(failure,))
             self.on_event(events.LogsIncomplete(at=time.time(), host=host.name, cause=failure))
-        self.on_event(events.HostLost(at=time.time(), host=host.name, cause=cause))
+        self.on_event(events.HostLost(at=at, host=host.name, cause=cause, received=received))
+        self._report_unreachable()
 
     def _report_unreachable(self) -> None:
-        """Once every host has answered or failed, report all that failed together."""
-        if self._unreachable and not any(host.is_undecided for host in self._hosts.values()):
-            causes, self._unreachable = self._unreachable, {}
+        """Once every new host has answered or failed, report all that failed together."""
+        if self.unreachable and not any(host.is_new for host in self._hosts.values()):
+            causes, self.unreachable = self.unreachable, {}
             self._observer.on_unreachable(causes)
 
     def _release(self, host: Host) -> None:
@@ -251,4 +273,5 @@ class HostPool:
             processes.end_all(KILL_GRACE, _Excluded(self._connection_pids(), self._reaches))
 
     def _connection_pids(self) -> set[int]:
-        return {host.pid for host in self._hosts.values() if host.pid is not None}
+        pids = {host.pid for host in self._hosts.values() if host.pid is not None}
+        return pids | self._late_logs.pids

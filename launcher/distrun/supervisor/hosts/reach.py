@@ -10,8 +10,12 @@ name). No other code asks how a host is reached: it reads the attributes of its 
 from __future__ import annotations
 
 import errno
+import fcntl
+import importlib
 import os
 import signal
+import sys
+import termios
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from distrun.agent.protocol import Hello
+    from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.hosts.host_channel import HostChannel
     from distrun.supervisor.hosts.reconnect import Attempt
 
@@ -46,6 +51,8 @@ class Connection:
     """Whether the process leads a session, and so a process group."""
     mark: bytes = b""
     """The bytes that the agent writes first, to tell its messages from a login's output."""
+    agent_size: int = 0
+    """How many bytes of the agent were sent through it; 0: it is no pipe, or leads to an agent."""
     _printed: bytes = b""
 
     def read_stderr(self) -> bool:
@@ -73,6 +80,14 @@ class Connection:
     def stderr_text(self) -> str:
         """The end of what was read from standard error."""
         return self._printed.decode("utf-8", "replace").strip()
+
+    @property
+    def has_read_agent(self) -> bool:
+        """Whether the process may have read all of the agent; if not, none has been started."""
+        if not self.agent_size:
+            return True
+        unread = fcntl.ioctl(self.channel.writer, termios.FIONREAD, b"\0" * 4)
+        return int.from_bytes(unread, sys.byteorder) < self.agent_size
 
     def close(self) -> None:
         """Kill the process and what it started in its session, and close the descriptors."""
@@ -142,6 +157,19 @@ class Reach(Protocol):
         """
         raise AssertionError(f"{self.kind} hosts are not reconnected")
 
+    def end_former(
+        self, job_id: str, arguments: tuple[object, ...], attempt: Attempt
+    ) -> Connection:
+        """Start a connection that ends what an earlier supervisor of the job has left on the host.
+
+        Args:
+            arguments: those of :func:`distrun.agent.former.main` between mark and exit code.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        raise AssertionError(f"{self.kind} hosts keep nothing of an earlier supervisor")
+
     def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
         """Return the address by which other hosts reach this one; None: its name in the spec.
 
@@ -182,6 +210,13 @@ class Reach(Protocol):
     def outlives_job(self, pid: int) -> bool:
         """Return whether a process below this one outlives the job because others use it too."""
         return False
+
+
+def make_reach(host: HostSpec, spec: Spec) -> Reach:
+    """Return how a host is reached: by the module of this package that its spec names."""
+    module = importlib.import_module(f"distrun.supervisor.hosts.{host.reach}")
+    reach: Reach = module.make_reach(host, spec)
+    return reach
 
 
 def agent_exited(status: int, text: str = "") -> Cause:

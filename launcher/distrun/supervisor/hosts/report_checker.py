@@ -7,6 +7,7 @@ host's tasks, and cannot have the supervisor do anything twice.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -42,6 +43,8 @@ _MOST_FAULTS = 5
 _MOST_IGNORED = 100
 """For each task. An attempt has a few."""
 _LONGEST_NAME = 255
+LONGEST_PATH = 4096
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{0,64}")
 _MOST_VALUES = 100
 _LONGEST_VALUE = 4096
 _LARGEST_PORT = 65535
@@ -74,7 +77,9 @@ _AGENT_CODES = frozenset(
             Code.PATH_NOT_WRITABLE,
         ),
         Code.PATH_CHANGEABLE,
-        *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
+        *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LOG_DISK_READ_ONLY),
+        *(Code.LEASE_EXPIRED, Code.LINK_CLOSED),
+        Code.LOGS_NOT_LIMITED,
         *(Code.SUPERVISOR_DIED, Code.PROTOCOL_DIFFERS, Code.FRAME_TOO_LONG),
         *(Code.MESSAGE_TOO_LONG, Code.MESSAGE_INVALID, Code.MESSAGE_UNEXPECTED),
         # Ports and files.
@@ -108,11 +113,24 @@ class ReportChecker:
         self._logs: set[str] = set()
         self._unanswered: Counter[tuple[str, ...]] = Counter()
         self._ports: list[messages.HoldPorts] = []
+        self._held = 0
+        """How many ports it was ordered to hold."""
+        self._dialable: set[tuple[str, int]] = set()
+        """The ports that it was ordered to dial."""
+        self._most_programs = 0
+        """How many programs it was ordered to inspect at a time."""
+        self._modules: set[str] = set()
+        self._variables: set[str] = set()
         self._file_sizes: list[int] = []
         self._ignored: Counter[str] = Counter()
         """How often each task's progress was ignored."""
         self._has_said_hello = False
         self._faults = 0
+
+    @property
+    def attempts(self) -> dict[str, int]:
+        """The last attempt of each task that was ordered to start."""
+        return {task: attempt for task, (attempt, _) in self._stages.items()}
 
     def record_order(self, order: Order) -> None:
         """Note an order, whose answers are valid from now on."""
@@ -122,6 +140,16 @@ class ReportChecker:
             self._logs.add(order.log)
         elif isinstance(order, messages.HoldPorts):
             self._ports.append(order)
+            self._held += order.free + len(order.wanted)
+        elif name == "Dial":
+            for target in order.targets:  # type: ignore[attr-defined]
+                self._dialable.update((target.machine, port) for port in target.ports)
+        elif name == "Inspect":
+            programs = order.programs  # type: ignore[attr-defined]
+            self._most_programs = max(self._most_programs, len(programs))
+            for program in programs:
+                self._modules.update(program.modules)
+                self._variables.update(program.variables)
         elif name == "FileList":
             files = order.files  # type: ignore[attr-defined]
             self._file_sizes += [size for _, _, size, _ in files]
@@ -129,6 +157,23 @@ class ReportChecker:
                 self._unanswered.update(_ONCE_PER_LIST)
         if name in ANSWERS:
             self._unanswered[ANSWERS[name]] += 1
+
+    def find_excess(self, report: Report) -> Cause | None:
+        """Return what is wrong with an answer that is longer than its order asks for, or None.
+
+        This takes little time, however long the answer is.
+        """
+        name = type(report).__name__
+        field, most = {
+            "Dialled": ("unreachable", len(self._dialable)),
+            "Inspected": ("programs", self._most_programs),
+            "Listening": ("errors", self._held),
+            "PortsRefused": ("causes", self._held + 1),
+        }.get(name, ("", 0))
+        count = len(getattr(report, field)) if field else 0
+        if count <= most:
+            return None
+        return Cause(Code.REPORT_INVALID, name=name, text=f"{field} has {count} items")
 
     def find_fault(self, report: Report) -> Cause | None:
         """Return what is wrong with a report, or None. A report that is right is noted."""
@@ -212,12 +257,31 @@ class ReportChecker:
                 _check_ports(report.chosen, order)
             elif not report.causes:
                 raise FieldError("causes is []")
+        elif name == "Dialled":
+            self._check_dialled([(each.machine, each.port) for each in report.unreachable])  # type: ignore[attr-defined]
         elif name == "Inspected":
-            for program in report.programs:  # type: ignore[attr-defined]
-                for text in (program.digest, program.python, program.tensorflow):
-                    _check_name(text, "version")
-            if report.facts is None and report.failure is None:  # type: ignore[attr-defined]
-                raise FieldError("facts is None")
+            self._check_inspected(report)
+
+    def _check_dialled(self, ports: list[tuple[str, int]]) -> None:
+        if len(set(ports)) < len(ports):
+            raise FieldError("unreachable has one twice")
+        foreign = next((each for each in ports if each not in self._dialable), None)
+        if foreign is not None:
+            raise FieldError(f"unreachable has {foreign[0][:40]!r}, {foreign[1]}")
+
+    def _check_inspected(self, report: Report) -> None:
+        facts, failure = report.facts, report.failure  # type: ignore[attr-defined]
+        if facts is None and failure is None:
+            raise FieldError("facts is None")
+        if facts is not None and len(facts.disks) > self._most_programs + 1:
+            raise FieldError(f"disks has {len(facts.disks)} items")
+        for program in report.programs:  # type: ignore[attr-defined]
+            for text in (program.digest, program.python, program.tensorflow):
+                _check_name(text, "version")
+            if not self._modules.issuperset(program.missing):
+                raise FieldError(f"missing is {list(program.missing)!r}"[:100])
+            if not self._variables.issuperset(program.environ):
+                raise FieldError(f"environ is {list(program.environ)!r}"[:100])
 
     def _check_files(self, report: Report) -> None:
         numbers, offset = report.numbers, report.offset  # type: ignore[attr-defined]
@@ -239,8 +303,12 @@ def _shorten(values: dict[str, str]) -> None:
 
 
 def _check_hello(hello: messages.Hello) -> None:
-    for name in ("hostname", "python", "address", "seen_from", "token", "pid_namespace"):
+    for name in ("hostname", "python", "address", "seen_from", "pid_namespace"):
         _check_name(getattr(hello, name), name)
+    if not _TOKEN.fullmatch(hello.token):
+        raise FieldError(f"token is {hello.token[:40]!r}")
+    if len(hello.folder) > LONGEST_PATH or "\0" in hello.folder:
+        raise FieldError(f"folder is {hello.folder[:40]!r}")
     for name in ("address", "seen_from"):
         address = getattr(hello, name)
         if address and not _can_be_of_host(address):

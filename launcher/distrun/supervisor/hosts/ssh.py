@@ -62,6 +62,13 @@ class SshReach(Reach):
         connection.channel.send_bytes(bootstrap.reattach(connection.mark, token))
         return connection
 
+    def end_former(
+        self, job_id: str, arguments: tuple[object, ...], attempt: Attempt
+    ) -> Connection:
+        connection = self._open(job_id, attempt.connect_timeout, is_separate=attempt.is_separate)
+        connection.channel.send_bytes(bootstrap.end_former(connection.mark, *arguments))
+        return connection
+
     def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
         return login_address(hello, hellos)
 

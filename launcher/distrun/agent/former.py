@@ -1,0 +1,180 @@
+"""Ends what an earlier agent of a job has left on a host, and sends the rest of its logs.
+
+A supervisor runs this over a login of its own before a resumed job starts, or when a lost host is
+reached again. It is sent only then.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from typing import Dict, List, NoReturn, Optional, Tuple
+
+from distrun.agent import main as agent_main
+from distrun.agent import protocol, reattach
+from distrun.agent.agent_dir import AgentDir
+from distrun.agent.files import staged_tree
+from distrun.agent.linux import holes, job_processes, processes, syscalls
+from distrun.agent.protocol.channel import Channel
+from distrun.agent.protocol.file_messages import FilesPreserved
+from distrun.agent.protocol.framing import ChecksummedSender
+
+_BLOCK = 64 * 1024
+_DISMISSAL_SECONDS = 10.0
+_ANSWER_SECONDS = 30.0
+_MOST_PIDS = 50
+
+
+def main(  # noqa: PLR0913, PLR0917 - they are written into a script
+    mark: bytes,
+    token: str,
+    job_id: str,
+    folder: str,
+    have: Dict[str, int],
+    limit: Optional[int],
+    attempts: Optional[Dict[str, int]],
+    exit_gone: int,
+    alive: Tuple[str, int],
+) -> NoReturn:
+    """End the agent and its tasks, send the rest of its logs, and exit with `exit_gone`.
+
+    Args:
+        mark: is written before the first message.
+        token: the agent's.
+        job_id: the job's.
+        folder: the agent's private folder.
+        have: how many bytes of each log, or of its index, the launching side has.
+        limit: how many of the last bytes of each log are sent; None: all.
+        attempts: the last attempt that the agent started, for each of its tasks: later attempts
+            are not ended; None: all tasks of the job are ended.
+        exit_gone: the exit code if nothing is left.
+        alive: what is printed on standard error before the ids of processes that do not end, and
+            the exit code then.
+    """
+    reader, writer = agent_main.move_stdio()
+    os.write(writer, mark)
+    _dismiss(token)
+    reattach.wait_until_gone(token)
+    left = job_processes.end(_tasks_of(job_id, attempts), protocol.KILL_GRACE)
+    if left:
+        words, exit_alive = alive
+        pids = [str(each.pid) for each in left[:_MOST_PIDS]]
+        sys.stderr.write(" ".join([words, *pids]) + "\n")
+        sys.stderr.flush()
+        os._exit(exit_alive)
+    channel = ChecksummedSender(reader, writer)
+    for name, size in have.items():
+        is_index = name.endswith(protocol.INDEX_SUFFIX)
+        _send_rest(channel, folder, name, size, None if is_index else limit)
+    if folder:
+        _remove_files(channel, folder)
+    channel.send(protocol.AgentExiting(""))
+    if _is_received(channel):
+        _remove_logs(folder, have)
+    os._exit(exit_gone)
+
+
+def _tasks_of(job_id: str, attempts: Optional[Dict[str, int]]) -> List[processes.Process]:
+    """Return the processes of the job's tasks; with `attempts`, only those of these attempts."""
+    if attempts is None:
+        return job_processes.tasks_of(job_id)
+    found = []
+    for process, env in job_processes.of_job(job_id):
+        last = attempts.get(os.fsdecode(env.get(b"DISTRUN_TASK", b"")))
+        attempt = env.get(b"DISTRUN_ATTEMPT", b"")
+        if last is not None and attempt.isdigit() and int(attempt) <= last:
+            found.append(process)
+    return found
+
+
+def _dismiss(token: str) -> None:
+    """Order a living agent to end its tasks and itself; it leaves its logs on the host."""
+    client = reattach.connect(token)
+    if client is None:
+        return
+    ours, theirs = socket.socketpair()
+    with client, theirs:
+        link = array.array("i", [theirs.fileno(), theirs.fileno()])
+        with contextlib.suppress(OSError):
+            client.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, link)])
+    descriptor = ours.detach()
+    channel: Channel[protocol.Report, protocol.Order] = Channel(
+        descriptor, descriptor, protocol.Report
+    )
+    channel.send(protocol.Shutdown(preserve_logs=True))
+    deadline = time.monotonic() + _DISMISSAL_SECONDS
+    while not channel.ended and time.monotonic() < deadline:
+        syscalls.wait_until_ready([channel.reader], (), deadline - time.monotonic())
+        os.set_blocking(channel.reader, False)
+        with contextlib.suppress(OSError):
+            channel.ended = not os.read(channel.reader, _BLOCK)
+
+
+def _send_rest(
+    channel: ChecksummedSender, folder: str, name: str, offset: int, limit: Optional[int]
+) -> None:
+    with contextlib.suppress(OSError), open(os.path.join(folder, name), "rb", buffering=0) as file:
+        # The start of a limited log is a hole, whose zeros nobody needs.
+        offset = max(offset, holes.hole_size(os.fstat(file.fileno()).st_size, limit))
+        file.seek(offset)
+        while block := file.read(_BLOCK):
+            channel.send(protocol.LogData(name, offset, block))
+            offset += len(block)
+            while channel.pending:
+                syscalls.wait_until_ready([], [channel.writer])
+                channel.flush()
+
+
+def _remove_files(channel: ChecksummedSender, folder: str) -> None:
+    """Remove the program's files; preserve those that tasks wrote among them, and report that."""
+    shutil.rmtree(os.path.join(folder, staged_tree.UNFINISHED), ignore_errors=True)
+    agent_dir, listed = AgentDir(folder), os.path.join(folder, staged_tree.LIST)
+    try:
+        with open(listed, encoding="ascii") as file:
+            files, links = json.load(file)
+    except (OSError, ValueError):
+        return
+    count, size = staged_tree.remove_sent(
+        os.fsencode(agent_dir.files_path),
+        {os.fsencode(path): tuple(written) for path, written in files.items()},
+        [(os.fsencode(path), os.fsencode(target)) for path, target in links],
+        lambda: None,
+    )
+    preserved = agent_dir.files_path
+    with contextlib.suppress(OSError):
+        os.unlink(listed)
+        if count:
+            preserved = agent_dir.preserve(preserved)
+    if count:
+        channel.send(FilesPreserved(preserved, count, size, time.time()))
+
+
+def _is_received(channel: ChecksummedSender) -> bool:
+    """Whether the supervisor says that it has written everything."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while not channel.ended and time.monotonic() < deadline:
+        if channel.pending:
+            channel.flush()
+        syscalls.wait_until_ready([channel.reader], (), deadline - time.monotonic())
+        if any(isinstance(message, protocol.Ack) for _, message in channel.receive()):
+            return True
+    return False
+
+
+def _remove_logs(folder: str, names: Dict[str, int]) -> None:
+    """Remove the logs, and the folder unless the tasks have left files in it."""
+    with contextlib.suppress(OSError):
+        for name in names:
+            index = os.path.splitext(name)[0] + protocol.INDEX_SUFFIX
+            for each in (name, index):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, each))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, protocol.UNSENT_REPORTS))
+        os.rmdir(folder)

@@ -1,0 +1,196 @@
+"""Restarts on other hosts, after a host was lost, has failed or was left out.
+
+A restart whose tasks need other hosts asks the supervisor for a plan (MakePlan) when it is due and
+nothing of the last attempts is left. It begins with the plan. Without a plan it waits until a host
+is ready, at most for `timeouts.start`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from distrun import events
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.events import HostLeftOut
+from distrun.lifecycle import outcomes, restarts
+from distrun.lifecycle.actions import Action, Announce, StopTask
+from distrun.lifecycle.state import JobState, Restart, TaskPhase, TaskState
+from distrun.strategies import Scope
+
+if TYPE_CHECKING:
+    from distrun.lifecycle.restarts import Transition
+
+_OF_HOST = frozenset(
+    {
+        *(Code.PROCESS_NOT_MADE, Code.LOG_NOT_OPENED, Code.LOG_NOT_WRITTEN),
+        *(Code.WORKDIR_NOT_ENTERED, Code.PROGRAM_NOT_FOUND, Code.INTERPRETER_NOT_FOUND),
+        *(Code.PROGRAM_NOT_EXECUTABLE, Code.PROGRAM_NOT_EXECUTED, Code.PROGRAM_FORMAT_UNKNOWN),
+    }
+)
+"""Why a program could not be executed: reasons that another host may not have."""
+_EXITS = (Code.TASK_EXITED, Code.TASK_KILLED, Code.TASK_EXITED_EARLY)
+"""How tasks exited, as causes of restarts."""
+
+
+def can_replace(state: JobState, host: str) -> bool:
+    """Whether tasks of a host may restart on others."""
+    return state.outcome is None and host in state.hosts and state.replaces_hosts
+
+
+def replace_host(state: JobState, name: str, cause: Cause, at: float) -> Transition:
+    """Restart elsewhere what an unusable host ran, or end the job if that is not allowed."""
+    actions: list[Action] = []
+    there = [task for task in state.tasks.values() if task.host == name and _is_missing(task)]
+    for each in sorted(there, key=lambda task: not task.is_in_group):
+        task = state.tasks[each.name]
+        if not state.needs(task) and not _free_room(state, name):
+            state, more = restarts.cancel_restarts(state, state.restarts.keys() & {task.restart})
+            actions += more
+            continue  # it stays down
+        pending = state.restarts.get(-1 if task.restart is None else task.restart)
+        echo = _explained_restart(state, task)
+        is_planned = pending is not None and (pending.scope is Scope.GROUP or not task.is_in_group)
+        if is_planned and echo is None:
+            continue
+        planned = restarts.plan_restart(state, task, cause, at, instead_of=echo)
+        if planned is not None and not isinstance(planned, Cause):
+            state, more = planned
+            actions += more
+        elif state.needs(task):
+            outcome = outcomes.host_failure(outcomes.with_reason(cause, planned))
+            state, more = outcomes.end_job(state, outcome, at)
+            return state, actions + more
+    return state, actions
+
+
+def _explained_restart(state: JobState, task: TaskState) -> Restart | None:
+    """Return the planned restart after an exit that the loss of a task's host explains."""
+    host = state.hosts[task.host]
+    if not host.has_ended_with(task):
+        return None
+    for _, restart in sorted(state.restarts.items()):
+        failed = state.tasks.get(restart.cause.task)
+        if restart.cause.code not in _EXITS or restart.is_planning or failed is None:
+            continue
+        is_same = failed.name == task.name or (failed.is_in_group and task.is_in_group)
+        behind = state.hosts[failed.host].behind if failed.host in state.hosts else 0.0
+        if is_same and host.explains_exit((failed.exited_at or 0.0) + behind):
+            return restart
+    return None
+
+
+def _is_missing(task: TaskState) -> bool:
+    """Whether a task that its host cannot run any more must run elsewhere."""
+    return (
+        task.restart is not None
+        or task.phase is TaskPhase.WAITING
+        or not (task.has_ended or task.has_done_its_part)
+    )
+
+
+def end_attempts(state: JobState, name: str, cause: Cause, at: float) -> Transition:
+    """Note that nothing of the tasks of a lost host is left; restarts may begin."""
+    actions: list[Action] = []
+    for each in list(state.tasks.values()):
+        task = state.tasks[each.name]
+        if task.host != name or (task.has_ended and task.phase is not TaskPhase.WAITING):
+            continue
+        ended = _lost(task, cause, at)
+        state, more = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
+        actions += more
+    return state, actions
+
+
+def _lost(task: TaskState, cause: Cause, at: float) -> TaskState:
+    is_exited = task.phase is TaskPhase.EXITED
+    phase = TaskPhase.FAILED
+    if task.restart is not None:
+        phase = TaskPhase.RESTARTING
+    elif is_exited:
+        phase = restarts.final_phase(task)
+    lost = replace(task, phase=phase, ended_at=at)
+    if is_exited:
+        return lost
+    return replace(lost, exited_at=at, reason=Cause(Code.LOST_WITH_HOST, within=(cause,)))
+
+
+def without_stops(state: JobState, name: str, actions: list[Action]) -> list[Action]:
+    """Return the actions without orders to a host that is lost."""
+    return [
+        each
+        for each in actions
+        if not (isinstance(each, StopTask) and state.tasks[each.task].host == name)
+    ]
+
+
+def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | None:
+    """Leave out a host that cannot execute a program, if there is room on others.
+
+    Returns None if the failure is not the host's, or nothing can run elsewhere.
+    """
+    reason = task.reason
+    if reason is None or reason.code not in _OF_HOST or not can_replace(state, task.host):
+        return None
+    if task.restart is not None:
+        return _end_unstarted(state, task)
+    if not has_room_beside(state, task.host):
+        return None
+    cause = Cause(Code.TASK_NOT_STARTED, task=task.name, within=(reason,))
+    return _leave_out(state, task, cause, at)
+
+
+def _end_unstarted(state: JobState, task: TaskState) -> Transition:
+    ended = replace(task, phase=TaskPhase.RESTARTING)
+    return restarts.on_attempt_ended(state.with_tasks([ended]), ended)
+
+
+def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Transition:
+    host = state.hosts[task.host]
+    left = replace(state, hosts={**state.hosts, host.name: replace(host, left_out=cause)})
+    planned = restarts.plan_restart(left, task, cause, at)
+    if planned is None or isinstance(planned, Cause):
+        outcome = outcomes.host_failure(outcomes.with_reason(cause, planned), task.name)
+        return outcomes.end_job(state, outcome, at)
+    left_out = Announce(HostLeftOut(at=at, host=host.name, cause=cause))
+    return planned[0], [left_out, *planned[1]]
+
+
+def has_room_beside(state: JobState, name: str) -> bool:
+    """Whether other hosts have room for the tasks of a host, or the job may do with fewer."""
+    if not any(host.is_usable for host in state.hosts.values() if host.name != name):
+        return False
+    lacking = sum(task.host == name for task in state.tasks.values()) - _free_room(state, name)
+    least = state.policy.min_workers
+    return lacking <= 0 or (least is not None and state.worker_count - lacking >= least)
+
+
+def _free_room(state: JobState, name: str) -> int:
+    """Return how many more tasks the usable hosts may have, besides one host."""
+    counts = Counter(task.host for task in state.tasks.values())
+    usable = [host for host in state.hosts.values() if host.name != name and host.is_usable]
+    return sum(max(0, (host.room or 0) - counts[host.name]) for host in usable)
+
+
+def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
+    """Wait for a host. An evaluator stays down: it must not delay the job."""
+    restart = state.restarts.get(event.restart)
+    if restart is None:
+        return state, []
+    if not state.requires(restart):
+        state, actions = restarts.cancel_restarts(state, {restart.number})
+        state, more = outcomes.enter_running(state)
+        return state, actions + more
+    waiting = replace(restart, is_planning=False, waits_for_host=event.cause)
+    return replace(state, restarts={**state.restarts, restart.number: waiting}), []
+
+
+def on_host_ready(state: JobState) -> Transition:
+    """Ask for a plan again for the restarts that wait for a host; begin those that need none."""
+    state, actions = restarts.on_link_settled(state)
+    for restart in list(state.restarts.values()):
+        if restart.waits_for_host is not None and not restart.is_planning:
+            state, more = restarts.request_plan(state, restart)
+            actions += more
+    return state, actions

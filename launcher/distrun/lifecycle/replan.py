@@ -1,0 +1,189 @@
+"""A plan in place of an earlier one, and jobs that are resumed after their end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.frozen import replace
+from distrun.lifecycle import outcomes, restarts, starts
+from distrun.lifecycle.actions import Action, CancelTimer, SetTimer
+from distrun.lifecycle.state import (
+    Budget,
+    JobPhase,
+    JobState,
+    Restart,
+    TaskPhase,
+    TaskState,
+)
+from distrun.strategies import Role
+from distrun.verdict.model import Replacement
+
+if TYPE_CHECKING:
+    from distrun.events import HostCleared, JobCreated, JobPlanned, JobResumed, TrainingContinued
+
+
+def settings(event: JobCreated) -> dict[str, Any]:
+    """Return the fields of a job's state that its spec and its supervisor determine."""
+    return {
+        "job_id": event.job_id,
+        "name": event.name,
+        "strategy": event.strategy,
+        "workers": event.workers,
+        "success": event.success,
+        "spec_file": event.spec_file,
+        "supervisor_pid": event.supervisor_pid,
+        "timeouts": event.timeouts,
+        "policy": event.restart,
+        "role_policies": event.role_restarts,
+        "log_max_size": event.log_max_size,
+    }
+
+
+def start_timer(state: JobState) -> list[Action]:
+    """Return the timer of `timeouts.start`, if that is set."""
+    seconds = state.timeouts.start
+    return [] if seconds is None else [SetTimer(restarts.START, seconds)]
+
+
+def resume(state: JobState, event: JobResumed) -> restarts.Transition:
+    """Return a job as it is before it starts again: in preparation, and its tasks have ended.
+
+    Restarts are counted from 0 again, because a person or `--resume-lost` has decided to continue.
+    The numbers of restarts and attempts continue.
+    """
+    resumed = JobState(
+        **settings(event),
+        created_at=state.created_at,
+        resumed_at=(*state.resumed_at, event.at),
+        changes=(*state.changes, *event.changes),
+        down=state.down + event.down,
+        repeated_steps=state.repeated_steps,
+        lost_agents=state.lost_agents,
+        former_hosts={**state.former_hosts, **state.hosts},
+        verdict=state.verdict,
+        dropped=state.dropped,
+        replacements=state.replacements,
+        budgets={name: Budget(total=each.total) for name, each in state.budgets.items()},
+    )
+    resumed = resumed.with_tasks(
+        replace(_ended(task, event.at), first_attempt=task.attempt + (not task.has_only_waited))
+        for task in state.tasks.values()
+    )
+    # While hosts are cleared, their leases limit the time.
+    return resumed, [] if resumed.former_hosts else start_timer(resumed)
+
+
+def _ended(task: TaskState, at: float) -> TaskState:
+    """Return a task whose last attempt has ended, at the latest with its supervisor."""
+    if task.phase.is_final:
+        return task
+    if task.phase is TaskPhase.RESTARTING:
+        return replace(task, phase=restarts.final_phase(task), restart=None)
+    if task.phase is TaskPhase.EXITED:
+        return replace(task, phase=restarts.final_phase(task), restart=None, ended_at=at)
+    has_only_waited = task.has_only_waited or task.phase is TaskPhase.WAITING
+    return replace(
+        task,
+        phase=TaskPhase.STOPPED,
+        restart=None,
+        ended_at=at,
+        stopped_by_us=True,
+        has_only_waited=has_only_waited,
+    )
+
+
+def clear_host(state: JobState, event: HostCleared) -> restarts.Transition:
+    """Note that nothing of the earlier attempts is left on a host."""
+    cleared = state.former_hosts.get(event.host)
+    if cleared is not None:
+        state = state.without_lost_logs(cleared)
+    if cleared is not None and event.cause is not None:
+        state = state.with_lost_agent(cleared, event.at, event.cause, event.received)
+    left = {host: each for host, each in state.former_hosts.items() if host != event.host}
+    is_last = bool(state.former_hosts) and not left
+    state = replace(state, former_hosts=left)
+    if state.outcome is not None:
+        return outcomes.finish_if_ended(state)
+    return state, start_timer(state) if is_last else []
+
+
+def apply_plan(state: JobState, event: JobPlanned) -> restarts.Transition:
+    """Give all tasks their places, and start those that the plan does not keep.
+
+    Kept tasks continue; one that is about to restart does so by its own restart. Those that have
+    finished are always kept. A further plan begins the restarts of the tasks that it starts. Tasks
+    without a record are dropped; none of them may be alive.
+    """
+    is_first = state.phase is JobPhase.PREPARING
+    known = {**state.dropped, **dict(state.tasks.items())}
+    placed: list[TaskState] = []
+    starting: list[TaskState] = []
+    begun: set[int | None] = set()
+    for record in event.tasks:
+        task = known.get(record.name)
+        if task is not None and (record.name in event.kept or state.has_finished(task)):
+            placed.append(replace(task, **vars(record)) if task.has_ended else task)
+            continue
+        fresh = TaskState(**vars(record))
+        if task is not None:
+            begun.add(task.restart)
+            fresh = replace(task, **vars(record)).next_attempt()
+        if is_first:
+            fresh = replace(fresh, first_attempt=fresh.attempt)
+        fresh = replace(fresh, agent=state.agent_of(fresh))
+        placed.append(fresh)
+        starting.append(fresh)
+    state, beginning = _begin_restarts(state, begun)
+    cause = beginning[0].cause if beginning else None
+    if is_first:
+        cause = Cause(Code.JOB_RESUMED) if state.resumed_at else None
+        workers = sum(task.role is Role.WORKER for task in placed)
+        state = replace(state, phase=JobPhase.STARTING, all_workers=workers)
+    else:
+        replacement = _replacement(state, event, placed, cause)
+        state = replace(state, replacements=(*state.replacements, replacement))
+    state, actions = starts.start(state.with_plan(placed), starting, cause)
+    if any(each.needs_host for each in beginning):
+        cancel: list[Action] = [CancelTimer(restarts.START)]
+        actions = [*(cancel if start_timer(state) else []), *start_timer(state), *actions]
+    return state, actions
+
+
+def _begin_restarts(state: JobState, numbers: set[int | None]) -> tuple[JobState, list[Restart]]:
+    """Return a state without restarts that begin now, and these."""
+    begun = [each for number, each in sorted(state.restarts.items()) if number in numbers]
+    left = {number: each for number, each in state.restarts.items() if number not in numbers}
+    return replace(state, restarts=left), begun
+
+
+def _replacement(
+    state: JobState, event: JobPlanned, tasks: list[TaskState], cause: Cause | None
+) -> Replacement:
+    return Replacement(
+        at=event.at,
+        former_hosts=event.former_hosts,
+        hosts={task.name: task.host for task in tasks if task.name in event.former_hosts},
+        workers=sum(task.role is Role.WORKER for task in tasks),
+        all_workers=state.all_workers,
+        cause=cause,
+    )
+
+
+def continue_training(state: JobState, event: TrainingContinued) -> restarts.Transition:
+    """Note how many steps the last resume or replacement has cost."""
+    last = state.replacements[-1] if state.replacements else None
+    if last is None or (state.resumed_at and state.resumed_at[-1] > last.at):
+        steps = state.repeated_steps + (event.repeated_steps or 0)
+        return replace(state, repeated_steps=steps), []
+    measured = replace(
+        last,
+        seconds=event.seconds,
+        repeated_steps=event.repeated_steps,
+        is_estimate=event.is_estimate,
+    )
+    verdict = state.verdict
+    if verdict is not None and verdict.replacement == last:
+        verdict = replace(verdict, replacement=measured)
+    replacements = (*state.replacements[:-1], measured)
+    return replace(state, replacements=replacements, verdict=verdict), []

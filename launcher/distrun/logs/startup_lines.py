@@ -1,0 +1,292 @@
+"""TensorFlow's harmless start-up lines: a table of them, and a filter that leaves them out."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from distrun.frozen import Frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+LAST_LINES = 12
+"""So many lines at the end of a failed task's output are all shown."""
+TRACEBACK = b"Traceback (most recent call last):"
+"""Begins the last lines, if it is among them: what was printed before an exception is no cause."""
+# What absl's logging (since TensorFlow 2.17) and TensorFlow's own before it put before a message.
+_BEFORE = (
+    rb"(?:[IWE]\d{4} \d\d:\d\d:[\d.]{1,20} {1,9}\d{1,20} |"
+    rb"\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]{1,20}: [IWE] (?:[\w./-]{1,300}/)?)"
+)
+_NEEDED = (b"]", b"W", b"T")
+"""A block without any of these bytes contains no such line. To find one byte is fast."""
+
+
+class StartupLine(Frozen, kw_only=True):
+    """One form of line that says nothing about the program or the machine that a user could use.
+
+    Some have lines below them that belong to the same message.
+
+    Attributes:
+        file: the source file that the line names; empty if it names none.
+        text: a regular expression for the rest of the line. It takes linear time: repetitions that
+            could match the same characters are limited.
+        reason: why the line is harmless.
+        source: where that form was seen, or what confirms the reason.
+        without_gpu: the line is harmless only on a host without a GPU.
+    """
+
+    file: str = ""
+    text: str
+    reason: str
+    source: str
+    without_gpu: bool = False
+
+    @property
+    def pattern(self) -> bytes:
+        """A regular expression for the line, after the time and the process if it has a file."""
+        before = rb"%s:\d+\] " % re.escape(self.file.encode()) if self.file else b""
+        return before + self.text.encode()
+
+
+_SEEN = "printed by TensorFlow 2.21 on a CPU"
+_NO_GPU = "there is no GPU on this host, so none is missing"
+STARTUP_LINES = (
+    StartupLine(
+        text=r"WARNING: All log messages before absl::InitializeLog\(\) is called are written "
+        r"to STDERR",
+        reason="Python's TensorFlow never calls InitializeLog; the messages themselves follow",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="port.cc",
+        text=r"oneDNN custom operations are on\. You may see slightly different numerical results "
+        r"due to floating-point round-off errors from different computation orders\. To turn them "
+        r"off, set the environment variable `TF_ENABLE_ONEDNN_OPTS=0`\.",
+        reason="the default on x86 since TensorFlow 2.9",
+        source="tensorflow/core/util/port.cc; https://github.com/tensorflow/tensorflow/issues/64809",
+    ),
+    StartupLine(
+        file="cpu_feature_guard.cc",
+        text=r"This TensorFlow binary is optimized (?:to use available CPU instructions|with "
+        r"oneAPI Deep Neural Network Library \(oneDNN\) to use the following CPU instructions) in "
+        r"performance-critical operations(?:\.|: [\w. ]{1,400})",
+        reason="the released packages support older processors, too",
+        source=_SEEN,
+    ),
+    StartupLine(
+        text=r"To enable (?:the following instructions: [\w. ]{1,400},|them) in other operations, "
+        r"rebuild TensorFlow with the appropriate compiler flags\.",
+        reason="the second line of the message of cpu_feature_guard.cc",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="cudart_stub.cc",
+        text=r"Could not find cuda drivers on your machine, GPU will not be used\.",
+        reason=_NO_GPU,
+        source=_SEEN,
+        without_gpu=True,
+    ),
+    StartupLine(
+        file="cuda_platform.cc",
+        text=r"failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: (?:UNKNOWN "
+        r"ERROR \(303\)|CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected)",
+        reason=_NO_GPU,
+        source=_SEEN,
+        without_gpu=True,
+    ),
+    StartupLine(
+        file="cuda_driver.cc",
+        text=r"failed call to cuInit: (?:UNKNOWN ERROR \(303\)|CUDA_ERROR_NO_DEVICE: no "
+        r"CUDA-capable device is detected)",
+        reason=_NO_GPU,
+        source="the form before TensorFlow 2.17: xla/stream_executor/cuda/cuda_driver.cc",
+        without_gpu=True,
+    ),
+    StartupLine(
+        file="cuda_diagnostics.cc",
+        text=r"(?:kernel driver does not appear to be running on this host \([\w.-]+\): "
+        r"/proc/driver/nvidia/version does not exist|retrieving CUDA diagnostic information for "
+        r"host: [\w.-]+|hostname: [\w.-]+)",
+        reason="follows cuInit's failure; " + _NO_GPU,
+        source="xla/stream_executor/cuda/cuda_diagnostics.cc",
+        without_gpu=True,
+    ),
+    *(
+        StartupLine(
+            file=file,
+            text=rf"Unable to register {library} factory: Attempting to register factory for "
+            rf"plugin {library} when one has already been registered",
+            reason="two parts of TensorFlow register the same library; the first one is used",
+            source="with a GPU: https://github.com/tensorflow/tensorflow/issues/62075",
+        )
+        for file, library in (
+            ("cuda_dnn.cc", "cuDNN"),
+            ("cuda_fft.cc", "cuFFT"),
+            ("cuda_blas.cc", "cuBLAS"),
+        )
+    ),
+    StartupLine(
+        file="computation_placer.cc",
+        text=r"computation placer already registered\. Please check linkage and avoid linking the "
+        r"same target more than once\.",
+        reason="two parts of TensorFlow register the same class; the first one is used",
+        source="with a GPU: https://github.com/tensorflow/tensorflow/issues/90790",
+    ),
+    StartupLine(
+        file="py_utils.cc",
+        text=r"TF-TRT Warning: Could not find TensorRT",
+        reason="TensorRT serves trained models; training does not use it",
+        source="https://github.com/tensorflow/tensorflow/issues/61468",
+    ),
+    *(
+        StartupLine(
+            file=file,
+            text=r"successful NUMA node read from SysFS had negative value \(-1\), but there must "
+            r"be at least one NUMA node, so returning NUMA node zero\.?(?: See more at \S+)?",
+            reason="the kernel knows one NUMA node only, as in most virtual machines",
+            source="with a GPU: https://github.com/tensorflow/tensorrt/issues/238",
+        )
+        for file in ("cuda_gpu_executor.cc", "cuda_executor.cc")
+    ),
+    StartupLine(
+        file="mlir_graph_optimization_pass.cc",
+        text=r"MLIR V1 optimization pass is not enabled",
+        reason="that pass is off by default",
+        source="tensorflow/compiler/mlir/mlir_graph_optimization_pass.cc",
+    ),
+    StartupLine(
+        file="dump_mlir_util.cc",
+        text=r"disabling MLIR crash reproducer, set env var `MLIR_CRASH_REPRODUCER_DIRECTORY` to "
+        r"enable\.",
+        reason="the reproducer is for the developers of TensorFlow",
+        source="with XLA: tensorflow/compiler/mlir/tensorflow/utils/dump_mlir_util.cc",
+    ),
+    StartupLine(
+        file="grpc_server_lib.cc",
+        text=r"Started server with target: grpc://\S+",
+        reason="`distrun status` and `distrun plan` show the addresses",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="coordination_service.cc",
+        text=r"(?:Initializing CoordinationService|Barrier\(WaitForAllTasks::\d+::\d+\) has passed "
+        r"with status: OK|Waiting for \d+/\d+ tasks to connect\.|Example stragglers:(?:\n/job:\w+"
+        r"/replica:\d+/task:\d+)*)",
+        reason="tasks start one after the other; if one never connects, an error names it",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="coordination_service.h",
+        text=r"/job:\w+/replica:\d+/task:\d+ has connected to coordination service\. Incarnation: "
+        r"\d+",
+        reason="the cluster connects as it should",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="coordination_service_agent.cc",
+        text=r"Coordination agent has successfully connected\.",
+        reason="the cluster connects as it should",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="eager_service_impl.cc",
+        text=r"(?:Creating sync eager service context with rendezvous_id on host \S+ /job:\w+/"
+        r"replica:\d+/task:\d+|SessionOptions: goo\.gle/debug\w+ {0,9}(?:(?:\n {0,99}(?:(?:"
+        r"device_count|gpu_options|experimental|pluggable_device_options) \{|(?:key|value|"
+        r"allow_soft_placement|collective_group_leader): \S+|\}))+\n?)?)",
+        reason="a parameter server's or worker's settings, which the chief has sent",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="server_lib.cc",
+        text=r"Started tf\.data (?:DispatchServer|WorkerServer) running at \S+",
+        reason="`distrun status` and `distrun plan` show the addresses",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="generator_dataset_op.cc",
+        text=r"Memory patch applied: M_TRIM_THRESHOLD=\d+ kb was set\.",
+        reason="a setting of the C library that TensorFlow makes for every generator",
+        source=_SEEN,
+    ),
+    StartupLine(
+        file="dataset.cc",
+        text=r"Input of GeneratorDatasetOp::Dataset will not be optimized because the dataset does "
+        r"not implement the AsGraphDefInternal\(\) method needed to apply optimizations\.",
+        reason="no generator can implement it",
+        source=_SEEN,
+    ),
+    StartupLine(
+        text=r"WARNING:tensorflow:There are non-GPU devices in `tf\.distribute\.Strategy`, not "
+        r"using nccl allreduce\.",
+        reason=_NO_GPU,
+        source="tensorflow/python/distribute/cross_device_ops.py",
+        without_gpu=True,
+    ),
+)
+
+
+class StartupFilter:
+    """Leaves the lines of the table out of what is shown, and counts them.
+
+    Args:
+        gpu_tasks: the tasks on hosts with GPUs.
+    """
+
+    def __init__(self, gpu_tasks: Container[str] = ()) -> None:
+        self.count = 0
+        """The lines that were left out."""
+        self._gpu_tasks = gpu_tasks
+
+    def select(self, task: str, block: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
+        """A block of whole lines without these lines; and these, with their numbers from 0."""
+        if not any(byte in block for byte in _NEEDED):
+            return block, []
+        pattern = _pattern(task in self._gpu_tasks)
+        found: list[tuple[int, bytes]] = []
+        number = end = 0
+        for match in pattern.finditer(b"\n" + block):
+            number += block.count(b"\n", end, match.start())
+            end = match.start()
+            found += enumerate(match[1].split(b"\n"), number)
+        return pattern.sub(b"", b"\n" + block)[1:] if found else block, found
+
+
+class LeftOut:
+    """The lines of one task that were left out, as long as they are among its last lines."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[int, bytes]] = []
+        """Each line, and how many lines had been printed before it."""
+        self._printed = 0
+
+    def record(self, block: bytes, left_out: list[tuple[int, bytes]]) -> None:
+        """Note a block of whole lines, and those that were left out of it, with their numbers."""
+        if not left_out and not self._lines:
+            return
+        start, self._printed = self._printed, self._printed + block.count(b"\n")
+        self._lines += [(start + number, line) for number, line in left_out]
+        first = self._printed - LAST_LINES
+        if TRACEBACK in block:
+            before = block[: block.rfind(TRACEBACK)].count(b"\n")
+            first = max(first, start + before)
+        self._lines = [each for each in self._lines if each[0] >= first]
+
+    def take(self) -> list[bytes]:
+        """Return those lines, and forget them."""
+        lines = [line for _, line in self._lines]
+        self._lines.clear()
+        return lines
+
+
+@cache
+def _pattern(has_gpu: bool) -> re.Pattern[bytes]:
+    lines = [each for each in STARTUP_LINES if not (has_gpu and each.without_gpu)]
+    logged = b"|".join(each.pattern for each in lines if each.file)
+    others = b"|".join(each.pattern for each in lines if not each.file)
+    # It begins with a newline: a search for one byte is fast. The line's own newline stays, as it
+    # begins the next match.
+    return re.compile(rb"\n((?:%s(?:%s)|%s) {0,9})(?=\n)" % (_BEFORE, logged, others))

@@ -1,0 +1,170 @@
+"""What a job needs to be resumed: the checks before it, and the spec that it had."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from distrun import record
+from distrun.agent.linux import job_processes, processes
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.codec import from_json
+from distrun.errors import HostError, UsageError
+from distrun.events import Result
+from distrun.frozen import Frozen, replace
+from distrun.regular_file import open_regular_file
+from distrun.spec.model import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrun.jobstore import JobFolder
+    from distrun.lifecycle import JobState
+
+_SPEC_ERRORS = (
+    *(OSError, ValueError, TypeError, LookupError, AttributeError),
+    RecursionError,  # its values are nested too deep
+)
+_END_SECONDS = 3 * KILL_GRACE
+"""How long the agent of a supervisor that has just died may take to end its tasks."""
+
+
+class Resumption(Frozen, kw_only=True):
+    """A job that is resumed: its folder, its state until now, and the `--set` for it.
+
+    `assumed_dead`: the hosts on which nothing of it runs any more; that is not verified.
+    """
+
+    folder: JobFolder
+    former: JobState
+    changes: tuple[str, ...]
+    assumed_dead: tuple[str, ...] = ()
+
+
+def command_for(job_id: str) -> str:
+    """Return the command that resumes a job."""
+    return f"distrun resume {job_id}"
+
+
+def is_resumable(state: JobState) -> bool:
+    """Whether a job that does not run can be resumed: it has not succeeded."""
+    return state.outcome is None or state.outcome.result is not Result.SUCCEEDED
+
+
+def was_broken_off(folder: JobFolder) -> bool:
+    """Whether a job was lost, or the shutdown of this machine has ended its supervisor."""
+    if folder.supervisor_pid() is not None:
+        return False
+    state = folder.state()
+    if not state.phase.is_final or state.outcome is None:
+        return is_resumable(state)
+    cause = state.outcome.cause
+    is_signalled = any(each.code is Code.SUPERVISOR_SIGNALLED for each in cause.within)
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return is_signalled and (state.ended_at or 0.0) < booted_at
+
+
+def require_resumable(folder: JobFolder, state: JobState) -> None:
+    """Check that a job whose supervisor does not live can be resumed.
+
+    Raises:
+        UsageError: it has succeeded.
+        HostError: its record is damaged.
+    """
+    job_id, file = folder.job_id, str(folder.events_file)
+    if not is_resumable(state):
+        raise UsageError(
+            f"job {job_id} has succeeded: there is nothing to resume",
+            hint="to run it again: distrun launch SPEC",
+        )
+    if not state.job_id or record.is_damaged(file):
+        raise HostError(
+            f"the record of job {job_id} is damaged, so it is not known where its tasks may run",
+            hint=f"launch it again; its record: {folder.path}",
+        )
+
+
+def require_former_hosts(state: JobState, hosts: Sequence[str]) -> None:
+    """Check that earlier attempts of a job may run on these hosts.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    former = {**state.former_hosts, **state.hosts}
+    for host in hosts:
+        if host not in former:
+            raise UsageError(
+                f"--assume-dead {host}: nothing of job {state.job_id} can be left there",
+                hint=f"something may be left on {', '.join(sorted(former)) or 'no host'}",
+            )
+
+
+def running_error(folder: JobFolder, supervisor: int | None) -> UsageError:
+    """Return the error for a job that another supervisor has."""
+    job_id = folder.job_id
+    process = None if supervisor is None else processes.find(supervisor)
+    if process is None:
+        return UsageError(f"job {job_id} is being resumed or removed by another command")
+    if process.is_suspended:
+        return UsageError(
+            f"job {job_id} is running: its supervisor (process {supervisor}) is suspended",
+            hint=f"to let it continue: kill -CONT {supervisor}; to end it: distrun kill {job_id}",
+        )
+    return UsageError(
+        f"job {job_id} is running (supervisor: process {supervisor})",
+        hint=f"to follow it: distrun logs -f {job_id}; to end it: distrun kill {job_id}",
+    )
+
+
+def spec_of(folder: JobFolder, changes: Sequence[str]) -> Spec:
+    """Return the spec with which a job ran last, with further changes, `PATH=VALUE` each.
+
+    Raises:
+        HostError: an earlier version of distrun launched the job.
+        InvalidSpecError: the changed spec is invalid.
+        UsageError: a change concerns the job's name.
+    """
+    try:
+        with open_regular_file(folder.resolved_spec_file) as file:
+            spec = from_json(Spec, json.loads(file.read()))
+    except _SPEC_ERRORS as error:
+        raise HostError(
+            f"job {folder.job_id} has no spec.json: its disk was full, or it is too old",
+            hint=f"launch it again: its spec is {folder.shown(folder.spec_file)}",
+        ) from error
+    if not changes:
+        return spec
+    from distrun.spec.loader import reload
+
+    changed = reload(spec, changes)
+    if changed.name != spec.name:
+        raise UsageError(f"job {folder.job_id} keeps its name, {spec.name!r}")
+    return replace(changed, workers=changed.workers or spec.workers)
+
+
+def end_processes(folder: JobFolder) -> None:
+    """End what is left of a job on this machine; its supervisor does not live.
+
+    Its agents end their tasks, and themselves, if they can.
+
+    Raises:
+        HostError: processes do not end.
+    """
+    deadline = time.monotonic() + _END_SECONDS
+    while (left := _left(folder.job_id)) and time.monotonic() < deadline:
+        for process in left:
+            processes.resume(process.pid)
+        time.sleep(processes.KILL_INTERVAL)
+    if left:
+        job_processes.end(job_processes.tasks_of(folder.job_id), KILL_GRACE)
+        left = job_processes.end(_left(folder.job_id), KILL_GRACE)
+    if left:
+        pids = " ".join(str(each.pid) for each in left)
+        raise HostError(cause=Cause(Code.FORMER_TASKS_ALIVE, host="localhost", text=pids))
+
+
+def _left(job_id: str) -> list[processes.Process]:
+    """Return the job's processes but this one, the new supervisor."""
+    return [process for process, _ in job_processes.of_job(job_id) if process.pid != os.getpid()]

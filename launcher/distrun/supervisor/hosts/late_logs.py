@@ -1,0 +1,223 @@
+"""Receives the rest of the logs of lost hosts, once those hosts are reached again.
+
+When a host is lost, its tasks may restart elsewhere, and the copies of their logs continue with the
+output of the next attempts. So the rest of its logs goes into files of its own, which `distrun
+logs` shows at their place. The login that receives it ends only what the lost agent has left there:
+the host may be the same machine as another host of the job.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from distrun import events
+from distrun.agent.protocol import Cause, Code
+from distrun.frozen import Frozen
+from distrun.jobstore import log_name
+from distrun.supervisor.hosts.former_agents import FormerAgent, make_former_reach
+from distrun.supervisor.hosts.log_mirror import LogMirror
+
+if TYPE_CHECKING:
+    import selectors
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from distrun.lifecycle import LostAgent
+    from distrun.spec.model import Spec
+    from distrun.supervisor.hosts.host import Host
+    from distrun.supervisor.hosts.reach import Reach
+
+_MAX_CONNECTING = 16
+_LAST_SECONDS = 5.0
+"""How long a lost host may take to answer at the end of the job."""
+
+
+class _LostAgent(Frozen, kw_only=True):
+    """What is known of a lost host's agent.
+
+    `before`: how many bytes of each log had arrived before, by the task. `lacks_logs`: whether
+    there may be more.
+    """
+
+    name: str
+    reach: Reach
+    token: str
+    folder: str
+    attempts: Mapping[str, int]
+    mirror: LogMirror
+    before: Mapping[str, int]
+    lacks_logs: bool
+    cause: Cause
+
+    @property
+    def received(self) -> dict[str, int]:
+        """How many bytes of each log have arrived late, by the task."""
+        fresh = {task: size - self.before[task] for task, size in self.mirror.received.items()}
+        return {task: size for task, size in fresh.items() if size > 0}
+
+
+class LateLogs:
+    """The lost hosts of a job that may still have parts of logs.
+
+    Args:
+        logs: the job's folder for logs.
+        limit: how many of the last bytes of each log are kept; None: all.
+        on_event: called with what was received, or cannot be received.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        job_id: str,
+        logs: Path,
+        limit: int | None,
+        on_event: Callable[[events.Event], None],
+    ) -> None:
+        self._selector = selector
+        self._job_id = job_id
+        self._logs = logs
+        self._limit = limit
+        self._on_event = on_event
+        self._lost: list[_LostAgent] = []
+        self._receiving: list[tuple[_LostAgent, FormerAgent]] = []
+        self._last_due: float | None = None
+        """When hosts that have not answered are given up, because the job ends."""
+
+    def __len__(self) -> int:
+        """The number of hosts from which logs are being received."""
+        return len(self._receiving)
+
+    def add(self, host: Host, cause: Cause, at: float) -> dict[str, int]:
+        """Remember a lost host for the reason that it was lost for.
+
+        Returns how many bytes of its logs have arrived, by the task; nothing if it keeps none.
+        """
+        has_removed_all = host.has_announced_exit and not host.preserved_folder
+        if not host.reach.can_reattach or not host.token or has_removed_all:
+            return {}
+        mirror = LogMirror(self._logs, self._limit)
+        mirror.add_late_of(host.mirror, at)
+        lost = _LostAgent(
+            name=host.name,
+            reach=host.reach,
+            token=host.token,
+            folder=host.folder,
+            attempts=host.attempts,
+            mirror=mirror,
+            before=mirror.received,
+            lacks_logs=not host.mirror.is_complete,
+            cause=cause,
+        )
+        self._lost.append(lost)
+        return host.mirror.received
+
+    def recall(self, agent: LostAgent, spec: Spec) -> None:
+        """Remember an agent that an earlier supervisor of the job has lost."""
+        mirror = LogMirror(self._logs, self._limit)
+        for task, size in agent.received.items():
+            mirror.add_late(log_name(task), agent.starts[task], size, agent.at)
+        lost = _LostAgent(
+            name=agent.host,
+            reach=make_former_reach(agent.host, spec),
+            token=agent.token,
+            folder=agent.folder,
+            attempts=agent.attempts,
+            mirror=mirror,
+            before=mirror.received,
+            lacks_logs=True,
+            cause=agent.cause,
+        )
+        self._lost.append(lost)
+
+    def receive(self, name: str) -> None:
+        """Start to receive logs from a host that has been reached again."""
+        if self._last_due is None:
+            self._start([lost for lost in self._lost if lost.name == name])
+
+    def finish(self) -> None:
+        """Try all hosts a last time, because the job ends: a host may have been reachable again."""
+        self._last_due = time.monotonic() + _LAST_SECONDS
+        self._start(list(self._lost))
+
+    def abandon(self) -> None:
+        """Wait for no host any more: the job must end at once."""
+        self._last_due = time.monotonic()
+        for _, agent in self._receiving:
+            agent.close(self._selector)
+        missing = [*self._lost, *(lost for lost, _ in self._receiving)]
+        self._lost, self._receiving = [], []
+        for lost in missing:
+            self._report_missing(lost, lost.cause)
+
+    def _start(self, found: list[_LostAgent]) -> None:
+        for lost in found:
+            self._lost.remove(lost)
+            agent = FormerAgent(
+                *(lost.name, lost.reach),
+                token=lost.token,
+                folder=lost.folder,
+                logs={},
+                lease=0.0,
+                copies=self._logs,
+                limit=self._limit,
+                late=lost.mirror,
+                attempts=lost.attempts,
+            )
+            self._receiving.append((lost, agent))
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes of the logins on this machine."""
+        connections = [agent.connection for _, agent in self._receiving]
+        return {each.process.pid for each in connections if each is not None}
+
+    @property
+    def next_due(self) -> float | None:
+        """When :meth:`run_due` must be called, on the monotonic clock."""
+        dues = [agent.next_due for _, agent in self._receiving]
+        if self._last_due is not None and any(not a.has_logs_begun for _, a in self._receiving):
+            dues.append(self._last_due)
+        return min((due for due in dues if due is not None), default=None)
+
+    def watch_writing(self) -> None:
+        for _, agent in self._receiving:
+            if agent.connection is not None:
+                agent.connection.channel.watch_writing(self._selector)
+
+    def run_due(self) -> None:
+        """Start logins that are due, and handle those that have ended."""
+        is_over = self._last_due is not None and self._last_due <= time.monotonic()
+        free = _MAX_CONNECTING - len(self.pids)
+        for lost, agent in list(self._receiving):
+            agent.check_exit(self._selector)
+            agent.run_due(self._selector)
+            if agent.should_connect and free > 0:
+                agent.connect(self._job_id, self._selector)
+                free -= 1
+            if agent.is_finished or (is_over and not agent.has_logs_begun):
+                agent.close(self._selector)
+                self._receiving.remove((lost, agent))
+                self._on_end(lost, agent)
+
+    def _on_end(self, lost: _LostAgent, agent: FormerAgent) -> None:
+        failure = agent.failure if agent.is_finished else lost.cause
+        if failure is not None and self._last_due is None and lost.mirror.failure is None:
+            self._lost.append(lost)  # it may be reached again
+            return
+        if lost.received:
+            self._on_event(
+                events.LogsReceivedLate(
+                    at=time.time(), host=agent.name, sizes=lost.received, folder=lost.folder
+                )
+            )
+        if agent.preserved is not None:
+            event = events.FilesPreserved(host=agent.name, **agent.preserved._asdict())
+            self._on_event(event)
+        if failure is not None:
+            self._report_missing(lost, failure)
+
+    def _report_missing(self, lost: _LostAgent, why: Cause) -> None:
+        if lost.lacks_logs:
+            cause = Cause(Code.LOGS_LEFT_ON_HOST, host=lost.name, path=lost.folder, within=(why,))
+            self._on_event(events.LogsIncomplete(at=time.time(), host=lost.name, cause=cause))

@@ -1,0 +1,107 @@
+"""The progress of each task's present attempt: what it reports, and what it prints."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol import Progress
+from distrun.supervisor.log_progress import LogProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from selectors import BaseSelector
+
+    from distrun.jobstore import JobFolder
+
+_MOST_VALUES = 100
+"""How many keys of a task are kept: those that it reported last."""
+
+
+class TaskProgress:
+    """Joins what tasks report through DISTRUN_NOTIFY with what Keras and tqdm print in them.
+
+    What a task reports replaces what it prints, key by key. Once it has reported a step or an
+    epoch, what it prints does not count.
+
+    Args:
+        selector: calls the data of what is registered when it is readable.
+        folder: the job's.
+        on_progress: called with a task's progress.
+        on_step: called with a task, its step (None: it has only other progress), and whether
+            another step is to follow.
+    """
+
+    def __init__(
+        self,
+        selector: BaseSelector,
+        folder: JobFolder,
+        on_progress: Callable[[Progress], None],
+        on_step: Callable[[str, str | None, bool], None],
+    ) -> None:
+        self._on_progress, self._on_step = on_progress, on_step
+        self._logs = LogProgress(selector, folder, self._on_printed, time.monotonic)
+        self._reported: dict[str, dict[str, str]] = {}
+        self._printed: dict[str, dict[str, str]] = {}
+        self.latest: dict[str, Progress] = {}
+        """By task, all that is known."""
+
+    @property
+    def next_due(self) -> float | None:
+        """When to call :meth:`check`."""
+        return self._logs.next_due
+
+    def check(self) -> None:
+        """Read what tasks have printed."""
+        self._logs.check()
+
+    def start(self, task: str, attempt: int) -> None:
+        """Read what an attempt prints: it runs now."""
+        if not self.reports_steps(task):
+            self._logs.start(task, attempt)
+
+    def forget(self, task: str) -> None:
+        """Forget an attempt: the next one is about to start."""
+        self._logs.stop(task)
+        for known in (self._reported, self._printed, self.latest):
+            known.pop(task, None)
+
+    def read_rest(self, tasks: Iterable[str] | None = None) -> None:
+        """Read what tasks have printed since the last :meth:`check`. Default: all tasks."""
+        self._logs.read_rest(tasks)
+
+    def close(self) -> None:
+        """Stop reading what tasks print."""
+        self._logs.close()
+
+    def record(self, report: Progress) -> None:
+        """Note what a task has reported. What it reported before stays valid."""
+        task, had_steps = report.task, self.reports_steps(report.task)
+        self._reported[task] = _merged(self._reported.get(task, {}), report.values)
+        if self.reports_steps(task) and not had_steps:
+            self._logs.stop(task)
+            self._printed.pop(task, None)
+            self._on_step(task, None, False)  # its bar is not waited for any more
+        self._on_step(task, report.values.get("STEP"), True)
+        self._update(task, report.at)
+
+    def reports_steps(self, task: str) -> bool:
+        """Whether a task has reported steps or epochs. Then what it prints does not count."""
+        return not {"STEP", "EPOCH"}.isdisjoint(self._reported.get(task, ()))
+
+    def _on_printed(self, task: str, values: dict[str, str], is_moving: bool) -> None:
+        self._on_step(task, f"{values.get('EPOCH')} {values.get('STEP')}", is_moving)
+        if self._printed.get(task) != values:
+            self._printed[task] = values
+            self._update(task, time.time())
+
+    def _update(self, task: str, at: float) -> None:
+        values = _merged(self._printed.get(task, {}), self._reported.get(task, {}))
+        self.latest[task] = Progress(task, values, at)
+        self._on_progress(self.latest[task])
+
+
+def _merged(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
+    """Return both, with the values that `after` has, and with the last keys if there are many."""
+    kept = [(key, value) for key, value in before.items() if key not in after]
+    return dict([*kept, *after.items()][-_MOST_VALUES:])

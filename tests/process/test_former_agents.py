@@ -1,0 +1,315 @@
+"""What an earlier supervisor has left on a host is ended in a limited time, whatever it sends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import selectors
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code, Report
+from distrun.agent.protocol.channel import encode
+from distrun.agent.protocol.framing import HEADER, MARK
+from distrun.cli.cause_text import cause_text
+from distrun.supervisor.hosts import bootstrap, former_agents
+from distrun.supervisor.hosts.former_agents import FormerAgent
+from distrun.supervisor.hosts.reach import Connection
+from distrun.supervisor.hosts.ssh import SshReach, open_connection
+from harness.values import not_none
+
+LOG = "worker-0.log"
+LIMIT = 1_000_000
+
+
+class LocalReach(SshReach):
+    """Runs what it is given in a shell on this machine, as ssh does on a host."""
+
+    command = bootstrap.COMMAND
+
+    def __init__(self) -> None:
+        self._host = "h1"
+        self.connect_timeout = 5.0
+
+    def _open(self, job_id: str, *_: object, **__: object) -> Connection:
+        return open_connection(["env", "-u", "DISTRUN_JOB_ID", "sh", "-c", self.command], job_id)
+
+
+class Printing(LocalReach):
+    """Does not run what it is given, but a command: a broken login."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__()
+        self.command = f"cat >/dev/null & {command}"
+
+
+class Sending(LocalReach):
+    """Leads to a hostile agent, which sends what the test has it send, and never ends."""
+
+    def end_former(self, job_id: str, *_: object) -> Connection:
+        connection = open_connection(["sleep", "1000"], job_id)
+        reader, self._writer = os.pipe()
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 1 << 19)
+        os.set_blocking(reader, False)
+        os.close(connection.channel.reader)
+        connection.channel.reader = reader
+        os.write(self._writer, connection.mark)
+        self._frames = 0
+        return connection
+
+    def send(self, report: Report) -> None:
+        frame = encode(report)
+        fields = HEADER.pack(MARK, self._frames, len(frame), zlib.crc32(frame))
+        self._frames += 1
+        os.write(self._writer, fields + struct.pack(">I", zlib.crc32(fields)) + frame)
+
+
+class Clearing:
+    """A host that is cleared, by a simulated clock or the real one."""
+
+    def __init__(
+        self, folder: Path, reach: LocalReach, *, lease: float | None, limit: int | None = None
+    ) -> None:
+        self.host_folder, self.copies = folder / "host", folder / "copies"
+        for each in (self.host_folder, self.copies):
+            each.mkdir()
+        self.selector = selectors.DefaultSelector()
+        self.agent = FormerAgent(
+            *("h1", reach),
+            token="0" * 32,
+            folder=str(self.host_folder),
+            logs={LOG: 0},
+            lease=lease,
+            copies=self.copies,
+            limit=limit,
+        )
+
+    def step(self, seconds: float = 0.0) -> None:
+        """Handle what is due, and wait at most so long for messages."""
+        self.agent.check_exit(self.selector)
+        self.agent.run_due(self.selector)
+        if self.agent.should_connect:
+            self.agent.connect("job-1", self.selector)
+        if self.agent.connection is not None:
+            self.agent.connection.channel.watch_writing(self.selector)
+        for key, _ in self.selector.select(seconds):
+            key.data()
+
+    def run(self) -> None:
+        """Clear the host in real time."""
+        deadline = time.monotonic() + 60
+        while not self.agent.is_finished:
+            assert time.monotonic() < deadline
+            self.step(0.05)
+
+    def close(self) -> None:
+        self.agent.close(self.selector)
+        self.selector.close()
+
+
+Make = Callable[..., Clearing]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Clearing] = []
+
+    def clearing(reach: LocalReach, **values: Any) -> Clearing:
+        made.append(Clearing(tmp_path, reach, **values))
+        return made[-1]
+
+    yield clearing
+    for each in made:
+        each.close()
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "monotonic", made)
+    return made
+
+
+def advance(clearing: Clearing, clock: Clock, seconds: float, report: Callable[[], Report]) -> None:
+    """Let time pass, and have the host send a report every 5 s while there is a login."""
+    reach = clearing.agent.reach
+    assert isinstance(reach, Sending)
+    end = clock.now + seconds
+    while clock.now < end and not clearing.agent.is_finished:
+        clearing.step()
+        if clearing.agent.connection is not None:
+            reach.send(report())
+            clearing.step(1.0)
+        clock.now += 5.0
+
+
+def log_parts(size: int) -> Callable[[], Report]:
+    offset = -size
+
+    def part() -> Report:
+        nonlocal offset
+        offset += size
+        return protocol.LogData(LOG, offset, b"x" * size)
+
+    return part
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        protocol.Heartbeat(1),
+        protocol.LogEnded(LOG, 5),
+        protocol.LogData("../plan.json", 0, b"x"),
+        protocol.LogData(LOG, 0, b""),
+    ],
+    ids=["heartbeats", "ends of logs", "parts of other files", "empty parts"],
+)
+def test_a_host_that_sends_something_else_than_its_logs_is_not_waited_for(
+    make: Make, clock: Clock, report: Report
+) -> None:
+    clearing = make(Sending(), lease=10.0)
+    advance(clearing, clock, 150, lambda: report)
+    assert clearing.agent.is_cleared
+    assert not_none(clearing.agent.failure).code is Code.FORMER_LEASE_OVER
+
+
+@pytest.mark.parametrize("size", [1, 1000, 100_000])
+def test_a_host_that_sends_its_logs_slowly_is_waited_for_less_than_ten_minutes(
+    make: Make, clock: Clock, size: int
+) -> None:
+    """16 KiB/s are fast enough."""
+    is_slow = size < 100_000
+    clearing = make(Sending(), lease=10.0)
+    advance(clearing, clock, 600, log_parts(size))
+    assert clearing.agent.is_cleared is is_slow
+    if is_slow:
+        assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
+    else:
+        assert sum(each.stat().st_size for each in clearing.copies.glob("*.log")) == size * 120
+
+
+def test_a_host_that_sends_logs_without_end_is_waited_for_two_hours(
+    make: Make, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(former_agents, "LONGEST_SHUTDOWN", 200.0)
+    clearing = make(Sending(), lease=10.0)
+    advance(clearing, clock, 190, log_parts(120_000))
+    assert not clearing.agent.is_finished
+    advance(clearing, clock, 30, log_parts(120_000))
+    assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
+
+
+@pytest.mark.parametrize("lease", [10.0, None])
+def test_a_request_to_stop_ends_the_wait(make: Make, clock: Clock, lease: float | None) -> None:
+    clearing = make(Sending(), lease=lease)
+    parts = log_parts(120_000)
+    advance(clearing, clock, 50, parts)
+    clearing.agent.stop(at_once=False)
+    advance(clearing, clock, 50, parts)
+    assert not clearing.agent.is_finished
+    clearing.agent.stop(at_once=True)
+    clearing.step()
+    assert clearing.agent.is_cleared
+
+
+@pytest.mark.parametrize("lease", [100.0, None])
+def test_the_end_of_the_lease_is_waited_for_whoever_wants_to_stop(
+    make: Make, clock: Clock, lease: float | None
+) -> None:
+    """Without a lease, nobody knows whether the tasks have ended."""
+    clearing = make(Sending(), lease=lease)
+    clearing.step()
+    for _ in range(2):
+        clearing.agent.stop(at_once=True)
+        clearing.step()
+    if lease is None:
+        assert not_none(clearing.agent.error).code is Code.FORMER_HOST_UNREACHABLE
+        return
+    clock.now += lease - 1
+    clearing.step()
+    assert not clearing.agent.is_finished
+    clock.now += 1
+    clearing.step()
+    assert not_none(clearing.agent.failure).code is Code.FORMER_LEASE_OVER
+
+
+# What a host sends in real time ------------------------------------------------------------
+
+
+def test_the_hole_of_a_limited_log_is_not_sent(make: Make) -> None:
+    clearing = make(LocalReach(), lease=10.0, limit=LIMIT)
+    lines = b"".join(b"%08d\n" % number for number in range(400_000))
+    log, copy = clearing.host_folder / LOG, clearing.copies / LOG
+    with log.open("wb") as file:
+        file.truncate(10 << 30)
+        file.seek(0, os.SEEK_END)
+        file.write(lines)
+    clearing.run()
+    assert clearing.agent.failure is None
+    assert copy.stat().st_size == (10 << 30) + len(lines)
+    assert copy.stat().st_blocks * 512 < LIMIT + 200_000
+    with copy.open("rb") as file:
+        file.seek(-900_000, os.SEEK_END)
+        assert lines.endswith(file.read())
+    assert not log.exists()
+
+
+def test_a_limited_log_that_was_received_in_part_is_continued(make: Make) -> None:
+    """Also where an earlier agent has begun the copy."""
+    clearing = make(LocalReach(), lease=10.0, limit=LIMIT)
+    (clearing.copies / LOG).write_bytes(b"first\n" + b"12345\n")
+    clearing.agent._mirror.resume(LOG, 6)
+    (clearing.host_folder / LOG).write_bytes(b"12345\n67890\n")
+    clearing.run()
+    assert (clearing.copies / LOG).read_bytes() == b"first\n12345\n67890\n"
+
+
+def test_a_hostile_host_cannot_send_more_than_the_limit(make: Make) -> None:
+    clearing = make(Sending(), lease=10.0, limit=LIMIT)
+    reach = clearing.agent.reach
+    assert isinstance(reach, Sending)
+    clearing.step()
+    for number in range(200):
+        reach.send(protocol.LogData(LOG, number * 50_000, b"x" * 50_000))
+        clearing.step(1.0)
+    copy = (clearing.copies / LOG).stat()
+    assert copy.st_size == 10_000_000
+    assert copy.st_blocks * 512 < LIMIT + 200_000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo This account is currently not available. >&2; exit 1",
+        f"echo no such file >&2; exit {bootstrap.EXIT_TASKS_ALIVE}",
+        f"echo '{bootstrap.TASKS_ALIVE} 12' >&2; exit 1",
+    ],
+)
+def test_a_login_that_fails_does_not_say_that_tasks_are_alive(make: Make, command: str) -> None:
+    clearing = make(Printing(command), lease=0.5)
+    clearing.run()
+    assert clearing.agent.is_cleared
+    assert not_none(clearing.agent.failure).code is Code.FORMER_LEASE_OVER
+
+
+def test_tasks_that_do_not_end_are_named(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive = f"printf 'Welcome! ' >&2; echo '{bootstrap.TASKS_ALIVE} 12 345' >&2"
+    clearing = make(Printing(f"{alive}; exit {bootstrap.EXIT_TASKS_ALIVE}"), lease=0.5)
+    clearing.run()
+    assert not clearing.agent.is_cleared
+    said = cause_text(not_none(clearing.agent.error))
+    assert said == "processes of earlier attempts do not end on h1: 12 345"

@@ -1,0 +1,282 @@
+"""Progress that scripts print, from their output to what distrun shows and records."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Distrun, Status, WriteSpec
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
+
+BARS = """
+import os, socket, sys, time
+from pathlib import Path
+
+folder, task = Path.cwd(), os.environ["DISTRUN_TASK"]
+
+def show(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+def keras(step, loss=0.5):
+    done = 20 * step // 500
+    show("\\b" * 60 + f"\\r\\x1b[1m{step:3}/500\\x1b[0m \\x1b[32m{'━' * done}\\x1b[0m\\x1b[37m"
+        f"{'━' * (20 - done)}\\x1b[0m \\x1b[1m9s\\x1b[0m 25ms/step"
+        f" - accuracy: 0.9500 - loss: {loss:.4f}")
+
+def tqdm(step, after="", loss="0.25"):
+    bar = ("#" * (step // 10)).ljust(10)
+    show(f"\\rtrain: {step:3}%|{bar}| {step}/100 [00:12<00:30, 40.0it/s, loss={loss}]{after}")
+
+def report(text):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.sendto(text.encode(), "\\0" + os.environ["DISTRUN_NOTIFY"][1:])
+
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.02)
+"""
+Launch = Callable[..., Path]
+
+
+@pytest.fixture
+def script(tmp_path: Path, write_spec: WriteSpec) -> Launch:
+    """Write a spec of tasks that run some Python; more keys as keywords."""
+
+    def write(body: str, workers: int = 1, **keys: Any) -> Path:
+        (tmp_path / "bars.py").write_text(BARS + body)
+        program = {"command": [sys.executable, "bars.py"], "workdir": str(tmp_path)}
+        return write_spec("", workers=workers, program=program, **keys)
+
+    return write
+
+
+def progress(status: Status, number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = status()["task_states"][number]["progress"]
+    return found
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_live_line_shows_a_bar_while_it_moves_and_the_output_one_line(
+    script: Launch, terminal: OpenTerminal, tmp_path: Path, distrun: Distrun, columns: int
+) -> None:
+    body = """
+show("Epoch 2/3\\n")
+keras(10)
+keras(120)
+wait_for("go")
+keras(500, 0.25)
+show("\\n")
+tqdm(24)
+wait_for("on")
+tqdm(100, "\\n")
+"""
+    window = terminal("launch", script(body), columns=columns)
+    wait_until(lambda: "epoch 2/3  step 120/500 24%  9.0 s left in epoch" in window.read())
+    assert "━" not in window.read()
+    if columns == 120:
+        assert "loss 0.5  accuracy 0.95" in window.read()
+    (tmp_path / "go").touch()
+    wait_until(lambda: "step 24/100 24%  30 s left in epoch  loss 0.25" in window.read())
+    (tmp_path / "on").touch()
+    wait_until(window.ended)
+    assert window.process.returncode == 0
+    output = [line for line in window.text().splitlines() if " | " in line]
+    bars = [line.rpartition(" | ")[2] for line in output if "/500 " in line]
+    assert len(bars) == 1
+    assert bars[0].startswith("500/500 ━━━━━━━━━━━━━━━━━━━━ 9s 25ms/step")
+    assert sum("100%|##########| 100/100" in line for line in output) == 1
+    assert "24%|" not in window.text()
+    live = re.findall("\x1b\\[1m([^\n\x1b]*)\x1b\\[0m\r", window.seen)
+    assert max(map(len, live)) <= columns - 1
+
+
+def test_text_without_a_newline_is_shown_as_before(
+    script: Launch, distrun: Distrun, tmp_path: Path
+) -> None:
+    done = distrun("launch", script("show('a line\\n'); show('a prompt: ')"))
+    assert done.stdout.splitlines() == ["worker:0 | a line", "worker:0 | a prompt: "]
+
+
+def test_status_json_and_the_record_have_what_was_printed(
+    script: Launch, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
+    body = 'show("Epoch 2/3\\n"); keras(120); wait_for("go"); keras(400); os._exit(0)'
+    distrun("launch", "-d", script(body, workers=2))
+    wait_until(lambda: all(progress(status, number) for number in (0, 1)))
+    assert progress(status) == {
+        "EPOCH": 2,
+        "EPOCHS": 3,
+        "STEP": 120,
+        "STEPS": 500,
+        "ETA": 9,
+        "ACCURACY": 0.95,
+        "LOSS": 0.5,
+    }
+    assert "epoch 2/3 step 120/500 24% 9.0 s left in epoch loss 0.5" in distrun("status").stdout
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert progress(status)["STEP"] == 400
+    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"][0]["progress"]["LOSS"] == 0.5
+    events = [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
+    reported = [event for event in events if event["event"] == "TaskReported"]
+    assert {event["task"] for event in reported} == {"worker:0", "worker:1"}
+    assert all(event["values"]["STEP"] == 400 for event in reported)
+    assert "last reported epoch 2/3, step 400/500 80%" in distrun("events").stdout
+
+
+def test_what_a_task_reports_wins(
+    script: Launch, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
+    body = """
+tqdm(24)
+wait_for("metric")
+report("LOSS=0.75 F1=0.5 PHASE=warm-up")
+wait_for("step")
+report("STEP=7 STEPS=9")
+tqdm(25)
+wait_for("go")
+tqdm(26)
+"""
+    distrun("launch", "-d", script(body))
+    wait_until(lambda: progress(status).get("STEP") == 24)
+    (tmp_path / "metric").touch()
+    wait_until(lambda: "F1" in progress(status))
+    assert progress(status) == {
+        "STEP": 24,
+        "STEPS": 100,
+        "ETA": 30,
+        "LOSS": 0.75,
+        "F1": 0.5,
+        "PHASE": "warm-up",
+    }
+    (tmp_path / "step").touch()
+    reported = {"STEP": 7, "STEPS": 9, "LOSS": 0.75, "F1": 0.5, "PHASE": "warm-up"}
+    wait_until(lambda: progress(status) == reported)
+    shown = distrun("status").stdout
+    assert "step 7/9 77% loss 0.75 f1 0.5 phase warm-up" in shown
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert progress(status) == reported
+
+
+def test_a_new_attempt_does_not_show_the_progress_of_the_last_one(
+    script: Launch, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
+    body = """
+if os.environ["DISTRUN_ATTEMPT"] == "0":
+    show("Epoch 9/9\\n")
+    keras(400)
+    os._exit(7)
+show("started again\\n")
+wait_for("bar")
+tqdm(3)
+wait_for("go")
+"""
+    distrun("launch", "-d", script(body, restart={"max": 1, "backoff": "10ms"}))
+    wait_until(lambda: "started again" in distrun("logs").stdout)
+    assert progress(status) == {}
+    (tmp_path / "bar").touch()
+    wait_until(lambda: bool(progress(status)))
+    assert progress(status) == {"STEP": 3, "STEPS": 100, "ETA": 30, "LOSS": 0.25}
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert "last reported epoch 9/9, step 400/500 80%" in distrun("events").stdout
+
+
+PATIENCE = (2, 10, 40)
+"""Seconds for timeouts.stall: the later ones only on a machine too busy for the first."""
+
+
+def test_a_bar_that_does_not_move_is_a_stall_whatever_is_printed(
+    script: Launch, distrun: Distrun, status: Status
+) -> None:
+    body = """
+for step in range(40, 50):
+    tqdm(step)
+    time.sleep({0} / 5)
+while True:
+    show("still waiting\\n")
+    time.sleep(0.1)
+"""
+    for seconds in PATIENCE:
+        spec = script(body.replace("{0}", str(seconds)), timeouts={"stall": f"{seconds}s"})
+        done = distrun("launch", spec)
+        if progress(status).get("STEP") == 49:
+            break
+    assert done.returncode == 75, done.stderr
+    assert progress(status)["STEP"] == 49
+    assert status()["verdict"]["kind"] == "stalled"
+
+
+def test_output_after_a_finished_bar_is_progress(script: Launch, distrun: Distrun) -> None:
+    body = """
+tqdm(99)
+time.sleep(0.6)
+tqdm({end}, "\\n")
+for number in range(20):
+    show(f"step by step {number}\\n")
+    time.sleep({0} / 5)
+"""
+    for end in ("100", "99"):  # the second one breaks off, which closes the bar
+        for seconds in PATIENCE:
+            text = body.replace("{0}", str(seconds)).replace("{end}", end)
+            done = distrun("launch", script(text, timeouts={"stall": f"{seconds}s"}))
+            if done.returncode == 0:
+                break
+        assert done.returncode == 0, done.stderr
+
+
+ERASED = """
+def erased():
+    for step in range(40, 50):
+        tqdm(step)
+        time.sleep(0.02)
+    time.sleep(0.6)
+    show("\\r" + " " * 80 + "\\r")
+
+def evaluate():
+    for number in range(20):
+        show(f"evaluated shard {number}\\n")
+        time.sleep({0} / 5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "workers"),
+    [
+        ("erased(); evaluate()", 1),
+        ("erased() if task == 'worker:1' else evaluate()", 2),
+        ("tqdm(49) if task == 'worker:1' else evaluate()", 2),
+        ("report('STEP=49') if task == 'worker:1' else evaluate()", 2),
+    ],
+    ids=["erased", "erased_and_exited", "exited", "reported_and_exited"],
+)
+def test_output_after_a_bar_was_erased_or_its_task_exited_is_progress(
+    script: Launch, distrun: Distrun, body: str, workers: int
+) -> None:
+    for seconds in PATIENCE:
+        text = ERASED.replace("{0}", str(seconds)) + body
+        done = distrun("launch", script(text, workers, timeouts={"stall": f"{seconds}s"}))
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stderr
+
+
+def test_fast_bars_delay_nothing(script: Launch, distrun: Distrun, status: Status) -> None:
+    body = """
+block = "".join(f"\\r  0%|          | {step}/999999 [00:01<00:09, 1.0it/s]" for step in range(999))
+for _ in range(1000):  # 50 MB
+    os.write(1, block.encode())
+wait_for("never")
+"""
+    distrun("launch", "-d", script(body))
+    wait_until(lambda: progress(status).get("STEP") == 998)
+    assert distrun("kill", timeout=60).returncode == 0

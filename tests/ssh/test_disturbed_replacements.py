@@ -1,0 +1,362 @@
+"""Faults in the middle of a replacement: nothing is left, and no attempt lives twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Distrun, Status, recorded_events
+from harness.network import Host, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.waiting import wait_until
+
+LEASE = "6s"
+SOON = {"max": 5, "backoff": "50ms"}
+# The hosts share the file system, and the clock of their kernel.
+BEATING = """\
+exec 9>{folder}/lock-$DISTRUN_TASK
+flock -n 9 || {{ echo TWO AT ONCE; exit 9; }}
+echo "began on $(hostname), attempt $DISTRUN_ATTEMPT"
+date +%s.%N > {folder}/first-$DISTRUN_TASK-$DISTRUN_ATTEMPT
+until [ -e {folder}/end ]; do
+i=$((i+1)); echo "line $i of attempt $DISTRUN_ATTEMPT"
+date +%s.%N > {folder}/now-$DISTRUN_TASK
+mv {folder}/now-$DISTRUN_TASK {folder}/last-$DISTRUN_TASK-$DISTRUN_ATTEMPT
+sleep 0.05
+done
+"""
+TRAIN = """\
+import fcntl, os, pathlib, sys, time
+folder = pathlib.Path({folder!r})
+lock = open(folder / ("lock-" + os.environ["DISTRUN_TASK"]), "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    sys.exit("TWO AT ONCE")
+attempt = os.environ["DISTRUN_ATTEMPT"]
+print("began on " + os.uname().nodename + ", attempt " + attempt, flush=True)
+while not (folder / "end").exists():
+    time.sleep(0.05)
+"""
+# An agent that receives files slowly, while a file is there. It still sends heartbeats.
+SLOW = """\
+#!/bin/sh
+[ "$3" = -c ] || exec /usr/bin/env -u PATH {python} "$@"
+exec {python} "$1" "$2" "$3" "import os, time
+read, left = os.read, 1_000_000
+def slow(descriptor, size):
+    global left
+    block = read(descriptor, size)
+    left -= len(block)
+    if left <= 0 and os.path.exists('{gate}'):
+        open('{gate}-reached', 'w').close()
+        time.sleep(0.04)
+    return block
+os.read = slow
+$4"
+"""
+# An agent whose clock is wrong. Namespaces share the kernel's clock.
+SHIFTED = """\
+#!/bin/sh
+[ "$3" = -c ] || exec /usr/bin/env -u PATH {python} "$@"
+exec {python} "$1" "$2" "$3" "import time
+real_time = time.time
+time.time = lambda: real_time() + {seconds}
+$4"
+"""
+
+
+def began(distrun: Distrun, task: str) -> list[str]:
+    log = distrun("logs", "--raw", "-t", task).stdout
+    assert "TWO AT ONCE" not in log
+    return re.findall(r"^began on (.*)$", log, re.MULTILINE)
+
+
+def has_happened(distrun: Distrun, kind: str, **fields: Any) -> bool:
+    found = (each for each in recorded_events(distrun) if each["event"] == kind)
+    return any(all(each[name] == value for name, value in fields.items()) for each in found)
+
+
+def launch(distrun: Distrun, spec: Path, workers: int = 2) -> None:
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: all(began(distrun, f"worker:{index}") for index in range(workers)))
+
+
+def write_job(folder: Path, size: int) -> None:
+    (folder / "job").mkdir()
+    (folder / "job" / "train.py").write_text(TRAIN.format(folder=str(folder)))
+    (folder / "job" / "weights").write_bytes(os.urandom(size))
+
+
+def hide_job(hosts: list[Host], folder: Path) -> None:
+    for host in hosts:
+        host.is_changed = True
+        host.run("mount", "-t", "tmpfs", "none", str(folder / "job"))
+
+
+def slow_down(host: Host) -> Callable[[], bool]:
+    """Have a host receive files slowly. Returns what says whether it has received some."""
+    gate, reached = host.folder / "gate", host.folder / "gate-reached"
+    gate.touch()
+    reached.unlink(missing_ok=True)
+    host.provide("python3", SLOW.format(python=sys.executable, gate=gate))
+    return reached.exists
+
+
+def test_a_spare_dies_while_files_are_sent_to_it_at_the_launch(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    on = hosts(3)
+    write_job(tmp_path, 40_000_000)
+    receives = slow_down(on[2])
+    hide_job(on, tmp_path)
+    spec = remote_spec(
+        "", on, cluster={"worker": 2}, spares=1, program={"script": "job/train.py"},
+        timeouts={"link": LEASE}, restart=SOON,
+    )  # fmt: skip
+    launched = distrun.start("launch", spec, stdout=-3, stderr=-1, text=True)
+    wait_until(receives, what="the spare receives files")
+    on[2].power_off()
+    wait_until(lambda: all(began(distrun, f"worker:{index}") for index in (0, 1)))
+    (tmp_path / "end").touch()
+    _, said = launched.communicate(timeout=60)
+    assert launched.returncode == 0, said
+    assert "h3 is left out" in said
+    wait_until(lambda: not any(map(processes_of, on)))
+
+
+def test_a_spare_dies_while_files_are_sent_to_it_in_a_replacement(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    on = hosts(3)
+    write_job(tmp_path, 40_000_000)
+    hide_job(on, tmp_path)
+    spec = remote_spec(
+        "", on, cluster={"worker": 2}, spares=1, program={"script": "job/train.py"},
+        timeouts={"link": LEASE, "start": "5m"}, restart=SOON,
+    )  # fmt: skip
+    launch(distrun, spec)
+    receives = lose_and_slow_down(on[2], distrun, tmp_path)
+    wait_until(receives, 90, what="the spare receives files")
+    on[1].cut()
+    wait_until(lambda: has_happened(distrun, "HostLost", host="h2"), 60)
+    wait_until(lambda: "waiting for a host" not in distrun("status").stdout)
+    on[2].power_off()
+    wait_until(lambda: "no host has room" in distrun("events").stdout, 60)
+    on[1].mend()
+    wait_until(lambda: len(began(distrun, "worker:1")) == 2, 90, what="its own host is back")
+    assert began(distrun, "worker:1")[1].startswith("h2, ")
+    (tmp_path / "end").touch()
+    waited = distrun("wait")
+    assert waited.returncode == 0, waited.stderr
+    wait_until(lambda: not any(map(processes_of, on)))
+
+
+def lose_and_slow_down(spare: Host, distrun: Distrun, folder: Path) -> Callable[[], bool]:
+    """Have a spare restart without its files, and receive them slowly. Returns as slow_down."""
+    spare.power_off()
+    wait_until(lambda: has_happened(distrun, "HostLost", host=spare.name), 60)
+    shutil.rmtree(spare.home / ".local")
+    receives = slow_down(spare)
+    hide_job([spare], folder)
+    return receives
+
+
+def test_a_spare_whose_disk_is_full_is_left_out(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    on = hosts(4)
+    write_job(tmp_path, 3_000_000)
+    (on[2].home / ".local").mkdir(exist_ok=True)
+    on[2].run("mount", "-t", "tmpfs", "-o", "size=2m", "none", str(on[2].home / ".local"))
+    hide_job(on, tmp_path)
+    spec = remote_spec(
+        "", on, cluster={"worker": 2}, spares=2, program={"script": "job/train.py"},
+        timeouts={"link": LEASE}, restart=SOON,
+    )  # fmt: skip
+    launch(distrun, spec)
+    said = distrun("status").stdout
+    assert "h3 is left out: " in said
+    assert "No space left on device" in said
+    on[1].power_off()
+    wait_until(lambda: len(began(distrun, "worker:1")) == 2, 60)
+    assert began(distrun, "worker:1")[1] == "h4, attempt 1"
+    (tmp_path / "end").touch()
+    assert distrun("wait").returncode == 0
+    wait_until(lambda: not any(map(processes_of, on)))
+    left = on[2].run("find", str(on[2].home / ".local"), "-type", "f").split()
+    assert all("weights" not in path for path in left)
+
+
+@pytest.mark.parametrize("seconds", [-3600, 3600])
+def test_clocks_that_are_an_hour_off_change_nothing(
+    seconds: int,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    on = hosts(3)
+    for host in on[1:]:
+        host.provide("python3", SHIFTED.format(python=sys.executable, seconds=seconds))
+    spec = remote_spec(
+        BEATING.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
+        timeouts={"link": LEASE}, restart=SOON,
+    )  # fmt: skip
+    launch(distrun, spec)
+    behind = {each["name"]: each["behind"] for each in status()["hosts"]}
+    assert abs(behind["h3"] + seconds) < 60
+    assert abs(behind["h1"]) < 60
+    on[1].cut()
+    wait_until(lambda: len(began(distrun, "worker:1")) == 2, 60)
+    assert began(distrun, "worker:1")[1] == "h3, attempt 1"
+    check_order(tmp_path, "worker:1")
+    check_lines(distrun, "worker:0")
+    (tmp_path / "end").touch()
+    assert distrun("wait").returncode == 0
+    wait_until(lambda: not any(map(processes_of, on)))
+
+
+def check_order(folder: Path, task: str) -> None:
+    """The last sign of an attempt is from before the first one of the next."""
+    last = float((folder / f"last-{task}-0").read_text())
+    assert last < float((folder / f"first-{task}-1").read_text())
+
+
+def check_lines(distrun: Distrun, task: str) -> None:
+    """No line of a host that is still there is missing or doubled."""
+    log = distrun("logs", "--raw", "-t", task).stdout
+    numbers = [int(each) for each in re.findall(r"^line (\d+) of attempt 0$", log, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_other_half_of_a_split_network_has_ended_before_replacements_start(
+    hosts: Hosts,
+    network: Network,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    on = hosts(5)
+    spec = remote_spec(
+        BEATING.format(folder=tmp_path), on, cluster={"worker": 3}, spares=2,
+        timeouts={"link": LEASE}, restart=SOON,
+    )  # fmt: skip
+    launch(distrun, spec, 3)
+    network.split(on[1:3])
+    code = f"import socket; socket.create_connection(('{on[2].address}', 22), 20)"
+    on[1].run(sys.executable, "-c", code)  # the other half is whole
+    tasks = [f"worker:{index}" for index in range(3)]
+    wait_until(lambda: all(len(began(distrun, task)) == 2 for task in tasks), 60)
+    assert {began(distrun, task)[1].split(",")[0] for task in tasks} == {"h1", "h4", "h5"}
+    starts = [float((tmp_path / f"first-{task}-1").read_text()) for task in tasks]
+    for task in tasks[1:]:
+        last = float((tmp_path / f"last-{task}-0").read_text())  # by the other half
+        assert last < min(starts), "an attempt lived when replacements started"
+    record = recorded_events(distrun)
+    lost = [each["at"] for each in record if each["event"] == "HostLost"]
+    again = [
+        each["at"] for each in record if each["event"] == "TaskStarted" and each["attempt"] == 1
+    ]
+    assert len(lost) == 2
+    assert max(lost) < min(again)  # by the launching side
+    assert not any(processes_of(host, "sh") for host in on[1:3])
+    check_lines(distrun, "worker:0")
+    (tmp_path / "end").touch()
+    assert distrun("wait").returncode == 0
+    wait_until(lambda: not any(map(processes_of, on)))
+
+
+def wait_for_lease(on: list[Host], distrun: Distrun, _: Path) -> None:
+    on[1].cut()
+    wait_until(lambda: has_happened(distrun, "LinkLost", host="h2"), 60)
+
+
+def wait_for_backoff(on: list[Host], distrun: Distrun, _: Path) -> None:
+    on[1].cut()
+    wait_until(lambda: has_happened(distrun, "HostLost", host="h2"), 60)
+    assert has_happened(distrun, "RestartPlanned")
+    assert not has_happened(distrun, "TimedOut")
+
+
+def wait_for_plan(on: list[Host], distrun: Distrun, _: Path) -> None:
+    on[1].cut()
+    wait_until(lambda: has_happened(distrun, "LinkLost", host="h2"), 60)
+    on[2].cut()  # the plan waits for its answer
+    wait_until(lambda: has_happened(distrun, "TimedOut"), 60)
+
+
+def wait_for_files(on: list[Host], distrun: Distrun, folder: Path) -> None:
+    receives = lose_and_slow_down(on[2], distrun, folder)
+    wait_until(receives, 90)
+    on[1].cut()
+    wait_until(lambda: has_happened(distrun, "TimedOut"), 60)
+
+
+def wait_for_start(on: list[Host], distrun: Distrun, _: Path) -> None:
+    on[1].cut()
+    wait_until(lambda: sum(e["event"] == "JobPlanned" for e in recorded_events(distrun)) == 2, 60)
+
+
+@pytest.mark.parametrize("way", ["kill", "ctrl-c"])
+@pytest.mark.parametrize(
+    "until", [wait_for_lease, wait_for_backoff, wait_for_plan, wait_for_files, wait_for_start]
+)
+def test_a_replacement_that_is_stopped_at_any_point_leaves_nothing(
+    until: Callable[[list[Host], Distrun, Path], None],
+    way: str,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    on = hosts(3)
+    write_job(tmp_path, 40_000_000 if until is wait_for_files else 1000)
+    hide_job(on, tmp_path)
+    backoff = "5m" if until is wait_for_backoff else "50ms"
+    spec = remote_spec(
+        "", on, cluster={"worker": 2}, spares=1, program={"script": "job/train.py"},
+        timeouts={"link": LEASE, "grace": "1s"},
+        restart={"max": 5, "backoff": backoff, "backoff_max": "10m"},
+    )  # fmt: skip
+    launched = distrun.start("launch", spec, stdout=-3, stderr=-3)
+    wait_until(lambda: all(began(distrun, f"worker:{index}") for index in (0, 1)), 60)
+    until(on, distrun, tmp_path)
+    if way == "kill":
+        killed = distrun("kill")
+        assert killed.returncode == 0, killed.stderr
+    else:
+        launched.send_signal(signal.SIGINT)
+    assert launched.wait(60) == (137 if way == "kill" else 130)
+    assert status()["state"] == "stopped"
+    wait_until(lambda: not any(processes_of(host) for host in on), 60)
+    assert "TWO AT ONCE" not in distrun("logs", "--raw").stdout
+    for host in on[:1]:
+        assert not list(host.home.glob(".local/state/distrun/agents/*"))

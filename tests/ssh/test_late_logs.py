@@ -1,0 +1,253 @@
+"""Lost hosts that are reached again send the rest of their logs, and keep nothing of the job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.command import Distrun, Status, recorded_events
+from harness.network import Host, Hosts, ProcessesOf, RemoteSpec
+from harness.waiting import wait_until
+
+LEASE = "5s"
+SOON = {"max": 5, "backoff": "50ms"}
+# The folder is on all hosts: these are namespaces of one machine.
+COUNTING = """\
+i=0
+until [ -e {folder}/end ]; do i=$((i+1)); echo attempt $DISTRUN_ATTEMPT line $i
+echo $i >> {folder}/count-$DISTRUN_TASK-$DISTRUN_ATTEMPT; sleep 0.02; done
+"""
+
+
+def printed(folder: Path, task: str, attempt: int) -> int:
+    """How many lines an attempt has printed."""
+    file = folder / f"count-{task}-{attempt}"
+    return file.read_text().count("\n") if file.exists() else 0
+
+
+def lines(distrun: Distrun, *options: str, task: str = "worker:1") -> list[tuple[int, int]]:
+    """The attempt and the number of each line of a task, as `distrun logs` shows them."""
+    text = distrun("logs", "-t", task, *options).stdout
+    found = re.findall(r"attempt (\d+) line (\d+)(?:\"}|$)", text, re.MULTILINE)
+    return [(int(attempt), int(line)) for attempt, line in found]
+
+
+def left_on(host: Host) -> list[str]:
+    return [str(each) for each in host.home.glob(".local/state/distrun/agents/*")]
+
+
+def kinds(distrun: Distrun) -> list[str]:
+    return [each["event"] for each in recorded_events(distrun)]
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_lines_printed_during_a_cut_are_shown_at_their_place(
+    is_ending: bool,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    on = hosts(3)
+    spec = remote_spec(
+        COUNTING.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
+        timeouts={"link": LEASE}, restart=SOON,
+    )  # fmt: skip
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: lines(distrun))
+    on[1].cut()
+    wait_until(lambda: printed(tmp_path, "worker:1", 1), what="the task runs elsewhere")
+    last = printed(tmp_path, "worker:1", 0)
+    before = [line for attempt, line in lines(distrun) if attempt == 0]
+    assert before[-1] < last, "lines were printed during the cut"
+    followed = distrun.start("logs", "-f", "-t", "worker:1", stdout=-1, text=True)
+    on[1].mend()
+    if not is_ending:
+        wait_until(lambda: "LogsReceivedLate" in kinds(distrun))
+        assert not [each for each in left_on(on[1]) if "-h2-" in each][1:]
+    (tmp_path / "end").touch()
+    waited = distrun("wait")
+    assert waited.returncode == 0, waited.stderr
+    for options in ((), ("--raw",), ("--json",), ("--grep", "line"), ("-f",)):
+        found = lines(distrun, *options)
+        assert [line for attempt, line in found if attempt == 0] == list(range(1, last + 1))
+        assert {attempt for attempt, _ in found} == {0, 1}
+        assert found == sorted(found)
+    assert lines(distrun, "-n", str(len(found) + 1))[-1] == found[-1]
+    shown, _ = followed.communicate(timeout=30)
+    numbers = re.findall(r"attempt 0 line (\d+)$", shown, re.MULTILINE)
+    assert sorted(map(int, numbers)) == list(range(1, last + 1)), "each once"
+    assert "h2 was reached again and has sent the rest of its logs: " in distrun("events").stdout
+    assert not any(map(left_on, on))
+    assert not any(map(processes_of, on))
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_the_lines_of_a_host_that_was_lost_before_its_supervisor_are_received_after_a_resume(
+    is_reached: bool,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    """The hosts are reached when the job is resumed, or only before it ends."""
+    on = hosts(3)
+    spec = remote_spec(
+        COUNTING.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
+        timeouts={"link": LEASE}, restart=SOON,
+    )  # fmt: skip
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: lines(distrun))
+    on[1].cut()
+    wait_until(lambda: printed(tmp_path, "worker:1", 1) > 5, what="the task runs elsewhere")
+    on[2].cut()
+    pid = status()["supervisor_pid"]
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: status()["state"] == "lost")
+    last = printed(tmp_path, "worker:1", 0)
+    assert max(line for attempt, line in lines(distrun) if attempt == 0) < last
+    for host in on[1:]:
+        host.mend() if is_reached else None
+    changes = () if is_reached else ("--set", "hosts=[h1]", "--set", "spares=0")
+    resumed = distrun("resume", "-d", launched.stdout.strip(), *changes)
+    assert resumed.returncode == 0, resumed.stderr
+    wait_until(lambda: printed(tmp_path, "worker:1", 2))
+    for host in on[1:]:
+        host.mend()
+    (tmp_path / "end").touch()
+    waited = distrun("wait")
+    assert waited.returncode == 0, waited.stderr
+    for options in ((), ("--raw",)):
+        found = lines(distrun, *options)
+        assert found == sorted(set(found)), "each once, in order"
+        for attempt in (0, 1):
+            numbers = [line for each, line in found if each == attempt]
+            assert numbers == list(range(1, len(numbers) + 1))
+            assert len(numbers) >= printed(tmp_path, "worker:1", attempt)
+    assert not any(map(left_on, on))
+    assert not any(map(processes_of, on))
+
+
+def test_what_other_hosts_of_the_same_machine_run_is_not_ended(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    """The hosts of these tests see each other's processes, as names of one machine do."""
+    on = hosts(4)
+    spec = remote_spec(
+        COUNTING.format(folder=tmp_path), on, cluster={"worker": 2, "evaluator": 1}, spares=1,
+        timeouts={"link": LEASE}, restart=SOON,
+    )  # fmt: skip
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: lines(distrun, task="evaluator:0"))
+    (shell, *_) = processes_of(on[2], "sh")
+    agent = next(each for each in shell.parents() if each.name().startswith("python"))
+    agent.kill()
+    wait_until(lambda: printed(tmp_path, "evaluator:0", 1))
+    wait_until(lambda: kinds(distrun).count("HostReady") == 5, what="the host is back")
+    wait_until(lambda: len(left_on(on[2])) == 1, what="only the new agent has a folder")
+    count = printed(tmp_path, "worker:1", 0)
+    wait_until(lambda: printed(tmp_path, "worker:1", 0) > count + 20)
+    last = printed(tmp_path, "evaluator:0", 0)
+    (tmp_path / "end").touch()
+    waited = distrun("wait")
+    assert waited.returncode == 0, waited.stderr
+    started = [each for each in recorded_events(distrun) if each["event"] == "TaskStarted"]
+    assert sorted((each["task"], each["attempt"]) for each in started) == [
+        ("evaluator:0", 0), ("evaluator:0", 1), ("worker:0", 0), ("worker:1", 0),
+    ]  # fmt: skip
+    found = [line for attempt, line in lines(distrun, task="evaluator:0") if attempt == 0]
+    assert found == list(range(1, len(found) + 1))
+    assert len(found) >= last
+    assert not any(map(left_on, on))
+
+
+def test_a_host_that_stays_away_is_named_with_the_folder_of_its_logs(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
+    on = hosts(3)
+    spec = remote_spec(
+        COUNTING.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
+        timeouts={"link": LEASE}, restart=SOON,
+    )  # fmt: skip
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: lines(distrun))
+    on[1].cut()
+    wait_until(lambda: printed(tmp_path, "worker:1", 1), what="the task runs elsewhere")
+    (tmp_path / "end").touch()
+    waited = distrun("wait")
+    assert waited.returncode == 0, waited.stderr
+    (folder,) = left_on(on[1])
+    ends = [each for each in recorded_events(distrun) if each["event"] == "LogsIncomplete"]
+    assert folder in json.dumps(ends[-1], ensure_ascii=False), ends
+    assert folder in distrun("events").stdout
+
+
+WRITES = """\
+import os, time
+with open("written-" + os.environ["DISTRUN_ATTEMPT"], "w") as file:
+    file.write(os.environ["DISTRUN_TASK"])
+print("began", flush=True)
+while not os.path.exists({end!r}):
+    time.sleep(0.05)
+"""
+
+
+def test_files_of_a_killed_agent_are_removed_except_those_that_its_task_wrote(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    on = hosts(3)
+    end = tmp_path_factory.mktemp("seen-by-all") / "end"
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "train.py").write_text(WRITES.format(end=str(end)))
+    (tmp_path / "job" / "module.py").write_text("word = 1")
+    for host in on:
+        host.is_changed = True
+        host.run("mount", "-t", "tmpfs", "none", str(tmp_path / "job"))
+    spec = remote_spec(
+        "", on, cluster={"worker": 2}, spares=1, timeouts={"link": LEASE}, restart=SOON,
+        program={"script": "job/train.py"},
+    )  # fmt: skip
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+
+    def began() -> int:
+        return len(re.findall("began", distrun("logs", "--raw", "-t", "worker:1").stdout))
+
+    wait_until(began)
+    for process in processes_of(on[1]):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_until(lambda: began() == 2)
+    wait_until(lambda: "FilesPreserved" in kinds(distrun))
+    end.touch()
+    assert distrun("wait").returncode == 0
+    found = [each for each in recorded_events(distrun) if each["event"] == "FilesPreserved"]
+    assert sorted(each["host"] for each in found) == ["h1", "h2", "h3"]
+    for each in found:
+        names = [path.name for path in Path(each["folder"]).rglob("*") if path.is_file()]
+        assert names == {"h2": ["written-0"], "h3": ["written-1"]}.get(each["host"], names)
+    assert not any(map(left_on, on))

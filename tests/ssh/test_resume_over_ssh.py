@@ -1,0 +1,259 @@
+"""Resumed jobs on other hosts: nothing of the earlier attempts lives on, and no line is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.command import Distrun, Status, recorded_events
+from harness.network import Host, Hosts, ProcessesOf, RemoteSpec
+from harness.processes import alive
+from harness.waiting import wait_until
+
+# The folder is on all hosts: these are namespaces of one machine.
+COUNTING = """\
+exec 9>{folder}/lock-$DISTRUN_TASK
+flock -n 9 || {{ echo TWO AT ONCE; exit 9; }}
+[ -e {folder}/end ] && exit 0
+i=0
+while :; do i=$((i+1)); echo attempt $DISTRUN_ATTEMPT line $i
+echo $i >> {folder}/count-$DISTRUN_TASK-$DISTRUN_ATTEMPT; sleep 0.02; done
+"""
+
+
+def last_count(folder: Path, task: str) -> int:
+    """The number of lines that a task's first attempt has printed; 0 before the first."""
+    return (folder / f"count-{task}-0").read_text().count("\n")
+
+
+def lose_supervisor(distrun: Distrun, status: Status) -> None:
+    """Kill the job's supervisor, as the death of the launching machine does."""
+    pid = status()["supervisor_pid"]
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: status()["state"] == "lost")
+
+
+def launch(distrun: Distrun, spec: Path, folder: Path, count: int) -> str:
+    launched = distrun("launch", "-d", spec)
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: len(list(folder.glob("count-*-0"))) == count, what="all tasks count")
+    return str(launched.stdout.strip())
+
+
+def events_of(distrun: Distrun, kind: str) -> list[dict[str, Any]]:
+    return [each for each in recorded_events(distrun) if each["event"] == kind]
+
+
+def cleared(distrun: Distrun) -> dict[str, Any]:
+    """By host: how it is known that nothing is left there."""
+    return {each["host"]: each["cause"] for each in events_of(distrun, "HostCleared")}
+
+
+def numbers(text: str, attempt: int) -> list[int]:
+    return [
+        int(each) for each in re.findall(rf"^attempt {attempt} line (\d+)$", text, re.MULTILINE)
+    ]
+
+
+def test_an_agent_that_still_holds_its_lease_is_ended_first_and_its_lines_are_received(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    h1, h2 = hosts(2)
+    script = COUNTING.format(folder=tmp_path)
+    job = launch(distrun, remote_spec(script, [h1, h2], timeouts={"link": "5m"}), tmp_path, 2)
+    h2.cut()
+    lose_supervisor(distrun, status)
+    wait_until(lambda: not processes_of(h1, "sh"), what="h1 has noticed it")
+    assert processes_of(h2, "sh"), "h2 holds its lease"
+    before = last_count(tmp_path, "worker:1")
+    wait_until(lambda: last_count(tmp_path, "worker:1") > before + 20)
+    h2.mend()
+    (tmp_path / "end").touch()
+    done = distrun("resume", job)
+    assert done.returncode == 0, done.stderr
+    assert cleared(distrun) == {"h1": None, "h2": None}
+    starts = [each["at"] for each in events_of(distrun, "TaskStarted") if each["attempt"] == 1]
+    ends = [each["at"] for each in events_of(distrun, "HostCleared")]
+    assert max(ends) < min(starts)
+    for number, task in enumerate(("worker:0", "worker:1")):
+        text = distrun("logs", job, "-t", task, "--raw").stdout
+        assert "TWO AT ONCE" not in text
+        last = last_count(tmp_path, task)
+        seen = numbers(text, 0)
+        assert seen == list(range(1, len(seen) + 1)), f"{number}"
+        assert len(seen) >= last, "lines that the host still had are missing"
+    assert not any(map(processes_of, (h1, h2)))
+    assert not left_on(h1)
+    assert not left_on(h2)
+
+
+def left_on(host: Host) -> list[str]:
+    return [str(each) for each in host.home.glob(".local/state/distrun/agents/*")]
+
+
+def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    h1, h2 = hosts(2)
+    script = COUNTING.format(folder=tmp_path)
+    spec = remote_spec(script, [h1, h2], timeouts={"link": "10s", "grace": "1s"})
+    job = launch(distrun, spec, tmp_path, 2)
+    h2.cut()
+    lose_supervisor(distrun, status)
+    assert processes_of(h2, "sh")
+    (tmp_path / "end").touch()
+    done = distrun("resume", job, "--set", "hosts=[h1]")
+    assert done.returncode == 0, done.stderr
+    assert not processes_of(h2, "sh")
+    how = cleared(distrun)
+    assert how["h1"] is None
+    assert "lease of 10 s" in str(how["h2"])
+    assert "h2 cannot be reached" in done.stderr
+    assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
+    assert [task["host"] for task in status()["task_states"]] == ["h1", "h1"]
+    assert "--set hosts=[h1]" in distrun("events", job).stdout
+
+
+def test_without_a_lease_a_host_that_cannot_be_reached_refuses_the_resume(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    h1, h2 = hosts(2)
+    keys = {"timeouts": {"link": "off"}}
+    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], **keys)
+    job = launch(distrun, spec, tmp_path, 2)
+    h2.cut()
+    lose_supervisor(distrun, status)
+    changes = ("--set", "hosts=[h1]", "--set", "ssh.connect_timeout=1s")
+    for _ in range(2):  # the second time, too, it is not forgotten
+        done = distrun("resume", job, *changes)
+        assert done.returncode == 69, done.stderr
+        assert "h2 cannot be reached, so tasks of earlier attempts may still run" in done.stderr
+        # All hosts share one table of processes here: h1's search has ended the tasks of h2, too.
+        assert processes_of(h2), "the agent was not reached"
+        assert not list(tmp_path.glob("count-*-1")), "an attempt has started"
+    h2.mend()
+    (tmp_path / "end").touch()
+    done = distrun("resume", job, *changes)
+    assert done.returncode == 0, done.stderr
+    assert not any(map(processes_of, (h1, h2)))
+    assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
+
+
+def test_a_host_that_is_assumed_dead_is_not_waited_for(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
+    h1, h2 = hosts(2)
+    keys = {"timeouts": {"link": "off"}}
+    job = launch(
+        distrun, remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], **keys), tmp_path, 2
+    )
+    h2.power_off()
+    lose_supervisor(distrun, status)
+    (tmp_path / "end").touch()
+    refused = distrun("resume", job, "--assume-dead", "h7")
+    assert refused.returncode == 2
+    assert "something may be left on h1, h2" in refused.stderr
+    done = distrun("resume", job, "--assume-dead", "h2", "--set", "hosts=[h1]")
+    assert done.returncode == 0, done.stderr
+    assert "warning: it is not verified that nothing of the job runs on h2" in done.stderr
+    assert cleared(distrun) == {"h1": None, "h2": "`--assume-dead` says so; it was not verified"}
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_while_hosts_are_cleared_ends_the_resume_when_nothing_is_left_anywhere(
+    signals: int,
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    h1, h2 = hosts(2)
+    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": "10s"})
+    job = launch(distrun, spec, tmp_path, 2)
+    h2.cut()
+    lose_supervisor(distrun, status)
+    resumed = distrun.start("resume", job, stdout=-3, stderr=-3)
+    wait_until(lambda: events_of(distrun, "JobResumed"), what="it clears the hosts")
+    for _ in range(signals):
+        resumed.send_signal(signal.SIGINT)
+    assert resumed.wait(30) == 130
+    assert status()["state"] == "stopped"
+    assert not processes_of(h2), "it has ended before the lease of h2 was over"
+    assert not list(tmp_path.glob("count-*-1"))
+    h2.mend()
+    (tmp_path / "end").touch()
+    done = distrun("resume", job)
+    assert done.returncode == 0, done.stderr
+    assert not any(map(processes_of, (h1, h2)))
+
+
+def test_orphans_of_a_killed_agent_are_found_by_the_id_of_their_job(
+    hosts: Hosts,
+    remote_spec: RemoteSpec,
+    distrun: Distrun,
+    status: Status,
+    processes_of: ProcessesOf,
+    tmp_path: Path,
+) -> None:
+    (h1,) = hosts(1)
+    script = "setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & " + COUNTING.format(
+        folder=tmp_path
+    )
+    job = launch(distrun, remote_spec(script, [h1]), tmp_path, 1)
+    task = processes_of(h1, "sh")[0]
+    agent, guard, front = task.parents()[:3]
+    supervisor = psutil.Process(status()["supervisor_pid"])
+    for each in (supervisor, front, guard, agent):
+        each.suspend()
+    orphans = processes_of(h1, "sh")
+    for each in (supervisor, front, guard, agent):
+        each.kill()
+    wait_until(lambda: status()["state"] == "lost")
+    assert any(map(alive, orphans))
+    (tmp_path / "end").touch()
+    done = distrun("resume", job)
+    assert done.returncode == 0, done.stderr
+    assert not any(map(alive, orphans))
+
+
+def test_times_of_lines_stay_in_order_over_resumes(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
+    (h1,) = hosts(1)
+    spec = remote_spec("echo one; echo two; sleep 0.3; echo three; exit 3", [h1])
+    assert distrun("launch", spec).returncode == 3
+    job = json.loads(distrun("status", "--json").stdout)["job"]["job_id"]
+    for _ in range(2):
+        assert distrun("resume", job).returncode == 3
+    lines = distrun("logs", "--json", job).stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    words = [row["line"] for row in rows if not row["line"].startswith("---")]
+    assert words == ["one", "two", "three"] * 3
+    times = [row["at"] for row in rows]
+    assert times == sorted(times)
+    assert len(set(times)) > 4

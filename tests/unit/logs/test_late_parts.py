@@ -1,0 +1,124 @@
+"""A log with parts that arrived late reads as if they had arrived in time."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from distrun.agent.linux import syscalls
+from distrun.agent.protocol import INDEX_RECORD
+from distrun.jobstore import JobFolder, late_log_name, task_of_log
+from distrun.logs import JoinedLog, LatePart, TaskLog, View, merged
+from harness.logs import T0, Job
+
+WHOLE = "".join(f"line {number}\n" for number in range(60)).encode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    (tmp_path / "logs").mkdir()
+    return JobFolder(tmp_path)
+
+
+def split(folder: JobFolder, cuts: list[int]) -> JoinedLog:
+    """WHOLE, written in seconds 0 to 59, without what lies between each pair of cuts, in parts."""
+    own, late = Job(folder.logs, ("worker:0",)), []
+    missing = list(zip(cuts[::2], cuts[1::2], strict=True))
+    names = [""] * len(WHOLE)
+    size = 0
+    for number, (first, last) in enumerate(missing):
+        offset = first - sum(b - a for a, b in missing[:number])
+        name = late_log_name("worker-0.log", offset, 1000 + number)
+        names[first:last] = [name] * (last - first)
+        late.append((offset, name))
+    at = begin = 0
+    for second, line in enumerate(WHOLE.splitlines(keepends=True)):
+        for byte in range(at, at + len(line)):
+            if byte + 1 == at + len(line) or names[byte] != names[byte + 1]:
+                own_log = own.logs[0]
+                stem = names[byte].removesuffix(".late")
+                log = TaskLog("x", str(folder.logs / names[byte]), str(folder.logs / f"{stem}.idx"))
+                _write(log if names[byte] else own_log, WHOLE[begin : byte + 1], second)
+                begin = byte + 1
+        at += len(line)
+    size = sum(last - first for first, last in missing)
+    assert own.logs[0].extent().size == len(WHOLE) - size
+    parts = []
+    for offset, path, index in folder.late_logs()[folder.log_of("worker:0")]:
+        part = TaskLog("worker:0", str(path), str(index))
+        parts.append(LatePart(offset, part, part.extent().size))
+    log = own.logs[0]
+    return JoinedLog(log.task, log.path, log.index_path, tuple(parts))
+
+
+def _write(log: TaskLog, text: bytes, second: int) -> None:
+    with open(log.path, "ab") as file:
+        file.write(text)
+        size = file.tell()
+    with open(log.index_path, "ab") as file:
+        file.write(INDEX_RECORD.pack(T0 + second, size))
+    os.utime(log.path, (T0 + second, T0 + second))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_ways_to_read_show_the_whole(seed: int, folder: JobFolder) -> None:
+    draw = random.Random(seed)
+    cuts = sorted(draw.sample(range(1, len(WHOLE)), draw.choice((2, 4, 6))))
+    log = split(folder, cuts)
+    view = View(("worker:0",), raw=True)
+    lines = WHOLE.splitlines(keepends=True)
+    assert log.extent().size == len(WHOLE)
+    assert b"".join(merged([log], view)) == WHOLE
+    assert b"".join(merged([log], view, last=7)) == b"".join(lines[-7:])
+    for _ in range(20):
+        offset, size = draw.randrange(len(WHOLE)), draw.randrange(200)
+        assert log.read(offset, size) == WHOLE[offset : offset + size]
+        second = draw.randrange(60)
+        since = b"".join(merged([log], view, since=T0 + second))
+        assert since == b"".join(lines[second:])
+        until = b"".join(merged([log], view, until=T0 + second))
+        assert until == b"".join(lines[:second])
+    last = log.parts[-1].offset
+    assert log.own.read(log.own_offset(len(WHOLE)), 1) == b""
+    assert log.own_offset(0) == last
+
+
+@pytest.mark.parametrize(
+    ("dropped", "dropped_of_part", "first"),
+    [(0, 0, 0), (8192, 0, 820), (20480, 0, 3049), (0, 8192, 1820), (8192, 4096, 1410)],
+)
+def test_what_precedes_dropped_output_is_dropped_too(
+    dropped: int, dropped_of_part: int, first: int, folder: JobFolder
+) -> None:
+    """Of lines of 10 bytes, 1000 are in the log before the part, 1000 in it, 4000 after it."""
+    lines = [b"%09d\n" % number for number in range(6000)]
+    own = folder.log_of("worker:0")
+    part = folder.logs / late_log_name(own.name, 10000, 5)
+    for path, text, hole in (
+        (own, lines[:1000] + lines[2000:], dropped),
+        (part, lines[1000:2000], dropped_of_part),
+    ):
+        path.write_bytes(b"".join(text))
+        with path.open("r+b") as file:
+            if hole:
+                syscalls.punch_start(file.fileno(), hole)
+    late = LatePart(10000, TaskLog("worker:0", str(part), ""), 10000)
+    log = JoinedLog("worker:0", str(own), "", (late,))
+    view = View(("worker:0",), raw=True)
+    assert b"".join(merged([log], view)) == b"".join(lines[first:])
+    assert b"".join(merged([log], view, last=6000)) == b"".join(lines[first:])
+
+
+def test_other_files_are_no_parts(folder: JobFolder) -> None:
+    for name in ("worker-0.late", "worker-0.x-1.late", "worker-0.1-.late", "worker-0.²-1.late"):
+        (folder.logs / name).touch()
+    assert folder.late_logs() == {}
+    for offset in (900, 1000, 20):
+        (folder.logs / late_log_name("worker-1.log", offset, 5)).touch()
+    found = folder.late_logs()
+    assert list(found) == [folder.log_of("worker:1")]
+    assert [offset for offset, _, _ in found[folder.log_of("worker:1")]] == [20, 900, 1000]
+    assert task_of_log("my-role-12.log") == "my-role:12"

@@ -1,0 +1,85 @@
+"""The copies of a host's logs, also of tasks that have moved to another host, and back."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from distrun.agent.protocol import LogData
+from distrun.cli.logs import joined_logs
+from distrun.jobstore import JobFolder
+from distrun.logs.merge import merged
+from distrun.logs.task_log import TaskLog
+from distrun.logs.view import View
+from distrun.supervisor.hosts.log_mirror import LogMirror
+
+LOG, INDEX = "worker-0.log", "worker-0.idx"
+
+
+class Sender:
+    """A host that prints lines, and sends them and its index in parts of odd sizes."""
+
+    def __init__(self, mirror: LogMirror) -> None:
+        self.mirror = mirror
+        self._log = self._index = b""
+        self._sent = 0
+
+    def print(self, line: bytes, at: float) -> None:
+        self._log += line + b"\n"
+        self._index += struct.pack("<dQ", at, len(self._log))
+
+    def send(self, keep: int = 0) -> None:
+        """Send what is printed, without the last `keep` bytes of the log and of the index."""
+        end, end_of_index = len(self._log) - keep, len(self._index) - keep
+        sizes = self.mirror.sizes
+        assert self.mirror.write(LogData(LOG, sizes[LOG], self._log[sizes[LOG] : end]))
+        while sizes[INDEX] < end_of_index:
+            part = self._index[sizes[INDEX] : min(sizes[INDEX] + 7, end_of_index)]
+            assert self.mirror.write(LogData(INDEX, sizes[INDEX], part))
+
+
+def shown(folder: Path, *, since: float | None = None) -> list[bytes]:
+    job = JobFolder(folder)
+    logs = joined_logs(job, [TaskLog("worker:0", str(job.logs / LOG), str(job.logs / INDEX))])
+    return b"".join(merged(logs, View(["worker:0"], raw=True), since=since)).splitlines()
+
+
+@pytest.mark.parametrize("keep", [0, 3])
+@pytest.mark.parametrize("limit", [None, 1_000_000])
+def test_output_of_a_task_that_moves_and_returns_stands_in_its_order(
+    tmp_path: Path, keep: int, limit: int | None
+) -> None:
+    """`keep` bytes arrive only after the task has started on the next host."""
+    (tmp_path / "logs").mkdir()
+    first, second = LogMirror(tmp_path / "logs", limit), LogMirror(tmp_path / "logs", limit)
+    here, there = Sender(first), Sender(second)
+    first.add(LOG)
+    here.print(b"one", 100.0)
+    here.send(keep)
+    first.set_aside(LOG, 110.0)
+    second.add(LOG)
+    there.print(b"two", 200.0)
+    there.send()
+    here.send()
+    assert first.is_complete is second.is_complete is False
+    second.set_aside(LOG, 210.0)
+    first.add(LOG)
+    here.print(b"three", 300.0)
+    here.send()
+    assert shown(tmp_path) == [b"one", b"two", b"three"]
+    torn = [b"one"] if keep else []  # its start had no time yet when the next host continued
+    assert shown(tmp_path, since=150.0) == [*torn, b"two", b"three"]
+    assert shown(tmp_path, since=250.0) == [b"three"]
+
+
+def test_a_host_does_not_reach_the_copy_that_another_host_continues(tmp_path: Path) -> None:
+    former, present = LogMirror(tmp_path, 1000), LogMirror(tmp_path, 1000)
+    former.add(LOG)
+    former.set_aside(LOG, 100.0)
+    present.add(LOG)
+    assert present.write(LogData(LOG, 0, b"true\n"))
+    assert former.write(LogData(LOG, 0, b"forged\n"))
+    assert former.write(LogData(LOG, 1 << 40, b"forged\n"))
+    assert (tmp_path / LOG).read_bytes() == b"true\n"

@@ -1,0 +1,243 @@
+"""Which parts of logs the supervisor reads for progress, and when."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from selectors import DefaultSelector
+
+import pytest
+
+from distrun.agent.linux.syscalls import Inotify
+from distrun.jobstore import JobFolder
+from distrun.supervisor import log_progress
+from distrun.supervisor.log_progress import LogProgress
+from harness.waiting import wait_until
+
+BAR = "\r  0%|          | {step}/100000 [00:01<00:09, 1.00it/s]"
+
+
+class Job:
+    """Two tasks, their logs, and a time of their own."""
+
+    names = ("worker:0", "worker:1")
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 0.0
+        self.folder = JobFolder(folder)
+        self.folder.logs.mkdir()
+        self.selector = DefaultSelector()
+        self.found: list[tuple[str, dict[str, str], bool]] = []
+        self.watch = LogProgress(
+            self.selector,
+            self.folder,
+            lambda task, values, is_moving: self.found.append((task, dict(values), is_moving)),
+            lambda: self.now,
+        )
+
+    def log_of(self, task: str) -> Path:
+        return self.folder.log_of(task)
+
+    def write(self, text: str | bytes, task: str = "worker:0") -> None:
+        with self.log_of(task).open("ab") as log:
+            log.write(text.encode() if isinstance(text, str) else text)
+
+    def run(self, seconds: float = 10.0) -> int:
+        """Do what is due in that time; how often there was something to do."""
+        end, turns = self.now + seconds, 0
+        while True:
+            for key, _ in self.selector.select(0):
+                key.data()
+                turns += 1
+            due = self.watch.next_due
+            if due is None or due > end:
+                self.now = end
+                return turns
+            self.now = max(self.now, due)
+            self.watch.check()
+            turns += 1
+
+    @property
+    def last(self) -> dict[str, str]:
+        return self.found[-1][1]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    job.watch.close()
+    assert not job.selector.get_map()
+    job.selector.close()
+
+
+def test_nothing_is_done_while_no_log_grows(job: Job) -> None:
+    for name in job.names:
+        job.watch.start(name, 0)
+    job.run()
+    assert job.watch.next_due is None
+    assert job.run(1e6) == 0
+    job.write(BAR.format(step=10))
+    assert 0 < job.run() < 5
+    assert job.last["STEP"] == "10"
+    assert job.run(1e6) == 0
+
+
+def test_while_a_log_grows_it_is_read_twice_a_second(job: Job) -> None:
+    job.watch.start("worker:0", 0)
+    for step in range(10, 20):
+        job.write(BAR.format(step=step))
+        assert job.run(0.5) <= 2
+    assert 8 <= len(job.found) <= 10
+
+
+def test_each_task_has_its_own(job: Job) -> None:
+    for number, name in enumerate(job.names, 10):
+        job.watch.start(name, 0)
+        job.write(BAR.format(step=number), name)
+    job.run()
+    assert [(task, values["STEP"]) for task, values, _ in job.found] == [
+        ("worker:0", "10"),
+        ("worker:1", "11"),
+    ]
+
+
+def test_a_bar_that_is_written_in_parts(job: Job) -> None:
+    job.watch.start("worker:0", 0)
+    bar = BAR.format(step=14).encode()
+    for byte in range(len(bar)):
+        job.write(bar[byte : byte + 1])
+        job.run(1.0)
+    assert {values["STEP"] for _, values, _ in job.found} == {"14"}
+    assert job.found[-1][2]
+    job.write("\n")
+    job.run()
+    assert not job.found[-1][2]
+
+
+@pytest.mark.parametrize("lines", [0, 1, 5_000])
+def test_a_bar_that_is_erased(job: Job, lines: int) -> None:
+    job.watch.start("worker:0", 0)
+    job.write(BAR.format(step=14))
+    job.run()
+    assert job.found[-1][2]
+    job.write("\r" + " " * 60 + "\r" + "evaluated a shard\n" * lines)
+    job.run()
+    assert job.last["STEP"] == "14"
+    assert not job.found[-1][2]
+
+
+def test_only_the_end_of_fast_output_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.watch.start("worker:0", 0)
+    sizes: list[int] = []
+    pread = os.pread
+
+    def counted(file: int, size: int, offset: int) -> bytes:
+        sizes.append(size)
+        return pread(file, size, offset)
+
+    monkeypatch.setattr(os, "pread", counted)
+    job.write("Epoch 3/9\n" + "x" * 50_000_000 + "\n")
+    job.write("Epoch 4/9\n" + "some output\n" * 10_000 + BAR.format(step=7))
+    job.run()
+    assert (job.last["STEP"], job.last["EPOCH"]) == ("7", "4")
+    assert sum(sizes) < 1_000_000
+
+
+def test_the_middle_of_a_line_is_no_bar(job: Job) -> None:
+    job.watch.start("worker:0", 0)
+    job.write("x" * 300_000 + "1/5 - 1s - loss: 0.1")
+    job.run()
+    assert not job.found
+
+
+def test_a_new_attempt_starts_after_its_line(job: Job) -> None:
+    job.watch.start("worker:0", 0)
+    job.write(BAR.format(step=900))
+    job.run()
+    job.watch.stop("worker:0")
+    job.write(BAR.format(step=901))
+    job.watch.start("worker:0", 1)  # the rest of a copy may arrive after the start
+    job.write(BAR.format(step=902) + "\n")
+    job.run()
+    assert job.last["STEP"] == "900"
+    job.write("--- attempt 1, 2026-01-01 10:00:00: restarted after worker:0 exited 1 ---\n")
+    job.run()
+    assert job.last["STEP"] == "900"
+    job.write("Epoch 1/9\n" + BAR.format(step=3))
+    job.run()
+    assert job.last == {"STEP": "3", "STEPS": "100000", "ETA": "9", "EPOCH": "1", "EPOCHS": "9"}
+
+
+def test_a_new_attempt_in_a_log_that_was_empty(job: Job) -> None:
+    job.watch.start("worker:0", 1)
+    job.write("--- attempt 1, 2026-01-01 10:00:00: restarted after x ---\n" + BAR.format(step=3))
+    job.run()
+    assert job.last["STEP"] == "3"
+
+
+def test_a_long_log_before_a_new_attempt(job: Job) -> None:
+    with job.log_of("worker:0").open("wb") as log:
+        log.truncate(1 << 40)
+    job.watch.start("worker:0", 1)
+    job.write("\n--- attempt 1, 2026-01-01 10:00:00: restarted after x ---\n")
+    job.write("x" * 20_000_000 + BAR.format(step=3))
+    job.run()
+    assert job.last["STEP"] == "3"
+
+
+def test_a_log_that_its_task_cuts_off_or_replaces(job: Job) -> None:
+    job.watch.start("worker:0", 0)
+    job.write("x" * 1000 + BAR.format(step=3))
+    job.run()
+    os.truncate(job.log_of("worker:0"), 0)
+    job.write(BAR.format(step=4))
+    job.run()
+    assert job.last["STEP"] == "4"
+    job.log_of("worker:0").unlink()
+    os.mkfifo(job.log_of("worker:0"))
+    job.run()
+    job.log_of("worker:0").unlink()
+    job.run()
+    assert job.last["STEP"] == "4"
+
+
+def test_the_rest_at_a_tasks_end(job: Job) -> None:
+    job.watch.start("worker:0", 0)
+    job.write(BAR.format(step=999))
+    job.watch.read_rest(["worker:0", "worker:1"])
+    assert job.last["STEP"] == "999"
+
+
+def test_without_inotify_logs_are_polled(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Inotify) -> None:
+        raise OSError
+
+    monkeypatch.setattr(Inotify, "__init__", fail)
+    job.watch.start("worker:0", 0)
+    job.run()
+    job.write(BAR.format(step=5))
+    assert job.run(100.0) <= 55
+    assert job.last["STEP"] == "5"
+
+
+def test_many_logs_are_read_in_several_turns(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_progress, "_LOGS_A_TURN", 1)
+    for name in job.names:
+        job.watch.start(name, 0)
+        job.write(BAR.format(step=1), name)
+    job.now = job.watch.next_due or 0.0
+    job.watch.check()
+    assert len(job.found) == 1
+    assert job.watch.next_due == job.now
+    job.watch.check()
+    assert len(job.found) == 2
+
+
+def test_a_real_wait_ends_when_a_log_grows(job: Job) -> None:
+    job.watch.start("worker:0", 0)
+    job.run()
+    assert job.selector.select(0) == []
+    job.write(BAR.format(step=5))
+    wait_until(lambda: bool(job.selector.select(0.1)))

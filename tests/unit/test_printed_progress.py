@@ -1,0 +1,330 @@
+"""Progress that is read from what Keras and tqdm print.
+
+The files in `printed` were recorded through a pipe, with Keras 3.15, tf_keras 2.21 and tqdm 4.70:
+`python tests/e2e/plain/keras_bars.py 3 1 2>&1 | cat > keras_3_verbose_1.txt`. Each ends with the
+values that the program expects. `tests/e2e/test_bars.py` runs the same programs.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrun.printed_progress import PrintedProgress, Reading, plain_text, read_line
+
+PRINTED = sorted(Path(__file__).parent.joinpath("printed").glob("*.txt"))
+BAR3 = "━" * 20
+FORMS = {
+    "Epoch 3/10": {"EPOCH": "3", "EPOCHS": "10"},
+    # Keras 3
+    f"120/500 {BAR3} 3s 25ms/step - accuracy: 0.9500 - loss: 1.2000e-03": {
+        "STEP": "120",
+        "STEPS": "500",
+        "ETA": "3",
+        "ACCURACY": "0.9500",
+        "LOSS": "1.2000e-03",
+    },
+    f"500/500 {BAR3} 12s 25ms/step - loss: nan - val_loss: inf": {
+        "STEP": "500",
+        "STEPS": "500",
+        "LOSS": "nan",
+        "VAL_LOSS": "inf",
+    },
+    f"1/1 {BAR3} 0s 45ms/step": {"STEP": "1", "STEPS": "1"},
+    f" 20/500 {BAR3} 1:02:03 1s/step": {"STEP": "20", "STEPS": "500", "ETA": "3723"},
+    "\x1b[1m1/9\x1b[0m \x1b[32m━\x1b[0m\x1b[37m━\x1b[0m \x1b[1m29s\x1b[0m 2s/step - mae: 0.4375": {
+        "STEP": "1",
+        "STEPS": "9",
+        "ETA": "29",
+        "MAE": "0.4375",
+    },
+    "     20/Unknown \x1b[1m3s\x1b[0m 25ms/step - loss: 0.1000": {"STEP": "20", "LOSS": "0.1000"},
+    "500/500 - 3s - 6ms/step - accuracy: 0.9531 - loss: 0.3915": {
+        "STEP": "500",
+        "STEPS": "500",
+        "ACCURACY": "0.9531",
+        "LOSS": "0.3915",
+    },
+    # Keras 2
+    "120/500 [=====>........................] - ETA: 1:05 - loss: 0.3": {
+        "STEP": "120",
+        "STEPS": "500",
+        "ETA": "65",
+        "LOSS": "0.3",
+    },
+    "500/500 [==============================] - 1s 5ms/step - loss: 0.3000 - top-5/acc: 1.0000": {
+        "STEP": "500",
+        "STEPS": "500",
+        "LOSS": "0.3000",
+        "TOP_5_ACC": "1.0000",
+    },
+    "      9/Unknown - 1s 24ms/step - loss: 0.5730": {"STEP": "9", "LOSS": "0.5730"},
+    "15/15 - 2s - loss: 1.4388 - lr: 0.0100 - 2s/epoch - 158ms/step": {
+        "STEP": "15",
+        "STEPS": "15",
+        "LOSS": "1.4388",
+        "LR": "0.0100",
+    },
+    # tqdm
+    "desc: 24%|██▍       | 120/500 [00:03<00:09, 40.0it/s, loss=0.3, acc=95%]": {
+        "STEP": "120",
+        "STEPS": "500",
+        "ETA": "9",
+        "LOSS": "0.3",
+        "ACC": "95%",
+    },
+    "  0%|          | 0/500 [00:00<?, ?it/s]": {"STEP": "0", "STEPS": "500"},
+    " 24%|██▍       | 120/500 [03:01<1:09:05,  1.51s/it]": {
+        "STEP": "120",
+        "STEPS": "500",
+        "ETA": "4145",
+    },
+    "Epoch [3/10]:  24%|##4       | 120/500 [00:03<00:09, 40.00it/s]": {
+        "EPOCH": "3",
+        "EPOCHS": "10",
+        "STEP": "120",
+        "STEPS": "500",
+        "ETA": "9",
+    },
+    "epoch 3 of 10: 100%|##########| 5/5 [00:03<00:00, 40.00it/s]": {
+        "EPOCH": "3",
+        "EPOCHS": "10",
+        "STEP": "5",
+        "STEPS": "5",
+    },
+    "Epoch 0:  24%|██▍       | 120/500 [00:03<00:09, 40.00it/s, v_num=0, train_loss=0.250]": {
+        "EPOCH": "0",
+        "STEP": "120",
+        "STEPS": "500",
+        "ETA": "9",
+        "V_NUM": "0",
+        "TRAIN_LOSS": "0.250",
+    },
+    "Training epochs:  50%|█████     | 1/2 [00:03<00:03,  3.00s/it]": {
+        "EPOCH": "1",
+        "EPOCHS": "2",
+        "ETA": "3",
+    },
+    " 50%|█████     | 1/2 [00:03<00:03,  3.00s/epoch]": {"EPOCH": "1", "EPOCHS": "2", "ETA": "3"},
+    " 80%|████████  | 1.60k/2.00k [00:00<00:00, 3.24kkB/s]": {
+        "STEP": "1600",
+        "STEPS": "2000",
+        "ETA": "0",
+    },
+    " 80%|████████  | 8/10 [00:00<00:01, 2.00s/image]": {
+        "STEP": "8",
+        "STEPS": "10",
+        "ETA": "1",
+        "EXAMPLES_PER_SEC": "0.50",
+    },
+    "120it [00:03, 40.0it/s, loss=1.2e-03]": {"STEP": "120", "LOSS": "1.2e-03"},
+    "data: 1.20Mimages [00:03, 1.20kimages/s]": {"STEP": "1200000", "EXAMPLES_PER_SEC": "1200.00"},
+}
+PROSE = (
+    "",
+    "50% of the data is here",
+    "50%| done",
+    "step 120/500, loss 0.3",
+    "3/10 folds done - loss: 0.3",
+    "1/3 ==================== the first fold ====================",
+    "12/25 - 10s from now it goes on",
+    "12/25/2026 - 3s - a date",
+    "Epoch 3: val_loss improved from inf to 0.3, saving model to best.keras",
+    "Epoch 3/10 took 5 s",
+    "Epochs 3/10",
+    "the ratio is 3/4 [see below]",
+    "[00:03, 40.0it/s]",
+    "GET /data 200 [00:03, 5 ms]",
+    "CPU 24%  3/4 [ok]",
+    "disk: 90%|used| 90/100",  # a table
+    "a table | 24%|x| 3/4 [00:01<00:02, 3it/s]",
+    " 24%|██▍       | 3/4 [00:01<00:02, 3.0it/s]",  # 3 of 4 are not 24%
+    "worker:0 | loss: 0.3",
+    "2026-01-01 10:00:00.123: I tensorflow/core/x.cc:12] 3/4 [00:01] 5ms/step",
+)
+
+
+def read(text: str) -> Reading | None:
+    return read_line(plain_text(text))
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_a_form(text: str) -> None:
+    found = read(text)
+    assert found is not None
+    assert found.values == FORMS[text]
+    assert found.end == len(plain_text(text))
+
+
+@pytest.mark.parametrize("text", FORMS)
+@pytest.mark.parametrize("after", ["hello 8", " WARNING:tensorflow: slow", "2026-01-01 10:00: W x"])
+def test_other_output_may_follow_at_once(text: str, after: str) -> None:
+    if text.startswith("Epoch 3/10"):
+        return  # Keras ends this line itself
+    found, alone = read(text + after), read(text)
+    assert found is not None
+    assert alone is not None
+    numbers = {key: value for key, value in found.values.items() if key not in ("LOSS", "MAE")}
+    assert numbers == {key: value for key, value in alone.values.items() if key in numbers}
+    assert found.end <= len(plain_text(text)) + len(after)
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_prose_is_no_progress(text: str) -> None:
+    assert read(text) is None
+
+
+@pytest.mark.parametrize("path", PRINTED, ids=lambda path: path.stem)
+def test_what_the_libraries_printed(path: Path) -> None:
+    *output, last = path.read_bytes().decode().splitlines(keepends=True)
+    printed = PrintedProgress()
+    assert printed.read("".join(output)) is bool(json.loads(last))
+    check(printed, json.loads(last))
+
+
+@pytest.mark.parametrize("path", PRINTED, ids=lambda path: path.stem)
+def test_in_pieces(path: Path) -> None:
+    """The unfinished line is read again with its rest, as the supervisor does."""
+    *output, last = path.read_bytes().decode().splitlines(keepends=True)
+    text, at, printed = "".join(output), 0, PrintedProgress()
+    pieces = random.Random(1)
+    while at < len(text):
+        end = at + pieces.randint(100, 4000)
+        printed.read(text[at:end])
+        at = max(at + 1, text.rfind("\r", at, end), text.rfind("\n", at, end) + 1)
+        at = len(text) if end >= len(text) else at
+    check(printed, json.loads(last))
+
+
+def check(printed: PrintedProgress, expected: dict[str, float | str]) -> None:
+    values = {key: printed.values.get(key) for key in expected}
+    assert not printed.is_moving or "STEPS" not in values or values["STEP"] != values["STEPS"]
+    for key, value in expected.items():
+        found = values[key]
+        assert found is not None, f"{key} in {printed.values}"
+        if isinstance(value, str):
+            assert found == value
+        else:
+            assert float(found) == pytest.approx(value, abs=6e-5), key
+
+
+def test_a_new_epoch_has_no_step_yet() -> None:
+    printed = PrintedProgress()
+    printed.read(f"Epoch 1/2\n\r5/5 {BAR3} 1s 2ms/step - loss: 0.5000 - val_loss: 0.4000\n")
+    assert printed.values["STEP"] == "5"
+    printed.read("Epoch 2/2\n")
+    assert printed.values == {"EPOCH": "2", "EPOCHS": "2", "LOSS": "0.5000", "VAL_LOSS": "0.4000"}
+
+
+@pytest.mark.parametrize(
+    ("output", "is_moving"),
+    [
+        (f"\r1/5 {BAR3} 1s 2ms/step - loss: 0.5000", True),
+        (f"\r1/5 {BAR3} 1s 2ms/step - loss: 0.5000 a warning\n", True),
+        (f"\r5/5 {BAR3} 1s 2ms/step - loss: 0.5000", False),
+        ("\r 20%|██        | 1/5 [00:01<00:04, 1.00it/s]", True),
+        ("\r 20%|██        | 1/5 [00:01<00:04, 1.00it/s]\n", False),  # closed
+        ("\r 20%|██        | 1/5 [00:01<00:04, 1.00it/s]\x1b[A", True),
+        ("\r100%|██████████| 5/5 [00:01<00:00, 1.00it/s]", False),
+        ("\r20it [00:01, 1.00it/s]", True),
+        ("\r20it [00:01, 1.00it/s]\n", False),
+    ],
+)
+def test_whether_a_bar_moves(output: str, is_moving: bool) -> None:
+    printed = PrintedProgress()
+    assert printed.read(output)
+    assert printed.is_moving is is_moving
+    printed.read("other output\n")
+    assert printed.is_moving is is_moving
+
+
+TQDM = " 20%|██        | 1/5 [00:01<00:04, 1.00it/s]"
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+@pytest.mark.parametrize(
+    ("after", "is_moving"),
+    [
+        ("\r" + " " * 44 + "\r", False),  # leave=False
+        ("\r" + " " * 44 + "\revaluated shard 1/9\n", False),
+        ("\revaluated shard 10%\n", False),
+        ("\r\revaluated shard 0\n", False),
+        ("\r" + " " * 44 + "\ra line\n\r" + TQDM, True),  # tqdm.write
+        ("a warning\nanother line\n", True),
+        ("\r" + "\b" * 44 + "\r", True),  # Keras moves the cursor before each state
+        ("\rnot yet a line", True),
+    ],
+)
+def test_a_bar_that_is_overwritten_has_ended(after: str, is_moving: bool, in_pieces: bool) -> None:
+    printed = PrintedProgress()
+    if in_pieces:
+        assert printed.read("\r" + TQDM)
+        assert printed.is_moving
+        if after.startswith("\r"):
+            printed.read(TQDM + "\r")
+            after = after[1:]
+        assert printed.read(after) is (not is_moving or TQDM in after)
+    else:
+        assert printed.read("\r" + TQDM + after)
+    assert printed.is_moving is is_moving
+    printed.read("\r" + TQDM)
+    assert printed.is_moving
+
+
+def test_many_lines_after_a_bar_that_is_overwritten() -> None:
+    printed = PrintedProgress()
+    printed.read("\r" + TQDM)
+    assert printed.read(TQDM + "\r" + " " * 44 + "\r" + "evaluated shard 10%\n" * 100)
+    assert not printed.is_moving
+
+
+def test_the_number_of_metrics_is_limited() -> None:
+    printed = PrintedProgress()
+    for step in range(100):
+        metrics = ", ".join(f"m{step}_{each}={each}" for each in range(30))
+        printed.read(f"\r  1%|          | {step}/10000 [00:01<00:04, 1.0it/s, {metrics}]")
+        printed.read("Epoch 1/2\n")
+    assert len(printed.values) <= 32
+    assert printed.values["EPOCH"] == "1"
+
+
+@given(st.text("01 9/%|[]<>=━.:-,skETA?it\x1b\r\n\bEpochloss", max_size=300))
+def test_any_text_is_read(text: str) -> None:
+    printed = PrintedProgress()
+    printed.read(text)
+    assert all(isinstance(value, str) for value in printed.values.values())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(
+            "1",
+            "1%",
+            "1%|",
+            "1/",
+            "1/1 ",
+            " - a: ",
+            "é",
+            "━",
+            "=",
+            "[",
+            " [",
+            ": ",
+            "\x1b[",
+            "\x1b",
+        ),
+        *(" - a: 1", ", a=1", "epoch ", "1/1 ━", "  1%|█| 1/100 [", "1 [00:00", "00:", "\b", "٣"),
+        *("\r", "\r1%|", "\n1/1 [=", "\x1b[A", "1/1 - 1s - ", "\x1b["),
+    ],
+)
+def test_the_time_is_linear(part: str) -> None:
+    """A megabyte of one line, or of short ones. Quadratic time would be hours."""
+    printed = PrintedProgress()
+    printed.read(part * (1_000_000 // len(part)))

@@ -1,0 +1,121 @@
+"""Spare hosts in the spec, and the placement of tasks after hosts were lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distrun.frozen import replace
+from distrun.plan import Placed, place, place_again, room_of_hosts
+from distrun.spec.loader import load
+from distrun.spec.model import HostSpec, RestartSpec, Spec
+from distrun.spec.problems import SpecProblemsError
+
+from .plans import role, spec_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOSTS = tuple(HostSpec(name=name) for name in "abc")
+SPARE = HostSpec(name="s", spare=True)
+FEWER = RestartSpec(min_workers=2)
+
+
+def again(spec: Spec, lost: str, moving: str = "", before: tuple[Placed, ...] = ()) -> str | None:
+    """Where the tasks are once hosts are lost, like `worker:0=a`; None: there is no room."""
+    present = before or place(spec)
+    rooms = {host: room for host, room in room_of_hosts(spec).items() if host not in lost}
+    names = moving.split() or [placed.name for placed in present]
+    placed = place_again(spec, present, names, rooms)
+    return None if placed is None else " ".join(f"{p.name}={p.host.name}" for p in placed)
+
+
+def test_a_spare_gets_no_task_at_first_and_those_of_a_lost_host_then() -> None:
+    spec = spec_of(role("worker", 3), hosts=(*HOSTS, SPARE))
+    assert [placed.host.name for placed in place(spec)] == ["a", "b", "c"]
+    assert again(spec, "b") == "worker:0=a worker:1=s worker:2=c"
+    assert again(spec, "ab") is None
+
+
+def test_a_host_with_slots_has_room_but_one_without_is_full() -> None:
+    spec = spec_of(role("worker", 3), hosts=(replace(HOSTS[0], slots=2), *HOSTS[1:]))
+    three = tuple(
+        replace(placed, host=host) for placed, host in zip(place(spec), HOSTS, strict=True)
+    )
+    assert again(spec, "b", before=three) == "worker:0=a worker:1=a worker:2=c"
+    assert again(replace(spec, hosts=HOSTS), "b") is None
+
+
+def test_fewer_workers_are_numbered_without_gaps_and_the_chief_stays() -> None:
+    one = RestartSpec(min_workers=1)
+    spec = spec_of(role("chief"), role("worker", 2), hosts=HOSTS, restart=one)
+    assert again(spec, "a") == "chief:0=c worker:0=b"
+    assert again(spec, "b") == "chief:0=a worker:0=c"
+    assert again(spec, "bc") is None
+
+
+def test_workers_grow_back_to_their_first_hosts() -> None:
+    spec = spec_of(role("worker", 3), hosts=(*HOSTS, SPARE), restart=FEWER)
+    rooms = room_of_hosts(spec)
+    two = place_again(spec, place(spec), ["worker:0", "worker:1", "worker:2"], {"a": 1, "c": 1})
+    assert two is not None
+    assert [(p.name, p.host.name) for p in two] == [("worker:0", "a"), ("worker:1", "c")]
+    assert again(spec, "s", before=two) == "worker:0=a worker:1=c worker:2=b"
+    assert rooms == {"a": 1, "b": 1, "c": 1, "s": 1}
+
+
+def test_an_evaluator_moves_and_others_stay() -> None:
+    spec = spec_of(role("worker", 2), role("evaluator"), hosts=(*HOSTS, SPARE))
+    assert again(spec, "c", "evaluator:0") == "worker:0=a worker:1=b evaluator:0=s"
+
+
+def test_a_task_with_an_address_of_its_own_stays_where_it_is() -> None:
+    spec = spec_of(role("worker", addresses=("a:1", "b:1")), hosts=(*HOSTS[:2], SPARE))
+    assert again(spec, "b") is None
+
+
+SPEC = """\
+strategy: multi_worker_mirrored
+cluster: {worker: 2}
+program: {command: ["true"]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "spares"),
+    [
+        ("hosts: [h1, h2, {name: h3, spare: true}]", ["h3"]),
+        ('hosts: ["h[1-4]"]\nspares: 2', ["h3", "h4"]),
+        ('hosts: [h1, {name: "g[1-3]", spares: 2}]', ["g2", "g3"]),
+        ("hosts: [h1, h2, h3]\nspares: 1", ["h3"]),
+    ],
+)
+def test_spares_of_the_spec(tmp_path: Path, more: str, spares: list[str]) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC + more)
+    assert [host.name for host in load(tmp_path / "job.yaml").spares] == spares
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("hosts: [h1, h2]\nspares: 2", "job.yaml:5:1: all hosts are spares"),
+        ("hosts: [{name: h1, spare: true}]", "job.yaml:4:1: the only host is a spare"),
+        ('hosts: [{name: "h[1-2]", spares: 3}]', "job.yaml:4:34: 2 hosts cannot have 3 spares"),
+        ("spares: 1", "job.yaml:4:1: spares are among the hosts"),
+        ("restart: {min_workers: 3}", "job.yaml:4:24: restart.min_workers is 3, and cluster has 2"),
+    ],
+)
+def test_wrong_spares_are_named_with_their_place(tmp_path: Path, more: str, problem: str) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC + more)
+    with pytest.raises(SpecProblemsError) as raised:
+        load(tmp_path / "job.yaml")
+    assert problem in str(raised.value)
+
+
+def test_the_policy_of_a_role_has_no_key_for_hosts(tmp_path: Path) -> None:
+    cluster = "cluster: {worker: {count: 2, restart: {min_workers: 1}}}"
+    text = SPEC.replace("cluster: {worker: 2}", cluster)
+    (tmp_path / "job.yaml").write_text(text)
+    with pytest.raises(SpecProblemsError, match=r"write it as restart\.min_workers"):
+        load(tmp_path / "job.yaml")
