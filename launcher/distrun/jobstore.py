@@ -261,8 +261,8 @@ class JobFolder:
         """Rename the folder, so that the job is gone at once; then remove it from the disk.
 
         Raises:
+            BlockingIOError: it runs, or another process removes it just now.
             OSError: a file cannot be removed; `filename` is its path. The job is listed again.
-        BlockingIOError: it is running.
         """
         renamed = self.path.with_name(f".gone-{self.path.name.removeprefix('.gone-')}")
         # It may just be resumed.

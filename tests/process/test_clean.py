@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -186,6 +187,22 @@ def test_without_a_choice_it_lists_the_jobs_and_asks(
     assert agreed.text().count(failed) == 1
     assert set(listed(distrun)) == {running, late}, "only what was listed is removed"
     distrun("kill", running)
+
+
+def test_a_job_resumed_or_removed_after_the_list_is_left_alone(
+    distrun: Distrun, detached: Detach, terminal: OpenTerminal
+) -> None:
+    ids = [detached("exit 0", workers=1) for _ in range(2)]
+    distrun("wait", *ids)
+    asked = terminal("clean")
+    wait_until(lambda: asked.text().endswith("[y/N] "))
+    with (distrun.home / "jobs" / ids[0] / "supervisor.lock").open("r+") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        answered(asked, "y\r")
+    assert asked.process.returncode == 0
+    assert "not removed" not in asked.text()
+    assert "removed 1 job, " in asked.text()
+    assert set(listed(distrun)) == {ids[0]}
 
 
 def test_without_a_terminal_it_refuses(distrun: Distrun, detached: Detach) -> None:

@@ -57,7 +57,7 @@ def command(everything: bool, older_than: float | None, dry_run: bool) -> int:
         try:
             if not dry_run:
                 folder.remove()
-        except FileNotFoundError:  # another `clean` removed it
+        except (FileNotFoundError, BlockingIOError):  # another `clean` removes it, or it is resumed
             continue
         except OSError as error:
             is_complete = False
