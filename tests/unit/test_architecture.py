@@ -385,6 +385,7 @@ LAYERS = (
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
+    {"distrun.supervisor_process"},
     {"distrun.control", "distrun.session"},
     {"distrun.cli", "distrun"},
     {"distrun.__main__", "distrun.supervisor.main"},
