@@ -212,6 +212,8 @@ class Session:
         how = f"exited with {status}"
         if status < 0:
             how = f"was killed by {syscalls.signal_name(-status)}"
+        if not self.folder.path.exists():
+            raise InternalError(f"the supervisor {how} before the job began")
         raise InternalError(
             f"the supervisor of job {self.folder.job_id} {how}; its tasks have been ended",
             hint=f"its log is {self.folder.supervisor_log}",
