@@ -19,6 +19,7 @@ from distrun.errors import InternalError
 from distrun.supervisor.hosts.local import SOURCES, isolated_python
 
 _HARMLESS = {
+    "PYTHON",  # of other tools: the interpreter that they use
     *("PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONNOUSERSITE"),
     *("PYTHONPATH", "PYTHONSAFEPATH", "PYTHONUNBUFFERED"),
 }

@@ -25,6 +25,8 @@ SCRIPT = re.compile(
 )
 """What the script prints: its epochs, its finished bars, and Python's words when it fails."""
 MOST_OTHER = 10
+# TensorFlow's own, when a worker ends seconds before the other on a busy machine.
+PEER_IS_GONE = re.compile("StartAbort UNAVAILABLE|Additional GRPC error|grpc_status:14")
 # In place of Python: prints what the tasks of the same job printed before.
 REPLAY = """\
 case "$1" in *.py) ;; *) exec '{python}' "$@" ;; esac
@@ -82,7 +84,8 @@ def check(shown: list[list[str]]) -> None:
     assert "succeeded in" in run[-1]
     assert "succeeded in" in launched[-1]
     assert next(line for line in last if SCRIPT.fullmatch(line)).startswith("worker:1 | 100/100")
-    other = [line for lines in shown for line in lines if not SCRIPT.fullmatch(line)]
+    lines = [line for screen in shown for line in screen if not PEER_IS_GONE.search(line)]
+    other = [line for line in lines if not SCRIPT.fullmatch(line)]
     assert len(other) <= MOST_OTHER, "\n".join(other)
 
 

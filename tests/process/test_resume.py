@@ -114,6 +114,7 @@ def test_what_the_dead_supervisor_has_left_here_is_ended_first(
     for name in reversed(suspended):
         {"agent": agent, "guard": guard}[name].suspend()
     os.kill(supervisor.pid, signal.SIGKILL)
+    wait_until(lambda: not alive(supervisor))
     repair(distrun)
     done = distrun("resume", job)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,10 @@ def arguments(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().removesuffix("\0").split("\0")
 
 
-def test_it_is_told_from_the_command(detached: Detach, status: Status, distrun: Distrun) -> None:
+def test_it_is_told_from_the_command(
+    detached: Detach, status: Status, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON", "python3")  # means nothing to Python itself
     job = detached("exec sleep 600")
     pid = status(job)["supervisor_pid"]
     assert arguments(pid) == [f"distrun: supervisor of {job}"]
