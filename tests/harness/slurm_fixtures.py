@@ -1,0 +1,70 @@
+"""Fixtures of tests on Slurm: one cluster for all of them, as new for each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from harness import slurm as clusters
+from harness.command import Distrun
+
+InAllocation = Callable[..., "subprocess.Popen[str]"]
+"""Starts `salloc OPTIONS distrun ARGUMENTS`, its output in pipes."""
+
+
+@pytest.fixture(scope="session")
+def cluster(kept_processes: set[int]) -> Iterator[clusters.Cluster]:
+    why_not = clusters.why_not()
+    if why_not is not None:
+        if os.environ.get("CI"):
+            pytest.fail(f"no Slurm cluster for the tests: {why_not}")
+        pytest.skip(why_not)
+    made = clusters.Cluster(kept_processes)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def slurm(
+    cluster: clusters.Cluster, distrun_home: object, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[clusters.Cluster]:
+    """The cluster, as new; commands find it. What a test leaves there fails the test."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "SBATCH_", "SALLOC_", "SQUEUE_")):
+            monkeypatch.delenv(name)
+    for name, value in cluster.variables.items():
+        monkeypatch.setenv(name, value)
+    yield cluster
+    left = cluster.mend()
+    if left:
+        pytest.fail(f"left on the cluster by this test:\n{left}")
+
+
+@pytest.fixture
+def in_allocation(slurm: clusters.Cluster, distrun: Distrun) -> Iterator[InAllocation]:
+    """Run distrun in an allocation: `in_allocation(["-N2"], "launch", spec)`."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(options: list[str], *arguments: Any, **more: Any) -> subprocess.Popen[str]:
+        command = ["salloc", "--quiet", *options, *distrun.argv, *map(str, arguments)]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=distrun.cwd,
+            **more,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
