@@ -41,6 +41,8 @@ from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
 if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
 
+_LONGEST_WARNING = 18 * 3600.0
+"""Slurm's option has 16 bits for the seconds."""
 _SUCCESS = {"chief": Success.CHIEF, "worker0": Success.WORKER_0, "all": Success.ALL}
 
 
@@ -92,6 +94,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
     logs: Section = document.get("logs", EMPTY)
+    slurm = _slurm(document.get("slurm", EMPTY), problems)
     problems.raise_if_any()
     assert strategy is not None  # noqa: S101 - otherwise there was a problem
     return model.Spec(
@@ -109,6 +112,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
         port_range=ports,
         log_max_size=logs.get("max_size"),
         tensorboard=_tensorboard(document, program.workdir),
+        slurm=slurm,
     )
 
 
@@ -374,6 +378,28 @@ def _ssh(section: Section, context: LoadContext, problems: Problems) -> model.Ss
     if "options" in values:
         values["options"] = {name: at.value for name, at in values["options"].items()}
     return model.SshSpec(**values)
+
+
+def _slurm(section: Section, problems: Problems) -> model.SlurmSpec:
+    values = dict(section.values)
+    if "options" in values:
+        values["options"] = {name: at.value for name, at in values["options"].items()}
+    if "setup" in values:
+        values["setup"] = tuple(at.value for at in values["setup"])
+    slurm = model.SlurmSpec(**values)
+    where = next((key for key in ("signal_before_end", "time") if section.has(key)), None)
+    before, time = slurm.signal_before_end, slurm.time
+    if where is not None and before > _LONGEST_WARNING:
+        problems.add(
+            section.marks[where], "slurm.signal_before_end is longer than 18h", "lower it"
+        )
+    elif where is not None and time is not None and before >= time:
+        problems.add(
+            section.marks[where],
+            f"slurm.signal_before_end ({before:g}s) leaves nothing of slurm.time ({time:g}s)",
+            "raise time, or lower signal_before_end",
+        )
+    return slurm
 
 
 def _tensorboard(document: Section, workdir: str) -> model.TensorBoardSpec | None:

@@ -220,6 +220,28 @@ class TensorBoardSpec(Frozen, kw_only=True):
     port: int = 0
 
 
+class SlurmSpec(Frozen, kw_only=True):
+    """What the job asks Slurm for. None: what Slurm gives by default."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    nodes: int | None = None
+    """None: it follows from the cluster, see :mod:`distrun.slurm.settings`."""
+    time: float | None = None
+    gpus_per_node: int | str | None = None
+    """A number, or a type and a number such as `a100:4`."""
+    cpus_per_task: int | None = None
+    mem_per_node: int | None = None
+    """In bytes."""
+    exclusive: bool = False
+    constraint: str | None = None
+    requeue: bool = False
+    signal_before_end: float = 120.0
+    options: dict[str, str] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+
+
 class SpecOrigin(Frozen, kw_only=True):
     """How a spec was read, so that its text can be read again: see :func:`.loader.load`.
 
@@ -253,6 +275,7 @@ class Spec(Frozen, kw_only=True):
     """The first and the last port to choose from, both included; None: any free port."""
     log_max_size: int | None = None
     tensorboard: TensorBoardSpec | None = None
+    slurm: SlurmSpec = field(default_factory=SlurmSpec)
     source: str = field(default="", compare=False)
     """The text of the file, for the record. Not compared: different texts may mean the same."""
     origin: SpecOrigin | None = field(default=None, compare=False)
