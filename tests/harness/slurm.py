@@ -3,16 +3,19 @@
     login node (this machine): munged, slurmctld --- switch --- h1, h2, h3, h4: sshd, slurmd
 
 The file system is shared, the home folder included. Each node says that it has 4 cores, 4,000 MB
-and 2 GPUs, which are empty files. There is no accounting database, as Debian's `slurm-wlm` brings
-none: sacct fails here, and what it answers elsewhere is tested with a program in its place.
+and 2 GPUs, which are other names of /dev/null.
+There is no accounting database, as Debian's `slurm-wlm` brings none: sacct fails here, and what it
+answers elsewhere is tested with a program in its place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
+import stat
 import subprocess
 from pathlib import Path
 
@@ -105,7 +108,8 @@ class Cluster:
             self.folder.joinpath(name).mkdir(mode=0o755)
         gpus = []
         for number in range(GPUS):
-            self.folder.joinpath(f"gpu{number}").touch()
+            # slurmd takes nothing but a device; its last digits are the GPU's index.
+            os.mknod(self.folder / f"gpu{number}", stat.S_IFCHR | 0o600, os.makedev(1, 3))
             gpus.append(f"Name=gpu File={self.folder}/gpu{number}\n")
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
@@ -215,6 +219,15 @@ class Cluster:
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(argv)}: {done.stdout}{done.stderr}")
         return done.stdout.strip()
+
+    def state_of(self, job: str) -> str:
+        """The state of a job, such as RUNNING; also some time after its end."""
+        answer = self.run("scontrol", "-o", "show", "job", job, check=False)
+        found = re.search(r" JobState=(\w+)", answer)
+        return found[1] if found else ""
+
+    def wait_for_state(self, job: str, state: str) -> None:
+        wait_until(lambda: self.state_of(job) == state, _DEADLINE, f"job {job} is {state}")
 
     def mend(self) -> str:
         """Have the cluster as new. Returns what the test has left there."""

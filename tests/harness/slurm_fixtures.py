@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from harness import slurm as clusters
 from harness.command import Distrun
 
 InAllocation = Callable[..., "subprocess.Popen[str]"]
 """Starts `salloc OPTIONS distrun ARGUMENTS`, its output in pipes."""
+
+WriteSlurmSpec = Callable[..., Path]
+"""Writes a spec of `workers` on the allocation's nodes; more keys as keywords."""
 
 
 @pytest.fixture(scope="session")
@@ -68,3 +73,23 @@ def in_allocation(slurm: clusters.Cluster, distrun: Distrun) -> Iterator[InAlloc
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def slurm_spec(tmp_path: Path) -> WriteSlurmSpec:
+    """Write a spec whose workers, one a node, run a shell script."""
+
+    def write(script: str, workers: int = 2, **keys: Any) -> Path:
+        document = {
+            "name": "job",
+            "strategy": "multi_worker_mirrored",
+            "cluster": {"worker": workers},
+            "hosts": "slurm",
+            "program": {"command": ["sh", "-c", script]},
+            **keys,
+        }
+        path = tmp_path / "job.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    return write

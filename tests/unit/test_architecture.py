@@ -379,7 +379,7 @@ LAYERS = (
         *("distrun.printed_progress", "distrun.regular_file"),
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },
-    {"distrun.codec", "distrun.spec"},
+    {"distrun.codec", "distrun.slurm", "distrun.spec"},
     {"distrun.lint", "distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight"},
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},

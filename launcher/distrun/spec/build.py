@@ -9,6 +9,7 @@ from distrun.frozen import replace
 from distrun.spec import model
 from distrun.spec.addresses import LAST_PORT, parse_address
 from distrun.spec.hosts import (
+    allocated_hosts,
     check_host_addresses,
     hostfile_hosts,
     listed_hosts,
@@ -17,6 +18,7 @@ from distrun.spec.hosts import (
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys.document import LONGEST_NAME, job_name_problem
+from distrun.spec.keys.hosts import SLURM
 from distrun.spec.machine import is_this_machine
 from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import (
@@ -73,7 +75,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
         hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
     chosen_ports = _count_chosen_ports(roles, strategy) if strategy else 0
-    if chosen_ports > 1 and not document.is_wrong("hosts"):
+    if chosen_ports > 1 and not document.is_wrong("hosts") and document.get("hosts") != SLURM:
         check_host_addresses(document.get("hosts", ()), problems)
     runs_here = any(host.is_local for host in hosts or (model.HostSpec(),))
     program, custom = build_programs(
@@ -174,7 +176,11 @@ def _hosts(
     if document.has("hosts"):
         if document.is_wrong("hosts"):
             return None
-        return with_spares(listed_hosts(document.get("hosts"), problems), document, problems)
+        written, mark = document.get("hosts"), document.marks["hosts"]
+        if written == SLURM:
+            hosts = allocated_hosts(mark, context.allocation, context.environ, problems)
+            return with_spares(hosts, document, problems) or None
+        return with_spares(listed_hosts(written, problems), document, problems)
     if not document.has("hostfile"):
         if document.get("spares"):
             message = "spares are among the hosts, and there are no hosts"

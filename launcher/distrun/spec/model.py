@@ -98,6 +98,18 @@ class RoleSpec(Frozen, kw_only=True):
         return self.expects_free_port or self.is_in_cluster(strategy)
 
 
+class SlurmNode(Frozen, kw_only=True):
+    """What Slurm gave to a job on one node."""
+
+    job: str
+    """The id of the job."""
+    cores: int
+    memory: int | None = None
+    """Bytes; None: all of the node."""
+    gpus: int | None = None
+    """How many GPUs; None: the cluster does not count GPUs, and all that are there may be used."""
+
+
 class HostSpec(Frozen, kw_only=True):
     """A machine that runs tasks. `name` is its name for ssh; this machine is `localhost`."""
 
@@ -113,6 +125,8 @@ class HostSpec(Frozen, kw_only=True):
     """Whether `name` is one of this machine's own; `localhost` always is."""
     spare: bool = False
     """Whether it runs tasks only in place of another host."""
+    slurm: SlurmNode | None = None
+    """What Slurm gave of it, if it is a node of an allocation."""
 
     @property
     def machine(self) -> str:
@@ -126,6 +140,8 @@ class HostSpec(Frozen, kw_only=True):
     @property
     def reach(self) -> str:
         """The module of :mod:`distrun.supervisor.hosts` that reaches it."""
+        if self.slurm is not None:
+            return "srun"
         return "local" if self.is_local else "ssh"
 
 

@@ -352,9 +352,10 @@ class Supervisor:
             from distrun.supervisor.hosts.file_delivery import FileDelivery
 
             hosts, send_list = preparation.hosts_without_files, self._hosts.deliver
-            preparation.delivery = FileDelivery(
+            delivery = FileDelivery(
                 self._manifest, hosts, send_list, self.emit, self._clients.broadcast
             )
+            preparation.deliver(delivery, self._manifest)
         self._preparation = preparation
         self._wait_limit = WaitLimit(self._start_left, time.monotonic)
         self._hosts.recall_lost(self._state.lost_agents, self._spec)

@@ -68,8 +68,9 @@ SPEC = MappingSchema(
             "itself and exits 0 when it has finished (TensorFlow 1, Estimators)."),
         Key("program", PROGRAM, ({"script": "mnist", "args": ["--epochs", 3]},), required=True,
             help="The program that each task runs: a script, a module or a command."),
-        Key("hosts", HOSTS, (["localhost"], ["gpu-[01-16]"]), "this machine",
-            help="The machines that run tasks: names, ranges of names, or mappings."),
+        Key("hosts", HOSTS, (["localhost"], ["gpu-[01-16]"], "slurm"), "this machine",
+            help="The machines that run tasks: names, ranges of names, or mappings. `slurm`: the "
+            "nodes of the Slurm allocation in which distrun runs."),
         Key("hostfile", PATH, ("hosts.txt",), "none",
             help="A file with one host a line, instead of `hosts`: `host slots=N` as in Open MPI "
             "and DeepSpeed, or `host:N`. The path is relative to this file."),

@@ -122,7 +122,7 @@ class Host:
         self._logs = logs
         self._variables = variables
         self._log_limit, lease = spec.log_max_size, spec.timeouts.link
-        self._lease = lease if reach.can_reattach else 0.0
+        self._lease = lease if reach.can_reattach or reach.has_lease else 0.0
         self._selector = selector
         self._observer = observer
         self._connection: Connection | None = None
@@ -374,7 +374,7 @@ class Host:
     @property
     def _lost_at(self) -> float | None:
         """When the link counts as lost unless a heartbeat comes first."""
-        if self._last_heartbeat is None:
+        if self._last_heartbeat is None or not self.reach.can_reattach:
             return None
         return self._last_heartbeat + _MISSED_HEARTBEATS * protocol.heartbeat_interval(self._lease)
 

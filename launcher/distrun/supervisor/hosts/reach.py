@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.hosts.host_channel import HostChannel
     from distrun.supervisor.hosts.reconnect import Attempt
+    from distrun.sync.manifest import Manifest
 
 FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)
 """An agent that cannot fork exits with such a number."""
@@ -113,6 +114,11 @@ class Reach(Protocol):
     """A label for people, such as "ssh"; no code may depend on it."""
     can_reattach: bool = False
     """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
+    has_lease: bool = False
+    """Whether an agent that is never reconnected sends heartbeats, and ends its tasks after
+    `timeouts.link` without an answer. One that can be reconnected always does."""
+    files: Manifest | None = None
+    """The program's files, if any are sent to hosts that lack them."""
     has_own_logs: bool = True
     """Whether tasks write their logs on the host; they are then mirrored into the job's folder. If
     not, tasks write directly into that folder."""
@@ -178,6 +184,10 @@ class Reach(Protocol):
             hellos: those of all hosts of the job.
         """
         ...
+
+    def usable(self, hello: Hello) -> Hello:
+        """Return the facts of the host with what the job may use of it."""
+        return hello
 
     def not_started(self, error: OSError) -> Cause:
         """Return why :meth:`connect` or :meth:`reconnect` raised that error."""
