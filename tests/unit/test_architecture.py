@@ -59,7 +59,7 @@ PURE_STDLIB = {
 IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo", "annotationlib", "compression"}
-JOBS_FILES = {"events.jsonl", "plan.json", "spec.yaml"}
+JOBS_FILES = {"batch.json", "events.jsonl", "plan.json", "spec.yaml"}
 KINDS_OF_HOSTS = {"is_local", "is_remote", "LocalReach", "SshReach"}
 KIND_ATTRIBUTES = {"local", "reach"}
 """Attributes of a host in the spec that say how it is reached."""
@@ -384,6 +384,7 @@ LAYERS = (
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},
+    {"distrun.slurm.queued_job", "distrun.slurm.submission"},
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.control", "distrun.session"},
     {"distrun.cli", "distrun"},

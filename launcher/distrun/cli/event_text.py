@@ -126,6 +126,11 @@ def quiet_advice(job_id: str) -> str:
     )
 
 
+def _job_queued(event: events.JobQueued) -> str:
+    again = "" if event.cause is None else f" again: {cause_text(event.cause)}"
+    return f"job {event.job_id} queued in Slurm as job {event.batch_id}{again}"
+
+
 def _job_resumed(event: events.JobResumed) -> str:
     changes = "".join(f" --set {change}" for change in event.changes)
     return (
@@ -269,6 +274,7 @@ def _job_ended(event: events.JobEnded) -> str:
 
 
 _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
+    events.JobQueued: _job_queued,
     events.JobResumed: _job_resumed,
     events.HostNotCleared: _host_not_cleared,
     events.HostCleared: _host_cleared,

@@ -47,7 +47,7 @@ def write(spec: Spec, home: Path, *, job_id: str | None = None, output: Path | N
     lines += [
         "",
         "# Slurm's signals reach distrun, because it replaces this shell.",
-        f"exec {_command(spec, origin, job_id)}",
+        f"exec {_command(origin, job_id)}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -63,7 +63,7 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _command(spec: Spec, origin: SpecOrigin, job_id: str | None) -> str:
+def _command(origin: SpecOrigin, job_id: str | None) -> str:
     words = [sys.executable, "-m", "distrun", "batch-run"]
     if job_id is not None:
         return shlex.join([*words, "--job", job_id])

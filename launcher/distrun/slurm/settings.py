@@ -8,43 +8,41 @@ from typing import TYPE_CHECKING
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from distrun.spec.model import RoleSpec, Spec
+    from distrun.spec.model import RoleSpec, SlurmSpec, Spec
 
 _OWN_NODE = (Role.CHIEF, Role.WORKER)
 """Roles whose tasks get a node each, unless GPUs decide. The others run beside them."""
 _MIB = 1 << 20
 
 
-def nodes(spec: Spec) -> int:
+def nodes(roles: Iterable[RoleSpec], slurm: SlurmSpec, spares: int) -> int:
     """Return how many nodes a job needs, its spares included."""
-    if spec.slurm.nodes is not None:
-        return spec.slurm.nodes
-    with_gpus = math.ceil(sum(_share(spec, role) for role in spec.roles if role.gpus))
-    alone = sum(r.count for r in spec.roles if r.role in _OWN_NODE and not r.gpus)
-    return max(1, with_gpus + alone) + len(spec.spares)
+    if slurm.nodes is not None:
+        return slurm.nodes
+    roles = tuple(roles)
+    with_gpus = math.ceil(sum(_share(role, slurm) for role in roles if role.gpus))
+    alone = sum(each.count for each in roles if each.role in _OWN_NODE and not each.gpus)
+    return max(1, with_gpus + alone) + spares
 
 
-def tasks_per_node(spec: Spec) -> int:
-    """Return how many tasks share a node at most. `cpus_per_task` is for each of them."""
-    tasks = sum(role.count for role in spec.roles)
-    return max(1, math.ceil(tasks / max(1, nodes(spec) - len(spec.spares))))
-
-
-def _share(spec: Spec, role: RoleSpec) -> float:
+def _share(role: RoleSpec, slurm: SlurmSpec) -> float:
     """Return how many nodes the tasks of a role with GPUs fill."""
-    given = str(spec.slurm.gpus_per_node or "").rpartition(":")[2]
+    given = str(slurm.gpus_per_node or "").rpartition(":")[2]
     room = int(given or 0) // (role.gpus or 1)
     return role.count / room if room else role.count
 
 
 def options(spec: Spec) -> Iterator[tuple[str, str | None]]:
     """Yield the options of sbatch with their values; None: it has no value."""
-    slurm = spec.slurm
+    slurm, spares = spec.slurm, len(spec.spares)
+    count = nodes(spec.roles, slurm, spares)
+    tasks = sum(role.count for role in spec.roles)
     yield "job-name", spec.name
-    yield "nodes", str(nodes(spec))
-    yield "ntasks-per-node", str(tasks_per_node(spec))
+    yield "nodes", str(count)
+    # `cpus_per_task` is for each of them.
+    yield "ntasks-per-node", str(max(1, math.ceil(tasks / max(1, count - spares))))
     wanted = {
         "partition": slurm.partition,
         "account": slurm.account,

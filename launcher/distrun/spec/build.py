@@ -62,7 +62,11 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
     workers = _workers(document, roles, problems)
     strategy = STRATEGIES.get(document.get("strategy", ""))
     strategy = strategy and strategy.with_workers(workers)
-    hosts = _hosts(document, context, problems)
+    slurm = _slurm(document.get("slurm", EMPTY), problems)
+    if context.is_submitted:
+        hosts = _nodes(document, [one.spec for one in roles], slurm, problems)
+    else:
+        hosts = _hosts(document, context, problems)
     name = _name(document, context, problems)
     _check_extra_args(context, problems)
     if strategy and not document.is_wrong("cluster"):
@@ -96,7 +100,6 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
     logs: Section = document.get("logs", EMPTY)
-    slurm = _slurm(document.get("slurm", EMPTY), problems)
     problems.raise_if_any()
     assert strategy is not None  # noqa: S101 - otherwise there was a problem
     return model.Spec(
@@ -187,6 +190,28 @@ def _hosts(
             problems.add(document.keys["spares"], message, "add hosts or hostfile")
         return (model.HostSpec(),)
     return with_spares(_hostfile(document, context, problems), document, problems) or None
+
+
+def _nodes(
+    document: Section, roles: list[model.RoleSpec], slurm: model.SlurmSpec, problems: Problems
+) -> tuple[model.HostSpec, ...] | None:
+    """The nodes that a job asks Slurm for; None if something is wrong with its hosts."""
+    from distrun.slurm import settings
+
+    for key in ("hosts", "hostfile"):
+        if document.has(key) and document.get(key) != SLURM:
+            problems.add(
+                document.keys[key],
+                f"{key} names machines, and Slurm chooses those of a submitted job",
+                "remove it, or write 'hosts: slurm'",
+            )
+            return None
+    count = settings.nodes(roles, slurm, document.get("spares", 0))
+    hosts = tuple(
+        model.HostSpec(name=f"node{number}", slurm=model.SlurmNode(job="", cores=1))
+        for number in range(1, count + 1)
+    )
+    return with_spares(hosts, document, problems) or None
 
 
 def _hostfile(
@@ -396,9 +421,7 @@ def _slurm(section: Section, problems: Problems) -> model.SlurmSpec:
     where = next((key for key in ("signal_before_end", "time") if section.has(key)), None)
     before, time = slurm.signal_before_end, slurm.time
     if where is not None and before > _LONGEST_WARNING:
-        problems.add(
-            section.marks[where], "slurm.signal_before_end is longer than 18h", "lower it"
-        )
+        problems.add(section.marks[where], "slurm.signal_before_end is longer than 18h", "lower it")
     elif where is not None and time is not None and before >= time:
         problems.add(
             section.marks[where],

@@ -24,6 +24,8 @@ class LoadContext(Frozen, kw_only=True):
     extra_args: tuple[str, ...]
     allocation: Allocation | None = None
     """The nodes that `hosts: slurm` means; None: those of the allocation of `environ`."""
+    is_submitted: bool = False
+    """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet."""
 
     def resolve(self, path: str) -> str:
         """The absolute path of `path`, which is relative to the spec's folder."""

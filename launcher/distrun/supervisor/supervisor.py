@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from distrun.sync.manifest import Manifest
 
 _FLUSH_SECONDS = 2.0
+_SAME_REQUEST_SECONDS = 1.0
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
 )
@@ -145,6 +146,9 @@ class Supervisor:
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.size_of_log, time.monotonic)
         self._is_finishing = False
+        self._stop_requested_at = -_SAME_REQUEST_SECONDS
+        self._was_signalled = False
+        """Whether the last request to stop was a signal to this process."""
         self._analyzer = FailureAnalyzer(folder, spec)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
@@ -192,7 +196,7 @@ class Supervisor:
                 role.role.value: role.restart for role in spec.roles if role.restart is not None
             },
         }
-        if self._former is None:
+        if self._former is None or not self._former.supervisor_pid:  # it was only queued
             return events.JobCreated(**settings)
         down = max(0.0, time.time() - self._last_change)
         return events.JobResumed(**settings, changes=self._changes, down=down)
@@ -742,7 +746,7 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)
-        if signal.SIGTERM in numbers:
+        if signal.SIGTERM in numbers and not self._stopped_just_now():
             cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
             self._request_stop(protocol.StopJob(cause, signal.SIGTERM, None, 128 + 15))
         self._hosts.check_exits()
@@ -767,7 +771,20 @@ class Supervisor:
             stop = protocol.StopJob(cause, signal.SIGTERM, protocol.KILL_GRACE, 129)
             self._request_stop(stop)
 
+    def _stopped_just_now(self) -> bool:
+        """Whether the job was asked to stop a moment ago.
+
+        Slurm sends SIGTERM to all processes of a step at once, the launch command's and this one:
+        that is one request, and a second one would kill the job.
+        """
+        return time.monotonic() - self._stop_requested_at < _SAME_REQUEST_SECONDS
+
     def _request_stop(self, order: protocol.StopJob) -> None:
+        is_same = order.cause.code is Code.LAUNCH_SIGNALLED and order.cause.signal == signal.SIGTERM
+        if is_same and self._was_signalled and self._stopped_just_now():
+            return
+        self._was_signalled = order.cause.code is Code.SUPERVISOR_SIGNALLED
+        self._stop_requested_at = time.monotonic()
         grace = self._spec.timeouts.grace if order.grace is None else order.grace
         self._hosts.resume_suspended()
         self.emit(

@@ -196,6 +196,8 @@ class Code(StrEnum):
     SLURM_PREEMPTED = "slurm_preempted"
     SLURM_NODE_FAILED = "slurm_node_failed"
     SLURM_CANCELLED = "slurm_cancelled"
+    SLURM_ALLOCATION_ENDS = "slurm_allocation_ends"
+    SLURM_JOB_ENDED = "slurm_job_ended"  # text: its state, path: what it printed
     SRUN_NOT_STARTED = "srun_not_started"  # errno
     SRUN_FAILED = "srun_failed"  # status or signal
     SRUN_TIMED_OUT = "srun_timed_out"

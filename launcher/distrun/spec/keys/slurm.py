@@ -11,11 +11,16 @@ from distrun.spec.schema import Key, ListOf, MapOf, MappingSchema, OneOf
 
 _OPTION_PATTERN = r"[a-z][a-z0-9-]*"
 _GPUS_PATTERN = r"[A-Za-z0-9_.-]+:[0-9]{1,4}"
+_SAME_NAME = (
+    *("partition", "account", "qos", "nodes", "time", "exclusive", "constraint", "requeue"),
+)
 _OWN_KEYS = {
-    **{"partition": "partition", "account": "account", "qos": "qos", "nodes": "nodes"},
-    **{"time": "time", "gpus-per-node": "gpus_per_node", "cpus-per-task": "cpus_per_task"},
-    **{"mem": "mem_per_node", "exclusive": "exclusive", "constraint": "constraint"},
-    **{"requeue": "requeue", "no-requeue": "requeue", "signal": "signal_before_end"},
+    **dict(zip(_SAME_NAME, _SAME_NAME, strict=True)),
+    "gpus-per-node": "gpus_per_node",
+    "cpus-per-task": "cpus_per_task",
+    "mem": "mem_per_node",
+    "no-requeue": "requeue",
+    "signal": "signal_before_end",
 }
 """Options of sbatch for which there is a key."""
 _SET = ("job-name", "ntasks", "ntasks-per-node", "open-mode", "output", "error", "no-kill", "chdir")
@@ -45,9 +50,7 @@ def _word_problem(text: str) -> str | None:
 
 
 def _word(expected: str) -> Text:
-    return Text(
-        expected=expected, verbatim=True, least=1, pattern=_NO_LINES, check=_word_problem
-    )
+    return Text(expected=expected, verbatim=True, least=1, pattern=_NO_LINES, check=_word_problem)
 
 
 _REFUSED = "|".join(("array", *_OWN_KEYS, *_SET, *_NO_JOB))
