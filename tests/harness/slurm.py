@@ -39,7 +39,7 @@ SlurmctldHost={hostname}({address})
 SlurmctldPort={ctld_port}
 SlurmdPort={slurmd_port}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=6
 CryptoType=crypto/munge
 CredType=cred/munge
 SlurmUser=root

@@ -20,6 +20,9 @@ InAllocation = Callable[..., "subprocess.Popen[str]"]
 WriteSlurmSpec = Callable[..., Path]
 """Writes a spec of `workers` on the allocation's nodes; more keys as keywords."""
 
+Submit = Callable[..., str]
+"""Runs `distrun submit ARGUMENTS`, and returns the job's id."""
+
 
 @pytest.fixture(scope="session")
 def cluster(kept_processes: set[int]) -> Iterator[clusters.Cluster]:
@@ -93,3 +96,13 @@ def slurm_spec(tmp_path: Path) -> WriteSlurmSpec:
         return path
 
     return write
+
+
+@pytest.fixture
+def submit(slurm: clusters.Cluster, distrun: Distrun) -> Submit:
+    def run(*arguments: Any) -> str:
+        done = distrun("submit", *map(str, arguments))
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout.strip())
+
+    return run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distrun import control, events, record, resumption
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
-from distrun.agent.protocol.causes import Cause
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text, check_text
 from distrun.cli.usage import Usage, measure
@@ -143,7 +143,9 @@ class JobView(Frozen, kw_only=True):
             cause = cause.within[0]
         if cause.signal:
             return signal_name(cause.signal)
-        return cause.name.rpartition(" ")[2] or cause.code.value  # `kill` of `distrun kill`
+        if cause.code is Code.STOPPED_BY_COMMAND:
+            return cause.name.rpartition(" ")[2]  # `kill` of `distrun kill`
+        return str(cause.code.value)
 
     @property
     def progress(self) -> Mapping[str, str]:

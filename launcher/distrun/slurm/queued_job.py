@@ -17,6 +17,7 @@ from distrun.errors import EXIT_KILLED, HostError, WaitTimeoutError
 from distrun.events import JobEnded, Origin, Outcome, Result, StopRequested
 from distrun.frozen import Frozen
 from distrun.jobstore import replace_file
+from distrun.lifecycle import JobPhase
 from distrun.record import EventLog
 from distrun.slurm import batch_job, step_end
 from distrun.slurm.commands import MissingCommandError, SlurmCommandError
@@ -236,6 +237,10 @@ def stop(
             raise job.problem
         if job.is_pending:
             batch_job.cancel(number, only_pending=True)
+        elif job.state.phase is JobPhase.PENDING and job.entry is not None and not is_canceled:
+            # The lines of `slurm.setup` still run: a signal to their shell would leave them.
+            is_canceled = True
+            batch_job.cancel(number)
         elif not is_signalled and job.entry is not None:
             is_signalled = True
             _try_to_signal(number)

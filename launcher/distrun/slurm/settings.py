@@ -29,7 +29,7 @@ def nodes(roles: Iterable[RoleSpec], slurm: SlurmSpec, spares: int) -> int:
 
 def _share(role: RoleSpec, slurm: SlurmSpec) -> float:
     """Return how many nodes the tasks of a role with GPUs fill."""
-    given = str(slurm.gpus_per_node or "").rpartition(":")[2]
+    given = (slurm.gpus_per_node or "").rpartition(":")[2]
     room = int(given or 0) // (role.gpus or 1)
     return role.count / room if room else role.count
 

@@ -417,6 +417,8 @@ def _slurm(section: Section, problems: Problems) -> model.SlurmSpec:
         values["options"] = {name: at.value for name, at in values["options"].items()}
     if "setup" in values:
         values["setup"] = tuple(at.value for at in values["setup"])
+    if "gpus_per_node" in values:
+        values["gpus_per_node"] = str(values["gpus_per_node"])
     slurm = model.SlurmSpec(**values)
     where = next((key for key in ("signal_before_end", "time") if section.has(key)), None)
     before, time = slurm.signal_before_end, slurm.time

@@ -245,7 +245,7 @@ class SlurmSpec(Frozen, kw_only=True):
     nodes: int | None = None
     """None: it follows from the cluster, see :mod:`distrun.slurm.settings`."""
     time: float | None = None
-    gpus_per_node: int | str | None = None
+    gpus_per_node: str | None = None
     """A number, or a type and a number such as `a100:4`."""
     cpus_per_task: int | None = None
     mem_per_node: int | None = None

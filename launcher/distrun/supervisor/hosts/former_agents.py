@@ -410,13 +410,12 @@ def find_former_agents(
         folder: the job's, with the copies of the logs.
     """
     limits = [each for each in (spec.log_max_size, former.log_max_size) if each is not None]
-    nodes = {host.name for host in spec.hosts}
     found = []
     for name, host in resumed.former_hosts.items():
         if not host.token:  # it ended with its supervisor
             continue
-        if host.kind == "srun" and name not in nodes:
-            continue  # it ended with its allocation, which Slurm has taken back
+        if host.kind == "srun":
+            continue  # Slurm ends a step with its srun, and all steps with their allocation
         tasks = [task for task in former.tasks.values() if task.host == name]
         found.append(
             FormerAgent(
