@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
 from harness.command import Distrun, recorded_events
 from harness.slurm import Cluster
 from harness.slurm_fixtures import Submit, WriteSlurmSpec
 from harness.slurm_jobs import job_of, wait_for
+from harness.waiting import wait_until
 
+PATIENCE = 240.0
+LINE = re.compile(r"^epoch (\d+)/\d+.*?test_accuracy ([\d.]+)", re.MULTILINE)
 SAVES = """\
 trap 'echo saved; exit 0' TERM
 echo attempt $DISTRUN_ATTEMPT
@@ -34,13 +42,54 @@ def test_before_the_time_limit_tasks_save_and_the_job_goes_on_in_the_next_alloca
 def test_a_preempted_job_saves_and_continues(
     submit: Submit, slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec
 ) -> None:
-    job_id = submit(slurm_spec(SAVES, slurm={"requeue": True, "exclusive": True}))
+    settings = {"requeue": True, "exclusive": True}
+    job_id = submit(slurm_spec(SAVES, slurm=settings, timeouts={"link": "2s"}))
     wait_for(distrun, job_id, "running")
-    urgent = slurm.run(
-        "sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "--wrap=sleep 1"
+    slurm.run(
+        *("sbatch", "-p", "urgent", "-N4", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
     )
-    slurm.wait_for_state(urgent, "COMPLETED")
     waited = distrun("wait", job_id)
     assert waited.returncode == 0, waited.stderr
     assert distrun("logs", job_id).stdout.count("saved") == 2
     assert [task["attempt"] for task in job_of(distrun, job_id)["task_states"]] == [1, 1]
+
+
+def epochs(distrun: Distrun, job_id: str) -> dict[int, float]:
+    """The test accuracy after each epoch."""
+    found = LINE.findall(distrun("logs", job_id, "-t", "worker:0", "--raw").stdout)
+    return {int(number): float(accuracy) for number, accuracy in found}
+
+
+@pytest.mark.e2e
+def test_training_in_two_allocations_ends_as_well_as_in_one(
+    submit: Submit,
+    slurm: Cluster,
+    distrun: Distrun,
+    slurm_spec: WriteSlurmSpec,
+    small_mnist: Path,
+    tmp_path: Path,
+) -> None:
+    def spec(name: str, **keys: object) -> Path:
+        arguments = [
+            *("--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / name)),
+            *("--model", "cnn", "--batch-size", "16", "--steps-per-epoch", "16"),
+            *("--epochs", "8", "--checkpoint-every", "4"),
+        ]
+        program = {"script": "mnist", "args": arguments}
+        return slurm_spec("", name=name, program=program, **keys)
+
+    job_id = submit(spec("train", slurm={"requeue": True, "cpus_per_task": 2}))
+    wait_until(lambda: len(epochs(distrun, job_id)) >= 2, PATIENCE, "two epochs")
+    # As Slurm does `signal_before_end`.
+    number = job_of(distrun, job_id)["slurm"]["job"]
+    slurm.run("scancel", "--batch", "--signal=TERM", number)
+    waited = distrun("wait", job_id, timeout=PATIENCE)
+    assert waited.returncode == 0, waited.stderr
+    found = epochs(distrun, job_id)
+    assert list(found) == list(range(1, 9))
+    assert "resumed from" in distrun("logs", job_id, "-t", "worker:0", "--raw").stdout
+    assert len(job_of(distrun, job_id)["resumptions"]["at"]) == 1
+
+    alone = distrun("launch", spec("alone", hosts=["localhost"]), timeout=PATIENCE)
+    assert alone.returncode == 0, alone.stderr
+    assert found[8] == pytest.approx(epochs(distrun, "alone")[8], abs=0.05)

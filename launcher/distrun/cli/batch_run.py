@@ -138,6 +138,8 @@ def _was_interrupted(state: JobState) -> bool:
         causes += cause.within
     by_slurm = {
         *(Code.LAUNCH_SIGNALLED, Code.SUPERVISOR_SIGNALLED),
+        # Slurm sends SIGTERM to all processes of a step.
+        *(Code.AGENT_TERMINATED, Code.GUARD_DIED),
         *(Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED),
     }
     return any(cause.code in by_slurm for cause in causes)
