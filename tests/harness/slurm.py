@@ -166,14 +166,11 @@ class Cluster:
         enter = ("nsenter", "-t", str(node.pid), "-n", "-u", "-m", "-p", "--")
         self._slurmds[node.name] = self._daemon(*enter, "slurmd", "-D", "-N", node.name)
 
-    def kill_slurmctld(self) -> None:
-        """End it by SIGKILL. What runs on the nodes goes on."""
+    def stop_slurmctld(self) -> None:
+        """End it, after it has saved its state. What runs on the nodes goes on."""
         if self._slurmctld is not None:
-            for each in psutil.Process(self._slurmctld.pid).children():  # slurmscriptd
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
-            self._slurmctld.kill()
-            self._slurmctld.wait()
+            self._slurmctld.terminate()
+            self._slurmctld.wait(_DEADLINE)
             self._slurmctld = None
 
     def kill_slurmd(self, node: networks.Host) -> None:
@@ -231,18 +228,19 @@ class Cluster:
 
     def mend(self) -> str:
         """Have the cluster as new. Returns what the test has left there."""
+        self.start_slurmctld()
+        for node in self.nodes:
+            if node.is_changed:
+                if node.name in self._slurmds:
+                    self.power_off(node)
+                node.is_changed = False
+                node.start()
+            self.start_slurmd(node)
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self.leftovers(), 20.0)
         left = self.leftovers()
         if left:
             self.run("scancel", "--user=root", check=False)
-        for node in self.nodes:
-            if node.is_changed:
-                node.is_changed = False
-                node.start()
-        self.start_slurmctld()
-        for node in self.nodes:
-            self.start_slurmd(node)
         wait_until(self._is_idle_again, _DEADLINE, "all nodes are idle")
         self._keep_daemons()
         return left
@@ -271,7 +269,7 @@ class Cluster:
                 self._processes.update(each.pid for each in found)
 
     def close(self) -> None:
-        self.kill_slurmctld()
+        self.stop_slurmctld()
         if self._munged is not None:
             self._munged.kill()
             self._munged.wait()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
 from harness import slurm as clusters
 from harness.command import Distrun
+from harness.waiting import SOON
 
 InAllocation = Callable[..., "subprocess.Popen[str]"]
 """Starts `salloc OPTIONS distrun ARGUMENTS`, its output in pipes."""
@@ -74,8 +77,12 @@ def in_allocation(slurm: clusters.Cluster, distrun: Distrun) -> Iterator[InAlloc
     yield start
     for process in started:
         if process.poll() is None:
+            # salloc would leave the launch command, which holds the pipes.
+            for each in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
             process.kill()
-        process.communicate()
+        process.communicate(timeout=SOON)
 
 
 @pytest.fixture

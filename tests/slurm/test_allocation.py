@@ -73,3 +73,36 @@ def test_the_nodes_of_a_job_are_read_as_slurm_gave_them(slurm: Cluster) -> None:
         assert node.address.startswith(slurm.network.prefix)
         assert (node.given.cores, node.given.memory, node.given.gpus) == (3, 700 * 1024**2, 2)
     assert found.nodes[0].given.cores < CORES
+
+
+def test_tasks_on_one_node_share_the_gpus_that_slurm_gave(
+    in_allocation: InAllocation, slurm_spec: WriteSlurmSpec
+) -> None:
+    launch = in_allocation(["-N1", "-c2", "--gres=gpu:2"], "launch", slurm_spec(SHOW))
+    out, err = launch.communicate(timeout=60)
+    assert launch.returncode == 0, err
+    assert "worker:0 | node=h1 gpus=0 threads=1" in out
+    assert "worker:1 | node=h1 gpus=1 threads=1" in out
+
+
+def test_only_a_node_that_sees_other_files_is_sent_the_programs_own(
+    slurm: Cluster,
+    in_allocation: InAllocation,
+    slurm_spec: WriteSlurmSpec,
+    distrun: Distrun,
+    tmp_path: Path,
+) -> None:
+    folder, other = tmp_path / "program", tmp_path / "other"
+    for each in (folder, other):
+        each.mkdir()
+        each.joinpath("train.py").write_text("print('from', __file__)")
+    slurm.nodes[1].cover(folder, other)
+    spec = slurm_spec("", program={"script": "program/train.py"})
+    launch = in_allocation(["-N2"], "launch", spec)
+    out, err = launch.communicate(timeout=60)
+    assert launch.returncode == 0, err
+    assert f"worker:0 | from {folder}/train.py" in out
+    assert "worker:1 | from /" in out
+    assert f"worker:1 | from {folder}" not in out
+    synced = [each for each in recorded_events(distrun) if each["event"] == "Synced"]
+    assert [each["host"] for each in synced] == ["h2"]

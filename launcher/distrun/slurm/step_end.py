@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 
 from distrun.agent.protocol import Cause, Code
+from distrun.slurm import commands
 
 CODES = {
     "TIMEOUT": Code.SLURM_TIME_LIMIT,
@@ -28,6 +30,15 @@ _PHRASES = (
     (Code.SLURM_CANCELLED, r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT"),
 )
 """What srun and slurmstepd write to standard error; the first that is found counts."""
+_OF_JOB = re.compile(
+    r"has expired|already completing|Invalid job id|[Cc]redential revoked|[Jj]ob .*ending"
+)
+"""srun's words if the whole job has ended, or is about to."""
+_STATE_SECONDS = 5.0
+"""The limit for a question about a job's state: the supervisor waits meanwhile."""
+_COMPLETING_SECONDS = 1.0
+_PAUSE_SECONDS = 0.1
+"""A job whose processes are being ended has its last state only afterwards."""
 _LONGEST = 300
 
 
@@ -48,7 +59,7 @@ def cause(text: str, status: int | None, job: str) -> Cause:
         status: how srun exited, as Popen has it; None: it ran for too long.
         job: the job's id.
     """
-    found = find(text, job)
+    found = find(text, job) or (of_job(job) if _OF_JOB.search(text) else None)
     if found is not None:
         return found
     words = last_words(text)
@@ -57,6 +68,29 @@ def cause(text: str, status: int | None, job: str) -> Cause:
     if status < 0:
         return Cause(Code.SRUN_FAILED, name=job, signal=-status, text=words)
     return Cause(Code.SRUN_FAILED, name=job, status=status, text=words)
+
+
+def of_job(job: str) -> Cause | None:
+    """Return why Slurm ended a job; None: it did not, or cannot be asked."""
+    due = time.monotonic() + _COMPLETING_SECONDS
+    while (state := _state(job)) == "COMPLETING" and time.monotonic() < due:
+        time.sleep(_PAUSE_SECONDS)
+    code = CODES.get(state)
+    return None if code is None else Cause(code, name=job)
+
+
+def _state(job: str) -> str:
+    """Return a job's state: as slurmctld remembers it, else as the accounting has it; or ''."""
+    try:
+        answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
+    except commands.SlurmCommandError:
+        try:
+            answer = commands.run("sacct", "-nPX", "-j", job, "-o", "State", limit=_STATE_SECONDS)
+        except commands.SlurmCommandError:
+            return ""
+        return answer.partition(" ")[0]  # `CANCELLED by 1000`
+    found = re.search(r" JobState=(\w+)", answer)
+    return "" if found is None else found[1]
 
 
 def is_from_slurm(text: str) -> bool:
@@ -69,4 +103,5 @@ def last_words(text: str) -> str:
     """Return the line of a standard error of srun that says most: the last error, or the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line]
-    return (errors or lines or [""])[-1][:_LONGEST]
+    line = (errors or lines or [""])[-1]
+    return re.sub(r"^(?:srun|slurmstepd\S*): error: ", "", line)[:_LONGEST]

@@ -209,6 +209,14 @@ class Reach(Protocol):
         """Return why an established link ended: AGENT_EXITED if the agent did, else the link."""
         return agent_exited(status)
 
+    def termination(self, connection: Connection, cause: Cause) -> Cause:
+        """Return who had the agent or its guard end, if that is known; `cause` says only that."""
+        return cause
+
+    def may_live_on(self, cause: Cause) -> bool:
+        """Whether an agent with a lease may continue until its end after a loss of the link."""
+        return False
+
     def agent_is_gone(self, connection: Connection, status: int | None) -> bool:
         """Return whether a new connection found that the agent and its tasks are gone.
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.same_files import ANSWER, fingerprint
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 60.0
 """A busy slurmctld lets srun wait, and srun tries again by itself."""
+_REASON_SECONDS = 0.5
+"""After SIGTERM, Slurm's words may come so much later."""
 _COMMAND = ("python3", "-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())")
 _OPTIONS = (
     "--overlap",  # beside the steps that the user starts
@@ -120,12 +124,30 @@ class SrunReach(Reach):
             return Cause(Code.PYTHON_MISSING, text=step_end.last_words(text))
         return step_end.cause(text, status, self._given.job)
 
+    def may_live_on(self, cause: Cause) -> bool:
+        """Whether nobody knows that the step has ended: its node is cut off, or srun was killed."""
+        return cause.code is Code.SLURM_NODE_FAILED or bool(cause.signal)
+
+    def termination(self, connection: Connection, cause: Cause) -> Cause:
+        """Return why Slurm ends the step: it says so at the time of its SIGTERM."""
+        due = time.monotonic() + _REASON_SECONDS
+        while True:
+            is_open = connection.read_stderr()
+            found = step_end.find(connection.stderr_text, self._given.job)
+            left = due - time.monotonic()
+            if found is not None or not is_open or left <= 0:
+                break
+            select.select([connection.stderr or 0], [], [], left)
+        return found or step_end.of_job(self._given.job) or cause
+
     def loss(self, connection: Connection, status: int) -> Cause:
         text = connection.stderr_text
         found = step_end.find(text, self._given.job)
         if found is not None:
             return found
         if step_end.is_from_slurm(text):
+            return step_end.cause(text, status, self._given.job)
+        if status < 0:
             return step_end.cause(text, status, self._given.job)
         return agent_exited(status, step_end.last_words(text))
 
