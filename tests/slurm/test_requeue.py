@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,8 @@ def test_training_in_two_allocations_ends_as_well_as_in_one(
     # As Slurm does `signal_before_end`.
     number = job_of(distrun, job_id)["slurm"]["job"]
     slurm.run("scancel", "--batch", "--signal=TERM", number)
+    undisturbed = spec("alone", hosts=["localhost"])
+    alone = distrun.start("launch", undisturbed, stdout=subprocess.DEVNULL)
     waited = distrun("wait", job_id, timeout=PATIENCE)
     assert waited.returncode == 0, waited.stderr
     found = epochs(distrun, job_id)
@@ -90,6 +93,5 @@ def test_training_in_two_allocations_ends_as_well_as_in_one(
     assert "resumed from" in distrun("logs", job_id, "-t", "worker:0", "--raw").stdout
     assert len(job_of(distrun, job_id)["resumptions"]["at"]) == 1
 
-    alone = distrun("launch", spec("alone", hosts=["localhost"]), timeout=PATIENCE)
-    assert alone.returncode == 0, alone.stderr
+    assert alone.wait(PATIENCE) == 0
     assert found[8] == pytest.approx(epochs(distrun, "alone")[8], abs=0.05)
