@@ -213,7 +213,9 @@ class JobFolder:
         Neither a lock nor a socket on a shared file system says anything about another machine.
         """
         batch = self.batch_job()
-        return batch is not None and batch.runs_in != pid_namespace()
+        if batch is None:
+            return False
+        return batch.runs_in != pid_namespace() or self._lock_holder() is None
 
     def supervisor_pid(self) -> int | None:
         """Return the process that holds the lock: the supervisor.

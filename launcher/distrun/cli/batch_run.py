@@ -106,22 +106,27 @@ def _run(folder: JobFolder, number: str) -> int:
         no_preflight=False,
         dry_run=False,
         resumed=resumed,
-        asked_to_stop=lambda: _stop_order(folder),
+        asked_to_stop=lambda: _stop_order(folder, number),
     )
     if spec.slurm.requeue and _was_interrupted(folder.state()):
         _requeue(folder, spec, number)
     return code
 
 
-def _stop_order(folder: JobFolder) -> StopJob | None:
-    """Return what `distrun kill` has asked for; None: the signal is Slurm's own."""
+def _stop_order(folder: JobFolder, number: str) -> StopJob:
+    """Return what a signal stands for: `distrun kill`, the end of the allocation, or scancel."""
+    import signal
+
     from distrun.agent.protocol import Cause, Code, StopJob
     from distrun.errors import EXIT_KILLED
+    from distrun.slurm import step_end
     from distrun.slurm.queued_job import read_order
 
     order = read_order(folder)
     if order is None:
-        return None
+        ends = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
+        cause = step_end.of_job(number) or ends
+        return StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
     cause = Cause(Code.STOPPED_BY_COMMAND, name=order.command)
     return StopJob(cause, order.signal, order.grace, EXIT_KILLED)
 
@@ -137,10 +142,12 @@ def _was_interrupted(state: JobState) -> bool:
     for cause in causes:
         causes += cause.within
     by_slurm = {
-        *(Code.LAUNCH_SIGNALLED, Code.SUPERVISOR_SIGNALLED),
+        *(Code.SLURM_ALLOCATION_ENDS, Code.SUPERVISOR_SIGNALLED),
         # Slurm sends SIGTERM to all processes of a step.
         *(Code.AGENT_TERMINATED, Code.GUARD_DIED),
         *(Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED),
+        # Of a step: at a preemption, Slurm says so of them, and lets the job run on for a while.
+        Code.SLURM_CANCELLED,
     }
     return any(cause.code in by_slurm for cause in causes)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
+from distrun.cli.cause_text import cause_text
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.left_out import gpu_tasks, has_failed, left_out_text
 from distrun.cli.logs import DroppedOutput, chosen_tasks, task_logs
@@ -297,7 +298,7 @@ class LaunchedJob:
         self._terminal_is_gone = self._terminal_is_gone or is_hangup
         asked = None if self._stop_requested else self._asked_to_stop()
         if asked is not None:
-            self._view.print(f"{asked.cause.name}: stopping job {self.folder.job_id}")
+            self._view.print(f"stopping job {self.folder.job_id}: {cause_text(asked.cause)}")
             self._stop_requested = True
             self._session.stop(asked)
             return

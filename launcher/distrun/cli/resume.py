@@ -61,7 +61,7 @@ def command(
     supervisor = folder.supervisor_pid()
     if supervisor is not None:
         raise resumption.running_error(folder, supervisor)
-    if folder.is_elsewhere:
+    if folder.batch_job() is not None:
         return _queue_again(folder, overrides, assumed_dead, how)
     state = folder.state()
     resumption.require_resumable(folder, state)

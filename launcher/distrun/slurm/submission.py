@@ -102,6 +102,7 @@ def note_requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause | None
     lock = folder.acquire_lock()
     try:
         _record(folder, spec, number, cause)
+        folder.note_batch_job(BatchJob(id=number, requeues=True))
     finally:
         os.close(lock)
 

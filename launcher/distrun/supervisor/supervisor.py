@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 _FLUSH_SECONDS = 2.0
 _SAME_REQUEST_SECONDS = 1.0
+_LAUNCH_SECONDS = 5.0
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
 )
@@ -146,7 +147,7 @@ class Supervisor:
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.size_of_log, time.monotonic)
         self._is_finishing = False
-        self._stop_requested_at = -_SAME_REQUEST_SECONDS
+        self._stop_requested_at = -_LAUNCH_SECONDS
         self._was_signalled = False
         """Whether the last request to stop was a signal to this process."""
         self._analyzer = FailureAnalyzer(folder, spec)
@@ -746,7 +747,7 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)
-        if signal.SIGTERM in numbers and not self._stopped_just_now():
+        if signal.SIGTERM in numbers and not self._stopped_within(_SAME_REQUEST_SECONDS):
             cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
             self._request_stop(protocol.StopJob(cause, signal.SIGTERM, None, 128 + 15))
         self._hosts.check_exits()
@@ -771,17 +772,19 @@ class Supervisor:
             stop = protocol.StopJob(cause, signal.SIGTERM, protocol.KILL_GRACE, 129)
             self._request_stop(stop)
 
-    def _stopped_just_now(self) -> bool:
-        """Whether the job was asked to stop a moment ago.
+    def _stopped_within(self, seconds: float) -> bool:
+        """Whether the job was asked to stop so many seconds ago at most.
 
         Slurm sends SIGTERM to all processes of a step at once, the launch command's and this one:
-        that is one request, and a second one would kill the job.
+        that is one request, and a second one would kill the job. The launch command asks Slurm
+        first why it did.
         """
-        return time.monotonic() - self._stop_requested_at < _SAME_REQUEST_SECONDS
+        return time.monotonic() - self._stop_requested_at < seconds
 
     def _request_stop(self, order: protocol.StopJob) -> None:
-        is_same = order.cause.code is Code.LAUNCH_SIGNALLED and order.cause.signal == signal.SIGTERM
-        if is_same and self._was_signalled and self._stopped_just_now():
+        is_signal = order.exit_code == 128 + signal.SIGTERM
+        is_of_launch = is_signal and order.cause.code is not Code.SUPERVISOR_SIGNALLED
+        if is_of_launch and self._was_signalled and self._stopped_within(_LAUNCH_SECONDS):
             return
         self._was_signalled = order.cause.code is Code.SUPERVISOR_SIGNALLED
         self._stop_requested_at = time.monotonic()
