@@ -101,7 +101,8 @@ def test_a_kept_script_can_be_given_to_sbatch(
     assert "#SBATCH --time=0-00:05:00" in printed.stdout
     script = tmp_path / "kept.sh"
     script.write_text(printed.stdout)
-    number = slurm.run("sbatch", "--parsable", "--wait", str(script))
+    number = slurm.run("sbatch", "--parsable", str(script))
+    slurm.wait_for_state(number, "COMPLETED")
     assert distrun("wait", f"job-{number}").returncode == 0
     assert "worker:1 | argument a b" in distrun("logs").stdout
 
@@ -136,3 +137,20 @@ def test_a_script_that_fails_before_distrun_runs_is_told(
     assert str(log) in waited.stderr
     assert log.read_text() == "no such module\n"
     assert job_of(distrun, job_id)["state"] == "failed"
+
+
+def test_a_running_job_that_scancel_ends_is_not_queued_again(
+    submit: Submit, slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec
+) -> None:
+    job_id = submit(slurm_spec("sleep 60", slurm={"requeue": True}))
+    number = wait_for(distrun, job_id, "running")["slurm"]["job"]
+    slurm.run("scancel", number)
+    waited = distrun("wait", job_id)
+    assert waited.returncode in (69, 143)
+    kinds = [event["event"] for event in recorded_events(distrun, job_id)]
+    assert kinds.count("JobQueued") == 1
+    slurm.wait_for_state(number, "CANCELLED")
+    resumed = distrun("resume", job_id)
+    assert resumed.returncode == 0, resumed.stderr
+    assert job_of(distrun, job_id)["running"]
+    assert distrun("kill", job_id).returncode == 0
