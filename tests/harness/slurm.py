@@ -1,4 +1,4 @@
-"""A Slurm cluster of four nodes: the hosts of :mod:`harness.network`, each with a slurmd.
+"""A Slurm cluster, usually of four nodes: the hosts of :mod:`harness.network`, with a slurmd each.
 
     login node (this machine): munged, slurmctld --- switch --- h1, h2, h3, h4: sshd, slurmd
 
@@ -89,9 +89,9 @@ def why_not() -> str | None:
 class Cluster:
     """The daemons. Commands find them by the environment of :attr:`variables`."""
 
-    def __init__(self, processes: set[int]) -> None:
+    def __init__(self, processes: set[int], nodes: int = NODES) -> None:
         self.network = networks.Network(processes)
-        self.nodes = self.network.hosts(NODES)
+        self.nodes = self.network.hosts(nodes)
         self.folder = self.network.folder / "slurm"
         self.variables = {"SLURM_CONF": str(self.folder / "slurm.conf")}
         self._processes = processes
@@ -132,7 +132,7 @@ class Cluster:
                 folder=self.folder,
                 ctld_port=ports[0],
                 slurmd_port=ports[1],
-                nodes=NODES,
+                nodes=len(self.nodes),
                 cores=CORES,
                 memory=MEMORY_MB,
                 gpus=GPUS,
@@ -190,7 +190,7 @@ class Cluster:
         """Whether no job is left, and all nodes could run one."""
         states = self.run("sinfo", "-h", "-N", "-p", "main", "-o", "%T", check=False).split()
         jobs = self.run("squeue", "-h", "-o", "%i", check=False)
-        return not jobs and states == ["idle"] * NODES
+        return not jobs and states == ["idle"] * len(self.nodes)
 
     def leftovers(self) -> str:
         """Jobs in the queue, and processes on the nodes that belong to none of the daemons."""

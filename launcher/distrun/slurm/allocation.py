@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 _DETAIL = re.compile(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?")
 """What `scontrol show job -d` says of nodes that were given the same; Mem is in MiB."""
-_GPU = re.compile(r"gpu(?::[^:(),]+)?(?::(\d+))?(?:\(IDX:([^)]*)\))?(?=,|$)")
+_GPU = re.compile(
+    r"gpu(?::[^:(),]+(?=:)|:\D[^:(),]*)?(?::(\d+))?(?:\((?:IDX|CNT):([^)]*)\))?(?=,|$)"
+)
 """An entry of GRES: `gpu:tesla:2(IDX:0-1)`, `gpu:2`, `gpu(IDX:0)`; the type and count may lack."""
 
 
