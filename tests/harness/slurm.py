@@ -211,6 +211,7 @@ class Cluster:
             text=True,
             check=False,
             timeout=_DEADLINE,
+            cwd=self.folder,  # sbatch writes the output of jobs there
             env={**os.environ, **self.variables},
         )
         if check and done.returncode:
