@@ -15,6 +15,7 @@ import json
 import os
 import pkgutil
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -42,6 +43,8 @@ register_profiles()
 # What is started is to find what it finds in most shells, wherever the tests are run.
 for _name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
     os.environ.pop(_name, None)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as below a shell's `&`
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -74,9 +74,7 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
         return kind(value)
     if kind is float:
         return _read_float(value)
-    if kind in (str, int, bool) and type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
-    return value
+    return _read_plain(kind, value) if kind in (str, int, bool) else value
 
 
 def _read_fields(hints: dict[str, Any], value: Any) -> dict[str, Any]:
@@ -85,6 +83,14 @@ def _read_fields(hints: dict[str, Any], value: Any) -> dict[str, Any]:
         if type(each) in (int, float) and name in RANGES:
             check_number(each, name)
     return known
+
+
+def _read_plain(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    if kind is int:
+        check_number(value)
+    return value
 
 
 def _read_float(value: Any) -> float:

@@ -142,6 +142,19 @@ class JobFolder:
         except OSError:
             return 0
 
+    def end_line(self, task: str) -> int:
+        """End an unfinished last line of a task's log. Returns the log's size in bytes."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            log = os.open(self.log_of(task), flags)
+            try:
+                size = os.fstat(log).st_size
+                if size and os.pread(log, 1, size - 1) != b"\n":
+                    os.write(log, b"\n")
+            finally:
+                os.close(log)
+        return self.size_of_log(task)
+
     def index_of(self, task: str) -> Path:
         return self.log_of(task).with_suffix(INDEX_SUFFIX)
 
@@ -469,7 +482,9 @@ def replace_file(file: Path, text: str) -> None:
     """Write one of a job's files, whole or not at all. Raises OSError."""
     temporary = file.with_name(f".{file.name}")
     try:
-        temporary.write_text(text)
+        temporary.unlink(missing_ok=True)
+        with temporary.open("x") as new:  # never through a link
+            new.write(text)
         os.replace(temporary, file)
     except OSError:
         temporary.unlink(missing_ok=True)

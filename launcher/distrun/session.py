@@ -6,20 +6,18 @@ The supervisor's events are replayed here as they arrive, so :attr:`Session.stat
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import signal
 import socket
 import subprocess
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle
+from distrun import events, lifecycle, supervisor_process
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, InternalError
-from distrun.supervisor.hosts.local import isolated_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -214,6 +212,8 @@ class Session:
         how = f"exited with {status}"
         if status < 0:
             how = f"was killed by {syscalls.signal_name(-status)}"
+        if not self.folder.path.exists():
+            raise InternalError(f"the supervisor {how} before the job began")
         raise InternalError(
             f"the supervisor of job {self.folder.job_id} {how}; its tasks have been ended",
             hint=f"its log is {self.folder.supervisor_log}",
@@ -234,18 +234,9 @@ def all_executed(state: lifecycle.JobState) -> bool:
 
 def _start_supervisor(
     job_id: str,
-) -> tuple[Channel[protocol.Notice, protocol.Request], subprocess.Popen[bytes]]:
-    """Start it in a session of its own, so that the terminal's signals do not reach it."""
+) -> tuple[Channel[protocol.Notice, protocol.Request], supervisor_process.Supervisor]:
     ours, theirs = socket.socketpair()
     with theirs:
-        process = subprocess.Popen(
-            isolated_python("distrun.supervisor.main", job_id, str(theirs.fileno())),
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # until it has a log
-            stderr=2,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-            env={**os.environ, "DISTRUN_JOB_ID": job_id},
-        )
+        process = supervisor_process.start(job_id, theirs.fileno())
     descriptor = ours.detach()
     return Channel(descriptor, descriptor, protocol.Notice), process

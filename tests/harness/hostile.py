@@ -410,6 +410,7 @@ class World:
             events_file=folder / "events.jsonl",
             log_of=self._log_of,
             size_of_log=lambda task: JobFolder.size_of_log(job_folder, task),
+            end_line=lambda task: JobFolder.end_line(job_folder, task),
             listen=bool,
             shown=str,
         )

@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -251,12 +252,12 @@ def test_one_that_cannot_be_removed_does_not_stop_the_others(
 
 def test_folders_of_any_depth_are_removed(distrun: Distrun, detached: Detach) -> None:
     """A task may make them in its folder of logs, with paths that no system call takes."""
-    script = (
-        "d=$(readlink /proc/self/fd/1); cd ${d%/*}; for i in $(seq 5000); do mkdir d; cd d; done"
-    )
+    code = "import os\nfor _ in range(5000): os.mkdir('d'); os.chdir('d')"
+    script = f'd=$(readlink /proc/$$/fd/1) && cd "${{d%/*}}" && exec {sys.executable} -c "{code}"'
     try:
         deep, other = detached(script, workers=1), detached("exit 0", name="other")
-        distrun("wait", deep, other)
+        assert distrun("wait", deep, other).returncode == 0
+        assert (distrun.home / "jobs" / deep / "logs" / "/".join("d" * 500)).is_dir()
         done = distrun("clean", "--all")
         assert (done.returncode, set(done.stdout.split())) == (0, {deep, other}), done.stderr
         assert os.listdir(distrun.home / "jobs") == []

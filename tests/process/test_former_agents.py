@@ -213,6 +213,16 @@ def test_a_host_that_sends_logs_without_end_is_waited_for_two_hours(
     assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
 
 
+def test_a_login_that_hangs_is_told_before_it_has_failed(make: Make, clock: Clock) -> None:
+    clearing = make(Sending(), lease=100.0)
+    clearing.step()
+    assert clearing.agent.delay is None
+    clock.now += 6.0
+    clearing.step()
+    assert clearing.agent.failure is None
+    assert not_none(clearing.agent.delay).code is Code.SSH_NOT_ANSWERED
+
+
 @pytest.mark.parametrize("lease", [10.0, None])
 def test_a_request_to_stop_ends_the_wait(make: Make, clock: Clock, lease: float | None) -> None:
     clearing = make(Sending(), lease=lease)

@@ -139,6 +139,9 @@ def test_a_command_that_fails_changes_nothing(distrun: Distrun, detached: Detach
     done = distrun("wait", "--notify", "exit 9")
     assert done.returncode == 0
     assert "the command of --notify exited with 9" in done.stderr
+    killed = distrun("wait", "--notify", "kill -9 $$")
+    assert killed.returncode == 0
+    assert "the command of --notify was killed by SIGKILL" in killed.stderr
     missing = distrun("wait", "--notify", "./no-such-program")
     assert missing.returncode == 0
     assert "exited with 127" in missing.stderr

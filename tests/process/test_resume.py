@@ -24,7 +24,10 @@ GUARDED = """\
 exec 9>lock-$DISTRUN_JOB_ID-$DISTRUN_TASK; flock -n 9 || { echo TWO AT ONCE; exit 9; }
 echo attempt $DISTRUN_ATTEMPT; touch up-$DISTRUN_TASK-$DISTRUN_ATTEMPT
 """
-UNTIL_REPAIRED = GUARDED + "[ -e repaired ] && exit 0; exit 3"
+ALL_ARE_UP = (
+    "until set -- up-*-$DISTRUN_ATTEMPT; [ $# -ge $DISTRUN_WORLD_SIZE ]; do sleep 0.02; done"
+)
+UNTIL_REPAIRED = GUARDED + f"[ -e repaired ] && exit 0; {ALL_ARE_UP}; exit 3"
 SLEEPS = GUARDED + "[ -e repaired ] && exit 0; setsid sleep 600 & exec sleep 600"
 
 

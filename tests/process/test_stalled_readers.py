@@ -81,7 +81,8 @@ def start(distrun: Distrun) -> Start:
     def run(reader: Reader, *args: Any, streams: tuple[str, ...] = ("stdout",), **rest: Any) -> Any:
         env = {**os.environ, "TERM": rest.pop("term", "dumb")}
         process = distrun.start(*args, **dict.fromkeys(streams, reader[1]), **rest, env=env)
-        os.close(reader[1])
+        if not os.isatty(reader[1]):
+            os.close(reader[1])
         return process
 
     return run
@@ -96,11 +97,20 @@ def is_stalled(process: subprocess.Popen[Any] | psutil.Process) -> bool:
     return False
 
 
-def read_all(reading: int) -> bytes:
+def read_all(reading: int, process: subprocess.Popen[Any]) -> bytes:
+    """What can be read until the process has ended.
+
+    This process holds a terminal open: what is on its way is lost when nobody does.
+    """
     blocks = []
-    with contextlib.suppress(OSError):  # how a terminal ends
-        while block := os.read(reading, 1 << 20):
+    while True:
+        has_ended = process.poll() is not None
+        if select.select([reading], [], [], FILLING)[0]:
+            if not (block := os.read(reading, 1 << 20)):
+                break
             blocks.append(block)
+        elif has_ended:
+            break
     return b"".join(blocks)
 
 
@@ -197,7 +207,7 @@ def test_a_reader_that_reads_on_gets_everything(
     wait_until(lambda: is_stalled(launch), timeout=60)
     assert launch.poll() is None
     assert psutil.Process(launch.pid).memory_info().rss < 60_000_000
-    shown = (first + read_all(reader[0])).decode().splitlines()
+    shown = (first + read_all(reader[0], launch)).decode().splitlines()
     assert launch.wait(30) == 0
     for task in ("worker:0", "worker:1"):
         numbers = [line.rpartition(" ")[2] for line in shown if line.startswith(task)]
@@ -241,7 +251,7 @@ def test_the_output_is_shown_while_messages_stall(
     launch = start(reader, "launch", spec, streams=("stderr",), stdout=subprocess.PIPE, text=True)
     assert not_none(launch.stdout).readline() == "worker:0 | text\n"
     (Path(spec).parent / "go").touch()
-    told = read_all(reader[0])
+    told = read_all(reader[0], launch)
     assert told.startswith(b"x" * filled + b"distrun: job ")
     assert told.endswith(b"distrun: exit code 3, worker:0's own\n")
     assert launch.wait(30) == 3
@@ -325,7 +335,8 @@ def test_a_stream_that_another_program_made_non_blocking_loses_nothing(
     os.set_blocking(pipe[1], False)
     logs = start(pipe, "logs", "--raw")
     first = os.read(pipe[0], 100)
-    assert first + read_all(pipe[0]) == b"".join(b"%d\n" % each for each in range(1, 300001))
+    numbers = b"".join(b"%d\n" % each for each in range(1, 300_001))
+    assert first + read_all(pipe[0], logs) == numbers
     assert logs.wait(30) == 0
 
 

@@ -257,3 +257,25 @@ def test_times_of_lines_stay_in_order_over_resumes(
     times = [row["at"] for row in rows]
     assert times == sorted(times)
     assert len(set(times)) > 4
+
+
+def test_output_after_an_unfinished_line_is_that_of_its_own_attempt(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
+) -> None:
+    """The former attempt's last words have no newline, as those of a progress bar."""
+    (h1,) = hosts(1)
+    error = 'File "old.py", line 7, in <module>\\nValueError: an old error'
+    words = f"Traceback (most recent call last):\\n  {error}\\ncaught: going on"
+    script = f"[ -e {tmp_path}/end ] && exit 1; printf '{words}'; touch {tmp_path}/up; sleep 600"
+    launched = distrun("launch", "-d", remote_spec(script, [h1], timeouts={"link": "8s"}))
+    wait_until((tmp_path / "up").exists)
+    job = launched.stdout.strip()
+    log = distrun.home / "jobs" / job / "logs" / "worker-0.log"
+    wait_until(lambda: log.read_text().endswith("going on"))
+    lose_supervisor(distrun, status)
+    (tmp_path / "end").touch()
+    done = distrun("resume", job)
+    assert done.returncode == 1
+    assert "old error" not in done.stderr
+    assert status()["outcome"]["verdict"]["kind"] == "exit"
+    assert re.search(r"going on\n--- attempt 1, .*\n\Z", log.read_text())

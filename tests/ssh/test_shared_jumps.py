@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -61,8 +62,9 @@ def jump(hosts: Hosts, network: Network, tmp_path: Path) -> Iterator[Jump]:
     made = Jump(config, socket, h1)
     yield made
     for each in psutil.process_iter():
-        if each.name() == "ssh" and str(socket) in " ".join(each.cmdline()):
-            made.masters.append(each)
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if each.name() == "ssh" and str(socket) in " ".join(each.cmdline()):
+                made.masters.append(each)
     for master in made.masters:
         if master.is_running():
             master.kill()

@@ -386,6 +386,7 @@ LAYERS = (
     {"distrun.verdict", "distrun.jobstore"},
     {"distrun.slurm.queued_job", "distrun.slurm.submission"},
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
+    {"distrun.supervisor_process"},
     {"distrun.control", "distrun.session"},
     {"distrun.cli", "distrun"},
     {"distrun.__main__", "distrun.supervisor.main"},

@@ -24,6 +24,7 @@ from distrun.verdict.model import Kind
 
 TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 st.register_type_strategy(str, TEXT)
+st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 LEAF = st.builds(
     Cause,
@@ -113,6 +114,13 @@ def test_unions_tuples_and_enums_are_what_they_were() -> None:
 def test_what_does_not_fit_is_an_error(value: Any) -> None:
     with pytest.raises((TypeError, ValueError, KeyError)):
         from_json(RoleSpec, value)
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), 1 << 64])
+def test_a_number_that_nothing_could_show_is_an_error(number: int) -> None:
+    record = events.encode(events.Synced(at=1.0, host="a", files=1, size=2))
+    with pytest.raises(ValueError, match="a number is "):
+        events.decode({**record, "size": number})
 
 
 def test_every_event_can_be_recorded() -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from distrun import events
 from distrun.agent import protocol
-from distrun.agent.protocol import Code
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import encode_body
 from distrun.cli.cause_text import cause_text
+from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.supervisor.hosts import deadlines
 from distrun.supervisor.hosts.deadlines import OrderDeadlines
@@ -22,6 +23,7 @@ from harness.hostile import EVIL, World
 from harness.values import not_none
 
 Tamper = Callable[[bytes], Sequence[bytes]]
+LOG = "evaluator-0.log"
 WITHOUT_LIMITS = dataclasses.replace(Timeouts(), start=None, link=None)
 
 
@@ -44,7 +46,7 @@ def log_sender(size: int) -> Tamper:
         if kind(body) != "Heartbeat":
             return [body]
         sent += size
-        part = protocol.LogData("evaluator-0.log", sent - size, b"x" * size)
+        part = protocol.LogData(LOG, sent - size, b"x" * size)
         return [body, encode_body(part, 0)]
 
     return tamper
@@ -71,6 +73,43 @@ def test_a_log_without_end_does_not_keep_the_job(
     world.run(is_cut_off=False)
     assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
     world.check()
+    world.close()
+
+
+def test_what_follows_the_end_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
+    sender = log_sender(130_000)
+
+    def tamper(body: bytes) -> Sequence[bytes]:
+        is_end = kind(body) == "LogEnded"
+        return [encode_body(protocol.LogEnded(LOG, 1), 0)] if is_end else sender(body)
+
+    world = World(tmp_path, tamper)
+    world.agents[EVIL].is_immortal = True
+    world.run(is_cut_off=False)
+    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
+    world.close()
+
+
+def test_a_second_request_to_stop_does_not_wait_for_logs(tmp_path: Path) -> None:
+    world = World(tmp_path, log_sender(1_000_000))
+    world.agents[EVIL].is_immortal = True
+    world.settle()
+    for _ in range(3):
+        world.advance()
+    for agent in world.agents.values():
+        agent.end_tasks()
+    for _ in range(100):
+        world.advance()
+    assert not world.faults
+    for _ in range(2):
+        stop = protocol.StopJob(Cause(Code.LAUNCH_SIGNALLED, signal=2), 15, None, 130)
+        world._supervisor._request_stop(stop)
+    asked = world.now
+    while not world.state.phase.is_final and world.now < asked + 120:
+        world.advance()
+    assert world.state.phase is JobPhase.SUCCEEDED, "all tasks have"
+    left = [event.cause for event in world.record if isinstance(event, events.LogsIncomplete)]
+    assert [cause.code for cause in left] == [Code.LOGS_TOO_SLOW]
     world.close()
 
 

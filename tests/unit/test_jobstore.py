@@ -119,3 +119,23 @@ def test_a_folder_whose_name_cannot_be_printed_is_no_job(store: JobStore, name: 
     assert store.unfinished() == []
     with pytest.raises(UsageError, match="no job"):
         store.find(name)
+
+
+def test_a_file_is_not_replaced_through_a_link(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("important")
+    (tmp_path / ".plan.json").symlink_to(other)
+    jobstore.replace_file(tmp_path / "plan.json", "{}")
+    assert (tmp_path / "plan.json").read_text() == "{}"
+    assert other.read_text() == "important"
+
+
+@pytest.mark.parametrize(("text", "ended"), [("", ""), ("a\n", "a\n"), ("a\nb", "a\nb\n")])
+def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> None:
+    folder = jobstore.JobFolder(tmp_path)
+    folder.logs.mkdir()
+    folder.log_of("worker:0").write_text(text)
+    assert folder.end_line("worker:0") == len(ended)
+    assert folder.log_of("worker:0").read_text() == ended
+    assert folder.end_line("worker:1") == 0
+    assert not folder.log_of("worker:1").exists()

@@ -211,9 +211,17 @@ class _WaitView:
         """Print what the job's end waits for, if that has not been printed."""
         from distrun.cli.text_format import format_names
 
-        tasks = self.folder.state().tasks.values()
-        names = format_names(task.name for task in tasks if not task.has_ended)
-        what = f"{names} to end (grace: {self.grace:g} s)" if names else "the hosts' agents to end"
+        state = self.folder.state()
+        names = format_names(task.name for task in state.tasks.values() if not task.has_ended)
+        what = f"{names} to end (grace: {self.grace:g} s)"
+        if not names:
+            present = [host for host in state.hosts.values() if host.token and host.lost is None]
+            hosts = format_names(host.name for host in present)
+            what = "its agent to end"
+            if hosts:
+                what = f"the agents on {hosts} to send the rest of the logs and to end"
+                if not state.killing:
+                    what += f"; to leave the logs there: distrun kill {self._job_id}"
         if not self.has_answered:
             supervisor = self.folder.supervisor_pid()
             what = f"its supervisor (process {supervisor}), which has not answered yet"

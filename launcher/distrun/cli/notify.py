@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from distrun.agent.linux import job_processes, processes
+from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.cli import console, signals
 from distrun.cli.options import NOTIFY_VARIABLE
 
@@ -57,6 +57,9 @@ def run_notify_command(command: str, folder: JobFolder) -> None:
         console.print_message(f"the command of --notify took over {_SECONDS:g} s and was ended")
     elif process.returncode > 0:
         console.print_message(f"the command of --notify exited with {process.returncode}")
+    elif process.returncode < 0:
+        name = syscalls.signal_name(-process.returncode)
+        console.print_message(f"the command of --notify was killed by {name}")
 
 
 @contextlib.contextmanager

@@ -175,8 +175,8 @@ def _notes_on_hosts(job: JobView) -> list[str]:
         if why is not None:
             lost = since if state == "lost" else ""
             notes.append(f"{host.name} is {state}: {lost}{cause_text(why)}")
-    if names.keys() <= {"in use", "link lost"}:
-        return []
+    if names.keys() <= {"in use", "link lost"} or not job.state.tasks:
+        return notes
     words = {"in use": "hosts in use", "spare": "spare hosts"}
     found = [f"{words[each]}: {format_names(names[each])}" for each in words if each in names]
     return notes + (["; ".join(found)] if found else [])

@@ -72,7 +72,8 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
             folder = created = jobstore.create(folder, source)
         else:
             folder, former = _reopen(folder)
-        log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        log = os.open(folder.supervisor_log, flags, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)

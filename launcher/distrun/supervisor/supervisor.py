@@ -562,15 +562,18 @@ class Supervisor:
         )
 
     def _log_start(self, task: TaskPlan) -> int:
-        """Return where the log on a task's host begins in its copy; 0 if there is no copy."""
+        """Return where the log on a task's host begins in its copy; 0 if there is no copy.
+
+        An unfinished line before that is ended.
+        """
         if self._preparation is None or not self._preparation.has_own_logs(task.host):
             return 0
         present = self._state.tasks.get(task.name)
         is_further = self._state.phase is not lifecycle.JobPhase.PREPARING
         if not is_further or present is None or present.host != task.host:
-            return self._folder.size_of_log(task.name)
+            return self._folder.end_line(task.name)
         is_new = self._state.has_new_agent(present)
-        return self._folder.size_of_log(task.name) if is_new else present.log_start
+        return self._folder.end_line(task.name) if is_new else present.log_start
 
     def _measure_cpu(self) -> None:
         self._hosts.order_all(protocol.MeasureCpu())

@@ -5,6 +5,7 @@ It can only extend the time of its shutdown, by sending logs, and not without li
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,8 @@ class OrderDeadlines:
         """The first of them, or an earlier time."""
         self._file_bytes = 0
         self._shutdown_at = 0.0
+        self._most_seconds = math.inf
+        """How long a shutdown may take."""
         self._log_bytes = 0
         """The bytes of logs that have arrived since the shutdown."""
 
@@ -87,10 +90,17 @@ class OrderDeadlines:
         if size and ("Shutdown", "") in self._dues:
             self._log_bytes += size
             self._dues["Shutdown", ""] = min(
-                time.monotonic() + self._seconds,
+                time.monotonic() + self.seconds_for("Shutdown"),
                 self._shutdown_at + self._seconds + self._log_bytes / SLOWEST_LINK,
-                self._shutdown_at + LONGEST_SHUTDOWN,
+                self._shutdown_at + min(LONGEST_SHUTDOWN, self._most_seconds),
             )
+
+    def limit_shutdown(self, seconds: float) -> None:
+        """Let a shutdown, this one or a later one, take so many seconds: the job ends at once."""
+        self._most_seconds = seconds
+        if ("Shutdown", "") in self._dues:
+            self._shutdown_at = time.monotonic()
+            self._set("Shutdown", "", 0.0)
 
     def pause(self) -> None:
         """The link is lost."""
@@ -133,7 +143,8 @@ class OrderDeadlines:
 
     def seconds_for(self, name: str) -> float:
         """Return how long an agent may take for an order with that name, besides its grace."""
-        return self._seconds + _EXTRA_SECONDS.get(name, 0.0)
+        seconds = self._seconds + _EXTRA_SECONDS.get(name, 0.0)
+        return min(seconds, self._most_seconds) if name == "Shutdown" else seconds
 
     def _set(self, name: str, task: str, extra: float) -> None:
         due = time.monotonic() + extra + self.seconds_for(name)

@@ -40,6 +40,8 @@ _CLEARING_SECONDS = 60.0
 """How long a host may take from the login until it has sent the next part of its logs."""
 _EXIT_SECONDS = 2.0
 """How long a login may outlive the end of its work: a profile's processes can keep it open."""
+_SLOW_SECONDS = 5.0
+"""How long a login may take before that is told."""
 _MOST_TRIES = 3
 """Logins to a host without a lease, before it counts as unreachable."""
 _MOST_PRINTED = 200
@@ -92,6 +94,9 @@ class FormerAgent:
         self._lease_ends = time.monotonic() + (lease or 0.0)
         self._tries = 0
         self._due = time.monotonic()
+        self._slow_due = math.inf
+        self._is_slow = False
+        """Whether a login has lasted for long."""
         self._stop_due = math.inf
         """When to wait no longer, because the job ends."""
         self._logs_due = math.inf
@@ -136,7 +141,14 @@ class FormerAgent:
     @property
     def next_due(self) -> float | None:
         """When :meth:`run_due` must be called."""
-        return None if self.is_finished else min(self._due, self._stop_due)
+        return None if self.is_finished else min(self._due, self._stop_due, self._slow_due)
+
+    @property
+    def delay(self) -> Cause | None:
+        """Why it takes longer than a login does; None: it does not."""
+        if self.failure is None and self._is_slow and not self.has_logs_begun:
+            return Cause(Code.SSH_NOT_ANSWERED)
+        return self.failure
 
     @property
     def should_connect(self) -> bool:
@@ -148,6 +160,7 @@ class FormerAgent:
         attempt = self._reconnect.next_attempt
         self._tries += 1
         self._due = time.monotonic() + attempt.connect_timeout + LOGIN_SECONDS
+        self._slow_due = time.monotonic() + _SLOW_SECONDS
         have = dict(self._mirror.sizes)
         try:
             known = (self._token, job_id, self._folder)
@@ -176,6 +189,8 @@ class FormerAgent:
     def run_due(self, selector: selectors.BaseSelector) -> None:
         """Give up a login that takes too long."""
         now = time.monotonic()
+        if self._slow_due <= now:
+            self._slow_due, self._is_slow = math.inf, True
         if self.is_finished or min(self._due, self._stop_due) > now:
             return
         if self._stop_due <= now:
@@ -360,9 +375,10 @@ class FormerAgents:
         for agent in [each for each in self._agents if each.should_connect][: max(0, free)]:
             agent.connect(self._job_id, self._selector)
         for agent in self._agents:
-            if agent.failure and not agent.is_finished and agent.name not in self._delayed:
+            delay = agent.delay
+            if delay is not None and not agent.is_finished and agent.name not in self._delayed:
                 self._delayed.add(agent.name)
-                self._on_delay(agent.name, agent.failure, agent.lease_left)
+                self._on_delay(agent.name, delay, agent.lease_left)
         finished = [agent for agent in self._agents if agent.is_finished]
         self._agents = [agent for agent in self._agents if not agent.is_finished]
         for agent in finished:

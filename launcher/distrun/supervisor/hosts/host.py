@@ -43,6 +43,8 @@ _EXIT_SECONDS = 5.0
 _ANNOUNCED_EXIT_SECONDS = 2.0
 """How long it may take to exit after :class:`.AgentExiting`. A login profile's background processes
 can keep ssh alive for longer."""
+_LOG_SECONDS = 10.0
+"""How long the rest of the logs is waited for when the job must end at once."""
 _MISSED_HEARTBEATS = 2.5
 """How many heartbeats may be missing before the link counts as lost."""
 _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
@@ -237,7 +239,8 @@ class Host:
         return self.state is LinkState.UP
 
     def abandon(self) -> None:
-        """Stop waiting for an agent that cannot be reached and has no lease."""
+        """Stop waiting for the agent's logs, and for an agent out of reach that has no lease."""
+        self._deadlines.limit_shutdown(_LOG_SECONDS)
         if self._lease is None and self.state in (LinkState.LOST, LinkState.RECONNECTING):
             # If somebody kills it, the agent's guard ends all its tasks.
             self._mark_gone(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
@@ -545,8 +548,11 @@ class Host:
             return 0
         size = self.mirror.sizes[part.name]
         is_written = self.mirror.write(part)
-        # A part of a limited log may be far ahead.
-        self._deadlines.record_log(min(self.mirror.sizes[part.name] - size, len(part.data)))
+        # A part of a limited log may be far ahead. What follows its announced end does not count.
+        end = self.mirror.final_sizes.get(part.name)
+        new = self.mirror.sizes[part.name] - size
+        is_beyond = end is not None and self.mirror.sizes[part.name] > end
+        self._deadlines.record_log(0 if is_beyond else min(new, len(part.data)))
         return len(part.data) + protocol.LOG_OVERHEAD if is_written else 0
 
     def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
 
-_SOURCES = str(Path(__file__).resolve().parents[3])
+SOURCES = str(Path(__file__).resolve().parents[3])
+"""The folder of the package."""
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
 _WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
 
@@ -32,7 +33,7 @@ def isolated_python(
 
     It starts in 10 ms, and neither the working folder nor PYTHON* variables affect it.
     """
-    return [python, "-I", "-S", "-c", stub.format(module=module), _SOURCES, *args]
+    return [python, "-I", "-S", "-c", stub.format(module=module), SOURCES, *args]
 
 
 def python_with_packages(program: str, *args: str) -> list[str]:
