@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,10 @@ def epochs(distrun: Distrun, job_id: str) -> dict[int, float]:
     return {int(number): float(accuracy) for number, accuracy in found}
 
 
+def has_epochs(distrun: Distrun, job_id: str, count: int) -> bool:
+    return len(epochs(distrun, job_id)) >= count
+
+
 @pytest.mark.e2e
 def test_training_in_three_allocations_ends_as_well_as_in_one(
     submit: Submit,
@@ -82,7 +87,7 @@ def test_training_in_three_allocations_ends_as_well_as_in_one(
     job_id = submit(spec("train", slurm={"requeue": True, "cpus_per_task": 2}))
     number = job_of(distrun, job_id)["slurm"]["job"]
     for count in (2, 5):
-        wait_until(lambda least=count: len(epochs(distrun, job_id)) >= least, PATIENCE, "epochs")
+        wait_until(partial(has_epochs, distrun, job_id, count), PATIENCE, f"{count} epochs")
         # As Slurm does `signal_before_end`.
         slurm.run("scancel", "--batch", "--signal=TERM", number)
     undisturbed = spec("alone", hosts=["localhost"])
