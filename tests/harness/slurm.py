@@ -73,6 +73,8 @@ InactiveLimit=0
 KillWait=2
 MinJobAge=300
 WaitTime=0
+MessageTimeout=5
+TCPTimeout=2
 GresTypes=gpu
 PlugStackConfig={folder}/plugstack.conf
 NodeName=h[1-{nodes}] NodeAddr={prefix}.[1-{nodes}] CPUs={cores} RealMemory={memory} Gres=gpu:{gpus}

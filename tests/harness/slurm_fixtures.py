@@ -61,7 +61,14 @@ def in_allocation(slurm: clusters.Cluster, distrun: Distrun) -> Iterator[InAlloc
     started: list[subprocess.Popen[str]] = []
 
     def start(options: list[str], *arguments: Any, **more: Any) -> subprocess.Popen[str]:
-        command = ["salloc", "--quiet", *options, *distrun.argv, *map(str, arguments)]
+        command = [
+            "salloc",
+            "--quiet",
+            "--job-name=distrun",
+            *options,
+            *distrun.argv,
+            *map(str, arguments),
+        ]
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -98,7 +105,7 @@ def slurm_spec(tmp_path: Path) -> WriteSlurmSpec:
             "program": {"command": ["sh", "-c", script]},
             **keys,
         }
-        path = tmp_path / "job.yaml"
+        path = tmp_path / f"{document['name']}.yaml"
         path.write_text(yaml.safe_dump(document))
         return path
 

@@ -25,6 +25,8 @@ def test_a_job_whose_first_node_dies_at_once_runs_on_other_nodes_or_says_so(
         ids[requeue] = submit(slurm_spec("echo done", workers=1, slurm=keys))
         wait_until(begun.exists, SECONDS)
     slurm.power_off(slurm.nodes[0])
+    # Slurm would find it out after SlurmdTimeout.
+    slurm.run("scontrol", "update", "nodename=h1", "state=down", "reason=died")
     assert distrun("wait", ids[True]).returncode == 0
     waited = distrun("wait", ids[False])
     assert waited.returncode == 69

@@ -56,22 +56,6 @@ def test_a_cancelled_job_says_so(
     assert "`distrun resume` continues it in another allocation" in said
 
 
-def test_the_time_limit_is_named(
-    slurm: Cluster,
-    in_allocation: InAllocation,
-    slurm_spec: WriteSlurmSpec,
-    distrun: Distrun,
-    gate: Path,
-) -> None:
-    launch = in_allocation(["-N2"], "launch", slurm_spec(WAIT))
-    wait_for_starts(distrun, 2)
-    slurm.run("scontrol", "update", f"jobid={slurm.run('squeue', '-h', '-o', '%i')}", "endtime=now")
-    said = ended(launch)  # slurmctld looks every 30 s
-    assert launch.returncode == 69
-    assert re.search(r"cause .*Slurm ended it at the time limit of job \d+", said)
-    assert "ask for more time (`slurm.time`, or --time)" in said
-
-
 def test_a_task_goes_on_although_the_daemons_of_slurm_die_and_come_back(
     slurm: Cluster,
     in_allocation: InAllocation,
