@@ -119,6 +119,7 @@ def test_what_can_be_known_is_refused_before_it_queues(
     assert "names machines" in refusal(65, hosts=["h1"])
     assert "is not here" in refusal(69, program={"command": [f"{tmp_path}/missing"]})
     assert "invalid partition" in refusal(69, slurm={"partition": "missing"})
+    assert "(2 h 00 m) is more than the default partition" in refusal(69, slurm={"time": "2h"})
     assert "not available" in refusal(69, slurm={"cpus_per_task": 100})
     assert "does not support" in refusal(65, slurm={"options": {"array": "1-3"}})
     assert "slurm.time" in refusal(65, slurm={"options": {"time": 5}})
@@ -147,6 +148,7 @@ def test_a_running_job_that_scancel_ends_is_not_queued_again(
     slurm.run("scancel", number)
     waited = distrun("wait", job_id)
     assert waited.returncode in (69, 143)
+    assert "it was cancelled in Slurm (scancel)" in waited.stderr
     kinds = [event["event"] for event in recorded_events(distrun, job_id)]
     assert kinds.count("JobQueued") == 1
     slurm.wait_for_state(number, "CANCELLED")

@@ -73,6 +73,7 @@ def command(
         return 0
     read_files(spec)
     batch_job.try_out(script)
+    _require_time(spec)
     folder = submission.submit(store, spec)
     console.print_text(folder.job_id)
     from distrun.cli.queue_text import queue_text
@@ -100,3 +101,22 @@ def _require_interpreters(spec: Spec) -> None:
                     hint="correct program.python or program.command; a name without / is looked "
                     "up on the nodes, after slurm.setup",
                 )
+
+
+def _require_time(spec: Spec) -> None:
+    """Raise HostError if Slurm would queue the job, and never start it."""
+    from distrun.cli.text_format import format_duration
+    from distrun.errors import HostError
+    from distrun.slurm import batch_job
+
+    slurm = spec.slurm
+    if slurm.time is None or slurm.qos is not None:  # which may have a limit of its own
+        return
+    limit = batch_job.longest(slurm.partition)
+    if limit is not None and slurm.time > limit:
+        where = "the default partition" if slurm.partition is None else slurm.partition
+        raise HostError(
+            f"slurm.time ({format_duration(slurm.time)}) is more than {where} allows "
+            f"({format_duration(limit)}): the job would wait without end",
+            hint="ask for less time, or for another partition: `sinfo` lists them",
+        )

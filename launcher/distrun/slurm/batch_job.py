@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -144,3 +145,32 @@ def try_out(script: str) -> None:
         SlurmCommandError: it would refuse the job, for the reason that it printed.
     """
     commands.run("sbatch", "--test-only", given=script)
+
+
+def longest(partition: str | None) -> float | None:
+    """Return how many seconds a job may take in a partition, or in the default one.
+
+    None: there is no limit, or it is not known. Most clusters queue jobs that ask for more, and
+    never start them.
+    """
+    try:
+        answer = commands.run("sinfo", "-h", "-o", "%P|%l")
+    except commands.SlurmCommandError:
+        return None
+    names = [] if partition is None else partition.split(",")
+    limits = []
+    for line in answer.splitlines():
+        name, _, limit = line.strip().partition("|")
+        if name.rstrip("*") in names or (not names and name.endswith("*")):
+            limits.append(_seconds(limit))
+    known = [each for each in limits if each is not None]
+    return max(known) if known and len(known) == len(limits) else None
+
+
+def _seconds(text: str) -> float | None:
+    """Return a time such as `1-02:30:00` or `30:00`; None: it is none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds

@@ -752,7 +752,9 @@ class Supervisor:
         numbers = os.read(self._signals.fileno(), 4096)
         if signal.SIGTERM in numbers and not self._stopped_within(_SAME_REQUEST_SECONDS):
             cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
-            self._request_stop(protocol.StopJob(cause, signal.SIGTERM, None, 128 + 15))
+            cause = self._hosts.interruption() or cause
+            order = protocol.StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
+            self._request_stop(order, is_signal=True)
         self._hosts.check_exits()
 
     # Commands ------------------------------------------------------------------------------
@@ -784,12 +786,11 @@ class Supervisor:
         """
         return time.monotonic() - self._stop_requested_at < seconds
 
-    def _request_stop(self, order: protocol.StopJob) -> None:
-        is_signal = order.exit_code == 128 + signal.SIGTERM
-        is_of_launch = is_signal and order.cause.code is not Code.SUPERVISOR_SIGNALLED
+    def _request_stop(self, order: protocol.StopJob, *, is_signal: bool = False) -> None:
+        is_of_launch = order.exit_code == 128 + signal.SIGTERM and not is_signal
         if is_of_launch and self._was_signalled and self._stopped_within(_LAUNCH_SECONDS):
             return
-        self._was_signalled = order.cause.code is Code.SUPERVISOR_SIGNALLED
+        self._was_signalled = is_signal
         self._stop_requested_at = time.monotonic()
         grace = self._spec.timeouts.grace if order.grace is None else order.grace
         self._hosts.resume_suspended()

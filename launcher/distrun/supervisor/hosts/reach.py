@@ -189,6 +189,10 @@ class Reach(Protocol):
         """Return the facts of the host with what the job may use of it."""
         return hello
 
+    def interruption(self) -> Cause | None:
+        """Return why the supervisor gets SIGTERM, if the host's cluster has sent it."""
+        return None
+
     def not_started(self, error: OSError) -> Cause:
         """Return why :meth:`connect` or :meth:`reconnect` raised that error."""
         return Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)

@@ -115,6 +115,9 @@ class SrunReach(Reach):
     def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
         return "localhost" if len(hellos) == 1 else login_address(hello, hellos)
 
+    def interruption(self) -> Cause | None:
+        return None if self._connection is None else self._reason(self._connection)
+
     def not_started(self, error: OSError) -> Cause:
         return Cause(Code.SRUN_NOT_STARTED, errno=error.errno or 0)
 
@@ -129,6 +132,9 @@ class SrunReach(Reach):
         return cause.code is Code.SLURM_NODE_FAILED or bool(cause.signal)
 
     def termination(self, connection: Connection, cause: Cause) -> Cause:
+        return self._reason(connection) or cause
+
+    def _reason(self, connection: Connection) -> Cause | None:
         """Return why Slurm ends the step: it says so at the time of its SIGTERM."""
         due = time.monotonic() + _REASON_SECONDS
         while True:
@@ -138,7 +144,7 @@ class SrunReach(Reach):
             if found is not None or not is_open or left <= 0:
                 break
             select.select([connection.stderr or 0], [], [], left)
-        return found or step_end.of_job(self._given.job) or cause
+        return found or step_end.of_job(self._given.job)
 
     def loss(self, connection: Connection, status: int) -> Cause:
         text = connection.stderr_text
