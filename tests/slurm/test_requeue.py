@@ -38,7 +38,7 @@ def test_jobs_that_slurm_interrupts_save_and_go_on_in_their_next_allocation(
     settings = {"time": "1m", "signal_before_end": "59s", "requeue": True, "options": first}
     limited = submit(slurm_spec(SAVES, slurm=settings))
     settings = {"requeue": True, "exclusive": True, "options": last}
-    preempted = submit(slurm_spec(SAVES, slurm=settings, timeouts={"link": "2s"}))
+    preempted = submit(slurm_spec(SAVES, slurm=settings))
     for job_id in (limited, preempted, "interactive"):
         wait_for(distrun, job_id, "running")
     # slurmctld looks at time limits every 30 s.
@@ -55,6 +55,7 @@ def test_jobs_that_slurm_interrupts_save_and_go_on_in_their_next_allocation(
         assert [each for each in kinds if each.startswith("Job") and each != "JobPlanned"] == [
             *("JobQueued", "JobCreated", "JobEnded", "JobQueued", "JobResumed", "JobEnded"),
         ]
+    assert "Slurm preempted job" in distrun("events", preempted).stdout
     said = interactive.communicate(timeout=SECONDS)[1]
     assert interactive.returncode == 69
     assert re.search(r"cause .*Slurm ended it at the time limit of job \d+", said)

@@ -176,9 +176,13 @@ def _inner(cause: Cause, index: int = 0) -> str:
     return cause_text(cause.within[index]) if index < len(cause.within) else "unknown"
 
 
+def by_cause(cause: Cause) -> str:
+    """Return the end of a sentence that says that something was stopped."""
+    return f"{':' if cause.code in _SENTENCES else ' by'} {cause_text(cause)}"
+
+
 def _by_inner(cause: Cause) -> str:
-    is_sentence = cause.within and cause.within[0].code in _SENTENCES
-    return f"{':' if is_sentence else ' by'} {_inner(cause)}"
+    return by_cause(cause.within[0]) if cause.within else " by unknown"
 
 
 def _within(cause: Cause) -> str:

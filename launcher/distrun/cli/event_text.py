@@ -9,6 +9,7 @@ from distrun import events
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
 from distrun.cli.cause_text import (
+    by_cause,
     cause_advice,
     cause_text,
     cause_with_advice,
@@ -306,7 +307,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
     events.RestartPlanned: _restart_planned,
     events.TasksQuiet: lambda event: quiet_text(event.at - event.since),
     events.StopRequested: lambda event: (
-        f"asked to stop by {cause_text(event.cause)}: {signal_name(event.signal)}, "
+        f"asked to stop{by_cause(event.cause)}: {signal_name(event.signal)}, "
         f"SIGKILL after {event.grace:g} s"
     ),
     events.TimedOut: _timed_out,

@@ -47,8 +47,19 @@ def find(text: str, job: str) -> Cause | None:
     for code, pattern in _PHRASES:
         for line in reversed(text.splitlines()):
             if re.search(pattern, line):
-                return Cause(code, name=job, text=line.strip()[:_LONGEST])
+                is_preempted = code is Code.SLURM_CANCELLED and _was_preempted(job)
+                found = Code.SLURM_PREEMPTED if is_preempted else code
+                return Cause(found, name=job, text=line.strip()[:_LONGEST])
     return None
+
+
+def _was_preempted(job: str) -> bool:
+    """Whether Slurm needs the nodes of a job: of its steps, srun says only that they end."""
+    try:
+        answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
+    except commands.SlurmCommandError:
+        return False
+    return re.search(r" PreemptTime=\d", answer) is not None
 
 
 def cause(text: str, status: int | None, job: str) -> Cause:
