@@ -35,7 +35,7 @@ def test_jobs_that_slurm_interrupts_save_and_go_on_in_their_next_allocation(
     """One by the time limit, one by a preemption; a third, in salloc, only says what ended it."""
     interactive = in_allocation(["-N1"], "launch", slurm_spec("sleep 60", 1, name="interactive"))
     first, last = {"nodelist": "h[1-2]"}, {"nodelist": "h[3-4]"}
-    settings = {"time": "1m", "signal_before_end": "59s", "requeue": True, "options": first}
+    settings = {"time": "1m", "signal_before_end": "50s", "requeue": True, "options": first}
     limited = submit(slurm_spec(SAVES, slurm=settings))
     settings = {"requeue": True, "exclusive": True, "options": last}
     preempted = submit(slurm_spec(SAVES, slurm=settings))
