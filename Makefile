@@ -18,7 +18,7 @@ export DATA_DIR
 endif
 export PYTHON
 
-.PHONY: help demo test check lint smoke faults results docs clean distclean venv
+.PHONY: help demo test check lint smoke faults bench results docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -52,6 +52,9 @@ faults: venv ## inject faults into real training, in about seventy ways (SEED=n 
 	@"$(VENV)/bin/python" tests/faults --seed "$(SEED)"
 	@"$(VENV)/bin/python" -m pytest -q tests/faults
 	@"$(VENV)/bin/python" -m pytest -q -m hypothesis --hypothesis-profile=all tests/unit
+
+bench: venv ## measure launches on Slurm's nodes, beside srun and ssh (as root; ARGS="--nodes 16")
+	@exec "$(VENV)/bin/python" benchmarks/slurm.py $(ARGS)
 
 results: venv ## measure the bundled job and write docs/results.md (25 minutes)
 	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'

@@ -342,6 +342,12 @@ class Job:
         _require(grace is None or 0 <= grace < math.inf, "grace", grace)
         _require(signal in signals.valid_signals(), "signal", signal)
         folder = self._existing()
+        if folder.is_elsewhere:
+            from distrun.slurm import queued_job
+
+            order = queued_job.StopOrder(command="Job.kill()", signal=int(signal), grace=grace)
+            queued_job.stop(folder, order)
+            return
         control.resume_supervisor(folder)
         channel = control.connect(folder)
         if channel is not None:

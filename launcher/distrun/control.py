@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
+    from distrun.slurm.queued_job import QueuedJobWatch
 
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
@@ -131,6 +132,10 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
         HostError: the record is damaged and does not have the job's end, or it was removed.
         InternalError: the supervisor died, and the record does not have the job's end.
     """
+    if folder.is_elsewhere:
+        from distrun.slurm import queued_job
+
+        return queued_job.wait_for_end(folder, timeout)
     deadline = None if timeout is None else time.monotonic() + timeout
     try:
         channel = connect(folder, _CONNECT_SECONDS if timeout is None else timeout)
@@ -202,19 +207,33 @@ def has_processes(job_id: str) -> bool:
 
 
 class SupervisorWatch:
-    """Detects the end of a job's supervisor without polling."""
+    """Detects the end of a job's supervisor without polling, if that is on this machine."""
 
     def __init__(self, folder: JobFolder) -> None:
+        self._queued: QueuedJobWatch | None = None
+        self._channel = None
+        if folder.is_elsewhere:
+            from distrun.slurm.queued_job import QueuedJobWatch
+
+            self._queued = QueuedJobWatch(folder)
+            return
         self._channel = connect(folder)
         if self._channel is not None:
             self._channel.send(protocol.Watch())
 
     @property
+    def polls(self) -> bool:
+        """Whether the job's files must be looked at again and again: others write them."""
+        return self._queued is not None
+
+    @property
     def descriptor(self) -> int | None:
-        """A descriptor that is readable when something has happened; None: it has ended."""
+        """A descriptor that is readable when something has happened; None: there is none."""
         return None if self._channel is None else self._channel.reader
 
     def has_ended(self) -> bool:
+        if self._queued is not None:
+            return self._queued.has_ended()
         if self._channel is None:
             return True
         self._channel.receive()
@@ -222,7 +241,9 @@ class SupervisorWatch:
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until something happens to the job, for so many seconds at most."""
-        if self._channel is not None:
+        if self._queued is not None:
+            self._queued.wait(timeout)
+        elif self._channel is not None:
             syscalls.wait_until_ready([self._channel.reader], (), timeout)
 
     def wait_for_end(self, timeout: float | None = None) -> None:

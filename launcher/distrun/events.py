@@ -29,7 +29,7 @@ class Event(Frozen, kw_only=True):
 
 
 class JobCreated(Event):
-    """The supervisor has created the job's folder. The first event of every record."""
+    """The supervisor has begun. The first event of every record, or the one after JobQueued."""
 
     job_id: str
     name: str
@@ -57,6 +57,22 @@ class JobResumed(JobCreated):
     """The `--set` of this resume, as `PATH=VALUE` each."""
     down: float = 0.0
     """Seconds since the last event before it."""
+
+
+class JobQueued(Event):
+    """The job waits in the queue of Slurm: it was submitted, or it was queued again.
+
+    The first event of the record of a submitted job. `cause`: why it was queued again.
+    """
+
+    job_id: str
+    name: str
+    strategy: str
+    spec_file: str
+    batch_id: str
+    """Slurm's id of it."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    cause: Cause | None = None
 
 
 class HostNotCleared(Event):

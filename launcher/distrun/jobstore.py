@@ -4,7 +4,9 @@
 for a resume), `plan.json`,
 `events.jsonl`, `logs/<role>-<index>.log` with an index beside each, and output that arrived too
 late for its place there in `*.late`, `supervisor.log`, the lock
-that a living supervisor holds, and its control socket. `notify.log` has the output of `--notify`.
+that a living supervisor holds, and its control socket. A job that was submitted to Slurm has its
+batch script, `batch.sh`, what that printed, `batch.log`, and `batch.json`. `notify.log` has the
+output of `--notify`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -24,9 +27,11 @@ from typing import TYPE_CHECKING
 
 from distrun import events, lifecycle, record
 from distrun.agent.linux import peers, private_dir
+from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
+from distrun.codec import from_json, to_json
 from distrun.errors import HostError, UsageError
-from distrun.frozen import replace
+from distrun.frozen import Frozen, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +43,7 @@ _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
     *("spec.yaml", "plan.json", "events.jsonl", "logs", "notify.log", "control.sock"),
     *("supervisor.log", "supervisor.lock", "spec.json"),
+    *("batch.sh", "batch.log", "batch.json", "stop.json"),
 }
 _LATE_SUFFIX = ".late"
 _LATE_NAME = re.compile(r"(.+)\.(\d{1,19})-(\d{1,30})\.late", re.ASCII)
@@ -66,6 +72,15 @@ def task_of_log(log: str) -> str:
     return ":".join(log.removesuffix(".log").rsplit("-", 1))
 
 
+class BatchJob(Frozen, kw_only=True):
+    """A job in Slurm. `runs_in`: the machine of its supervisor, by `pid_namespace()`, if known."""
+
+    id: str
+    runs_in: str = ""
+    requeues: bool = False
+    """Whether it is queued again after the time limit, for example."""
+
+
 class JobFolder:
     """One job's folder: its paths, its record and its lock.
 
@@ -85,6 +100,10 @@ class JobFolder:
         self.logs = opened / "logs"
         self.supervisor_log = opened / "supervisor.log"
         self.notify_log = opened / "notify.log"
+        self.batch_script = opened / "batch.sh"
+        self.batch_log = opened / "batch.log"
+        self.batch_file = opened / "batch.json"
+        self.stop_file = opened / "stop.json"
         self._lock_file = opened / "supervisor.lock"
 
     @property
@@ -187,10 +206,43 @@ class JobFolder:
             first = record.first(str(self.events_file))
         except OSError:
             return None
-        return first.name if isinstance(first, events.JobCreated) else None
+        return first.name if isinstance(first, (events.JobCreated, events.JobQueued)) else None
+
+    def batch_job(self) -> BatchJob | None:
+        """Return what it is to Slurm; None if it was not submitted."""
+        try:
+            return from_json(BatchJob, json.loads(self.batch_file.read_text()))
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return None
+
+    def note_batch_job(self, batch: BatchJob) -> None:
+        """Write what it is to Slurm. Raises OSError."""
+        replace_file(self.batch_file, json.dumps(to_json(batch)))
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether its supervisor is a matter of Slurm, and not of this machine.
+
+        Neither a lock nor a socket on a shared file system says anything about another machine.
+        """
+        batch = self.batch_job()
+        if batch is None:
+            return False
+        return batch.runs_in != pid_namespace() or self._lock_holder() is None
 
     def supervisor_pid(self) -> int | None:
-        """Return the process that holds the lock: the supervisor. None if it does not live."""
+        """Return the process that holds the lock: the supervisor.
+
+        None if it does not live, or lives on another machine.
+        """
+        return None if self.is_elsewhere else self._lock_holder()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether some process holds the lock, as far as the file system knows of it."""
+        return self._lock_holder() is not None
+
+    def _lock_holder(self) -> int | None:
         try:
             with self._lock_file.open("rb+") as file:
                 query = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -233,6 +285,8 @@ class JobFolder:
 
     def connect(self) -> socket.socket | None:
         """Connect to the job's supervisor. Returns None if none listens, or accepts, now."""
+        if self.is_elsewhere:
+            return None
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.setblocking(False)
         try:
@@ -414,7 +468,14 @@ class JobStore:
         return folders[-1]
 
     def running(self) -> list[JobFolder]:
-        return [folder for folder in self.folders() if folder.supervisor_pid() is not None]
+        """Return the jobs with a supervisor, and those in Slurm whose record has no end."""
+        return [
+            each for each in self.folders() if each.supervisor_pid() is not None or _waits(each)
+        ]
+
+
+def _waits(folder: JobFolder) -> bool:
+    return folder.is_elsewhere and not folder.state().phase.is_final
 
 
 def replace_file(file: Path, text: str) -> None:

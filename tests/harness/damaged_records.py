@@ -55,6 +55,15 @@ _CAUSE = Cause(Code.LOST_WITH_HOST, within=(Cause(Code.SSH_TIMED_OUT),))
 OTHERS: Sequence[events.Event] = (
     events.LinkLost(at=AT, host="localhost", cause=_CAUSE),
     events.LinkRestored(at=AT, host="localhost"),
+    events.JobQueued(
+        at=AT,
+        job_id="job-abc",
+        name="job",
+        strategy="multi_worker_mirrored",
+        spec_file="job.yaml",
+        batch_id="12",
+        cause=_CAUSE,
+    ),
     events.HostLeftOut(at=AT, host="h1", cause=_CAUSE),
     events.PlanFailed(at=AT, restart=1, cause=Cause(Code.NO_ROOM, tasks=("worker:1",))),
     events.TrainingContinued(at=AT, task="worker:0", step=5, former_step=9, seconds=3.5),

@@ -21,7 +21,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import psutil
 
@@ -103,12 +103,16 @@ def _die_with_the_tests() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _hold(*command: str) -> subprocess.Popen[bytes]:
+def hold(
+    *command: str, env: dict[str, str] | None = None, stderr: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process that ends with the tests."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "PATH": _PATH},
+        stderr=stderr,
+        env={**os.environ, "PATH": _PATH, **(env or {})},
         preexec_fn=_die_with_the_tests,  # noqa: PLW1509 - it takes no lock
         start_new_session=True,
     )
@@ -180,7 +184,7 @@ class Host:
     def start(self) -> None:
         self.folder.joinpath("sshd.log").unlink(missing_ok=True)
         sshd = shutil.which("sshd", path=_PATH) or "sshd"
-        self._holder = _hold(
+        self._holder = hold(
             "unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child",
             "--mount-proc", "sh", "-c", _BOOT, "boot", self.name, str(self.folder), sshd,
         )  # fmt: skip
@@ -297,7 +301,7 @@ class Network:
         self._hosts: list[Host] = []
         self._cable = "dr" + self.prefix.partition(".")[2].replace(".", "-")
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "client_key"))
-        self._switch = _hold("unshare", "--net", "--fork", "--kill-child", "sleep", "infinity")
+        self._switch = hold("unshare", "--net", "--fork", "--kill-child", "sleep", "infinity")
         self._switch_pid = _child(self._switch.pid)
         processes.update((self._switch.pid, self._switch_pid))
         self._wait_for_namespace(self._switch_pid)

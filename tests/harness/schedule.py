@@ -13,6 +13,7 @@ GROUPS = {
         "tests/ssh/test_sync.py",
     ),
     "hosts": ("tests/ssh/",),
+    "slurm": ("tests/slurm/",),
     "wheel": ("tests/process/test_wheel.py",),
 }
 """Tests of one process each: what they share takes long to make. The first group counts."""
@@ -24,7 +25,7 @@ TRAINING = (
 """Tests that use a process that has imported TensorFlow. That takes 6 s of CPU, and training takes
 a core and more: only `TRAINERS` processes run them, beside others that mostly wait."""
 TRAINERS = 2
-FIRST = ("tests/unit/test_style.py", "tests/ssh/", *TRAINING, "tests/process/")
+FIRST = ("tests/unit/test_style.py", "tests/ssh/", "tests/slurm/", *TRAINING, "tests/process/")
 """The long tests come first, so that no process ends alone with one of them."""
 
 

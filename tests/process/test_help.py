@@ -36,6 +36,8 @@ name: mnist
 strategy: default
 program: {command: [sh, -c, 'test -e done || { touch done; exit 3; }']}
 """
+SLURM = {"sbatch": "echo 7", "squeue": "echo '7|CANCELLED|N/A|N/A|None'"}
+"""Commands of a Slurm that queues jobs and never runs one."""
 TRAIN = """\
 import os, signal
 if os.environ["DISTRUN_STRATEGY"] == "parameter_server" and os.environ["DISTRUN_TASK"] != "chief:0":
@@ -54,6 +56,9 @@ def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
     tool.chmod(0o755)
+    for name, line in SLURM.items():
+        (tool.parent / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tool.parent / name).chmod(0o755)
     path = f"{tool.parent}:{os.environ['PATH']}"
 
     def run(line: str, shell: str = "bash") -> subprocess.CompletedProcess[str]:

@@ -156,6 +156,18 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
     "logs": st.fixed_dictionaries({}, optional={
         "max_size": st.sampled_from(["off", "100MB", "1GiB", "1.5KiB"]),
     }),
+    "slurm": st.fixed_dictionaries({}, optional={
+        "partition": st.just("gpu"),
+        "nodes": st.integers(1, 10),
+        "time": st.sampled_from(["1h", "12h"]),
+        "gpus_per_node": st.integers(0, 8) | st.just("a100:4"),
+        "mem_per_node": st.sampled_from(["100MB", "1GiB"]),
+        "requeue": st.booleans(),
+        "signal_before_end": st.sampled_from(["30s", "2m"]),
+        "options": st.dictionaries(st.sampled_from(["comment", "mail-type"]), VERBATIM,
+                                   max_size=2),
+        "setup": st.just(["module load cuda"]),
+    }),
     "tensorboard": st.fixed_dictionaries({"logdir": st.just("logs")}, optional={
         "port": st.just("auto") | st.integers(1, 65535),
     }),

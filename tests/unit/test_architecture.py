@@ -59,7 +59,7 @@ PURE_STDLIB = {
 IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo", "annotationlib", "compression"}
-JOBS_FILES = {"events.jsonl", "plan.json", "spec.yaml"}
+JOBS_FILES = {"batch.json", "events.jsonl", "plan.json", "spec.yaml"}
 KINDS_OF_HOSTS = {"is_local", "is_remote", "LocalReach", "SshReach"}
 KIND_ATTRIBUTES = {"local", "reach"}
 """Attributes of a host in the spec that say how it is reached."""
@@ -379,11 +379,12 @@ LAYERS = (
         *("distrun.printed_progress", "distrun.regular_file"),
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },
-    {"distrun.codec", "distrun.spec"},
+    {"distrun.codec", "distrun.slurm", "distrun.spec"},
     {"distrun.lint", "distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight"},
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},
+    {"distrun.slurm.queued_job", "distrun.slurm.submission"},
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
     {"distrun.control", "distrun.session"},

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from distrun.spec.keys.document import SPEC
-from distrun.spec.model import RestartSpec, Spec, SshSpec, TensorBoardSpec, Timeouts
+from distrun.spec.model import RestartSpec, SlurmSpec, Spec, SshSpec, TensorBoardSpec, Timeouts
 from distrun.spec.problems import Mark, Problems
 from distrun.spec.reference import json_schema, reference
 from distrun.spec.yamlnodes import parse
@@ -63,7 +63,7 @@ def test_every_section_refuses_unknown_keys() -> None:
 def test_every_default_in_the_reference_is_what_the_key_reads_as() -> None:
     defaults = {
         "restart": RestartSpec(), "timeouts": Timeouts(), "ssh": SshSpec(),
-        "tensorboard": TensorBoardSpec(logdir=""),
+        "tensorboard": TensorBoardSpec(logdir=""), "slurm": SlurmSpec(),
     }  # fmt: skip
     sections = {key.name: key.schema for key in SPEC.keys}
     for name, model in defaults.items():
@@ -84,7 +84,10 @@ def test_every_field_of_the_model_has_its_key() -> None:
         if field.name in ("source", "origin"):  # the file itself
             continue
         assert renamed.get(field.name, field.name) in keys
-    for section, model in (("restart", RestartSpec), ("timeouts", Timeouts), ("ssh", SshSpec)):
+    for section, model in (
+        *(("restart", RestartSpec), ("timeouts", Timeouts), ("ssh", SshSpec)),
+        ("slurm", SlurmSpec),
+    ):
         names = {path.partition(".")[2] for path in keys if path.startswith(f"{section}.")}
         assert {field.name for field in dataclasses.fields(model)} == names
 

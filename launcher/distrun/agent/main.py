@@ -94,9 +94,10 @@ def _serve(make: Callable[[int], Agent], reader: int, writer: int) -> NoReturn:
 def _guard(agent: int, lease_timer: int) -> NoReturn:
     """Wait for the agent, then end the processes that it left, if any.
 
-    A stopped agent is resumed. An agent that hangs when its lease expires is killed with its tasks.
+    A cluster's SIGTERM is handled by the agent, which gets it, too. A stopped agent is resumed. An
+    agent that hangs when its lease expires is killed with its tasks.
     """
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     wakeup = syscalls.signal_pipe((signal.SIGCHLD,))
     grace = KILL_GRACE

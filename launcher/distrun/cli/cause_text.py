@@ -164,9 +164,25 @@ def _error(cause: Cause) -> str:
     return error_text(cause.errno) if cause.errno else ""
 
 
+_SENTENCES = (
+    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_OUT_OF_MEMORY),
+    *(Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED),
+)
+"""Causes of a stop whose words are no name of who has stopped the job."""
+
+
 def _inner(cause: Cause, index: int = 0) -> str:
     """Return the words of a cause that led to this one."""
     return cause_text(cause.within[index]) if index < len(cause.within) else "unknown"
+
+
+def by_cause(cause: Cause) -> str:
+    """Return the end of a sentence that says that something was stopped."""
+    return f"{':' if cause.code in _SENTENCES else ' by'} {cause_text(cause)}"
+
+
+def _by_inner(cause: Cause) -> str:
+    return by_cause(cause.within[0]) if cause.within else " by unknown"
 
 
 def _within(cause: Cause) -> str:
@@ -267,6 +283,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "in_range": lambda c: (
         "from {0} to {2}".format(*c.text.partition("-")) if c.text else "on this host"
     ),
+    "by_inner": _by_inner,
     "inner": _inner,
     "inner_2": lambda c: _inner(c, 1),
     "lines_within": lambda c: "".join(

@@ -146,4 +146,8 @@ def _is_in_use(folder: JobFolder) -> bool:
 
     if folder.supervisor_pid() is not None:
         return True
+    if folder.is_elsewhere:
+        from distrun.slurm import queued_job
+
+        return queued_job.look(folder).is_active
     return not folder.state().phase.is_final and control.has_processes(folder.job_id)

@@ -9,6 +9,7 @@ from distrun import events
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
 from distrun.cli.cause_text import (
+    by_cause,
     cause_advice,
     cause_text,
     cause_with_advice,
@@ -124,6 +125,11 @@ def quiet_advice(job_id: str) -> str:
         f"to see where each task is: distrun kill {job_id}, or Ctrl-C in its launch, ends the job "
         "and prints it; py-spy dump --pid PID (pip install py-spy) does not end it"
     )
+
+
+def _job_queued(event: events.JobQueued) -> str:
+    again = "" if event.cause is None else f" again: {cause_text(event.cause)}"
+    return f"job {event.job_id} queued in Slurm as job {event.batch_id}{again}"
 
 
 def _job_resumed(event: events.JobResumed) -> str:
@@ -269,6 +275,7 @@ def _job_ended(event: events.JobEnded) -> str:
 
 
 _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
+    events.JobQueued: _job_queued,
     events.JobResumed: _job_resumed,
     events.HostNotCleared: _host_not_cleared,
     events.HostCleared: _host_cleared,
@@ -300,7 +307,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
     events.RestartPlanned: _restart_planned,
     events.TasksQuiet: lambda event: quiet_text(event.at - event.since),
     events.StopRequested: lambda event: (
-        f"asked to stop by {cause_text(event.cause)}: {signal_name(event.signal)}, "
+        f"asked to stop{by_cause(event.cause)}: {signal_name(event.signal)}, "
         f"SIGKILL after {event.grace:g} s"
     ),
     events.TimedOut: _timed_out,

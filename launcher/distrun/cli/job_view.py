@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from distrun import control, events, record, resumption
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
-from distrun.agent.protocol.causes import Cause
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text, check_text
 from distrun.cli.usage import Usage, measure
 from distrun.cli.verdict_text import evidence_place, evidence_text
@@ -19,9 +20,12 @@ from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
 from distrun.jobstore import JobFolder
-from distrun.lifecycle import Account, HostState, JobState, TaskPhase, TaskState
+from distrun.lifecycle import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
 from distrun.preflight import Check
 from distrun.verdict.model import Evidence, Replacement, Verdict
+
+if TYPE_CHECKING:
+    from distrun.slurm.queued_job import QueuedJob
 
 _CAUSE_KEYS: dict[type, str] = {
     **dict.fromkeys(
@@ -90,18 +94,34 @@ class JobView(Frozen, kw_only=True):
     supervisor: int | None
     tasks: tuple[TaskView, ...] = ()
     tensorboard: str | None = None
+    queued: QueuedJob | None = None
+    """What Slurm says of a submitted job, if its supervisor is not on this machine."""
+
+    @property
+    def _is_active(self) -> bool:
+        return self.supervisor is not None or (self.queued is not None and self.queued.is_active)
 
     @property
     def is_lost(self) -> bool:
-        return self.supervisor is None and not self.state.phase.is_final
+        return not self._is_active and not self.state.phase.is_final
 
     @property
     def is_running(self) -> bool:
-        return self.supervisor is not None and not self.state.phase.is_final
+        """Whether it has not ended; it may also wait in the queue of Slurm."""
+        if self.queued is not None:
+            return self.queued.is_active
+        return self._is_active and not self.state.phase.is_final
 
     @property
     def phase(self) -> str:
-        return LOST if self.is_lost else self.state.phase.value
+        if self.is_lost:
+            return LOST
+        if self.queued is not None and self.queued.is_active:
+            if self.queued.is_pending:
+                return JobPhase.PENDING.value
+            if self.state.phase is JobPhase.PENDING and self.queued.entry is not None:
+                return JobPhase.PREPARING.value  # its batch script has just begun
+        return self.state.phase.value
 
     @property
     def outcome(self) -> Outcome | None:
@@ -112,7 +132,7 @@ class JobView(Frozen, kw_only=True):
     def cause_word(self) -> str | None:
         """Why it failed, as a verdict's kind, or what stopped it; None if it did neither."""
         if self.is_lost:
-            return "supervisor_died"
+            return "supervisor_died" if self.queued is None else "not_known_to_slurm"
         outcome = self.outcome
         if outcome is None or outcome.result is Result.SUCCEEDED:
             return None
@@ -123,7 +143,9 @@ class JobView(Frozen, kw_only=True):
             cause = cause.within[0]
         if cause.signal:
             return signal_name(cause.signal)
-        return cause.name.rpartition(" ")[2] or cause.code.value  # `kill` of `distrun kill`
+        if cause.code is Code.STOPPED_BY_COMMAND:
+            return cause.name.rpartition(" ")[2]  # `kill` of `distrun kill`
+        return str(cause.code.value)
 
     @property
     def progress(self) -> Mapping[str, str]:
@@ -190,6 +212,18 @@ class JobView(Frozen, kw_only=True):
             "exit_code": outcome.exit_code if outcome else None,
             "origin": outcome.origin.value if outcome else None,
             "folder": str(self.folder.path),
+            "slurm": self._slurm_json(),
+        }
+
+    def _slurm_json(self) -> dict[str, Any] | None:
+        if not self.state.batch_id:
+            return None
+        entry = None if self.queued is None else self.queued.entry
+        return {
+            "job": self.state.batch_id,
+            "state": None if entry is None else entry.state,
+            "reason": None if entry is None else entry.reason or None,
+            "starts_at": None if entry is None else entry.starts_at,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -217,8 +251,32 @@ class JobView(Frozen, kw_only=True):
         }
 
 
+def job_summaries(folders: Sequence[JobFolder]) -> list[JobView]:
+    """Return jobs as :func:`job_summary` does. Slurm is asked once for all."""
+    queued = _look_at([folder for folder in folders if folder.is_elsewhere])
+    return [_summary(folder, queued.get(folder.job_id)) for folder in folders]
+
+
 def job_summary(folder: JobFolder) -> JobView:
     """Return a job without its tasks' usage and progress."""
+    return job_summaries([folder])[0]
+
+
+def _look_at(folders: list[JobFolder]) -> dict[str, QueuedJob]:
+    if not folders:
+        return {}
+    from distrun.slurm.queued_job import look_at
+
+    found = look_at(folders)
+    problem = next((each.problem for each in found.values() if each.problem is not None), None)
+    if problem is not None:
+        console.print_error(problem)
+    return found
+
+
+def _summary(folder: JobFolder, queued: QueuedJob | None) -> JobView:
+    if queued is not None:
+        return JobView(folder=folder, state=queued.state, supervisor=None, queued=queued)
     # In this order: a supervisor that has ended by now has written its whole record.
     supervisor = folder.supervisor_pid()
     return JobView(folder=folder, state=folder.state(), supervisor=supervisor)

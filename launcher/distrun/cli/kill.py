@@ -79,7 +79,9 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
     if jobs:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
         return list(found.values())
-    running = store.running()
+    from distrun.cli.job_view import job_summaries
+
+    running = [job.folder for job in job_summaries(store.running()) if job.is_running]
     if everything or len(running) == 1:
         return running
     if not running:
@@ -93,8 +95,12 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
     from distrun import control
 
     waits = []
+    queued = []
     failures: list[InternalError] = []
     for folder in folders:
+        if folder.is_elsewhere:
+            queued.append(folder)
+            continue
         control.resume_supervisor(folder)
         try:
             channel = control.connect(folder)
@@ -115,10 +121,32 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
                 _print_verdict(view.folder)
             except InternalError as error:
                 failures.append(error)
+    for folder in queued:
+        _stop_queued(folder, grace, signum)
     for each in failures[:-1]:
         console.print_message(f"{each.message}; {each.hint}")
     if failures:
         raise failures[-1]
+
+
+def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
+    """Stop a job in Slurm, which waits or runs on another machine."""
+    from distrun.slurm import queued_job
+
+    job_id, found = folder.job_id, queued_job.look(folder)
+    if found.is_over and not found.state.phase.is_final:
+        raise UsageError(f"job {job_id} is lost: Slurm does not know it any more")
+    if found.is_over:
+        console.print_message(f"job {job_id} had already {found.state.phase.value}")
+        return
+    order = queued_job.StopOrder(command="distrun kill", signal=signum, grace=grace)
+
+    def on_slow(what: str) -> None:
+        console.print_message(f"job {job_id}: waiting for {what}")
+
+    queued_job.stop(folder, order, on_slow)
+    console.print_message(f"job {job_id} has ended")
+    _print_verdict(folder)
 
 
 def _print_verdict(folder: JobFolder) -> None:

@@ -20,6 +20,7 @@ from distrun.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distrun.agent.protocol import StopJob
     from distrun.resumption import Resumption
     from distrun.spec.model import Spec
     from distrun.spec.problems import Problem
@@ -106,10 +107,12 @@ def launch(  # noqa: PLR0913 - the options of the commands
     no_preflight: bool,
     dry_run: bool,
     resumed: Resumption | None = None,
+    asked_to_stop: Callable[[], StopJob | None] = lambda: None,
 ) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running.
 
-    `resumed`: the job that is resumed; None: a new one.
+    `resumed`: the job that is resumed; None: a new one. `asked_to_stop` returns what a signal
+    stands for, if a command of another machine has sent it.
     """
     from distrun.cli import signals
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
@@ -142,6 +145,7 @@ def launch(  # noqa: PLR0913 - the options of the commands
         tasks=tasks,
         all_output=all_output,
         resumed=resumed,
+        asked_to_stop=asked_to_stop,
     )
     if not strict:  # the supervisor starts meanwhile
         warnings: tuple[Problem, ...] = ()

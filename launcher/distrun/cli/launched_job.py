@@ -6,10 +6,12 @@ import contextlib
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
+from distrun.cli.cause_text import cause_text
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.left_out import gpu_tasks, has_failed, left_out_text
 from distrun.cli.logs import DroppedOutput, chosen_tasks, task_logs
@@ -59,6 +61,7 @@ class LaunchedJob:
         tasks: names or roles of the tasks whose output is shown; empty: all.
         all_output: show each line of each task, also start-up lines.
         resumed: the job, if it is not a new one.
+        asked_to_stop: returns what a signal stands for, if another machine's command has sent it.
     """
 
     def __init__(
@@ -71,8 +74,10 @@ class LaunchedJob:
         tasks: tuple[str, ...],
         all_output: bool,
         resumed: Resumption | None = None,
+        asked_to_stop: Callable[[], StopJob | None] = lambda: None,
     ) -> None:
         self._detach = detach
+        self._asked_to_stop = asked_to_stop
         self._wanted = tasks
         self._startup = None if all_output else StartupFilter()
         self._output = Output(1)
@@ -291,6 +296,12 @@ class LaunchedJob:
             return  # _refresh has handled it already
         is_hangup = number == signal.SIGHUP and self._output.is_gone
         self._terminal_is_gone = self._terminal_is_gone or is_hangup
+        asked = None if self._stop_requested else self._asked_to_stop()
+        if asked is not None:
+            self._view.print(f"stopping job {self.folder.job_id}: {cause_text(asked.cause)}")
+            self._stop_requested = True
+            self._session.stop(asked)
+            return
         self._signals += 1
         if self._signals > 2:
             if self._return_due is None:

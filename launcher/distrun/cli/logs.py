@@ -226,7 +226,8 @@ def followed(
         log.own_offset(end) if isinstance(log, JoinedLog) else end
         for log, end in zip(logs, ends, strict=True)
     ]
-    with contextlib.closing(Follower(own, view, starts=starts)) as follower:
+    polls = supervised.polls
+    with contextlib.closing(Follower(own, view, starts=starts, polls=polls)) as follower:
         yield from merged(
             logs, view, last=last, since=since, ends=ends, on_dropped=on_dropped, failed=failed()
         )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": "Run a script, without a YAML file.",
     "launch": "Run a job from its YAML file.",
+    "submit": "Queue a job in Slurm.",
     "plan": "Show what would run.",
     "validate": "Check a spec.",
     "doctor": "Check a job's hosts.",
@@ -39,10 +40,10 @@ _COMMANDS = {
     "completion": "Print a shell's completion script.",
 }
 """What each command does, in the order of the help. Each is a module with a click `command`."""
-
-
+_OF_BATCH_SCRIPTS = "batch-run"
+"""A command that the batch scripts of `submit` run; the help does not list it."""
 _OF_OTHER_TOOLS = {
-    **dict.fromkeys(("up", "start", "submit", "apply", "create"), "distrun launch SPEC"),
+    **dict.fromkeys(("up", "start", "apply", "create"), "distrun launch SPEC"),
     **dict.fromkeys(("stop", "cancel", "down", "terminate", "scancel"), "distrun kill"),
     **dict.fromkeys(("top", "watch"), "distrun status --watch"),
     **dict.fromkeys(("list", "ls", "jobs", "get", "squeue"), "distrun ps -a"),
@@ -52,6 +53,7 @@ _OF_OTHER_TOOLS = {
     **dict.fromkeys(("check", "lint"), "distrun validate SPEC"),
     **dict.fromkeys(("config", "render"), "distrun plan SPEC"),
     **dict.fromkeys(("restart", "continue", "requeue", "retry"), "distrun resume JOB"),
+    "sbatch": "distrun submit SPEC",
     "version": "distrun --version",
     "help": "distrun --help",
 }
@@ -68,9 +70,9 @@ class CommandGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in _COMMANDS and cmd_name != _OF_BATCH_SCRIPTS:
             return None
-        module = importlib.import_module(f"distrun.cli.{cmd_name}")
+        module = importlib.import_module(f"distrun.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

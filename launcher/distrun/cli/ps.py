@@ -26,12 +26,12 @@ def command(everything: bool, as_json: bool) -> int:
       distrun ps
       distrun ps -a --json
     """
-    from distrun.cli.job_view import job_summary, progress_json
+    from distrun.cli.job_view import job_summaries, progress_json
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
     folders = store.folders() if everything else store.running()
-    jobs = [job for job in map(job_summary, folders) if everything or job.is_running]
+    jobs = [job for job in job_summaries(folders) if everything or job.is_running]
     rows = [{**job.summary(), "cause": job.cause_word} for job in jobs]
     last = [job.progress for job in jobs]
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from distrun.cli.options import (
     strict_option,
     task_option,
 )
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
 
 
 @click.command("resume")
@@ -38,6 +41,8 @@ def command(
 ) -> int:
     """Continue a job that failed, was killed or was lost. Default: the newest job.
 
+    A job of `distrun submit` is queued in Slurm again, and continues when Slurm starts it.
+
     The job keeps its id, its record and its spec; --set changes the spec. Its files are sent as
     they are now. Before anything starts, distrun makes sure that nothing of the earlier attempts
     is left on any host. Each task then starts its next attempt.
@@ -56,6 +61,8 @@ def command(
     supervisor = folder.supervisor_pid()
     if supervisor is not None:
         raise resumption.running_error(folder, supervisor)
+    if folder.batch_job() is not None:
+        return _queue_again(folder, overrides, assumed_dead, how)
     state = folder.state()
     resumption.require_resumable(folder, state)
     spec = resumption.spec_of(folder, overrides)
@@ -66,3 +73,23 @@ def command(
     for host in assumed_dead:
         console.print_message(f"warning: it is not verified that nothing of the job runs on {host}")
     return launch(spec, dry_run=False, resumed=resumed, **how)
+
+
+def _queue_again(
+    folder: JobFolder, overrides: tuple[str, ...], assumed: tuple[str, ...], how: dict[str, Any]
+) -> int:
+    """Queue a job in Slurm again, with the batch script that it had."""
+    from distrun import resumption
+    from distrun.cli import console
+    from distrun.errors import UsageError
+    from distrun.slurm import submission
+
+    if overrides or assumed or any(value for name, value in how.items() if name != "detach"):
+        raise UsageError(
+            f"job {folder.job_id} runs in Slurm: resume queues it again as it is",
+            hint="of the options, only --detach can be given; to change it: distrun submit SPEC",
+        )
+    resumption.require_resumable(folder, folder.state())
+    submission.resubmit(folder, resumption.spec_of(folder, ()))
+    console.print_text(folder.job_id)
+    return 0

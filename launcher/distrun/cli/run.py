@@ -25,6 +25,7 @@ _OF_OTHER_TOOLS = {
     **dict.fromkeys(("-x", "-e", "--export"), "--env NAME=VALUE"),
 }
 """What other launchers call our options."""
+AUTO = "auto"
 
 
 class RunCommand(click.Command):
@@ -61,6 +62,15 @@ class StrategyName(click.Choice[str]):
             raise click.BadParameter(text, ctx, param) from None
 
 
+class WorkerCount(click.IntRange):
+    """A number of workers; `auto`: one for each node of the Slurm allocation."""
+
+    name = "number or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
+
+
 @click.command("run", cls=RunCommand)
 @click.argument("program", metavar="SCRIPT", type=click.Path())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -68,9 +78,10 @@ class StrategyName(click.Choice[str]):
     "-n",
     "-np",
     "--workers",
-    type=click.IntRange(min=1),
+    type=WorkerCount(min=1),
     metavar="N",
-    help="How many workers. Default: one for each slot of the hosts, else 1.",
+    help="How many workers. Default: one for each slot of the hosts, else 1. `auto`: one on each "
+    "node of the Slurm allocation (--hosts slurm).",
 )
 @click.option(
     "--strategy",
@@ -85,7 +96,8 @@ class StrategyName(click.Choice[str]):
     "--hosts",
     multiple=True,
     metavar="A,B",
-    help="The machines that run tasks: names, ranges such as gpu-[01-16], or gpu1:SLOTS.",
+    help="The machines that run tasks: names, ranges such as gpu-[01-16], or gpu1:SLOTS. `slurm`: "
+    "the nodes of the Slurm allocation.",
 )
 @click.option(
     "--hostfile",
@@ -121,7 +133,7 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
     from distrun.spec.run_options import RunOptions
 
     given = {each.name: values.pop(each.name) for each in dataclasses.fields(RunOptions)}
-    options = RunOptions(**given)
+    options = RunOptions(**_with_nodes(given))
     _refuse_spec(options.program)
     loader = RunLoader(
         options,
@@ -135,6 +147,14 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         return launch(spec, **values)
     console.print_text(spec.source.rstrip("\n"))
     return 0
+
+
+def _with_nodes(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with the hosts that `-n auto` means."""
+    if given["workers"] != AUTO:
+        return given
+    has_hosts = given["hosts"] or given["hostfile"] is not None
+    return {**given, "workers": None, "hosts": given["hosts"] if has_hosts else ("slurm",)}
 
 
 def _refuse_spec(program: str) -> None:

@@ -17,6 +17,7 @@ from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import quiet_advice, quiet_text, resumed_text
 from distrun.cli.job_view import LOST, JobView, TaskView
 from distrun.cli.progress import progress_words
+from distrun.cli.queue_text import queue_text
 from distrun.cli.table import Column, make_table, styled
 from distrun.cli.text_format import format_count, format_duration, format_names, format_time
 from distrun.cli.verdict_text import replacement_text, verdict_lines
@@ -97,7 +98,13 @@ def _notes(job: JobView) -> list[str]:
         whose = outcome.task if outcome.origin is Origin.TASK else "distrun"
         cause, *more = cause_text(outcome.cause).split("\n")
         notes += [f"{cause}; exit code {outcome.exit_code}, {whose}'s", *more]
-    if job.is_lost:
+    if job.queued is not None and job.queued.is_active and job.queued.entry is not None:
+        notes.append(queue_text(job.queued.entry))
+    if job.is_lost and job.queued is not None:
+        notes.append(
+            f"Slurm no longer knows its job {job.state.batch_id}, and its record has no end"
+        )
+    elif job.is_lost:
         notes.append("its supervisor died, or its record is damaged; its result is lost")
     elif not job.state.job_id:
         notes.append("its record is damaged: the beginning is missing")

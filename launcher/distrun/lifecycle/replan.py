@@ -20,7 +20,14 @@ from distrun.strategies import Role
 from distrun.verdict.model import Replacement
 
 if TYPE_CHECKING:
-    from distrun.events import HostCleared, JobCreated, JobPlanned, JobResumed, TrainingContinued
+    from distrun.events import (
+        HostCleared,
+        JobCreated,
+        JobPlanned,
+        JobQueued,
+        JobResumed,
+        TrainingContinued,
+    )
 
 
 def settings(event: JobCreated) -> dict[str, Any]:
@@ -55,6 +62,8 @@ def resume(state: JobState, event: JobResumed) -> restarts.Transition:
     resumed = JobState(
         **settings(event),
         created_at=state.created_at,
+        queued_at=state.queued_at,
+        batch_id=state.batch_id,
         resumed_at=(*state.resumed_at, event.at),
         changes=(*state.changes, *event.changes),
         down=state.down + event.down,
@@ -72,6 +81,27 @@ def resume(state: JobState, event: JobResumed) -> restarts.Transition:
     )
     # While hosts are cleared, their leases limit the time.
     return resumed, [] if resumed.former_hosts else start_timer(resumed)
+
+
+def queue(state: JobState, event: JobQueued) -> JobState:
+    """Return a job that waits in the queue of Slurm, perhaps after it has ended."""
+    return replace(
+        state,
+        job_id=event.job_id,
+        name=event.name,
+        strategy=event.strategy,
+        spec_file=event.spec_file,
+        timeouts=event.timeouts,
+        phase=JobPhase.PENDING,
+        created_at=state.created_at or event.at,
+        queued_at=event.at,
+        batch_id=event.batch_id,
+        outcome=None,
+        ended_at=None,
+        decided_at=None,
+        killing=False,
+        finishing=False,
+    )
 
 
 def _ended(task: TaskState, at: float) -> TaskState:

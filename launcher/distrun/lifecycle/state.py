@@ -42,8 +42,13 @@ class TaskPhase(str, Enum):
 
 
 class JobPhase(str, Enum):
-    """The phases of a job. `restarting`: its group is stopped and will start again."""
+    """The phases of a job.
 
+    `pending`: it waits in the queue of Slurm. `restarting`: its group is stopped and will start
+    again.
+    """
+
+    PENDING = "pending"
     PREPARING = "preparing"
     STARTING = "starting"
     RUNNING = "running"
@@ -345,6 +350,10 @@ class JobState(Frozen, kw_only=True):
     phase: JobPhase = JobPhase.PREPARING
     created_at: float = 0.0
     ended_at: float | None = None
+    queued_at: float | None = None
+    """When it was last queued in Slurm (Unix seconds); None: never."""
+    batch_id: str = ""
+    """Slurm's id of it."""
     resumed_at: tuple[float, ...] = ()
     """When it was resumed, each time (Unix seconds)."""
     changes: tuple[str, ...] = ()

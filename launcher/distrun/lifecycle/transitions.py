@@ -50,6 +50,8 @@ def step(state: JobState, event: Event) -> restarts.Transition:
     """Return the state after an event, and the actions that follow. A final state stays."""
     if isinstance(event, events.JobResumed):
         return replan.resume(state, event)
+    if isinstance(event, events.JobQueued):
+        return replan.queue(state, event), []
     if state.phase.is_final or isinstance(event, _FOR_READERS):
         return state, []
     if isinstance(event, _OF_ATTEMPTS):
@@ -70,7 +72,9 @@ def _step(event: Event, state: JobState) -> restarts.Transition:
 
 @_step.register
 def _(event: events.JobCreated, state: JobState) -> restarts.Transition:
-    created = replace(state, **replan.settings(event), created_at=event.at)
+    created = replace(
+        state, **replan.settings(event), phase=JobPhase.PREPARING, created_at=event.at
+    )
     return created, replan.start_timer(created)
 
 

@@ -40,7 +40,8 @@ class Follower:
     ended, write what :meth:`finish` yields. :meth:`until` is such a loop. Close it at the end, for
     instance with contextlib.closing.
 
-    With `fold`, a line that several tasks of a role print at the same time is shown once.
+    With `fold`, a line that several tasks of a role print at the same time is shown once. With
+    `polls`, the logs are read again and again: inotify sees nothing of what other machines write.
 
     The logs need not exist yet. Their folders should exist; otherwise they are polled. A log that
     shrinks is read again from its beginning. When the folders are removed, the logs that are open
@@ -54,6 +55,7 @@ class Follower:
         *,
         starts: Sequence[int] | None = None,
         fold: bool = False,
+        polls: bool = False,
         make_inotify: Callable[[], Inotify] = Inotify,
         most_open: int = _MOST_OPEN,
     ) -> None:
@@ -81,7 +83,7 @@ class Follower:
         self._read_at = 0.0
         self._folders = {os.path.dirname(log.path) for log in logs}
         self._is_removed = False
-        self._inotify = _watch(self._folders, make_inotify)
+        self._inotify = None if polls else _watch(self._folders, make_inotify)
         if self._inotify is not None:
             self._ready.register(self._inotify.fileno(), select.EPOLLIN)
 

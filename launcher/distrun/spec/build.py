@@ -9,6 +9,7 @@ from distrun.frozen import replace
 from distrun.spec import model
 from distrun.spec.addresses import LAST_PORT, parse_address
 from distrun.spec.hosts import (
+    allocated_hosts,
     check_host_addresses,
     hostfile_hosts,
     listed_hosts,
@@ -17,6 +18,7 @@ from distrun.spec.hosts import (
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys.document import LONGEST_NAME, job_name_problem
+from distrun.spec.keys.hosts import SLURM
 from distrun.spec.machine import is_this_machine
 from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import (
@@ -41,6 +43,8 @@ from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
 if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
 
+_LONGEST_WARNING = 18 * 3600.0
+"""Slurm's option has 16 bits for the seconds."""
 _SUCCESS = {"chief": Success.CHIEF, "worker0": Success.WORKER_0, "all": Success.ALL}
 
 
@@ -58,7 +62,11 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
     workers = _workers(document, roles, problems)
     strategy = STRATEGIES.get(document.get("strategy", ""))
     strategy = strategy and strategy.with_workers(workers)
-    hosts = _hosts(document, context, problems)
+    slurm = _slurm(document.get("slurm", EMPTY), problems)
+    if context.is_submitted:
+        hosts = _nodes(document, [one.spec for one in roles], slurm, problems)
+    else:
+        hosts = _hosts(document, context, problems)
     name = _name(document, context, problems)
     _check_extra_args(context, problems)
     if strategy and not document.is_wrong("cluster"):
@@ -71,7 +79,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
         hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
     chosen_ports = _count_chosen_ports(roles, strategy) if strategy else 0
-    if chosen_ports > 1 and not document.is_wrong("hosts"):
+    if chosen_ports > 1 and not document.is_wrong("hosts") and document.get("hosts") != SLURM:
         check_host_addresses(document.get("hosts", ()), problems)
     runs_here = any(host.is_local for host in hosts or (model.HostSpec(),))
     program, custom = build_programs(
@@ -109,6 +117,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
         port_range=ports,
         log_max_size=logs.get("max_size"),
         tensorboard=_tensorboard(document, program.workdir),
+        slurm=slurm,
     )
 
 
@@ -170,13 +179,39 @@ def _hosts(
     if document.has("hosts"):
         if document.is_wrong("hosts"):
             return None
-        return with_spares(listed_hosts(document.get("hosts"), problems), document, problems)
+        written, mark = document.get("hosts"), document.marks["hosts"]
+        if written == SLURM:
+            hosts = allocated_hosts(mark, context.allocation, context.environ, problems)
+            return with_spares(hosts, document, problems) or None
+        return with_spares(listed_hosts(written, problems), document, problems)
     if not document.has("hostfile"):
         if document.get("spares"):
             message = "spares are among the hosts, and there are no hosts"
             problems.add(document.keys["spares"], message, "add hosts or hostfile")
         return (model.HostSpec(),)
     return with_spares(_hostfile(document, context, problems), document, problems) or None
+
+
+def _nodes(
+    document: Section, roles: list[model.RoleSpec], slurm: model.SlurmSpec, problems: Problems
+) -> tuple[model.HostSpec, ...] | None:
+    """The nodes that a job asks Slurm for; None if something is wrong with its hosts."""
+    from distrun.slurm import settings
+
+    for key in ("hosts", "hostfile"):
+        if document.has(key) and document.get(key) != SLURM:
+            problems.add(
+                document.keys[key],
+                f"{key} names machines, and Slurm chooses those of a submitted job",
+                "remove it, or write 'hosts: slurm'",
+            )
+            return None
+    count = settings.nodes(roles, slurm, document.get("spares", 0))
+    hosts = tuple(
+        model.HostSpec(name=f"node{number}", slurm=model.SlurmNode(job="", cores=1))
+        for number in range(1, count + 1)
+    )
+    return with_spares(hosts, document, problems) or None
 
 
 def _hostfile(
@@ -374,6 +409,28 @@ def _ssh(section: Section, context: LoadContext, problems: Problems) -> model.Ss
     if "options" in values:
         values["options"] = {name: at.value for name, at in values["options"].items()}
     return model.SshSpec(**values)
+
+
+def _slurm(section: Section, problems: Problems) -> model.SlurmSpec:
+    values = dict(section.values)
+    if "options" in values:
+        values["options"] = {name: at.value for name, at in values["options"].items()}
+    if "setup" in values:
+        values["setup"] = tuple(at.value for at in values["setup"])
+    if "gpus_per_node" in values:
+        values["gpus_per_node"] = str(values["gpus_per_node"])
+    slurm = model.SlurmSpec(**values)
+    where = next((key for key in ("signal_before_end", "time") if section.has(key)), None)
+    before, time = slurm.signal_before_end, slurm.time
+    if where is not None and before > _LONGEST_WARNING:
+        problems.add(section.marks[where], "slurm.signal_before_end is longer than 18h", "lower it")
+    elif where is not None and time is not None and before >= time:
+        problems.add(
+            section.marks[where],
+            f"slurm.signal_before_end ({before:g}s) leaves nothing of slurm.time ({time:g}s)",
+            "raise time, or lower signal_before_end",
+        )
+    return slurm
 
 
 def _tensorboard(document: Section, workdir: str) -> model.TensorBoardSpec | None:

@@ -10,6 +10,8 @@ from distrun.frozen import Frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from distrun.slurm.allocation import Allocation
+
 
 class LoadContext(Frozen, kw_only=True):
     """File, folders, environment and options. Folders are absolute; `folder` is the spec's."""
@@ -20,6 +22,10 @@ class LoadContext(Frozen, kw_only=True):
     environ: Mapping[str, str]
     name: str | None
     extra_args: tuple[str, ...]
+    allocation: Allocation | None = None
+    """The nodes that `hosts: slurm` means; None: those of the allocation of `environ`."""
+    is_submitted: bool = False
+    """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet."""
 
     def resolve(self, path: str) -> str:
         """The absolute path of `path`, which is relative to the spec's folder."""

@@ -14,8 +14,9 @@ from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.schema import Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from distrun.slurm.allocation import Allocation
     from distrun.spec.model import SshSpec
     from distrun.spec.schema import Located
 
@@ -66,6 +67,33 @@ def listed_hosts(items: Iterable[Located[Any]], problems: Problems) -> tuple[Hos
                 return hosts.tuple()
             hosts.add(item.mark, one)
     return hosts.tuple()
+
+
+def allocated_hosts(
+    mark: Mark, allocation: Allocation | None, environ: Mapping[str, str], problems: Problems
+) -> tuple[HostSpec, ...]:
+    """The nodes of a Slurm allocation. None: of the one that a process with `environ` is in."""
+    if allocation is None:
+        from distrun.slurm.allocation import current
+
+        allocation = current(environ)
+    if allocation is None:
+        problems.add(
+            mark,
+            "hosts is slurm, and this is no Slurm allocation",
+            "queue the job with `distrun submit`, or call distrun inside salloc or sbatch",
+        )
+        return ()
+    return tuple(
+        HostSpec(
+            name=node.name,
+            address=node.address if node.address != node.name else None,
+            # Without this, tasks would see the GPUs of a node that confines nobody to his own.
+            gpus=() if node.given.gpus == 0 else None,
+            slurm=node.given,
+        )
+        for node in allocation.nodes
+    )
 
 
 def check_host_addresses(items: Iterable[Located[Any]], problems: Problems) -> None:

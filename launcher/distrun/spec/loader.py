@@ -44,6 +44,7 @@ def load(
     name: str | None = None,
     cwd: str | None = None,
     environ: Environ[str, str] | None = None,
+    is_submitted: bool = False,
 ) -> Spec:
     """Read the spec at `path` (`-`: standard input).
 
@@ -54,6 +55,7 @@ def load(
         name: the job's name; overrides the name in the spec.
         cwd: the folder where launch was called. Default: the current folder.
         environ: the environment for `pass_env`. Default: this process's.
+        is_submitted: whether the job is to be queued, so that its hosts are not known yet.
 
     Raises:
         UsageError: there is no such file.
@@ -75,7 +77,7 @@ def load(
     )
     content = read_spec(whole, shown, problems)
     environ = os.environ if environ is None else environ
-    return _read(content, origin, environ, problems)
+    return _read(content, origin, environ, problems, is_submitted=is_submitted)
 
 
 def reload(spec: Spec, overrides: Sequence[str]) -> Spec:
@@ -95,6 +97,8 @@ def _read(
     origin: SpecOrigin,
     environ: Environ[str, str],
     problems: Problems,
+    *,
+    is_submitted: bool = False,
 ) -> Spec:
     context = LoadContext(
         file=origin.file,
@@ -103,6 +107,7 @@ def _read(
         environ=environ,
         name=origin.name,
         extra_args=origin.extra_args,
+        is_submitted=is_submitted,
     )
     root = None if content is None else _root(content, origin.file, problems)
     if content is None or root is None:

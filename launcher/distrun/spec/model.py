@@ -98,6 +98,18 @@ class RoleSpec(Frozen, kw_only=True):
         return self.expects_free_port or self.is_in_cluster(strategy)
 
 
+class SlurmNode(Frozen, kw_only=True):
+    """What Slurm gave to a job on one node."""
+
+    job: str
+    """The id of the job."""
+    cores: int
+    memory: int | None = None
+    """Bytes; None: all of the node."""
+    gpus: int | None = None
+    """How many GPUs; None: the cluster does not count GPUs, and all that are there may be used."""
+
+
 class HostSpec(Frozen, kw_only=True):
     """A machine that runs tasks. `name` is its name for ssh; this machine is `localhost`."""
 
@@ -113,6 +125,8 @@ class HostSpec(Frozen, kw_only=True):
     """Whether `name` is one of this machine's own; `localhost` always is."""
     spare: bool = False
     """Whether it runs tasks only in place of another host."""
+    slurm: SlurmNode | None = None
+    """What Slurm gave of it, if it is a node of an allocation."""
 
     @property
     def machine(self) -> str:
@@ -126,6 +140,8 @@ class HostSpec(Frozen, kw_only=True):
     @property
     def reach(self) -> str:
         """The module of :mod:`distrun.supervisor.hosts` that reaches it."""
+        if self.slurm is not None:
+            return "srun"
         return "local" if self.is_local else "ssh"
 
 
@@ -220,6 +236,28 @@ class TensorBoardSpec(Frozen, kw_only=True):
     port: int = 0
 
 
+class SlurmSpec(Frozen, kw_only=True):
+    """What the job asks Slurm for. None: what Slurm gives by default."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    nodes: int | None = None
+    """None: it follows from the cluster, see :mod:`distrun.slurm.settings`."""
+    time: float | None = None
+    gpus_per_node: str | None = None
+    """A number, or a type and a number such as `a100:4`."""
+    cpus_per_task: int | None = None
+    mem_per_node: int | None = None
+    """In bytes."""
+    exclusive: bool = False
+    constraint: str | None = None
+    requeue: bool = False
+    signal_before_end: float = 120.0
+    options: dict[str, str] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+
+
 class SpecOrigin(Frozen, kw_only=True):
     """How a spec was read, so that its text can be read again: see :func:`.loader.load`.
 
@@ -253,6 +291,7 @@ class Spec(Frozen, kw_only=True):
     """The first and the last port to choose from, both included; None: any free port."""
     log_max_size: int | None = None
     tensorboard: TensorBoardSpec | None = None
+    slurm: SlurmSpec = field(default_factory=SlurmSpec)
     source: str = field(default="", compare=False)
     """The text of the file, for the record. Not compared: different texts may mean the same."""
     origin: SpecOrigin | None = field(default=None, compare=False)

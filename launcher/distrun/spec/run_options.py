@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 from distrun.spec.build import default_name
 from distrun.spec.hosts import HOST_WITH_SLOTS
+from distrun.spec.keys.hosts import SLURM
 from distrun.spec.problems import Mark
 from distrun.spec.yamlnodes import Entry, Mapping, Node, Scalar, Sequence
 from distrun.strategies import STRATEGIES, Role
@@ -52,7 +53,9 @@ class RunOptions(Frozen, kw_only=True):
             "name": _scalar("--name", name, verbatim=True),
             "program": _mapping(_SCRIPT, self._program(context, base)),
         }
-        if self.hosts:
+        if self.hosts == (SLURM,):
+            keys["hosts"] = _scalar("--hosts", SLURM)
+        elif self.hosts:
             items = [item for each in self.hosts for item in _SEPARATOR.split(each)]
             keys["hosts"] = Sequence(Mark("--hosts"), tuple(map(_host, items)))
         if self.hostfile is not None:

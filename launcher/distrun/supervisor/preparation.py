@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.file_delivery import FileDelivery
     from distrun.supervisor.hosts.reach import Reach
     from distrun.supervisor.probe import Probe
+    from distrun.sync.manifest import Manifest
 
 _UNASSIGNED = range(20000, 32768)
 """Ports that Linux assigns to no connection (net.ipv4.ip_local_port_range): nothing takes one of
@@ -86,6 +87,7 @@ class Preparation:
         self.reaches = {name: make_reach(host, spec) for name, host in hosts.items()}
         self.delivery: FileDelivery | None = None
         """Sends the program's files, if any are sent."""
+        self._manifest: Manifest | None = None
         self.hellos: dict[str, protocol.Hello] = {}
         self.unreachable: dict[str, Cause] = {}
         self.failures: dict[str, Cause] = {}
@@ -138,6 +140,12 @@ class Preparation:
         """Whether the job could start but for spares that have not answered."""
         waiting = () if self.is_finished else self.waiting_for
         return bool(waiting) and all(host in self.spares for host in waiting)
+
+    def deliver(self, delivery: FileDelivery, manifest: Manifest) -> None:
+        """Have the program's files sent to the hosts that lack them."""
+        self.delivery, self._manifest = delivery, manifest
+        for reach in self.reaches.values():
+            reach.files = manifest
 
     def receive(self, host: str, report: Report) -> None:
         """Handle a report that belongs to the preparation; ignore any other."""
@@ -225,10 +233,10 @@ class Preparation:
     # Hosts ---------------------------------------------------------------------------------
 
     def _on_hello(self, host: str, hello: protocol.Hello) -> None:
-        self.hellos[host] = hello
+        reach, is_only = self.reaches[host], len(self.hosts) == 1
+        self.hellos[host] = hello = reach.usable(hello)
         was_left_out = self.left_out.pop(host, None) is not None
         self.held_ports[host] = []
-        reach, is_only = self.reaches[host], len(self.hosts) == 1
         self._emit(
             events.HostReady(
                 at=hello.at,
@@ -254,13 +262,16 @@ class Preparation:
         else:
             self.hold_ports(host, self._needs[host])
         if self.delivery is not None:
-            if was_left_out and reach.lacks_files:
+            if not reach.lacks_files:
+                self.delivery.forget(host)  # only now it is known that it has them
+            elif was_left_out:
                 self.delivery.add(host)
             self.delivery.start(host)
 
     def reconnect(self, host: str) -> Reach:
         """Return how to connect to a host anew; what it had before is gone."""
         self.reaches[host] = make_reach(self._specs[host], self._spec)
+        self.reaches[host].files = self._manifest
         if self.delivery is not None and self.reaches[host].lacks_files:
             self.delivery.add(host)
         return self.reaches[host]

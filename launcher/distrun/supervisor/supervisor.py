@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from distrun.sync.manifest import Manifest
 
 _FLUSH_SECONDS = 2.0
+_SAME_REQUEST_SECONDS = 1.0
+_LAUNCH_SECONDS = 5.0
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
 )
@@ -145,6 +147,9 @@ class Supervisor:
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.size_of_log, time.monotonic)
         self._is_finishing = False
+        self._stop_requested_at = -_LAUNCH_SECONDS
+        self._was_signalled = False
+        """Whether the last request to stop was a signal to this process."""
         self._analyzer = FailureAnalyzer(folder, spec)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
@@ -192,7 +197,7 @@ class Supervisor:
                 role.role.value: role.restart for role in spec.roles if role.restart is not None
             },
         }
-        if self._former is None:
+        if self._former is None or not self._former.supervisor_pid:  # it was only queued
             return events.JobCreated(**settings)
         down = max(0.0, time.time() - self._last_change)
         return events.JobResumed(**settings, changes=self._changes, down=down)
@@ -352,9 +357,10 @@ class Supervisor:
             from distrun.supervisor.hosts.file_delivery import FileDelivery
 
             hosts, send_list = preparation.hosts_without_files, self._hosts.deliver
-            preparation.delivery = FileDelivery(
+            delivery = FileDelivery(
                 self._manifest, hosts, send_list, self.emit, self._clients.broadcast
             )
+            preparation.deliver(delivery, self._manifest)
         self._preparation = preparation
         self._wait_limit = WaitLimit(self._start_left, time.monotonic)
         self._hosts.recall_lost(self._state.lost_agents, self._spec)
@@ -744,9 +750,11 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         numbers = os.read(self._signals.fileno(), 4096)
-        if signal.SIGTERM in numbers:
+        if signal.SIGTERM in numbers and not self._stopped_within(_SAME_REQUEST_SECONDS):
             cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
-            self._request_stop(protocol.StopJob(cause, signal.SIGTERM, None, 128 + 15))
+            cause = self._hosts.interruption() or cause
+            order = protocol.StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
+            self._request_stop(order, is_signal=True)
         self._hosts.check_exits()
 
     # Commands ------------------------------------------------------------------------------
@@ -769,7 +777,21 @@ class Supervisor:
             stop = protocol.StopJob(cause, signal.SIGTERM, protocol.KILL_GRACE, 129)
             self._request_stop(stop)
 
-    def _request_stop(self, order: protocol.StopJob) -> None:
+    def _stopped_within(self, seconds: float) -> bool:
+        """Whether the job was asked to stop so many seconds ago at most.
+
+        Slurm sends SIGTERM to all processes of a step at once, the launch command's and this one:
+        that is one request, and a second one would kill the job. The launch command asks Slurm
+        first why it did.
+        """
+        return time.monotonic() - self._stop_requested_at < seconds
+
+    def _request_stop(self, order: protocol.StopJob, *, is_signal: bool = False) -> None:
+        is_of_launch = order.exit_code == 128 + signal.SIGTERM and not is_signal
+        if is_of_launch and self._was_signalled and self._stopped_within(_LAUNCH_SECONDS):
+            return
+        self._was_signalled = is_signal
+        self._stop_requested_at = time.monotonic()
         grace = self._spec.timeouts.grace if order.grace is None else order.grace
         self._hosts.resume_suspended()
         self.emit(

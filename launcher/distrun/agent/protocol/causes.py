@@ -189,6 +189,19 @@ class Code(StrEnum):
     HEARTBEAT_MISSING = "heartbeat_missing"
     HOST_SILENT_TOO_LONG = "host_silent_too_long"  # seconds; within: as of AGENT_GONE
 
+    # Slurm ended the step of an agent, or did not start it. `name` is the id of Slurm's job, `text`
+    # what Slurm printed.
+    SLURM_TIME_LIMIT = "slurm_time_limit"
+    SLURM_OUT_OF_MEMORY = "slurm_out_of_memory"
+    SLURM_PREEMPTED = "slurm_preempted"
+    SLURM_NODE_FAILED = "slurm_node_failed"
+    SLURM_CANCELLED = "slurm_cancelled"
+    SLURM_ALLOCATION_ENDS = "slurm_allocation_ends"
+    SLURM_JOB_ENDED = "slurm_job_ended"  # text: its state, path: what it printed
+    SRUN_NOT_STARTED = "srun_not_started"  # errno
+    SRUN_FAILED = "srun_failed"  # status or signal
+    SRUN_TIMED_OUT = "srun_timed_out"
+
     # The logs of a host are not all here.
     LOG_PART_MISSING = "log_part_missing"  # path
     LOGS_TOO_SLOW = "logs_too_slow"

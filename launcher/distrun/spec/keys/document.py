@@ -9,6 +9,7 @@ from distrun.spec.keys.common import PATH, count
 from distrun.spec.keys.hosts import HOSTS, SSH
 from distrun.spec.keys.program import PROGRAM
 from distrun.spec.keys.runtime import LOGS, PORTS, RESTART, TENSORBOARD, TIMEOUTS
+from distrun.spec.keys.slurm import SLURM_JOB
 from distrun.spec.problems import nearest
 from distrun.spec.scalars import Choice, Text
 from distrun.spec.schema import Key, MappingSchema
@@ -67,8 +68,9 @@ SPEC = MappingSchema(
             "itself and exits 0 when it has finished (TensorFlow 1, Estimators)."),
         Key("program", PROGRAM, ({"script": "mnist", "args": ["--epochs", 3]},), required=True,
             help="The program that each task runs: a script, a module or a command."),
-        Key("hosts", HOSTS, (["localhost"], ["gpu-[01-16]"]), "this machine",
-            help="The machines that run tasks: names, ranges of names, or mappings."),
+        Key("hosts", HOSTS, (["localhost"], ["gpu-[01-16]"], "slurm"), "this machine",
+            help="The machines that run tasks: names, ranges of names, or mappings. `slurm`: the "
+            "nodes of the Slurm allocation in which distrun runs."),
         Key("hostfile", PATH, ("hosts.txt",), "none",
             help="A file with one host a line, instead of `hosts`: `host slots=N` as in Open MPI "
             "and DeepSpeed, or `host:N`. The path is relative to this file."),
@@ -79,6 +81,8 @@ SPEC = MappingSchema(
             help="How tasks are placed on hosts: round robin, or filling one host after another."),
         Key("ssh", SSH, ({"user": "u", "port": 22},), "your ssh configuration",
             help="How distrun calls ssh to reach other hosts."),
+        Key("slurm", SLURM_JOB, ({"partition": "gpu", "time": "12h"},), "the cluster's defaults",
+            help="What `distrun submit` asks Slurm for. Other commands ignore it."),
         Key("success", Choice(values=("strategy", "chief", "worker0", "all")),
             ("strategy", "worker0"), "`strategy`",
             help="Which tasks must exit 0 for success. `strategy`: depends on the strategy."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from distrun.spec.addresses import LAST_PORT
 from distrun.spec.hostnames import (
@@ -17,6 +18,11 @@ from distrun.spec.keys.common import ENV, ENV_HELP, NOT_EXPANDED, PATH, PYTHON, 
 from distrun.spec.problems import printable, quoted
 from distrun.spec.scalars import Boolean, Duration, Integer, Text
 from distrun.spec.schema import Key, ListOf, MapOf, MappingSchema, OneOf
+from distrun.spec.yamlnodes import Node, Scalar
+
+if TYPE_CHECKING:
+    from distrun.spec.problems import Problems
+    from distrun.spec.schema import JsonSchema
 
 _INTERPRETER_PATTERN = r"[^/~$][^/$]*|/[^$]*"
 _OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
@@ -78,7 +84,23 @@ _HOST = MappingSchema(
             help="How many hosts at the end of a range of names are spares."),
     ),
 )  # fmt: skip
-HOSTS = ListOf(
+SLURM = "slurm"
+"""In place of the list of hosts: the nodes of the Slurm allocation that distrun runs in."""
+
+
+class HostList(ListOf):
+    """A list of hosts, or the word `slurm`."""
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if isinstance(node, Scalar) and node.text == SLURM:
+            return SLURM
+        return super().read(node, path, problems)
+
+    def json_schema(self) -> JsonSchema:
+        return {"anyOf": [{"const": SLURM}, super().json_schema()]}
+
+
+HOSTS = HostList(
     item=OneOf(text=_SET, mapping=_HOST),
     expected="a list such as [localhost, 'gpu-[01-16]']",
     least=1,

@@ -51,6 +51,8 @@ _REATTACH = (
 """The modules that pass a new connection to a running agent."""
 _FORMER = ("distrun.agent.former", "distrun.agent.linux.job_processes")
 """The modules that end what an earlier supervisor has left on a host; no agent needs them."""
+_SAME_FILES = "distrun.agent.linux.same_files"
+"""The module for hosts that may share a file system with this one."""
 _SOURCE_ONLY = (
     *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
     "distrun.agent.linux.sock_diag",
@@ -110,6 +112,20 @@ def start_agent(mark: bytes) -> bytes:
     return _bootstrap(_agent_modules(), start)
 
 
+def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
+    """Return the same input, for a host that first says whether it sees the same files.
+
+    Args:
+        mark: as for :func:`start_agent`; the answer comes before it.
+        arguments: those of :func:`distrun.agent.linux.same_files.announce`.
+    """
+    sources = {_SAME_FILES: _file_of(_SAME_FILES)[0].read_bytes()}
+    start = f"sys.meta_path[0].sources.update({sources!r})\n"
+    start += f"from {_SAME_FILES} import announce\nannounce({', '.join(map(ascii, arguments))})\n"
+    start += f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
+    return _bootstrap(_agent_modules(), start)
+
+
 def reattach(mark: bytes, token: str) -> bytes:
     """Return the input that passes a new connection to the running agent with that token."""
     arguments = ", ".join(map(ascii, (mark, token, NO_AGENT, EXIT_NO_AGENT)))
@@ -138,7 +154,7 @@ def _agent_modules() -> tuple[str, ...]:
     for path in (_SOURCES / "distrun" / "agent").rglob("*.py"):
         parts = path.relative_to(_SOURCES).with_suffix("").parts
         found.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return tuple(sorted(found.difference(_FORMER)))
+    return tuple(sorted(found.difference({*_FORMER, _SAME_FILES})))
 
 
 def _file_of(name: str) -> tuple[Path, bool]:

@@ -430,6 +430,8 @@ def find_former_agents(
     for name, host in resumed.former_hosts.items():
         if not host.token:  # it ended with its supervisor
             continue
+        if host.kind == "srun":
+            continue  # Slurm ends a step with its srun, and all steps with their allocation
         tasks = [task for task in former.tasks.values() if task.host == name]
         found.append(
             FormerAgent(

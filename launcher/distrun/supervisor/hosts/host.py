@@ -124,7 +124,7 @@ class Host:
         self._logs = logs
         self._variables = variables
         self._log_limit, lease = spec.log_max_size, spec.timeouts.link
-        self._lease = lease if reach.can_reattach else 0.0
+        self._lease = lease if reach.can_reattach or reach.has_lease else 0.0
         self._selector = selector
         self._observer = observer
         self._connection: Connection | None = None
@@ -377,7 +377,7 @@ class Host:
     @property
     def _lost_at(self) -> float | None:
         """When the link counts as lost unless a heartbeat comes first."""
-        if self._last_heartbeat is None:
+        if self._last_heartbeat is None or not self.reach.can_reattach:
             return None
         return self._last_heartbeat + _MISSED_HEARTBEATS * protocol.heartbeat_interval(self._lease)
 
@@ -605,15 +605,20 @@ class Host:
                 Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,))
             )
         else:
-            if isinstance(message, protocol.Fault) and message.cause.is_disk_full:
-                variable = self.reach.folder_variable
-                message = message._replace(cause=message.cause._replace(name=variable))
+            if isinstance(message, protocol.Fault):
+                message = message._replace(cause=self._explained(connection, message.cause))
             elif isinstance(message, protocol.Hello):
                 self.agent_pid = message.pid
                 self.token, self.folder = message.token, message.folder
                 self._on_up()
                 self._follow_logs()
             self._observer.on_report(self, message)
+
+    def _explained(self, connection: Connection, fault: Cause) -> Cause:
+        """Return why the agent cannot continue, with what is known of the host."""
+        if fault.code in (Code.AGENT_TERMINATED, Code.GUARD_DIED):
+            return self.reach.termination(connection, fault)
+        return fault._replace(name=self.reach.folder_variable) if fault.is_disk_full else fault
 
     def _on_heartbeat(self, connection: Connection, message: protocol.Heartbeat) -> None:
         if self.state is LinkState.RECONNECTING:
@@ -683,7 +688,7 @@ class Host:
         elif self._is_unneeded:
             self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
         elif not self.reach.can_reattach:
-            self._mark_gone(cause)
+            self._lose_for_good(cause)
         else:
             self._close_connection()
             self._loss = cause
@@ -695,6 +700,16 @@ class Host:
             self._deadlines.pause()
             self._heartbeat_to_acknowledge = 0
             self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
+
+    def _lose_for_good(self, cause: Cause) -> None:
+        """Mark the host gone, as soon as its agent has certainly ended its tasks."""
+        if self._lease_ends_at is None or not self.reach.may_live_on(cause):
+            self._mark_gone(cause)
+            return
+        self._close_connection()
+        self._loss = cause
+        self._enter(LinkState.LOST)
+        self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
 
     def _retry_later(self, cause: Cause) -> None:
         self._close_connection()

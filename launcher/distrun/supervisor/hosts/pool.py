@@ -179,6 +179,12 @@ class HostPool:
             host.watch_writing()
         self._late_logs.watch_writing()
 
+    def interruption(self) -> Cause | None:
+        """Return why the supervisor gets SIGTERM, if the hosts' cluster has sent it."""
+        hosts = iter(self._hosts.values())
+        first = next(hosts, None)  # all are of one cluster, which is asked once
+        return None if first is None else first.reach.interruption()
+
     def check_exits(self) -> None:
         """Handle what has exited; call it when a child of this process has ended or was stopped.
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.hosts.host_channel import HostChannel
     from distrun.supervisor.hosts.reconnect import Attempt
+    from distrun.sync.manifest import Manifest
 
 FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)
 """An agent that cannot fork exits with such a number."""
@@ -113,6 +114,11 @@ class Reach(Protocol):
     """A label for people, such as "ssh"; no code may depend on it."""
     can_reattach: bool = False
     """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
+    has_lease: bool = False
+    """Whether an agent that is never reconnected sends heartbeats, and ends its tasks after
+    `timeouts.link` without an answer. One that can be reconnected always does."""
+    files: Manifest | None = None
+    """The program's files, if any are sent to hosts that lack them."""
     has_own_logs: bool = True
     """Whether tasks write their logs on the host; they are then mirrored into the job's folder. If
     not, tasks write directly into that folder."""
@@ -179,6 +185,14 @@ class Reach(Protocol):
         """
         ...
 
+    def usable(self, hello: Hello) -> Hello:
+        """Return the facts of the host with what the job may use of it."""
+        return hello
+
+    def interruption(self) -> Cause | None:
+        """Return why the supervisor gets SIGTERM, if the host's cluster has sent it."""
+        return None
+
     def not_started(self, error: OSError) -> Cause:
         """Return why :meth:`connect` or :meth:`reconnect` raised that error."""
         return Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
@@ -198,6 +212,14 @@ class Reach(Protocol):
     def loss(self, connection: Connection, status: int) -> Cause:
         """Return why an established link ended: AGENT_EXITED if the agent did, else the link."""
         return agent_exited(status)
+
+    def termination(self, connection: Connection, cause: Cause) -> Cause:
+        """Return who had the agent or its guard end, if that is known; `cause` says only that."""
+        return cause
+
+    def may_live_on(self, cause: Cause) -> bool:
+        """Whether an agent with a lease may continue until its end after a loss of the link."""
+        return False
 
     def agent_is_gone(self, connection: Connection, status: int | None) -> bool:
         """Return whether a new connection found that the agent and its tasks are gone.

@@ -22,7 +22,7 @@ from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.ssh_command import known_hosts, link_command, shared_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
@@ -133,8 +133,19 @@ class SshReach(Reach):
         return open_connection(command, job_id)
 
 
-def open_connection(command: list[str], job_id: str) -> Connection:
-    """Start ssh in a session of its own. Raises OSError if there is no ssh."""
+def open_connection(
+    command: list[str], job_id: str, environ: Mapping[str, str] | None = None
+) -> Connection:
+    """Start ssh, or another client, in a session of its own.
+
+    Args:
+        command: the client's.
+        job_id: for the client's environment.
+        environ: the rest of it; None: this process's.
+
+    Raises:
+        OSError: there is no such client.
+    """
     mark = b"\ndistrun:" + os.urandom(_MARK_BYTES).hex().encode("ascii") + b"\n"
     with contextlib.ExitStack() as undo:
         ssh_stdin, writer = _pipe(undo)
@@ -154,7 +165,11 @@ def open_connection(command: list[str], job_id: str) -> Connection:
                 stderr=ssh_stderr,
                 start_new_session=True,
                 # BatchMode binds this client only; that of a jump host would open a window.
-                env={**os.environ, "DISTRUN_JOB_ID": job_id, "SSH_ASKPASS_REQUIRE": "never"},
+                env={
+                    **(os.environ if environ is None else environ),
+                    "DISTRUN_JOB_ID": job_id,
+                    "SSH_ASKPASS_REQUIRE": "never",
+                },
             )
         undo.pop_all()
         for descriptor in (ssh_stdin, ssh_stderr, ssh_stdout, both_ways):

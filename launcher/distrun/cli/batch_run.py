@@ -1,0 +1,166 @@
+"""`distrun batch-run`: what the batch script of a submitted job runs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import (
+    WithProgramArguments,
+    name_option,
+    overrides_option,
+    spec_argument,
+)
+
+if TYPE_CHECKING:
+    from distrun.agent.protocol import StopJob
+    from distrun.jobstore import JobFolder
+    from distrun.lifecycle import JobState
+    from distrun.spec.model import Spec
+
+
+@click.command("batch-run", cls=WithProgramArguments, hidden=True)
+@click.option("--job", "job_id", help="The job that was submitted.")
+@spec_argument(required=False)
+@click.argument("args", nargs=-1)
+@name_option
+@overrides_option
+def command(
+    job_id: str | None,
+    spec_path: str | None,
+    args: tuple[str, ...],
+    name: str | None,
+    overrides: tuple[str, ...],
+) -> int:
+    """Run a job in its Slurm allocation, or continue it there. Batch scripts call this.
+
+    `distrun submit` writes such scripts; see `distrun submit --dry-run`.
+    """
+    from distrun.errors import UsageError
+
+    number = os.environ.get("SLURM_JOB_ID")
+    if not number:
+        raise UsageError(
+            "batch-run is for batch scripts of Slurm", hint="queue a job with: distrun submit SPEC"
+        )
+    folder = _folder(job_id, spec_path, args, name, overrides, number)
+    return _run(folder, number)
+
+
+def _folder(
+    job_id: str | None,
+    spec_path: str | None,
+    args: tuple[str, ...],
+    name: str | None,
+    overrides: tuple[str, ...],
+    number: str,
+) -> JobFolder:
+    from distrun.cli.spec_warnings import with_workers
+    from distrun.errors import HostError
+    from distrun.jobstore import JobFolder, JobStore
+    from distrun.slurm import submission
+    from distrun.spec.loader import load
+
+    store = JobStore.default()
+    if job_id is not None:
+        folder = JobFolder(store.jobs / job_id)
+        if not folder.path.is_dir():
+            raise HostError(
+                f"the record of job {job_id} is not on this node: {folder.path}",
+                hint="submit with DISTRUN_HOME in a folder that login node and nodes share",
+            )
+        return folder
+    if spec_path is None:
+        raise click.UsageError("Missing argument 'SPEC'.")
+    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    return submission.register(store, with_workers(spec), number)
+
+
+def _run(folder: JobFolder, number: str) -> int:
+    from distrun import resumption
+    from distrun.cli.launch import launch
+    from distrun.errors import EXIT_KILLED
+    from distrun.slurm import queued_job, submission
+    from distrun.spec.loader import reload
+
+    submission.note_start(folder, number)
+    order = queued_job.read_order(folder)
+    if order is not None:
+        queued_job.record_stop(folder, order)
+        return EXIT_KILLED
+    state = folder.state()
+    resumption.require_resumable(folder, state)
+    recorded = resumption.spec_of(folder, ())
+    spec = reload(recorded, ())  # its hosts are those of this allocation
+    resumed = resumption.Resumption(folder=folder, former=state, changes=())
+    code = launch(
+        spec,
+        detach=False,
+        tasks=(),
+        all_output=False,
+        strict=False,
+        notify=None,
+        no_preflight=False,
+        dry_run=False,
+        resumed=resumed,
+        asked_to_stop=lambda: _stop_order(folder, number),
+    )
+    if spec.slurm.requeue and _was_interrupted(folder.state()):
+        _requeue(folder, spec, number)
+    return code
+
+
+def _stop_order(folder: JobFolder, number: str) -> StopJob:
+    """Return what a signal stands for: `distrun kill`, the end of the allocation, or scancel."""
+    import signal
+
+    from distrun.agent.protocol import Cause, Code, StopJob
+    from distrun.errors import EXIT_KILLED
+    from distrun.slurm import step_end
+    from distrun.slurm.queued_job import read_order
+
+    order = read_order(folder)
+    if order is None:
+        ends = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
+        cause = step_end.of_job(number) or ends
+        return StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
+    cause = Cause(Code.STOPPED_BY_COMMAND, name=order.command)
+    return StopJob(cause, order.signal, order.grace, EXIT_KILLED)
+
+
+def _was_interrupted(state: JobState) -> bool:
+    """Whether Slurm has ended the job, and not a person or the program."""
+    from distrun.agent.protocol import Code
+    from distrun.events import Result
+
+    if state.outcome is None or state.outcome.result is Result.SUCCEEDED:
+        return False
+    causes = [state.outcome.cause]
+    for cause in causes:
+        causes += cause.within
+    by_slurm = {
+        *(Code.SLURM_ALLOCATION_ENDS, Code.SUPERVISOR_SIGNALLED),
+        # Slurm sends SIGTERM to all processes of a step.
+        *(Code.AGENT_TERMINATED, Code.GUARD_DIED),
+        *(Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED),
+        # Of a step: at a preemption, Slurm says so of them, and lets the job run on for a while.
+        Code.SLURM_CANCELLED,
+    }
+    return any(cause.code in by_slurm for cause in causes)
+
+
+def _requeue(folder: JobFolder, spec: Spec, number: str) -> None:
+    """Put the job back into the queue, unless scancel has ended it."""
+    from distrun.agent.protocol import Cause, Code
+    from distrun.slurm import batch_job, queued_job, submission
+
+    entry = batch_job.find([number]).get(number)
+    if entry is None or entry.state != "RUNNING" or queued_job.read_order(folder) is not None:
+        return
+    cause = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
+    submission.note_requeue(folder, spec, number, cause)
+    console.print_message(f"job {folder.job_id} goes back to the queue")
+    batch_job.requeue(number)

@@ -1,0 +1,24 @@
+"""What Slurm says of a job, in words."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from distrun.cli.text_format import format_duration, format_time
+
+if TYPE_CHECKING:
+    from distrun.slurm.batch_job import QueueEntry
+
+
+def queue_text(entry: QueueEntry) -> str:
+    """Return where a job is: `pending in Slurm as job 12 (Resources), starts at about 14:05:00`."""
+    words = f"{entry.state.lower()} in Slurm as job {entry.id}"
+    if not entry.is_pending:
+        return words
+    why = f" ({entry.reason})" if entry.reason else ""
+    if entry.starts_at is None:
+        return f"{words}{why}; Slurm has no estimate of its start yet"
+    left = entry.starts_at - time.time()
+    wait = f", in {format_duration(left)}" if left > 0 else ""
+    return f"{words}{why}; it starts at about {format_time(entry.starts_at)}{wait}"

@@ -1,0 +1,122 @@
+"""`distrun submit`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import (
+    WithProgramArguments,
+    name_option,
+    overrides_option,
+    spec_argument,
+    strict_option,
+)
+
+if TYPE_CHECKING:
+    from distrun.spec.model import Spec
+
+
+@click.command("submit", cls=WithProgramArguments)
+@spec_argument()
+@click.argument("args", nargs=-1)
+@name_option
+@overrides_option
+@strict_option
+@click.option("--dry-run", is_flag=True, help="Print the batch script; queue nothing.")
+def command(
+    spec_path: str,
+    args: tuple[str, ...],
+    name: str | None,
+    overrides: tuple[str, ...],
+    strict: bool,
+    dry_run: bool,
+) -> int:
+    """Queue the job that SPEC describes in Slurm, and print its id.
+
+    The section `slurm` of SPEC says what to ask Slurm for. SPEC, the program, its interpreter and
+    what is asked for are checked before the job is queued. Every other command works with the id
+    at once, on any machine that shares the home folder. Everything after `--` is passed to your
+    program.
+
+    The script that --dry-run prints can be kept, and given to sbatch by hand.
+
+    \b
+      id=$(distrun submit job.yaml) && distrun logs -f "$id"
+      distrun submit job.yaml --set slurm.time=12h -- --epochs 10
+      distrun submit job.yaml --dry-run > job.sh
+    """
+    from distrun.cli.spec_warnings import find_warnings, print_warnings, with_workers
+    from distrun.cli.transfer_bar import read_files
+    from distrun.frozen import replace
+    from distrun.jobstore import JobStore
+    from distrun.slurm import batch_job, batch_script, queued_job, submission
+    from distrun.spec.loader import load
+
+    spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_submitted=True)
+    spec = with_workers(spec)
+    assert spec.origin is not None  # noqa: S101 - the loader sets it
+    # On the nodes, the file is read again: there, its hosts are those of the allocation.
+    origin = replace(spec.origin, overrides=(*spec.origin.overrides, "hosts=slurm"))
+    spec = replace(spec, origin=origin)
+    print_warnings(find_warnings(spec, strict=strict))
+    _require_interpreters(spec)
+    store = JobStore.default()
+    script = batch_script.write(spec, store.jobs.parent)
+    if dry_run:
+        if spec_path == "-":
+            console.print_message("warning: the script names no file, as SPEC is standard input")
+        console.print_text(script.rstrip("\n"))
+        return 0
+    read_files(spec)
+    batch_job.try_out(script)
+    _require_time(spec)
+    folder = submission.submit(store, spec)
+    console.print_text(folder.job_id)
+    from distrun.cli.queue_text import queue_text
+
+    found = queued_job.look(folder)
+    where = "queued in Slurm" if found.entry is None else queue_text(found.entry)
+    console.print_message(f"job {folder.job_id} is {where}")
+    return 0
+
+
+def _require_interpreters(spec: Spec) -> None:
+    """Raise HostError if the interpreter of a program is an absolute path that is not here.
+
+    The home folder is shared with the nodes. What only they have is found out in `slurm.setup`.
+    """
+    from distrun.errors import HostError
+
+    programs = [spec.program, *(role.program for role in spec.roles if role.program is not None)]
+    for program in programs:
+        for path in (program.python, *program.argv[:1]):
+            is_path = path is not None and os.path.isabs(path)
+            if path is not None and is_path and not os.access(path, os.X_OK):
+                raise HostError(
+                    f"{path} is not here, or cannot be executed",
+                    hint="correct program.python or program.command; a name without / is looked "
+                    "up on the nodes, after slurm.setup",
+                )
+
+
+def _require_time(spec: Spec) -> None:
+    """Raise HostError if Slurm would queue the job, and never start it."""
+    from distrun.cli.text_format import format_duration
+    from distrun.errors import HostError
+    from distrun.slurm import batch_job
+
+    slurm = spec.slurm
+    if slurm.time is None or slurm.qos is not None:  # which may have a limit of its own
+        return
+    limit = batch_job.longest(slurm.partition)
+    if limit is not None and slurm.time > limit:
+        where = "the default partition" if slurm.partition is None else slurm.partition
+        raise HostError(
+            f"slurm.time ({format_duration(slurm.time)}) is more than {where} allows "
+            f"({format_duration(limit)}): the job would wait without end",
+            hint="ask for less time, or for another partition: `sinfo` lists them",
+        )

@@ -1,0 +1,1 @@
+"""What distrun knows of Slurm: its commands, allocations, and why its steps end."""

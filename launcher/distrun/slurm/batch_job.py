@@ -1,0 +1,176 @@
+"""A job in the queue of Slurm: its state by squeue, or by sacct if squeue has forgotten it."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from distrun.frozen import Frozen
+from distrun.slurm import commands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+_RUNNING = {
+    *("RUNNING", "COMPLETING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING"),
+}
+_SQUEUE = "%i|%T|%S|%e|%r"
+_SACCT = "JobIDRaw,State,Start,End,Reason"
+_UNKNOWN = ("Invalid job id", "Invalid job ID")
+
+
+class QueueEntry(Frozen, kw_only=True):
+    """What Slurm says of a job.
+
+    Attributes:
+        id: Slurm's id of it.
+        state: Slurm's word, such as PENDING.
+        reason: why it waits, in Slurm's word, such as Resources; empty if it does not.
+        starts_at: when it started, or will at the earliest (Unix seconds); None: not known.
+        ends_at: when it ended, or will at the latest.
+    """
+
+    id: str
+    state: str
+    reason: str = ""
+    starts_at: float | None = None
+    ends_at: float | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state in _PENDING
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self.state in _PENDING or self.state in _RUNNING
+
+
+def find(ids: Iterable[str]) -> dict[str, QueueEntry]:
+    """Return what Slurm says of jobs. Those that it does not know any more are left out.
+
+    Raises:
+        SlurmCommandError: Slurm did not answer, or in an unexpected form.
+    """
+    wanted = [each for each in dict.fromkeys(ids) if each]
+    if not wanted:
+        return {}
+    found = _read("squeue", "-h", "-t", "all", "-j", ",".join(wanted), "-o", _SQUEUE)
+    missing = [each for each in wanted if each not in found]
+    if missing:
+        # Without accounting, sacct fails.
+        found |= _read("sacct", "-nPX", "-j", ",".join(missing), "-o", _SACCT, may_fail=True)
+    return {each: found[each] for each in wanted if each in found}
+
+
+def _read(*command: str, may_fail: bool = False) -> dict[str, QueueEntry]:
+    try:
+        answer = commands.run(*command)
+    except (commands.FailedCommandError, commands.MissingCommandError) as error:
+        printed = getattr(error, "printed", "")
+        if may_fail or any(each in printed for each in _UNKNOWN):
+            return {}
+        raise
+    entries = {}
+    for line in answer.splitlines():
+        fields = line.split("|", 4)
+        if len(fields) != 5 or not fields[0] or not fields[1]:
+            raise commands.unexpected(" ".join(command), line)
+        number, state, starts, ends, reason = fields
+        is_reason = reason not in ("None", "")
+        entries[number] = QueueEntry(
+            id=number,
+            state=state.split()[0].rstrip("+"),  # `CANCELLED by 1000`
+            reason=reason if is_reason else "",
+            starts_at=_time(starts),
+            ends_at=_time(ends),
+        )
+    return entries
+
+
+def _time(text: str) -> float | None:
+    """Return a local time in Slurm's form; None: it is not known."""
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
+
+
+def signal(number: str) -> None:
+    """Send SIGTERM to the batch script of a running job.
+
+    Raises:
+        SlurmCommandError: Slurm refused it; the job may just have ended.
+    """
+    commands.run("scancel", "--batch", "--signal=TERM", number)
+
+
+def cancel(number: str, *, only_pending: bool = False) -> None:
+    """Remove a job from the queue, or end it. `only_pending`: not if it has started.
+
+    Raises:
+        SlurmCommandError: Slurm refused it.
+    """
+    commands.run("scancel", *(["--state=PENDING"] if only_pending else []), number)
+
+
+def requeue(number: str) -> None:
+    """Put a running job back into the queue; that ends its batch script.
+
+    Raises:
+        SlurmCommandError: Slurm refused it.
+    """
+    commands.run("scontrol", "requeue", number)
+
+
+def submit(script: str) -> str:
+    """Queue a batch script; return Slurm's id of the job.
+
+    Raises:
+        SlurmCommandError: Slurm refused it.
+    """
+    answer = commands.run("sbatch", "--parsable", given=script)
+    number = answer.splitlines()[-1].partition(";")[0] if answer else ""
+    if not number.isdigit():
+        raise commands.unexpected("sbatch --parsable", answer)
+    return number
+
+
+def try_out(script: str) -> None:
+    """Have Slurm check a batch script without queueing it.
+
+    Raises:
+        SlurmCommandError: it would refuse the job, for the reason that it printed.
+    """
+    commands.run("sbatch", "--test-only", given=script)
+
+
+def longest(partition: str | None) -> float | None:
+    """Return how many seconds a job may take in a partition, or in the default one.
+
+    None: there is no limit, or it is not known. Most clusters queue jobs that ask for more, and
+    never start them.
+    """
+    try:
+        answer = commands.run("sinfo", "-h", "-o", "%P|%l")
+    except commands.SlurmCommandError:
+        return None
+    names = [] if partition is None else partition.split(",")
+    limits = []
+    for line in answer.splitlines():
+        name, _, limit = line.strip().partition("|")
+        if name.rstrip("*") in names or (not names and name.endswith("*")):
+            limits.append(_seconds(limit))
+    known = [each for each in limits if each is not None]
+    return max(known) if known and len(known) == len(limits) else None
+
+
+def _seconds(text: str) -> float | None:
+    """Return a time such as `1-02:30:00` or `30:00`; None: it is none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds

@@ -1,0 +1,300 @@
+"""A submitted job, seen from another machine than its supervisor's: by its record and by Slurm.
+
+Nothing of the record's locks and sockets is used: a shared file system has only its files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from distrun import lifecycle
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.codec import from_json, to_json
+from distrun.errors import EXIT_KILLED, HostError, WaitTimeoutError
+from distrun.events import JobEnded, Origin, Outcome, Result, StopRequested
+from distrun.frozen import Frozen
+from distrun.jobstore import replace_file
+from distrun.lifecycle import JobPhase
+from distrun.record import EventLog
+from distrun.slurm import batch_job, step_end
+from distrun.slurm.commands import MissingCommandError, SlurmCommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from distrun.jobstore import JobFolder
+    from distrun.lifecycle import JobState
+    from distrun.slurm.batch_job import QueueEntry
+
+_POLL_SECONDS = 0.5
+"""How often the record is looked at. That costs Slurm nothing."""
+_ASK_SECONDS = (1.0, 10.0)
+"""How often Slurm is asked: at first, and after some time."""
+_PATIENCE = 300.0
+"""How long Slurm may not answer before `wait` gives up."""
+_ENDED_BY_SIGNAL = 143
+_REGISTER_SECONDS = 10.0
+"""How much longer than the grace a job may take to write that it was stopped."""
+
+
+class StopOrder(Frozen, kw_only=True):
+    """What `distrun kill` leaves for the batch script. `command`: who asks, for the record."""
+
+    command: str
+    signal: int
+    grace: float | None
+
+
+class QueuedJob(Frozen, kw_only=True):
+    """A job by its record, and what Slurm says of it.
+
+    Attributes:
+        state: by the record; with its end, if Slurm knows of one that the record does not have.
+        entry: None: Slurm does not know the job (any more), or was not asked, or did not answer.
+        is_over: whether nothing more will happen to it.
+        problem: why Slurm did not answer.
+    """
+
+    state: JobState
+    entry: QueueEntry | None = None
+    is_over: bool = False
+    problem: SlurmCommandError | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        return self.entry is not None and self.entry.is_pending
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it waits or runs; also if that is not known and its record has no end."""
+        if self.is_over:
+            return False
+        return self.problem is not None or (self.entry is not None and self.entry.is_active)
+
+
+def look(folder: JobFolder) -> QueuedJob:
+    """Return a submitted job as it is now."""
+    return look_at([folder])[folder.job_id]
+
+
+def look_at(folders: Iterable[JobFolder]) -> dict[str, QueuedJob]:
+    """Return submitted jobs as they are now, by their ids. Slurm is asked once for all."""
+    found = {}
+    asked = {}
+    for folder in folders:
+        state, batch = folder.state(), folder.batch_job()
+        if batch is None or _has_ended(state, may_continue=batch.requeues):
+            found[folder.job_id] = QueuedJob(state=state, is_over=True)
+        else:
+            asked[folder] = batch.id
+    entries: dict[str, QueueEntry] = {}
+    problem = None
+    try:
+        entries = batch_job.find(asked.values())
+    except SlurmCommandError as error:
+        problem = error
+    for folder, number in asked.items():
+        # Read again: what Slurm says is newer than what was read before.
+        found[folder.job_id] = _judge(folder, folder.state(), entries.get(number), problem)
+    return found
+
+
+def _judge(
+    folder: JobFolder,
+    state: JobState,
+    entry: QueueEntry | None,
+    problem: SlurmCommandError | None,
+) -> QueuedJob:
+    if problem is not None or (entry is not None and entry.is_active):
+        return QueuedJob(state=state, entry=entry, problem=problem)
+    if state.phase.is_final:
+        return QueuedJob(state=state, entry=entry, is_over=True)
+    if entry is None:  # it is being submitted, or Slurm has forgotten it
+        return QueuedJob(state=state, is_over=not folder.is_locked)
+    ended = JobEnded(at=entry.ends_at or time.time(), outcome=_outcome(entry, folder))
+    return QueuedJob(state=lifecycle.step(state, ended)[0], entry=entry, is_over=True)
+
+
+def _has_ended(state: JobState, *, may_continue: bool) -> bool:
+    """Whether the end in the record is the last one, without asking Slurm."""
+    if not state.phase.is_final or state.outcome is None:
+        return False
+    is_stopped = state.outcome.result is not Result.SUCCEEDED
+    return not (may_continue and is_stopped and state.outcome.exit_code != EXIT_KILLED)
+
+
+def _outcome(entry: QueueEntry, folder: JobFolder) -> Outcome:
+    """Return how a job ended that has not written it."""
+    code = step_end.CODES.get(entry.state, Code.SLURM_JOB_ENDED)
+    cause = Cause(code, name=entry.id, path=str(folder.path / folder.batch_log.name))
+    if code is Code.SLURM_JOB_ENDED:
+        cause = cause._replace(text=entry.state)
+    is_canceled = code is Code.SLURM_CANCELLED
+    return Outcome(
+        result=Result.STOPPED if is_canceled else Result.FAILED,
+        exit_code=_ENDED_BY_SIGNAL if is_canceled else HostError.exit_code,
+        origin=Origin.DISTRUN,
+        cause=Cause(Code.JOB_STOPPED, within=(cause,)) if is_canceled else cause,
+    )
+
+
+class QueuedJobWatch:
+    """Follows a submitted job from another machine, by looking again and again."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._asked_at: float | None = None
+        self._began_at = time.monotonic()
+        self._answered_at = self._began_at
+        self._changed_at = 0.0
+        self.job = QueuedJob(state=folder.state())
+
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen to the job. Slurm is not asked each time.
+
+        Raises:
+            SlurmCommandError: Slurm has not answered for minutes, or is not installed here.
+        """
+        now, changed = time.monotonic(), self._folder.last_change()
+        first, later = _ASK_SECONDS
+        interval = min(later, first + (now - self._began_at) / 20)
+        is_due = self._asked_at is None or now - self._asked_at >= interval
+        if not is_due and changed == self._changed_at:
+            return self.job.is_over
+        if not is_due:
+            # An end in the record needs no answer of Slurm, unless the job may be queued again.
+            state, batch = self._folder.state(), self._folder.batch_job()
+            self._changed_at = changed
+            if batch is None or not _has_ended(state, may_continue=batch.requeues):
+                return self.job.is_over
+        self._asked_at, self._changed_at = now, changed
+        self.job = look(self._folder)
+        if self.job.problem is None:
+            self._answered_at = now
+        elif isinstance(self.job.problem, MissingCommandError) or (
+            now - self._answered_at > _PATIENCE
+        ):
+            raise self.job.problem
+        return self.job.is_over
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait a moment, for so many seconds at most."""
+        time.sleep(_POLL_SECONDS if timeout is None else max(0.0, min(_POLL_SECONDS, timeout)))
+
+
+def wait_for_end(folder: JobFolder, timeout: float | None = None) -> JobState:
+    """Wait for the end of a submitted job, and return its state.
+
+    Raises:
+        WaitTimeoutError: it has not ended after `timeout` seconds.
+        HostError: its result is unknown, or Slurm does not answer.
+    """
+    watch = QueuedJobWatch(folder)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not watch.has_ended():
+        if deadline is not None and time.monotonic() >= deadline:
+            raise WaitTimeoutError(f"job {folder.job_id} has not ended yet")
+        watch.wait(None if deadline is None else deadline - time.monotonic())
+    state = watch.job.state
+    if not state.phase.is_final:
+        batch = folder.batch_job()
+        raise HostError(
+            f"Slurm no longer knows job {'' if batch is None else batch.id}, and its record has no "
+            "end: its result is unknown",
+            hint=f"what its batch script printed: {folder.path / folder.batch_log.name}",
+        )
+    return state
+
+
+def stop(
+    folder: JobFolder,
+    order: StopOrder,
+    on_slow: Callable[[str], None] = lambda _: None,
+) -> JobState:
+    """Stop a submitted job, and return when nothing of it is left.
+
+    Its batch script gets a signal, and has the tasks stopped in their order. If it does not end in
+    time, scancel ends it. `on_slow` is called with what is waited for.
+
+    Raises:
+        SlurmCommandError: Slurm does not answer.
+        OSError: the order cannot be written into the job's folder.
+    """
+    job = look(folder)
+    if job.is_over:
+        return job.state
+    batch = folder.batch_job()
+    number = "" if batch is None else batch.id
+    replace_file(folder.stop_file, json.dumps(to_json(order)))
+    grace = job.state.timeouts.grace if order.grace is None else order.grace
+    deadline = time.monotonic() + grace + KILL_GRACE + _REGISTER_SECONDS
+    is_signalled = is_canceled = False
+    while job.is_active or job.problem is not None:
+        if job.problem is not None and time.monotonic() > deadline:
+            raise job.problem
+        if job.is_pending:
+            batch_job.cancel(number, only_pending=True)
+        elif job.state.phase is JobPhase.PENDING and job.entry is not None and not is_canceled:
+            # The lines of `slurm.setup` still run: a signal to their shell would leave them.
+            is_canceled = True
+            batch_job.cancel(number)
+        elif not is_signalled and job.entry is not None:
+            is_signalled = True
+            _try_to_signal(number)
+            on_slow(f"the tasks to end (grace: {grace:g} s)")
+        elif not is_canceled and time.monotonic() > deadline:
+            is_canceled = True
+            on_slow("Slurm to end it (scancel)")
+            batch_job.cancel(number)
+        time.sleep(_POLL_SECONDS / 2)
+        job = look(folder)
+    if not folder.state().phase.is_final:
+        record_stop(folder, order)
+    return folder.state()
+
+
+def _try_to_signal(number: str) -> None:
+    try:
+        batch_job.signal(number)
+    except SlurmCommandError:
+        return  # it has just ended, or is about to start; scancel follows
+
+
+def read_order(folder: JobFolder) -> StopOrder | None:
+    """Return what `distrun kill` has asked of a job; None: nothing."""
+    try:
+        return from_json(StopOrder, json.loads(folder.stop_file.read_text()))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return None
+
+
+def record_stop(folder: JobFolder, order: StopOrder) -> None:
+    """Record that a job was stopped that no supervisor has. One that has a supervisor is left."""
+    try:
+        lock = folder.acquire_lock()
+    except BlockingIOError:
+        return
+    log = EventLog(str(folder.events_file))
+    try:
+        state = folder.state()
+        requested = StopRequested(
+            at=time.time(),
+            cause=Cause(Code.STOPPED_BY_COMMAND, name=order.command),
+            signal=order.signal,
+            grace=state.timeouts.grace if order.grace is None else order.grace,
+            exit_code=EXIT_KILLED,
+        )
+        outcome = Outcome(
+            result=Result.STOPPED,
+            exit_code=EXIT_KILLED,
+            origin=Origin.DISTRUN,
+            cause=Cause(Code.JOB_STOPPED, within=(requested.cause,)),
+        )
+        log.append(requested)
+        log.append(JobEnded(at=time.time(), outcome=outcome))
+    finally:
+        log.close()
+        os.close(lock)

@@ -1,0 +1,118 @@
+"""Why Slurm ended a step or a job, and what to ask for next time."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from distrun.agent.protocol import Cause, Code
+from distrun.slurm import commands
+
+CODES = {
+    "TIMEOUT": Code.SLURM_TIME_LIMIT,
+    "DEADLINE": Code.SLURM_TIME_LIMIT,
+    "OUT_OF_MEMORY": Code.SLURM_OUT_OF_MEMORY,
+    "PREEMPTED": Code.SLURM_PREEMPTED,
+    "NODE_FAIL": Code.SLURM_NODE_FAILED,
+    "BOOT_FAIL": Code.SLURM_NODE_FAILED,
+    "CANCELLED": Code.SLURM_CANCELLED,
+    "REVOKED": Code.SLURM_CANCELLED,
+}
+"""Slurm's states of jobs that did not end by themselves."""
+_PHRASES = (
+    (Code.SLURM_TIME_LIMIT, r"DUE TO TIME LIMIT|DUE TO JOB REACHING DEADLINE"),
+    (Code.SLURM_PREEMPTED, r"DUE TO PREEMPTION|DUE TO JOB REQUEUE"),
+    (Code.SLURM_NODE_FAILED, r"DUE TO NODE FAILURE|Node failure on|Lost node|node failure"),
+    (
+        Code.SLURM_OUT_OF_MEMORY,
+        r"oom[-_]kill event|Out Of Memory|OOM Killed|[Ee]xceeded (?:step |job )?memory limit",
+    ),
+    (Code.SLURM_CANCELLED, r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT"),
+)
+"""What srun and slurmstepd write to standard error; the first that is found counts."""
+_OF_JOB = re.compile(
+    r"has expired|already completing|Invalid job id|[Cc]redential revoked|[Jj]ob .*ending"
+)
+"""srun's words if the whole job has ended, or is about to."""
+_STATE_SECONDS = 5.0
+"""The limit for a question about a job's state: the supervisor waits meanwhile."""
+_COMPLETING_SECONDS = 1.0
+_PAUSE_SECONDS = 0.1
+"""A job whose processes are being ended has its last state only afterwards."""
+_LONGEST = 300
+
+
+def find(text: str, job: str) -> Cause | None:
+    """Return why Slurm ended a step, from the standard error of its srun; None: it did not."""
+    for code, pattern in _PHRASES:
+        for line in reversed(text.splitlines()):
+            if re.search(pattern, line):
+                is_preempted = code is Code.SLURM_CANCELLED and _was_preempted(job)
+                found = Code.SLURM_PREEMPTED if is_preempted else code
+                return Cause(found, name=job, text=line.strip()[:_LONGEST])
+    return None
+
+
+def _was_preempted(job: str) -> bool:
+    """Whether Slurm needs the nodes of a job: of its steps, srun says only that they end."""
+    try:
+        answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
+    except commands.SlurmCommandError:
+        return False
+    return re.search(r" PreemptTime=\d", answer) is not None
+
+
+def cause(text: str, status: int | None, job: str) -> Cause:
+    """Return why a step could not be started, or ended, in srun's own words if need be.
+
+    Args:
+        text: the standard error of srun.
+        status: how srun exited, as Popen has it; None: it ran for too long.
+        job: the job's id.
+    """
+    found = find(text, job) or (of_job(job) if _OF_JOB.search(text) else None)
+    if found is not None:
+        return found
+    words = last_words(text)
+    if status is None:
+        return Cause(Code.SRUN_TIMED_OUT, name=job, text=words)
+    if status < 0:
+        return Cause(Code.SRUN_FAILED, name=job, signal=-status, text=words)
+    return Cause(Code.SRUN_FAILED, name=job, status=status, text=words)
+
+
+def of_job(job: str) -> Cause | None:
+    """Return why Slurm ended a job; None: it did not, or cannot be asked."""
+    due = time.monotonic() + _COMPLETING_SECONDS
+    while (state := _state(job)) == "COMPLETING" and time.monotonic() < due:
+        time.sleep(_PAUSE_SECONDS)
+    code = CODES.get(state)
+    return None if code is None else Cause(code, name=job)
+
+
+def _state(job: str) -> str:
+    """Return a job's state: as slurmctld remembers it, else as the accounting has it; or ''."""
+    try:
+        answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
+    except commands.SlurmCommandError:
+        try:
+            answer = commands.run("sacct", "-nPX", "-j", job, "-o", "State", limit=_STATE_SECONDS)
+        except commands.SlurmCommandError:
+            return ""
+        return answer.partition(" ")[0]  # `CANCELLED by 1000`
+    found = re.search(r" JobState=(\w+)", answer)
+    return "" if found is None else found[1]
+
+
+def is_from_slurm(text: str) -> bool:
+    """Whether Slurm itself complains in a standard error of srun."""
+    errors = ("srun: error:", "slurmstepd: error:")
+    return any(line.startswith(errors) for line in text.splitlines())
+
+
+def last_words(text: str) -> str:
+    """Return the line of a standard error of srun that says most: the last error, or the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line]
+    line = (errors or lines or [""])[-1]
+    return re.sub(r"^(?:srun|slurmstepd\S*): error: ", "", line)[:_LONGEST]

@@ -1,0 +1,172 @@
+"""Queues jobs: a job's folder on this side, and its batch script on Slurm's."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from distrun import jobstore
+from distrun.agent.linux.facts import pid_namespace
+from distrun.codec import to_json
+from distrun.errors import HostError, UsageError
+from distrun.events import JobQueued
+from distrun.jobstore import BatchJob
+from distrun.record import EventLog
+from distrun.slurm import batch_job, batch_script, queued_job
+
+if TYPE_CHECKING:
+    from distrun.agent.protocol import Cause
+    from distrun.jobstore import JobFolder, JobStore
+    from distrun.spec.model import Spec
+
+_SUBMIT_SECONDS = 60.0
+"""How long `submit` may take from sbatch until its job's folder is complete."""
+_RETRY_SECONDS = 0.1
+
+
+def submit(store: JobStore, spec: Spec) -> JobFolder:
+    """Make a job and queue it. Its record exists before Slurm knows of it.
+
+    Raises:
+        SlurmCommandError: Slurm refuses it, or does not answer. Nothing is left of the job.
+        OSError: its folder cannot be written.
+    """
+    folder = store.new_folder(spec.name)
+    script = batch_script.write(
+        spec, store.jobs.parent, job_id=folder.job_id, output=folder.batch_log
+    )
+    created = _create(folder, spec)
+    try:
+        created.batch_script.write_text(script)
+        _queue(created, spec, script)
+    except BaseException:
+        created.remove()
+        raise
+    created.release_lock()
+    return folder
+
+
+def register(store: JobStore, spec: Spec, number: str) -> JobFolder:
+    """Return the job of a batch script that was given to sbatch by hand; it is made at first.
+
+    Raises:
+        OSError: its folder cannot be written.
+    """
+    slug = store.new_folder(spec.name).job_id.rpartition("-")[0]
+    folder = jobstore.JobFolder(store.jobs / f"{slug}-{number}")
+    if folder.path.exists():
+        return folder
+    created = _create(folder, spec)
+    _note(created, spec, number)
+    created.release_lock()
+    return folder
+
+
+def resubmit(folder: JobFolder, spec: Spec) -> None:
+    """Queue a submitted job again that has ended.
+
+    Raises:
+        UsageError: it has not ended.
+        SlurmCommandError: Slurm refuses it, or does not answer.
+        OSError: its folder cannot be written.
+    """
+    found = queued_job.look(folder)
+    if found.is_active:
+        raise UsageError(
+            f"job {folder.job_id} is in the queue of Slurm, or runs",
+            hint=f"to follow it: distrun logs -f {folder.job_id}",
+        )
+    try:
+        script = folder.batch_script.read_text()
+    except FileNotFoundError:
+        raise UsageError(
+            f"job {folder.job_id} was queued with sbatch by hand",
+            hint="to start it anew: sbatch FILE",
+        ) from None
+    lock = folder.acquire_lock()
+    try:
+        folder.stop_file.unlink(missing_ok=True)
+        _queue(folder, spec, script)
+    finally:
+        os.close(lock)
+
+
+def note_requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause | None) -> None:
+    """Record that a job goes back to the queue.
+
+    Raises:
+        OSError: its record cannot be written, or another process has it.
+    """
+    lock = folder.acquire_lock()
+    try:
+        _record(folder, spec, number, cause)
+        folder.note_batch_job(BatchJob(id=number, requeues=True))
+    finally:
+        os.close(lock)
+
+
+def note_start(folder: JobFolder, number: str) -> None:
+    """Note that the batch script of a job runs on this machine.
+
+    It waits for `submit`, which may not have noted Slurm's id yet.
+
+    Raises:
+        HostError: another process has the job.
+        OSError: its folder cannot be written.
+    """
+    deadline = time.monotonic() + _SUBMIT_SECONDS
+    while True:
+        try:
+            os.close(folder.acquire_lock())
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise HostError(
+                    f"job {folder.job_id} is run or removed by another process"
+                ) from None
+            time.sleep(_RETRY_SECONDS)
+    batch = folder.batch_job()
+    requeues = batch is not None and batch.requeues
+    folder.note_batch_job(BatchJob(id=number, runs_in=pid_namespace(), requeues=requeues))
+
+
+def _create(folder: JobFolder, spec: Spec) -> JobFolder:
+    """Create a job's folder and lock it. Raises OSError."""
+    created = jobstore.create(folder, spec.source.encode("utf-8", "surrogateescape"))
+    jobstore.replace_file(created.resolved_spec_file, json.dumps(to_json(spec)))
+    return created
+
+
+def _queue(folder: JobFolder, spec: Spec, script: str) -> None:
+    number = batch_job.submit(script)
+    try:
+        _note(folder, spec, number)
+    except BaseException:
+        batch_job.cancel(number)
+        raise
+
+
+def _note(folder: JobFolder, spec: Spec, number: str) -> None:
+    _record(folder, spec, number, None)
+    folder.note_batch_job(BatchJob(id=number, requeues=spec.slurm.requeue))
+
+
+def _record(folder: JobFolder, spec: Spec, number: str, cause: Cause | None) -> None:
+    log = EventLog(str(folder.events_file))
+    try:
+        log.append(
+            JobQueued(
+                at=time.time(),
+                job_id=folder.job_id,
+                name=spec.name,
+                strategy=spec.strategy,
+                spec_file=folder.shown(folder.spec_file),
+                batch_id=number,
+                timeouts=spec.timeouts,
+                cause=cause,
+            )
+        )
+    finally:
+        log.close()

@@ -1,0 +1,180 @@
+"""The reach of the nodes of a Slurm allocation: each agent is a step of its own, started by srun.
+
+A step ends with its srun, so a lost link is never reconnected. Its agent has a lease, because
+Slurm takes minutes to notice that a node is silent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from distrun.agent.linux.same_files import ANSWER, fingerprint
+from distrun.agent.protocol import Cause, Code
+from distrun.slurm import step_end
+from distrun.supervisor.hosts import bootstrap
+from distrun.supervisor.hosts.addresses import login_address
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
+from distrun.supervisor.hosts.reach import Connection, Reach, agent_exited
+from distrun.supervisor.hosts.ssh import open_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from distrun.agent.protocol import Hello
+    from distrun.spec.model import HostSpec, SlurmNode, Spec
+    from distrun.sync.manifest import Manifest
+
+_CONNECT_SECONDS = 60.0
+"""A busy slurmctld lets srun wait, and srun tries again by itself."""
+_REASON_SECONDS = 0.5
+"""After SIGTERM, Slurm's words may come so much later."""
+_COMMAND = ("python3", "-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())")
+_OPTIONS = (
+    "--overlap",  # beside the steps that the user starts
+    "--nodes=1",
+    "--ntasks=1",
+    "--mem=0",  # all that the job has on the node
+    "--cpu-bind=none",  # all cores that the job has there
+    "--mpi=none",
+    "--chdir=/",
+    "--unbuffered",
+    "--kill-on-bad-exit=0",
+    "--job-name=distrun",
+)
+_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
+_NO_GPUS = "NoDevFiles"
+"""What some versions of Slurm set CUDA_VISIBLE_DEVICES to where a step has no GPUs."""
+
+
+class SrunReach(Reach):
+    """A node by its name in Slurm."""
+
+    kind = "srun"
+    has_lease = True
+
+    def __init__(self, host: str, given: SlurmNode, spec: Spec) -> None:
+        self._host = host
+        self._given = given
+        self._spec = spec
+        self._connection: Connection | None = None
+        self.files: Manifest | None = None
+        self.connect_timeout: float = _CONNECT_SECONDS
+
+    def connect(self, job_id: str) -> Connection:
+        command = ["srun", f"--jobid={self._given.job}", *_OPTIONS]
+        command += [f"--cpus-per-task={self._given.cores}", f"--nodelist={self._host}", *_COMMAND]
+        return open_connection(command, job_id, _environment(self._given))
+
+    def bootstrap(self, connection: Connection) -> bytes:
+        self._connection = connection
+        base, names = self._names()
+        expected = fingerprint(base, names)
+        return bootstrap.start_agent_beside_files(
+            connection.mark, base, names, expected, sys.executable
+        )
+
+    def _names(self) -> tuple[str, list[str]]:
+        """The files that tasks need, relative to a folder."""
+        if self.files is None:
+            return "/", list(self._spec.scripts)
+        files, links = self.files.files, self.files.links
+        return self.files.base, [each.path for each in files] + [each.path for each in links]
+
+    def _sees(self, what: str) -> bool:
+        """What the node has said of itself before its agent started."""
+        channel = None if self._connection is None else self._connection.channel
+        noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
+        _, found, rest = noise.rpartition(ANSWER)
+        try:
+            answer = json.loads(rest.partition(b"\n")[0]) if found else {}
+        except ValueError:
+            return False
+        return isinstance(answer, dict) and answer.get(what) is True
+
+    @property
+    def lacks_files(self) -> bool:  # type: ignore[override]
+        return not self._sees("files")
+
+    @property
+    def default_python(self) -> str:  # type: ignore[override]
+        return sys.executable if self._sees("python") else "python3"
+
+    def usable(self, hello: Hello) -> Hello:
+        """Return a node's facts without what Slurm has not given to the job."""
+        environ = dict(hello.environ)
+        if environ.get("CUDA_VISIBLE_DEVICES") == _NO_GPUS:
+            environ["CUDA_VISIBLE_DEVICES"] = ""
+        cores = min(hello.cores, float(self._given.cores))
+        return hello._replace(cores=cores, environ=environ)
+
+    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
+        return "localhost" if len(hellos) == 1 else login_address(hello, hellos)
+
+    def interruption(self) -> Cause | None:
+        return None if self._connection is None else self._reason(self._connection)
+
+    def not_started(self, error: OSError) -> Cause:
+        return Cause(Code.SRUN_NOT_STARTED, errno=error.errno or 0)
+
+    def diagnose(self, connection: Connection, status: int | None) -> Cause:
+        text = connection.stderr_text
+        if "python3" in text and "No such file" in text:
+            return Cause(Code.PYTHON_MISSING, text=step_end.last_words(text))
+        return step_end.cause(text, status, self._given.job)
+
+    def may_live_on(self, cause: Cause) -> bool:
+        """Whether nobody knows that the step has ended: its node is cut off, or srun was killed."""
+        return cause.code is Code.SLURM_NODE_FAILED or bool(cause.signal)
+
+    def termination(self, connection: Connection, cause: Cause) -> Cause:
+        return self._reason(connection) or cause
+
+    def _reason(self, connection: Connection) -> Cause | None:
+        """Return why Slurm ends the step: it says so at the time of its SIGTERM."""
+        due = time.monotonic() + _REASON_SECONDS
+        while True:
+            is_open = connection.read_stderr()
+            found = step_end.find(connection.stderr_text, self._given.job)
+            left = due - time.monotonic()
+            if found is not None or not is_open or left <= 0:
+                break
+            select.select([connection.stderr or 0], [], [], left)
+        return found or step_end.of_job(self._given.job)
+
+    def loss(self, connection: Connection, status: int) -> Cause:
+        text = connection.stderr_text
+        found = step_end.find(text, self._given.job)
+        if found is not None:
+            return found
+        if step_end.is_from_slurm(text):
+            return step_end.cause(text, status, self._given.job)
+        if status < 0:
+            return step_end.cause(text, status, self._given.job)
+        return agent_exited(status, step_end.last_words(text))
+
+
+def _environment(given: SlurmNode) -> dict[str, str]:
+    """Return the environment of srun, which tasks inherit.
+
+    Slurm's variables are options of srun, too: those of the shell are for the job as a whole.
+    """
+    slurm = ("SLURM_", "SRUN_")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or not name.startswith((*slurm, "DISTRUN_"))
+    }
+    if given.gpus is not None:
+        kept.pop("CUDA_VISIBLE_DEVICES", None)  # each step has its own
+    return kept
+
+
+def make_reach(host: HostSpec, spec: Spec) -> Reach:
+    """Return the reach of a host of the spec."""
+    assert host.slurm is not None  # noqa: S101 - only such hosts are reached by srun
+    return SrunReach(host.name, host.slurm, spec)

@@ -1,0 +1,122 @@
+"""Fixtures of tests on Slurm: one cluster for all of them, as new for each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from harness import slurm as clusters
+from harness.command import Distrun
+from harness.waiting import SOON
+
+InAllocation = Callable[..., "subprocess.Popen[str]"]
+"""Starts `salloc OPTIONS distrun ARGUMENTS`, its output in pipes."""
+
+WriteSlurmSpec = Callable[..., Path]
+"""Writes a spec of `workers` on the allocation's nodes; more keys as keywords."""
+
+Submit = Callable[..., str]
+"""Runs `distrun submit ARGUMENTS`, and returns the job's id."""
+
+
+@pytest.fixture(scope="session")
+def cluster(kept_processes: set[int]) -> Iterator[clusters.Cluster]:
+    why_not = clusters.why_not()
+    if why_not is not None:
+        if os.environ.get("REQUIRE_SLURM_TESTS"):
+            pytest.fail(f"no Slurm cluster for the tests: {why_not}")
+        pytest.skip(why_not)
+    made = clusters.Cluster(kept_processes)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def slurm(
+    cluster: clusters.Cluster, distrun_home: object, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[clusters.Cluster]:
+    """The cluster, as new; commands find it. What a test leaves there fails the test."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "SBATCH_", "SALLOC_", "SQUEUE_")):
+            monkeypatch.delenv(name)
+    for name, value in cluster.variables.items():
+        monkeypatch.setenv(name, value)
+    yield cluster
+    left = cluster.mend()
+    if left:
+        pytest.fail(f"left on the cluster by this test:\n{left}")
+
+
+@pytest.fixture
+def in_allocation(slurm: clusters.Cluster, distrun: Distrun) -> Iterator[InAllocation]:
+    """Run distrun in an allocation: `in_allocation(["-N2"], "launch", spec)`."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(options: list[str], *arguments: Any, **more: Any) -> subprocess.Popen[str]:
+        command = [
+            "salloc",
+            "--quiet",
+            "--job-name=distrun",
+            *options,
+            *distrun.argv,
+            *map(str, arguments),
+        ]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=distrun.cwd,
+            **more,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            # salloc would leave the launch command, which holds the pipes.
+            for each in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.kill()
+        process.communicate(timeout=SOON)
+
+
+@pytest.fixture
+def slurm_spec(tmp_path: Path) -> WriteSlurmSpec:
+    """Write a spec whose workers, one a node, run a shell script."""
+
+    def write(script: str, workers: int = 2, **keys: Any) -> Path:
+        document = {
+            "name": "job",
+            "strategy": "multi_worker_mirrored",
+            "cluster": {"worker": workers},
+            "hosts": "slurm",
+            "program": {"command": ["sh", "-c", script]},
+            **keys,
+        }
+        path = tmp_path / f"{document['name']}.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def submit(slurm: clusters.Cluster, distrun: Distrun) -> Submit:
+    def run(*arguments: Any) -> str:
+        done = distrun("submit", *map(str, arguments))
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout.strip())
+
+    return run

@@ -1,0 +1,139 @@
+"""A submitted job, where Slurm's commands are missing, slow, or tell of its end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from distrun.slurm import commands
+from harness.command import Distrun
+
+SPEC = """\
+name: job
+strategy: multi_worker_mirrored
+cluster: {worker: 2}
+program: {command: [sh, -c, exit]}
+slurm: {partition: gpu, requeue: true, options: {comment: 'a "b" \\c', hold: true}}
+"""
+
+
+class FakeSlurm:
+    """Programs in the place of Slurm's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.says("sbatch", "cat >> $0.log; echo 7")
+        self.says("squeue", "echo '7|PENDING|2026-01-02T03:04:05|N/A|Priority'")
+        self.says("sacct", "exit 1")
+
+    def says(self, name: str, script: str) -> None:
+        program = self.folder / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = FakeSlurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", f"{fake.folder}:/usr/bin:/bin")
+    return fake
+
+
+@pytest.fixture
+def job_id(slurm: FakeSlurm, distrun: Distrun, tmp_path: Path) -> str:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    done = distrun("submit", tmp_path / "job.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "pending in Slurm as job 7 (Priority); it starts at about" in done.stderr
+    return str(done.stdout.strip())
+
+
+def state(distrun: Distrun, job_id: str) -> str:
+    return str(json.loads(distrun("status", job_id, "--json").stdout)["job"]["state"])
+
+
+def test_the_script_has_what_the_spec_asks_for(slurm: FakeSlurm, job_id: str) -> None:
+    script = (slurm.folder / "sbatch.log").read_text()
+    for line in (
+        *("job-name=job", "nodes=2", "partition=gpu", "requeue", "signal=B:TERM@120", "hold"),
+        'comment="a \\"b\\" \\\\c"',
+    ):
+        assert f"\n#SBATCH --{line}\n" in script
+    assert script.rstrip().endswith(f"-m distrun batch-run --job {job_id}")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words", "left"),
+    [
+        ("NODE_FAIL", 69, "Slurm marked the node as failed", "failed"),
+        ("TIMEOUT", 69, "at the time limit of job 7", "failed"),
+        ("CANCELLED", 143, "was cancelled in Slurm", "stopped"),
+        ("FAILED", 69, "batch.log", "failed"),
+    ],
+)
+def test_what_ended_a_job_before_it_wrote_anything_is_told(
+    slurm: FakeSlurm,
+    distrun: Distrun,
+    job_id: str,
+    answer: str,
+    code: int,
+    words: str,
+    left: str,
+) -> None:
+    slurm.says("squeue", "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1")
+    slurm.says("sacct", f"echo '7|{answer} by 1000|2026-01-02T03:04:05|Unknown|None'")
+    waited = distrun("wait", job_id)
+    assert waited.returncode == code
+    assert words in waited.stderr
+    assert state(distrun, job_id) == left
+    assert distrun("events", job_id).stdout.count("\n") == 1
+
+
+def test_a_job_that_slurm_has_forgotten_is_lost(
+    slurm: FakeSlurm, distrun: Distrun, job_id: str
+) -> None:
+    slurm.says("squeue", "exit 0")
+    assert state(distrun, job_id) == "lost"
+    waited = distrun("wait", job_id)
+    assert waited.returncode == 69
+    assert "Slurm no longer knows job 7" in waited.stderr
+    assert "Slurm no longer knows its job 7" in distrun("status", job_id).stdout
+    again = distrun("resume", job_id)
+    assert again.returncode == 0, again.stderr
+    slurm.says("squeue", "echo '7|PENDING|N/A|N/A|Priority'")
+    assert state(distrun, job_id) == "pending"
+
+
+def test_a_slurm_that_does_not_answer_keeps_nobody_from_the_record(
+    slurm: FakeSlurm, distrun: Distrun, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for script, words in (
+        ("echo not a job", "answered in an unexpected form: 'not a job'"),
+        ("echo no slurmctld >&2; exit 1", "squeue failed (code 1): no slurmctld"),
+    ):
+        slurm.says("squeue", script)
+        shown = distrun("status", job_id)
+        assert shown.returncode == 0
+        assert "pending" in shown.stdout
+        assert words in shown.stderr
+    assert distrun("wait", job_id, "--timeout", "100ms").returncode == 124
+    (slurm.folder / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(slurm.folder))
+    waited = distrun("wait", job_id)
+    assert waited.returncode == 69
+    assert "squeue was not found" in waited.stderr
+    assert commands.LIMIT < 60
+
+
+def test_without_slurm_nothing_is_left_of_a_submission(
+    slurm: FakeSlurm, distrun: Distrun, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    slurm.says("sbatch", "case $1 in --parsable) echo full >&2; exit 1;; esac")
+    done = distrun("submit", tmp_path / "job.yaml")
+    assert (done.returncode, done.stdout) == (69, "")
+    assert "sbatch failed (code 1): full" in done.stderr
+    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []

@@ -1,0 +1,132 @@
+"""What Slurm's commands answer: other versions and sites, or nothing that is expected.
+
+There is no accounting on the tests' cluster, and no cgroup confines its memory: programs in place
+of Slurm's commands give the answers that both give elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrun.agent.linux.same_files import fingerprint
+from distrun.agent.protocol import Code
+from distrun.slurm import allocation, commands, step_end
+
+Provide = Callable[[str, str], None]
+STEP = "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00"
+JOB = "JobId=7 JobState=RUNNING NodeList={} NumNodes=1   {} MinCPUsNode=2"
+
+
+@pytest.fixture
+def provide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provide:
+    """Have a shell script found in place of a command; no other command of Slurm is found."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def write(name: str, script: str) -> None:
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
+        program.chmod(0o755)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [
+        ("GRES=gpu(IDX:0)", 1),
+        ("GRES=gpu:2(IDX:0-1)", 2),
+        ("GRES=gpu:tesla:3(IDX:0,2-3)", 3),
+        ("GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)", 3),
+        ("GRES=gpu:4(CNT:4)", 4),
+        ("GRES=", None),
+    ],
+)
+def test_gpus_are_counted(provide: Provide, gres: str, count: int | None) -> None:
+    detail = f"Nodes=n1 CPU_IDs=0-3,8 Mem=100 {gres}"
+    provide("scontrol", f"[ $3 = job ] && echo '{JOB.format('n1', detail)}' || true")
+    (node,) = allocation.of_job("7").nodes
+    assert (node.given.cores, node.given.gpus) == (5, count)
+    assert node.address == "n1"
+
+
+def test_the_order_is_that_of_slurm(provide: Provide) -> None:
+    first = "Nodes=b2 CPU_IDs=0 Mem=0 GRES= Nodes=a1 CPU_IDs=0-1 Mem=0 GRES="
+    provide("scontrol", f"[ $3 = job ] && echo '{JOB.format('b2,a1', first)}' || true")
+    found = allocation.of_job("7").nodes
+    assert [(node.name, node.given.cores) for node in found] == [("b2", 1), ("a1", 2)]
+    assert found[0].given.memory is None  # Slurm does not count it
+
+
+@pytest.mark.parametrize("answer", ["", "<html>busy</html>", "JobId=7 NodeList=(null)"])
+def test_an_unexpected_answer_is_quoted(provide: Provide, answer: str) -> None:
+    provide("scontrol", f"echo '{answer}'")
+    with pytest.raises(commands.SlurmCommandError) as raised:
+        allocation.of_job("7")
+    assert "scontrol -o show job -d 7 answered in an unexpected form" in str(raised.value)
+    assert (answer or "nothing") in str(raised.value)
+
+
+def test_a_heterogeneous_job_is_refused() -> None:
+    with pytest.raises(Exception, match="heterogeneous Slurm job") as raised:
+        allocation.current({"SLURM_JOB_ID": "7", "SLURM_HET_SIZE": "2"})
+    assert getattr(raised.value, "exit_code", 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("printed", "code"),
+    [
+        (f"{STEP} DUE TO TIME LIMIT ***", Code.SLURM_TIME_LIMIT),
+        (f"{STEP} DUE TO PREEMPTION ***", Code.SLURM_PREEMPTED),
+        (f"{STEP} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***", Code.SLURM_NODE_FAILED),
+        ("srun: error: Node failure on n1", Code.SLURM_NODE_FAILED),
+        ("srun: error: n1: task 0: Out Of Memory", Code.SLURM_OUT_OF_MEMORY),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=5.0.", Code.SLURM_OUT_OF_MEMORY),
+        ("slurmstepd: error: Exceeded step memory limit at some point.", Code.SLURM_OUT_OF_MEMORY),
+        (f"{STEP} ***", Code.SLURM_CANCELLED),
+    ],
+)
+def test_why_a_step_ended_is_read_from_what_srun_prints(printed: str, code: Code) -> None:
+    around = f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{printed}"
+    found = step_end.find(f"{around}\nsrun: error: n1: task 0: Killed", "5")
+    assert found is not None
+    assert (found.code, found.name) == (code, "5")
+
+
+def test_other_words_of_srun_are_quoted() -> None:
+    said = "Unable to create step for job 5: Invalid partition"
+    found = step_end.cause(f"srun: error: {said}", 1, "5")
+    assert (found.code, found.status, found.text) == (Code.SRUN_FAILED, 1, said)
+
+
+def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: Provide) -> None:
+    provide("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert step_end.of_job("5") is None  # there is no sacct
+    provide("sacct", "echo 'CANCELLED by 1000'")
+    found = step_end.cause("srun: error: Slurm job 5 has expired", 1, "5")
+    assert found.code is Code.SLURM_CANCELLED
+    provide("sacct", "echo OUT_OF_MEMORY")
+    found = step_end.cause("srun: error: Slurm job 5 has expired", 1, "5")
+    assert found.code is Code.SLURM_OUT_OF_MEMORY
+
+
+def test_slow_answers_are_not_waited_for(provide: Provide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_end, "_STATE_SECONDS", 0.2)
+    provide("scontrol", "exec sleep 600")
+    provide("sacct", "exec sleep 600")
+    found = step_end.cause("srun: error: Slurm job 5 has expired", 1, "5")
+    assert (found.code, found.text) == (Code.SRUN_FAILED, "Slurm job 5 has expired")
+
+
+def test_files_are_the_same_only_if_nothing_about_them_has_changed(tmp_path: Path) -> None:
+    for name in ("here", "copy"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text("pass")
+    before = fingerprint(str(tmp_path / "here"), ["train.py"])
+    assert before == fingerprint(str(tmp_path / "here"), ["train.py"])
+    assert before != fingerprint(str(tmp_path / "copy"), ["train.py"])
+    assert fingerprint(str(tmp_path / "here"), ["train.py", "lacking.py"]) == 0
+    (tmp_path / "here" / "train.py").write_text("exit")
+    assert before != fingerprint(str(tmp_path / "here"), ["train.py"])

@@ -1,0 +1,157 @@
+"""`distrun submit`: what it refuses, what it queues, and what the login node sees of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Distrun, recorded_events
+from harness.slurm import Cluster
+from harness.slurm_fixtures import Submit, WriteSlurmSpec
+from harness.slurm_jobs import SECONDS, job_of, wait_for
+from harness.waiting import wait_until
+
+
+def until(gate: Path) -> str:
+    """A script that prints its node and ends when the file is there."""
+    return f"echo on $SLURMD_NODENAME; while [ ! -e {gate} ]; do sleep 0.1; done"
+
+
+def test_a_job_is_followed_from_the_login_node_to_its_end(
+    submit: Submit, slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    job_id = submit(slurm_spec(until(gate), name="my job"))
+    assert slurm.run("squeue", "-h", "-o", "%j") == "my job"
+    job = wait_for(distrun, job_id, "running")
+    assert job["slurm"]["state"] == "RUNNING"
+    assert [task["host"] for task in job["task_states"]] == ["h1", "h2"]
+    listed = distrun("ps")
+    assert job_id in listed.stdout
+    assert "running" in listed.stdout
+    followed = distrun.start("logs", "-f", job_id, stdout=-1, text=True)
+    timed_out = distrun("wait", job_id, "--timeout", "500ms")
+    assert timed_out.returncode == 124
+    gate.touch()
+    assert distrun("wait", job_id).returncode == 0
+    out, _ = followed.communicate(timeout=SECONDS)
+    assert sorted(out.splitlines()) == ["worker:0 | on h1", "worker:1 | on h2"]
+    kinds = [event["event"] for event in recorded_events(distrun, job_id)]
+    assert kinds[:2] == ["JobQueued", "JobCreated"]
+    assert kinds[-1] == "JobEnded"
+    assert distrun("kill", job_id).stderr.strip() == f"distrun: job {job_id} had already succeeded"
+
+
+def test_a_job_that_waits_says_why_and_can_be_killed_or_cancelled(
+    submit: Submit, slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec
+) -> None:
+    held = slurm_spec("true", slurm={"options": {"hold": True}})
+    killed, cancelled = submit(held), submit(held)
+    job = job_of(distrun, killed)
+    assert (job["state"], job["running"]) == ("pending", True)
+    assert job["slurm"]["reason"] == "JobHeldUser"
+    assert "pending in Slurm as job" in distrun("status", killed).stdout
+    assert distrun("ps").stdout.count("pending") == 2
+    done = distrun("kill", killed)
+    assert done.returncode == 0, done.stderr
+    job = job_of(distrun, killed)
+    assert (job["state"], job["exit_code"]) == ("stopped", 137)
+    slurm.run("scancel", job_of(distrun, cancelled)["slurm"]["job"])
+    waited = distrun("wait", cancelled)
+    assert waited.returncode == 143
+    assert "cancelled in Slurm (scancel)" in waited.stderr
+    assert job_of(distrun, cancelled)["state"] == "stopped"
+    assert not slurm.run("squeue", "-h")
+
+
+@pytest.mark.parametrize("script", ["true", "trap 'echo saved; exit 0' TERM; sleep 60 & wait"])
+def test_a_job_that_runs_is_killed_gracefully(
+    submit: Submit,
+    slurm: Cluster,
+    distrun: Distrun,
+    slurm_spec: WriteSlurmSpec,
+    tmp_path: Path,
+    script: str,
+) -> None:
+    is_starting = script == "true"
+    setup = [f"touch {tmp_path}/begun", "sleep 60"] if is_starting else []
+    job_id = submit(slurm_spec(script, slurm={"setup": setup, "requeue": True}))
+    if is_starting:
+        wait_until((tmp_path / "begun").exists, SECONDS)
+        assert job_of(distrun, job_id)["state"] == "preparing"
+    else:
+        wait_for(distrun, job_id, "running")
+    done = distrun("kill", job_id)
+    assert done.returncode == 0, done.stderr
+    job = job_of(distrun, job_id)
+    assert (job["state"], job["exit_code"]) == ("stopped", 137)
+    if not is_starting:
+        assert distrun("logs", job_id).stdout.count("saved") == 2
+    assert slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == ""
+
+
+def test_a_kept_script_can_be_given_to_sbatch(
+    slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec, tmp_path: Path
+) -> None:
+    spec = slurm_spec("echo argument $0", slurm={"time": "5m", "setup": ["export A=1"]})
+    printed = distrun("submit", spec, "--dry-run", "--", "a b")
+    assert printed.returncode == 0, printed.stderr
+    assert "#SBATCH --time=0-00:05:00" in printed.stdout
+    script = tmp_path / "kept.sh"
+    script.write_text(printed.stdout)
+    number = slurm.run("sbatch", "--parsable", str(script))
+    slurm.wait_for_state(number, "COMPLETED")
+    assert distrun("wait", f"job-{number}").returncode == 0
+    assert "worker:1 | argument a b" in distrun("logs").stdout
+
+
+def test_what_can_be_known_is_refused_before_it_queues(
+    slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec, tmp_path: Path
+) -> None:
+    def refusal(code: int, **keys: Any) -> str:
+        done = distrun("submit", slurm_spec("true", **keys))
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        return str(done.stderr)
+
+    assert "names no file" in refusal(65, program={"script": "missing.py"})
+    assert "names machines" in refusal(65, hosts=["h1"])
+    assert "is not here" in refusal(69, program={"command": [f"{tmp_path}/missing"]})
+    assert "invalid partition" in refusal(69, slurm={"partition": "missing"})
+    assert "(2 h 00 m) is more than the default partition" in refusal(69, slurm={"time": "2h"})
+    assert "not available" in refusal(69, slurm={"cpus_per_task": 100})
+    assert "does not support" in refusal(65, slurm={"options": {"array": "1-3"}})
+    assert "slurm.time" in refusal(65, slurm={"options": {"time": 5}})
+    assert distrun("ps", "-a", "--json").stdout.count("job_id") == 0
+    assert not slurm.run("squeue", "-h")
+
+
+def test_a_script_that_fails_before_distrun_runs_is_told(
+    submit: Submit, distrun: Distrun, slurm_spec: WriteSlurmSpec
+) -> None:
+    job_id = submit(slurm_spec("true", slurm={"setup": ["echo no such module; exit 3"]}))
+    waited = distrun("wait", job_id)
+    assert waited.returncode == 69
+    assert "(FAILED)" in waited.stderr
+    log = distrun.home / "jobs" / job_id / "batch.log"
+    assert str(log) in waited.stderr
+    assert log.read_text() == "no such module\n"
+    assert job_of(distrun, job_id)["state"] == "failed"
+
+
+def test_a_running_job_that_scancel_ends_is_not_queued_again(
+    submit: Submit, slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec
+) -> None:
+    job_id = submit(slurm_spec("sleep 60", slurm={"requeue": True}))
+    number = wait_for(distrun, job_id, "running")["slurm"]["job"]
+    slurm.run("scancel", number)
+    waited = distrun("wait", job_id)
+    assert waited.returncode in (69, 143)
+    kinds = [event["event"] for event in recorded_events(distrun, job_id)]
+    assert kinds.count("JobQueued") == 1
+    slurm.wait_for_state(number, "CANCELLED")
+    resumed = distrun("resume", job_id)
+    assert resumed.returncode == 0, resumed.stderr
+    assert job_of(distrun, job_id)["running"]
+    assert distrun("kill", job_id).returncode == 0
