@@ -123,7 +123,6 @@ def _become_supervisor(job_id: str, descriptor: int, mask: set[int]) -> NoReturn
     """Run the supervisor in this fork. Its caller's frames keep what they have: nothing returns."""
     try:
         gc.freeze()  # what the launch command has left is not finalized here
-        _reset_signals(mask)
         os.setsid()
         _reset_descriptors(descriptor)
         os.environ["DISTRUN_JOB_ID"] = job_id
@@ -131,7 +130,9 @@ def _become_supervisor(job_id: str, descriptor: int, mask: set[int]) -> NoReturn
             _rename_process(f"distrun: supervisor of {job_id}", f"DISTRUN_JOB_ID={job_id}")
         sys.argv = ["-c", job_id, str(descriptor)]
         sys.path[:] = [SOURCES, *filter(_is_standard, sys.path)]
-        importlib.import_module(_MODULE).main()
+        module = importlib.import_module(_MODULE)
+        _reset_signals(mask)
+        module.main()
     except BaseException:  # noqa: BLE001 - a defect; the frames below are the launch command's
         with contextlib.suppress(OSError):
             traceback.print_exc()
@@ -140,10 +141,14 @@ def _become_supervisor(job_id: str, descriptor: int, mask: set[int]) -> NoReturn
 
 
 def _reset_signals(mask: set[int]) -> None:
-    """Give signals the effects that they have in a new program."""
+    """Give signals the effects that they have in a new program, and drop those that wait.
+
+    They were meant for the launch command.
+    """
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_IGN)
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -185,4 +190,5 @@ def _rename_process(title: str, variable: str) -> None:
         if start > 0 and len(encoded) < end - start:
             ctypes.memset(start, 0, end - start)
             ctypes.memmove(start, encoded, len(encoded))
-    ctypes.memset(last - 1, ord("."), 1)  # without a null there, the title ends at the first one
+            if start == first:  # without a null at the end, the title ends at the first one
+                ctypes.memset(end - 1, ord("."), 1)
