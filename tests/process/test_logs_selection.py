@@ -138,8 +138,9 @@ def test_the_last_events_are_followed_by_all_that_happen(
     [
         "head -c 200000000 /dev/zero | tr '\\0' x; exit 1",
         "truncate -s 4T /proc/self/fd/1; echo cut; echo after; exit 1",
+        "echo first; truncate -s 4T /proc/self/fd/1; echo cut; echo after; exit 1",
     ],
-    ids=["no newline", "a hole"],
+    ids=["no newline", "a hole", "a hole after a line"],
 )
 def test_the_last_lines_of_a_failed_task_are_found_in_a_log_of_few_newlines(
     distrun: Distrun, write_spec: WriteSpec, script: str
@@ -153,3 +154,4 @@ def test_the_last_lines_of_a_failed_task_are_found_in_a_log_of_few_newlines(
     done = distrun("logs", timeout=60)
     assert done.returncode == 0
     assert len(done.stdout) > 200_000_000 or done.stdout.endswith("worker:0 | after\n")
+    assert distrun("logs", "-n", "3", timeout=60).stdout.endswith(done.stdout[-10:])

@@ -80,7 +80,7 @@ def _last_selected(block: bytes, formatter: Formatter, count: int, *, whole: boo
 def _backward(log: TaskLog, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines and their offsets, from the last to the first.
 
-    The last line may be unfinished. A line longer than 1 MiB comes in pieces.
+    The last line may be unfinished. A line longer than 1 MiB comes in pieces. A hole ends a line.
     """
     rest = b""  # the end of a line whose beginning has not been read
     while end > start:
@@ -95,3 +95,7 @@ def _backward(log: TaskLog, start: int, end: int) -> Iterator[tuple[int, bytes]]
             rest = chunk[:whole]
         else:
             rest = block
+        if end > start and not chunk.strip(b"\0"):
+            kept = rest.lstrip(b"\0")
+            yield end + len(rest) - len(kept), kept
+            rest, end = b"", max(start, log.hole_start(end))

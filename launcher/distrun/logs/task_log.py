@@ -64,6 +64,17 @@ class TaskLog(Frozen):
         except FileNotFoundError:
             return offset, b""
 
+    def hole_start(self, end: int) -> int:
+        """The start of the hole that ends at an offset; `end` if there is none."""
+        try:
+            with open_regular_file(self.path) as file:
+                # From every offset in the hole, the next byte that is in none is at `end` or later.
+                return bisect.bisect_left(
+                    range(end), end, key=lambda offset: data_start(file.fileno(), offset)
+                )
+        except FileNotFoundError:
+            return end
+
     def written_since(self, when: float) -> int:
         """The offset of the first byte written at or after `when` (Unix time).
 
