@@ -119,7 +119,8 @@ def test_each_launch_resumes_after_a_death_a_preemption_and_ctrl_c(
     assert saved[0] == saved[1]
     assert leftovers(tmp_path / "saved") == []
     assert said(r"^job \S+ failed: worker:\d on .*\n  cause .* exited 42") == 1
-    assert said(r"^  also stopped  worker:\d \(exited 42\)") == 1
+    # Without brackets if it ended before distrun stopped it.
+    assert said(r"^  also stopped  worker:\d \(?exited 42") == 1
 
     launch = train("--epochs", "10000")
     wait_until(lambda: trained_by_both(told), PATIENCE, "both trained an epoch")
