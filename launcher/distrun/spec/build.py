@@ -181,7 +181,7 @@ def _hosts(
             return None
         written, mark = document.get("hosts"), document.marks["hosts"]
         if written == SLURM:
-            hosts = allocated_hosts(mark, context.allocation, context.environ, problems)
+            hosts = allocated_hosts(mark, context.environ, problems)
             return with_spares(hosts, document, problems) or None
         return with_spares(listed_hosts(written, problems), document, problems)
     if not document.has("hostfile"):

@@ -10,8 +10,6 @@ from distrun.frozen import Frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from distrun.slurm.allocation import Allocation
-
 
 class LoadContext(Frozen, kw_only=True):
     """File, folders, environment and options. Folders are absolute; `folder` is the spec's."""
@@ -22,8 +20,6 @@ class LoadContext(Frozen, kw_only=True):
     environ: Mapping[str, str]
     name: str | None
     extra_args: tuple[str, ...]
-    allocation: Allocation | None = None
-    """The nodes that `hosts: slurm` means; None: those of the allocation of `environ`."""
     is_submitted: bool = False
     """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet."""
 

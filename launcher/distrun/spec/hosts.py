@@ -16,7 +16,6 @@ from distrun.spec.schema import Section
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from distrun.slurm.allocation import Allocation
     from distrun.spec.model import SshSpec
     from distrun.spec.schema import Located
 
@@ -70,13 +69,12 @@ def listed_hosts(items: Iterable[Located[Any]], problems: Problems) -> tuple[Hos
 
 
 def allocated_hosts(
-    mark: Mark, allocation: Allocation | None, environ: Mapping[str, str], problems: Problems
+    mark: Mark, environ: Mapping[str, str], problems: Problems
 ) -> tuple[HostSpec, ...]:
-    """The nodes of a Slurm allocation. None: of the one that a process with `environ` is in."""
-    if allocation is None:
-        from distrun.slurm.allocation import current
+    """The nodes of the Slurm allocation that a process with `environ` is in."""
+    from distrun.slurm.allocation import current
 
-        allocation = current(environ)
+    allocation = current(environ)
     if allocation is None:
         problems.add(
             mark,
@@ -88,7 +86,7 @@ def allocated_hosts(
         HostSpec(
             name=node.name,
             address=node.address if node.address != node.name else None,
-            # Without this, tasks would see the GPUs of a node that confines nobody to his own.
+            # Else tasks would see all GPUs of a node on which Slurm hides none from its jobs.
             gpus=() if node.given.gpus == 0 else None,
             slurm=node.given,
         )
