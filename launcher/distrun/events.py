@@ -390,10 +390,17 @@ class TaskExited(Event):
 
 
 class TaskEnded(Event):
-    """No process of the attempt is left."""
+    """No process of the attempt is left. The rest is what they have used, if it is known.
+
+    See :class:`distrun.history.Sample`.
+    """
 
     task: str
     attempt: int
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
 
 
 class TaskReported(Event):

@@ -3,7 +3,8 @@
 `$DISTRUN_HOME/jobs/<id>/`, mode 0700, holds `spec.yaml` (as written), `spec.json` (as it was read,
 for a resume), `plan.json`,
 `events.jsonl`, `logs/<role>-<index>.log` with an index beside each, and output that arrived too
-late for its place there in `*.late`, `supervisor.log`, the lock
+late for its place there in `*.late`, `history/<role>-<index>.jsonl` with what the task has used,
+`supervisor.log`, the lock
 that a living supervisor holds, and its control socket. A job that was submitted to Slurm has its
 batch script, `batch.sh`, what that printed, `batch.log`, and `batch.json`. `notify.log` has the
 output of `--notify`.
@@ -41,10 +42,11 @@ _ID_LETTERS = 6
 _UNFINISHED_SECONDS = 600.0
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
-    *("spec.yaml", "plan.json", "events.jsonl", "logs", "notify.log", "control.sock"),
+    *("spec.yaml", "plan.json", "events.jsonl", "logs", "notify.log", "control.sock", "history"),
     *("supervisor.log", "supervisor.lock", "spec.json"),
     *("batch.sh", "batch.log", "batch.json", "stop.json"),
 }
+_LOG_SUFFIX, _HISTORY_SUFFIX = ".log", ".jsonl"
 _LATE_SUFFIX = ".late"
 _LATE_NAME = re.compile(r"(.+)\.(\d{1,19})-(\d{1,30})\.late", re.ASCII)
 _UNFINISHED = (".new-", ".gone-")
@@ -59,17 +61,17 @@ def late_log_name(log: str, offset: int, at: int) -> str:
         offset: where the output belongs in it, in bytes.
         at: when its host was lost, in nanoseconds.
     """
-    return f"{log.removesuffix('.log')}.{offset}-{at}{_LATE_SUFFIX}"
+    return f"{log.removesuffix(_LOG_SUFFIX)}.{offset}-{at}{_LATE_SUFFIX}"
 
 
 def log_name(task: str) -> str:
     """Return the name of the log of a task such as `worker:0`."""
-    return f"{task.replace(':', '-')}.log"
+    return task.replace(":", "-") + _LOG_SUFFIX
 
 
 def task_of_log(log: str) -> str:
     """Return the task whose log has that name."""
-    return ":".join(log.removesuffix(".log").rsplit("-", 1))
+    return ":".join(log.removesuffix(_LOG_SUFFIX).rsplit("-", 1))
 
 
 class BatchJob(Frozen, kw_only=True):
@@ -98,6 +100,7 @@ class JobFolder:
         self.plan_file = opened / "plan.json"
         self.events_file = opened / "events.jsonl"
         self.logs = opened / "logs"
+        self._history = opened / "history"
         self.supervisor_log = opened / "supervisor.log"
         self.notify_log = opened / "notify.log"
         self.batch_script = opened / "batch.sh"
@@ -134,6 +137,19 @@ class JobFolder:
     def log_of(self, task: str) -> Path:
         """Return the path of the log of a task such as `worker:0`."""
         return self.logs / log_name(task)
+
+    def history_of(self, task: str) -> Path:
+        """Return the path of the samples of what a task has used, see :mod:`distrun.history`."""
+        return self._history / log_name(task).replace(_LOG_SUFFIX, _HISTORY_SUFFIX)
+
+    def tasks_with_history(self) -> list[str]:
+        """Return the tasks that have such samples, also those of former plans, sorted."""
+        try:
+            names = sorted(os.listdir(self._history))
+        except OSError:
+            return []
+        found = [name for name in names if name.endswith(_HISTORY_SUFFIX) and name[0] != "."]
+        return [task_of_log(name.replace(_HISTORY_SUFFIX, _LOG_SUFFIX)) for name in found]
 
     def size_of_log(self, task: str) -> int:
         """Return the size of a task's log in bytes; 0 if there is no log."""

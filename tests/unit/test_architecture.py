@@ -384,7 +384,7 @@ LAYERS = (
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},
-    {"distrun.slurm.queued_job", "distrun.slurm.submission"},
+    {"distrun.history", "distrun.slurm.queued_job", "distrun.slurm.submission", "distrun.timing"},
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
     {"distrun.control", "distrun.session"},

@@ -68,7 +68,10 @@ _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskEnded: events.TaskEnded,
     protocol.ProgressIgnored: events.ProgressIgnored,
 }
-_OBSERVATIONS = (protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening)
+_OBSERVATIONS = (
+    *(protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening),
+    protocol.UsageSampled,
+)
 
 
 class Supervisor:
@@ -422,6 +425,8 @@ class Supervisor:
             self._progress.record(report)
         elif isinstance(report, protocol.TaskListening):
             self._on_listening(report)
+        elif isinstance(report, protocol.UsageSampled):
+            self._progress.record_usage(report, self._state.hosts[host].behind)
         elif isinstance(report, protocol.CpuMeasured):
             if self._quiet is not None:
                 here = {task.name for task in self._state.tasks.values() if task.host == host}

@@ -1,4 +1,4 @@
-"""The progress of each task's present attempt: what it reports, and what it prints."""
+"""The progress of each task's present attempt: what it reports, prints and uses."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Progress
+from distrun.history import HistoryLog, Sample, numbers
 from distrun.supervisor.log_progress import LogProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from selectors import BaseSelector
 
+    from distrun.agent.protocol import UsageSampled
     from distrun.jobstore import JobFolder
 
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""
+_LATENESS = 2.0
+"""Seconds by which the time of printed progress may be late: it is that of reading the log."""
 
 
 class TaskProgress:
@@ -41,6 +45,7 @@ class TaskProgress:
     ) -> None:
         self._on_progress, self._on_step = on_progress, on_step
         self._logs = LogProgress(selector, folder, self._on_printed, time.monotonic)
+        self._history = HistoryLog(folder)
         self._reported: dict[str, dict[str, str]] = {}
         self._printed: dict[str, dict[str, str]] = {}
         self.latest: dict[str, Progress] = {}
@@ -84,6 +89,20 @@ class TaskProgress:
             self._on_step(task, None, False)  # its bar is not waited for any more
         self._on_step(task, report.values.get("STEP"), True)
         self._update(task, report.at)
+
+    def record_usage(self, report: UsageSampled, behind: float) -> None:
+        """Keep what a task uses, with the progress that it had reported or printed by then.
+
+        Args:
+            report: the host's.
+            behind: the seconds by which the host's clock is behind.
+        """
+        values = report._asdict()
+        task, at = values.pop("task"), report.at + behind
+        known = self.latest.get(task)
+        printed = self._printed.get(task, {}) if known and known.at <= at + _LATENESS else {}
+        values["progress"] = numbers({**printed, **report.progress})
+        self._history.append(task, Sample(**{**values, "at": at}))
 
     def reports_steps(self, task: str) -> bool:
         """Whether a task has reported steps or epochs. Then what it prints does not count."""

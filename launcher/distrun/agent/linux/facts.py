@@ -123,18 +123,30 @@ def _read_quota(folder: str) -> "tuple[float, float]":
 
 def gpus() -> List[int]:
     """Indices of this host's NVIDIA GPUs, as nvidia-smi lists them; none without it."""
-    folders = os.get_exec_path()
-    programs = [os.path.join(folder, "nvidia-smi") for folder in folders]
-    program = next((each for each in programs if os.access(each, os.X_OK)), None)
-    if program is None:
+    try:
+        return [int(word) for word in (ask_nvidia_smi("--query-gpu=index") or "").split()]
+    except ValueError:
         return []
+
+
+def find_nvidia_smi() -> Optional[str]:
+    """The path of the program nvidia-smi; None if this host has none."""
+    programs = [os.path.join(folder, "nvidia-smi") for folder in os.get_exec_path()]
+    return next((each for each in programs if os.access(each, os.X_OK)), None)
+
+
+def ask_nvidia_smi(query: str, *form: str) -> Optional[str]:
+    """The answer of nvidia-smi, as lines of values; None if there is none. May block for 20 s."""
+    program = find_nvidia_smi()
+    if program is None:
+        return None
     import subprocess
 
-    command = [program, "--query-gpu=index", "--format=csv,noheader"]
+    command = [program, query, "--format=" + ",".join(("csv", "noheader", *form))]
     try:
         answer = subprocess.run(
             command, capture_output=True, timeout=_NVIDIA_SMI_SECONDS, check=True
         )
-        return [int(word) for word in answer.stdout.split()]
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return []
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.decode("utf-8", "replace")

@@ -56,6 +56,23 @@ def find(pid: int) -> Optional[Process]:
     return Process(pid, parent, group, session, int(rest[19]), state, ticks)
 
 
+def load(pid: int) -> Optional[Tuple[int, int]]:
+    """The clock ticks that a process and its reaped children have used, and its pages of memory.
+
+    None if it does not exist, or is a zombie. This takes half the time of :func:`find`.
+    """
+    try:
+        descriptor = os.open("/proc/{}/stat".format(pid), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            raw = os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    words = raw[raw.rindex(b")") + 2 :].split(None, 22)
+    return None if words[0] in (b"Z", b"X") else (sum(map(int, words[11:15])), int(words[21]))
+
+
 def children(pid: int) -> List[int]:
     """The ids of a process's children, zombies included."""
     found: List[int] = []

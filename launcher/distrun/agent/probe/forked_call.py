@@ -34,6 +34,7 @@ class ForkedCall:
         if pid == 0:
             _run(work, writer, agent)
         os.close(writer)
+        self.pid = pid
         os.set_blocking(self._reader, False)
         self._process = processes.find(pid)
 

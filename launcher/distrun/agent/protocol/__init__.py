@@ -15,8 +15,8 @@ from distrun.agent.protocol.messages import (
     FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
     CpuMeasured, MeasureCpu, Message, Notice, OpenJob, Order, PortsHeld, PortsRefused, Progress,
     ProgressIgnored, Reattach, Reattached, Refused, Report, Request, Shutdown, StartTask, StopJob,
-    StopTask, TaskEnded, TaskExited, TaskListening, TaskNotStarted, TaskStarted, Watch,
-    WatchStarted, heartbeat_interval,
+    StopTask, TaskEnded, TaskExited, TaskListening, TaskNotStarted, TaskStarted,
+    UsageSampled, Watch, WatchStarted, heartbeat_interval,
 )  # fmt: skip
 from distrun.agent.structs import StrEnum, Struct
 
@@ -30,5 +30,5 @@ __all__ = [
     "Order", "PortsHeld", "PortsRefused", "Progress", "ProgressIgnored", "Reattach", "Reattached",
     "Refused", "Report", "Request", "Shutdown", "StartTask", "StopJob", "StopTask", "StrEnum",
     "Struct", "Subject", "TaskEnded", "TaskExited", "TaskListening", "TaskNotStarted",
-    "TaskStarted", "Watch", "WatchStarted", "heartbeat_interval",
+    "TaskStarted", "UsageSampled", "Watch", "WatchStarted", "heartbeat_interval",
 ]  # fmt: skip

@@ -333,11 +333,37 @@ class TaskExited(Report):
 
 
 class TaskEnded(Report):
-    """No process of the task is left."""
+    """No process of the task is left. The rest is what they have used: see `UsageSampled`."""
 
     task: str
     attempt: int
     at: float
+    cpu_seconds: Optional[float] = None
+    peak_memory_bytes: Optional[int] = None
+    read_bytes: Optional[int] = None
+    written_bytes: Optional[int] = None
+
+
+class UsageSampled(Report):
+    """What the processes of a task use at the moment `at`.
+
+    `cpu_seconds` have been used by the attempt so far. Memory is resident memory. The bytes that
+    were read and written are those of read and write calls. `gpu_percent` is the mean load of the
+    GPUs that they use. `progress` has the latest values that the task has reported.
+    """
+
+    task: str
+    attempt: int
+    at: float
+    cpu_seconds: float
+    memory_bytes: int
+    peak_memory_bytes: int
+    processes: int
+    read_bytes: int
+    written_bytes: int
+    gpu_memory_bytes: Optional[int]
+    gpu_percent: Optional[float]
+    progress: Dict[str, str]
 
 
 class Progress(Report, Notice):

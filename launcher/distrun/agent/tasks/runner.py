@@ -15,11 +15,13 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
 from distrun.agent.tasks.notify import MOST_KEYS, NotifySocket
 from distrun.agent.tasks.task import Task, owner_of
+from distrun.agent.tasks.usage import UsageSampler, file_bytes
 
 if TYPE_CHECKING:
     from distrun.agent.link import Link
     from distrun.agent.logs.task_logs import TaskLogs
     from distrun.agent.tasks.ports import PortHolder
+    from distrun.agent.tasks.usage import Totals
 
 _PROGRESS_INTERVAL = 0.5
 _FIRST_PORT_CHECK = 15.0
@@ -36,6 +38,7 @@ class TaskRunner:
         self._link = link
         self._ports = ports
         self._oom = OomWatch()
+        self._usage = UsageSampler(selector, link.report)
         self._tasks: Dict[str, Task] = {}
         self._timed: Dict[str, Task] = {}
         """The tasks with a :attr:`Task.next_due`."""
@@ -134,7 +137,7 @@ class TaskRunner:
     def dues(self) -> List[Optional[float]]:
         """The times at which :meth:`on_time` has something to do."""
         dues = [task.next_due for task in self._timed.values()]
-        dues += [self._progress_due, self._port_check_due]
+        dues += [self._progress_due, self._port_check_due, self._usage.due]
         dues.extend(task.notify.resume_due for task in self._paused.values() if task.notify)
         if self._tasks:
             dues.append(self._oom.next_due)
@@ -153,6 +156,9 @@ class TaskRunner:
                 self._advance(task)
         if self._port_check_due is not None:
             self._schedule_port_check(now, self._port_check_due)
+        if self._usage.due is not None and self._usage.due <= now:
+            running = [task for task in self._tasks.values() if task.is_running]
+            self._usage.sample(running, now, time.time())
 
     # Ports and processor time --------------------------------------------------------------
 
@@ -231,6 +237,7 @@ class TaskRunner:
             self._link.report(protocol.TaskNotStarted(task.name, task.attempt, cause, time.time()))
             return
         self._link.report(protocol.TaskStarted(task.name, task.attempt, task.pid, time.time()))
+        self._usage.start(task, time.monotonic())
         self.on_child_exit()
         if task.name in self._tasks:
             self._advance(task)  # a stop may have been ordered meanwhile
@@ -272,27 +279,30 @@ class TaskRunner:
 
     def _advance(self, task: Task) -> None:
         if task.advance(time.monotonic()):
-            self._remove(task)
+            used = self._remove(task)
             if self._logs is not None:
                 self._logs.record(task.log)
-            self._link.report(protocol.TaskEnded(task.name, task.attempt, time.time()))
+            self._link.report(protocol.TaskEnded(task.name, task.attempt, time.time(), *used))
         elif task.next_due is not None:
             self._timed[task.name] = task
         else:
             self._timed.pop(task.name, None)
 
-    def _remove(self, task: Task) -> None:
+    def _remove(self, task: Task) -> Totals:
+        """Reap a task, all of whose processes have ended; returns what they have used."""
         if task.notify is not None:
             self._on_notify(task)
             self._send_progress()
             if self._paused.pop(task.name, None) is None:
                 self._selector.unregister(task.notify)
-        task.reap()
+        files = file_bytes([task.pid])
+        used = self._usage.end(task, task.reap(), files)
         self._ports.rebind(task.port)
         del self._tasks[task.name]
         self._timed.pop(task.name, None)
         if self._logs is not None:
             self._logs.close(task.log)
+        return used
 
     # Orphans -------------------------------------------------------------------------------
 
@@ -324,8 +334,8 @@ class TaskRunner:
         return {process.pid: process for process in found if process is not None}
 
     def _strays(self) -> List[int]:
-        leaders = {task.pid for task in self._tasks.values()}
-        return [pid for pid in processes.children(os.getpid()) if pid not in leaders]
+        others = {task.pid for task in self._tasks.values()} | self._usage.children
+        return [pid for pid in processes.children(os.getpid()) if pid not in others]
 
     def _signal_strays(self, signum: int) -> None:
         for pid in self._strays():
@@ -345,6 +355,8 @@ class TaskRunner:
             for key, value in values.items():
                 if key in progress or len(progress) < MOST_KEYS:
                     progress[key] = value
+                    if key in task.progress or len(task.progress) < MOST_KEYS:
+                        task.progress[key] = value
                 else:
                     notify.note_excess()
             if self._progress_due is None:

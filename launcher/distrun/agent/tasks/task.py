@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 from typing import Dict, Iterator, List, Optional
 
@@ -52,6 +53,8 @@ class Task:
         self.execution: Optional[Execution] = execution
         self.exit: Optional[Exit] = None
         self.orphans: Dict[int, processes.Process] = {}
+        self.progress: Dict[str, str] = {}
+        """The latest values that it has reported, of so many keys as are read."""
         self.next_due: Optional[float] = None
         """When :meth:`advance` is due without any event."""
         self.was_suspended = False
@@ -60,6 +63,11 @@ class Task:
         self._deadline: Optional[float] = None
         self._signalled: Dict[int, int] = {}
         self._with_stacks = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its program has been executed, and its first process has not ended."""
+        return self.execution is None and self.exit is None
 
     @property
     def is_stopping(self) -> bool:
@@ -168,11 +176,14 @@ class Task:
             if process.group != self.pid:
                 processes.send(process, signal.SIGKILL)
 
-    def reap(self) -> None:
-        """Reap the first process. After this no signal may be sent to its id."""
-        os.waitpid(self.pid, 0)
+    def reap(self) -> resource.struct_rusage:
+        """Reap the first process. After this no signal may be sent to its id.
+
+        Returns what it has used, and the descendants that were waited for.
+        """
         if self.notify is not None:
             self.notify.close()
+        return os.wait4(self.pid, 0)[2]
 
 
 def owner_of(orphan: processes.Process, tasks: Dict[str, Task], job_id: str) -> Optional[Task]:

@@ -55,7 +55,7 @@ _SAME_FILES = "distrun.agent.linux.same_files"
 """The module for hosts that may share a file system with this one."""
 _SOURCE_ONLY = (
     *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
-    "distrun.agent.linux.sock_diag",
+    *("distrun.agent.linux.sock_diag", "distrun.agent.tasks.gpu_usage"),
 )
 """Modules that so few agents need that they are not sent compiled."""
 

@@ -37,7 +37,10 @@ ANSWERS = {
 _ONCE_PER_LIST = (("FilesReady", "FilesRefused"), ("FilesPreserved",))
 """What follows the list of the program's files, at most once each."""
 _UNASKED = {"Ack", "AgentExiting", "Damage", "Heartbeat", "LogData", "Reattached"}
-_OF_TASKS = (*_STAGES, messages.Progress, messages.ProgressIgnored, messages.TaskListening)
+_OF_TASKS = (
+    *(*_STAGES, messages.Progress, messages.ProgressIgnored, messages.TaskListening),
+    messages.UsageSampled,
+)
 _BEFORE_HELLO = {"Ack", "AgentExiting", "Fault", "Heartbeat", "Hello", "Reattached"}
 _MOST_FAULTS = 5
 _MOST_IGNORED = 100
@@ -211,6 +214,8 @@ class ReportChecker:
             raise FieldError(f"code is {report.code}, signal is {report.signal}")
         if isinstance(report, messages.TaskListening):
             _check_listening(report.ports)
+        elif isinstance(report, messages.UsageSampled):
+            _shorten(report.progress)
         self._stages[task] = (report.attempt, after)  # type: ignore[attr-defined]
         return None
 

@@ -1,0 +1,160 @@
+"""What the tasks of a job have used and reported over time: a file of samples for each task.
+
+Agents sample their tasks; the supervisor writes the samples. A file has one JSON object a line. It
+keeps at most about 1,000 samples of a task, however long the job runs: every second one is dropped
+when there are more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from typing import TYPE_CHECKING
+
+from distrun.codec import from_json, to_json
+from distrun.frozen import Frozen, field
+from distrun.jobstore import replace_file
+from distrun.regular_file import open_regular_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from distrun.jobstore import JobFolder
+
+MOST_SAMPLES = 1000
+"""Of each task."""
+_MOST_BYTES = 16 << 20
+"""Of a file that is read: ten times what a supervisor writes."""
+
+
+class Sample(Frozen, kw_only=True):
+    """What the processes of a task used at one moment, and the progress that it had reported.
+
+    Attributes:
+        at: Unix time in seconds, by the clock of the launching machine.
+        attempt: the attempt, from 0.
+        cpu_seconds: the processor time that the attempt had used by then.
+        memory_bytes: the resident memory (RSS) of all its processes; what they share is counted for
+            each.
+        peak_memory_bytes: the highest `memory_bytes` of the attempt so far that was seen.
+        processes: how many there were.
+        read_bytes, written_bytes: by read and write calls, of files, pipes and terminals.
+        gpu_memory_bytes: None if the host has no nvidia-smi.
+        gpu_percent: the mean load of the GPUs that they use; None: none, or not known.
+        progress: the numbers that the task had reported or printed last, such as STEP and LOSS.
+    """
+
+    at: float
+    attempt: int
+    cpu_seconds: float
+    memory_bytes: int
+    peak_memory_bytes: int
+    processes: int
+    read_bytes: int
+    written_bytes: int
+    gpu_memory_bytes: int | None = None
+    gpu_percent: float | None = None
+    progress: dict[str, float] = field(default_factory=dict)
+
+
+def numbers(values: Mapping[str, str]) -> dict[str, float]:
+    """Return the progress values that are finite numbers."""
+    found: dict[str, float] = {}
+    for key, text in values.items():
+        with contextlib.suppress(ValueError):
+            number = float(text)
+            if math.isfinite(number) and "_" not in text:
+                found[key] = number
+    return found
+
+
+class HistoryLog:
+    """Writes the samples of one job's tasks. Only its supervisor does.
+
+    A disk that is full loses samples, never the job.
+    """
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._counts: dict[str, int] = {}
+        """The lines of each task's file."""
+
+    def append(self, task: str, sample: Sample) -> None:
+        """Write a sample at the end of its task's file."""
+        path = self._folder.history_of(task)
+        with contextlib.suppress(OSError):
+            if task not in self._counts:
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                self._counts[task] = _complete(path)
+            if self._counts[task] >= MOST_SAMPLES:
+                self._counts[task] = _thin(path)
+            _append(path, _line(sample))
+            self._counts[task] += 1
+
+
+def read(folder: JobFolder) -> dict[str, list[Sample]]:
+    """Return the samples by task, in the order of time. Lines that are damaged are skipped."""
+    found: dict[str, list[Sample]] = {}
+    for task in folder.tasks_with_history():
+        samples = _read(folder.history_of(task))
+        if samples:
+            found[task] = sorted(samples, key=lambda each: each.at)
+    return found
+
+
+def _read(path: Path) -> list[Sample]:
+    try:
+        with open_regular_file(path) as file:
+            lines = file.read(_MOST_BYTES).splitlines()
+    except OSError:
+        return []
+    samples = []
+    for line in lines:
+        with contextlib.suppress(
+            ValueError, TypeError, LookupError, AttributeError, RecursionError
+        ):
+            samples.append(from_json(Sample, json.loads(line)))
+    return samples
+
+
+def _complete(path: Path) -> int:
+    """End a line that an earlier supervisor could not complete; returns how many there are."""
+    try:
+        with open_regular_file(path) as file:
+            text = file.read()
+    except FileNotFoundError:
+        return 0
+    if text and not text.endswith(b"\n"):
+        _append(path, "\n")
+    return text.count(b"\n")
+
+
+def _thin(path: Path) -> int:
+    """Drop every second sample of a file, except the last of each attempt; returns what is left."""
+    samples = _read(path)
+    attempts = [sample.attempt for sample in samples]
+    kept = [
+        sample
+        for index, sample in enumerate(samples)
+        if index % 2 == 0 or attempts[index : index + 2] != [sample.attempt] * 2
+    ]
+    if len(kept) > MOST_SAMPLES * 3 // 4:  # hundreds of attempts of a moment each
+        kept = kept[-MOST_SAMPLES // 2 :]
+    replace_file(path, "".join(map(_line, kept)))
+    return len(kept)
+
+
+def _line(sample: Sample) -> str:
+    return json.dumps(to_json(sample), separators=(",", ":")) + "\n"
+
+
+def _append(path: Path, line: str) -> None:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.write(descriptor, line.encode("ascii"))
+    finally:
+        os.close(descriptor)
