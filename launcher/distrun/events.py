@@ -403,11 +403,22 @@ class TaskEnded(Event):
     written_bytes: int | None = None
 
 
+class FirstStep(Event):
+    """The attempt has reported or printed its first step. `at` is by the supervisor's clock."""
+
+    task: str
+    attempt: int
+
+
 class TaskReported(Event):
-    """The last progress that a task reported through DISTRUN_NOTIFY, recorded before its exit."""
+    """The last progress that a task has reported or printed, recorded before its exit.
+
+    Times are by the supervisor's clock. `step_at`: when its step changed last, if it has steps.
+    """
 
     task: str
     values: dict[str, str]
+    step_at: float | None = None
 
 
 class ProgressIgnored(Event):

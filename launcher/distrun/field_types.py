@@ -43,6 +43,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "processes": (0, 1 << 31),
     "read_bytes": (0, 1 << 62),
     "signal": (0, 64),
+    "step_at": (0, _LATEST),
     "status": (-255, 255),
     "written_bytes": (0, 1 << 62),
     "chosen": (1, 65535),

@@ -97,6 +97,7 @@ OTHERS: Sequence[events.Event] = (
     events.PreflightEnded(at=AT, checks=9, failed=1, warnings=2),
     events.StartsCanceled(at=AT, tasks=("worker:0",)),
     events.TaskReady(at=AT, task="worker:0", attempt=0),
+    events.FirstStep(at=AT, task="worker:0", attempt=0),
     events.ClusterMismatched(
         at=AT,
         cause=Cause(Code.SERVED_ELSEWHERE, task="worker:0", text="1025", tasks=("worker:1",)),

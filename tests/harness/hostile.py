@@ -411,6 +411,7 @@ class World:
             plan_file=folder / "plan.json",
             events_file=folder / "events.jsonl",
             log_of=self._log_of,
+            history_of=lambda task: folder / "history" / f"{task}.jsonl",
             size_of_log=lambda task: JobFolder.size_of_log(job_folder, task),
             end_line=lambda task: JobFolder.end_line(job_folder, task),
             listen=bool,

@@ -301,6 +301,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
         f"{f', attempt {event.attempt}' if event.attempt else ''})"
     ),
     events.TaskReady: lambda event: f"{event.task} is ready",
+    events.FirstStep: lambda event: f"{event.task} has done its first step",
     events.StartsCanceled: _starts_canceled,
     events.TaskExited: lambda event: f"{event.task} {exit_text(event.code, event.signal)}",
     events.TaskReported: _task_reported,

@@ -8,20 +8,30 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrun import control, events, record, resumption
+from distrun import control, events, history, record, resumption
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.cli import console
 from distrun.cli.cause_text import cause_advice, cause_text, check_text
-from distrun.cli.usage import Usage, measure
+from distrun.cli.timing_view import job_timing, timing_json
+from distrun.cli.usage import Usage, measure, sampled
 from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
 from distrun.jobstore import JobFolder
-from distrun.lifecycle import Account, HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle import (
+    Account,
+    HostState,
+    JobPhase,
+    JobState,
+    TaskPhase,
+    TaskState,
+    Used,
+)  # fmt: skip
 from distrun.preflight import Check
+from distrun.timing import AttemptTiming
 from distrun.verdict.model import Evidence, Replacement, Verdict
 
 if TYPE_CHECKING:
@@ -50,7 +60,8 @@ class TaskView(Frozen, kw_only=True):
         phase: the phase in the record, or `lost`.
         restarts_at: when it restarts at the earliest, in Unix seconds.
         log: the path of its log.
-        usage: None if it runs on another machine, or not at all.
+        usage: what it uses now; None if it does not run, or is not known yet.
+        used: what all its attempts have used; the present one as far as it was sampled.
     """
 
     state: TaskState
@@ -58,6 +69,7 @@ class TaskView(Frozen, kw_only=True):
     restarts_at: float | None
     log: str
     usage: Usage | None
+    used: Used
     progress: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
@@ -82,6 +94,7 @@ class TaskView(Frozen, kw_only=True):
             "restarts_at": self.restarts_at,
             "log": self.log,
             "usage": to_json(self.usage),
+            "used": to_json(self.used),
             "progress": progress_json(self.progress),
         }
 
@@ -94,6 +107,8 @@ class JobView(Frozen, kw_only=True):
     supervisor: int | None
     tasks: tuple[TaskView, ...] = ()
     tensorboard: str | None = None
+    timing: Sequence[AttemptTiming] = ()
+    """Where the time of its attempts went, if that was asked for."""
     queued: QueuedJob | None = None
     """What Slurm says of a submitted job, if its supervisor is not on this machine."""
 
@@ -156,6 +171,14 @@ class JobView(Frozen, kw_only=True):
         return next(filter(None, found), {})
 
     @property
+    def used(self) -> list[Used]:
+        """What its tasks have used, in the order of the tasks."""
+        if self.tasks:
+            return [task.used for task in self.tasks]
+        tasks = self.state.tasks.values()
+        return [_used(self.folder, task) if self.is_running else task.used for task in tasks]
+
+    @property
     def restarts(self) -> int:
         return self.state.restarts_made
 
@@ -209,6 +232,8 @@ class JobView(Frozen, kw_only=True):
             "resume_command": self.resume_command,
             "created_at": state.created_at,
             "ended_at": state.ended_at,
+            "cpu_seconds": round(sum(used.cpu_seconds for used in self.used), 3),
+            "peak_memory_bytes": max((used.peak_memory_bytes for used in self.used), default=0),
             "exit_code": outcome.exit_code if outcome else None,
             "origin": outcome.origin.value if outcome else None,
             "folder": str(self.folder.path),
@@ -247,6 +272,7 @@ class JobView(Frozen, kw_only=True):
             "replacements": [output_json(each) for each in self.state.replacements],
             "tensorboard": self.tensorboard,
             "quiet_since": self.state.quiet_since,
+            "timing": [timing_json(attempt) for attempt in self.timing],
             "task_states": [task.to_json() for task in self.tasks],
         }
 
@@ -282,8 +308,8 @@ def _summary(folder: JobFolder, queued: QueuedJob | None) -> JobView:
     return JobView(folder=folder, state=folder.state(), supervisor=supervisor)
 
 
-def job_view(folder: JobFolder) -> JobView:
-    """Return a job with all its tasks, as they are now."""
+def job_view(folder: JobFolder, *, is_timed: bool = False) -> JobView:
+    """Return a job with all its tasks, as they are now; `is_timed`: with its timing."""
     job = job_summary(folder)
     state = job.state
     visible = _visible_hosts(state)
@@ -294,20 +320,35 @@ def job_view(folder: JobFolder) -> JobView:
     }
     has_supervisor = job.supervisor is not None
     progress = control.progress(folder) if has_supervisor else {}
-    used = measure(list(pids.values())) if has_supervisor else {}
+    usage = measure(list(pids.values())) if has_supervisor else {}
     tasks = (
         TaskView(
             state=task,
             phase=LOST if job.is_lost and not task.has_ended else task.phase.value,
             restarts_at=None if job.is_lost else _restarts_at(state, task),
             log=str(folder.log_of(task.name)),
-            usage=used.get(pids.get(task.name, 0)),
+            usage=_usage(job, task, usage.get(pids.get(task.name, 0))),
+            used=_used(folder, task),
             progress=progress.get(task.name, task.reported),
         )
         for task in state.tasks.values()
     )
     address = _tensorboard(folder) if job.is_running else None
-    return dataclasses.replace(job, tasks=tuple(tasks), tensorboard=address)
+    timing = job_timing(folder) if is_timed else ()
+    return dataclasses.replace(job, tasks=tuple(tasks), tensorboard=address, timing=timing)
+
+
+def _usage(job: JobView, task: TaskState, measured: Usage | None) -> Usage | None:
+    if measured is not None or not job.is_running or task.started_at is None or task.has_ended:
+        return measured
+    return sampled(job.folder, task)
+
+
+def _used(folder: JobFolder, task: TaskState) -> Used:
+    """Return what a task has used, with the present attempt or one whose end is not recorded."""
+    samples = [] if task.ended_at is not None else history.last(folder, task.name, 1)
+    present = [each for each in samples if each.attempt == task.attempt]
+    return task.used.with_attempt(present[0]) if present else task.used
 
 
 def output_json(value: Any) -> Any:

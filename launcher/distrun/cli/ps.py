@@ -20,7 +20,8 @@ def command(everything: bool, as_json: bool) -> int:
     """List the running jobs, the newest last. With -a, list all jobs.
 
     CAUSE is the kind of verdict on a job that failed (see `distrun explain`), or what stopped it.
-    LAST is the progress that a task reported last.
+    CPU is the processor time of all its tasks, MEM the highest memory of one of them. LAST is the
+    progress that a task reported last.
 
     \b
       distrun ps
@@ -64,6 +65,8 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
         Column("STRATEGY", drop_rank=6),
         Column("STARTED", drop_rank=5),
         Column("TIME", right=True),
+        Column("CPU", right=True, drop_rank=7),
+        Column("MEM", right=True, drop_rank=7),
         Column("LAST", drop_rank=2),
     )
     width = console.rich_console().width
@@ -74,6 +77,7 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
 def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
     from distrun.cli.progress import progress_words
     from distrun.cli.table import styled
+    from distrun.spec.units import format_bytes
 
     tasks, code = row["tasks"], row["exit_code"]
     return {
@@ -86,6 +90,8 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
         "TIME": _elapsed(row),
+        "CPU": format_duration(row["cpu_seconds"]) if row["cpu_seconds"] else "",
+        "MEM": format_bytes(row["peak_memory_bytes"]) if row["peak_memory_bytes"] else "",
     }
 
 

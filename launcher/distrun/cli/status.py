@@ -21,28 +21,40 @@ _WATCH_SECONDS = 1.0
 @click.command("status")
 @job_argument()
 @json_option
+@click.option(
+    "--timing", is_flag=True, help="Show when each attempt reached each of its phases instead."
+)
 @click.option("-w", "--watch", is_flag=True, help="Redraw every second until the job ends.")
-def command(job: str | None, as_json: bool, watch: bool) -> int:
+def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
     """Show the state of a job and of each of its tasks. Default: the newest job.
 
-    CPU, memory and GPU memory are sums over a task's whole process tree.
+    CPU, memory and GPU memory are sums over a task's whole process tree. Once a task has ended,
+    they are its processor time and the peak of its memory, over all its attempts.
 
     \b
       distrun status
       distrun status --watch mnist
+      distrun status --timing mnist
       distrun status mnist --json > status.json
     """
     if as_json and watch:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
+    if timing and watch:
+        raise UsageError("--timing prints once", hint="leave out --watch")
     from distrun.cli.cause_text import advise_about
     from distrun.cli.job_view import job_view
+    from distrun.cli.timing_view import job_timing, timing_view
     from distrun.control import removed_error
     from distrun.jobstore import JobStore
 
     folder = JobStore.default().find(job)
     advise_about(folder)
     if as_json:
-        console.print_json({"job": job_view(folder).to_json()})
+        console.print_json({"job": job_view(folder, is_timed=True).to_json()})
+        return 0
+    if timing:
+        shown = timing_view(job_timing(folder), console.rich_console().width)
+        console.print_renderable(shown)
         return 0
     if watch:
         with contextlib.suppress(KeyboardInterrupt):
@@ -51,7 +63,8 @@ def command(job: str | None, as_json: bool, watch: bool) -> int:
             raise removed_error(folder)
     from distrun.cli.status_view import status_view
 
-    console.print_renderable(status_view(job_view(folder), console.rich_console().width))
+    view = status_view(job_view(folder, is_timed=True), console.rich_console().width)
+    console.print_renderable(view)
     return 0
 
 

@@ -20,6 +20,7 @@ from distrun.cli.progress import progress_words
 from distrun.cli.queue_text import queue_text
 from distrun.cli.table import Column, make_table, styled
 from distrun.cli.text_format import format_count, format_duration, format_names, format_time
+from distrun.cli.timing_view import first_times
 from distrun.cli.verdict_text import replacement_text, verdict_lines
 from distrun.events import Origin, Result
 from distrun.lifecycle import TaskPhase
@@ -118,18 +119,20 @@ def _notes(job: JobView) -> list[str]:
         is_past = not is_of_outcome and (has_succeeded or verdict.kind is Kind.OTHER)
         notes += verdict_lines(verdict, is_past=is_past)
     notes += map(replacement_text, job.other_replacements[-_MOST_REPLACEMENTS:])
-    if job.restarts:
-        times = format_count(job.restarts, "time")
-        left = f"; {format_count(job.restarts_left, 'restart')} left" if job.is_running else ""
-        notes.append(f"restarted {times}{left}")
-    notes += _notes_on_resumes(job)
+    words = first_times(job.timing)
+    notes += [*_notes_on_attempts(job), *([", ".join(words)] if words else [])]
     if job.tensorboard:
         notes.append(f"TensorBoard: {job.tensorboard}")
     return notes
 
 
-def _notes_on_resumes(job: JobView) -> list[str]:
-    notes = [resumed_text(job.state)] if job.state.resumed_at else []
+def _notes_on_attempts(job: JobView) -> list[str]:
+    notes = []
+    if job.restarts:
+        times = format_count(job.restarts, "time")
+        left = f"; {format_count(job.restarts_left, 'restart')} left" if job.is_running else ""
+        notes.append(f"restarted {times}{left}")
+    notes += [resumed_text(job.state)] if job.state.resumed_at else []
     if job.is_running and job.state.former_hosts:
         names = format_names(job.state.former_hosts)
         notes.append(f"making sure that nothing of earlier attempts is left on {names}")
@@ -217,14 +220,29 @@ def _row(task: TaskView) -> dict[str, str | Text]:
         "PID": "" if state.pid is None else str(state.pid),
         "ATTEMPT": str(state.attempt),
         "EXIT": exit_code if state.signal is None else signal_name(state.signal),
-        "CPU": "" if usage is None else f"{usage.cpu_percent:.0f}%",
-        "MEM": "" if usage is None else format_bytes(usage.memory_bytes),
+        "CPU": _cpu(task),
+        "MEM": _memory(task),
         "GPU MEM": format_bytes(gpu) if gpu else "",
         "TIME": _duration(task),
         "PROGRESS": " ".join(
             progress_words(task.progress, is_running=state.phase is TaskPhase.RUNNING)
         ),
     }
+
+
+def _cpu(task: TaskView) -> str:
+    """Return the load, or, once it has ended, the time that it has used."""
+    if task.usage is not None:
+        return f"{task.usage.cpu_percent:.0f}%"
+    return format_duration(task.used.cpu_seconds) if task.used.cpu_seconds else ""
+
+
+def _memory(task: TaskView) -> str:
+    """Return the memory, or, once it has ended, the peak of it."""
+    if task.usage is not None:
+        return format_bytes(task.usage.memory_bytes)
+    peak = task.used.peak_memory_bytes
+    return f"{format_bytes(peak)} peak" if peak else ""
 
 
 def _duration(task: TaskView) -> str:

@@ -1,4 +1,4 @@
-"""The CPU, memory and GPU memory that tasks on this machine use."""
+"""The CPU, memory and GPU memory that tasks use."""
 
 from __future__ import annotations
 
@@ -7,25 +7,56 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import psutil
 
 from distrun.agent.linux import processes
 from distrun.frozen import Frozen
+from distrun.history import last
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
+    from distrun.lifecycle import TaskState
 
 _SAMPLE_SECONDS = 0.1
 _NVIDIA_SMI_SECONDS = 10
 
 
 class Usage(Frozen):
-    """The sum over a task's process tree. Memory is resident memory, in bytes."""
+    """The sum over a task's process tree at the moment `at` (Unix time).
 
+    Memory is resident memory, in bytes. `cpu_seconds` is that of its present attempt.
+    """
+
+    at: float
     cpu_percent: float
     cpu_seconds: float
     memory_bytes: int
     gpu_memory_bytes: int | None
     """None if the machine has no nvidia-smi."""
     processes: int
+
+
+def sampled(folder: JobFolder, task: TaskState) -> Usage | None:
+    """The usage of a task that runs on another machine, when it was sampled last there.
+
+    None if its present attempt was not sampled yet.
+    """
+    samples = [each for each in last(folder, task.name, 2) if each.attempt == task.attempt]
+    if not samples:
+        return None
+    first, now = samples[0], samples[-1]
+    before = (first.at, first.cpu_seconds) if len(samples) > 1 else (task.started_at or now.at, 0.0)
+    seconds = max(now.at - before[0], _SAMPLE_SECONDS)
+    return Usage(
+        at=now.at,
+        cpu_percent=round(100 * max(0.0, now.cpu_seconds - before[1]) / seconds, 1),
+        cpu_seconds=now.cpu_seconds,
+        memory_bytes=now.memory_bytes,
+        gpu_memory_bytes=now.gpu_memory_bytes,
+        processes=now.processes,
+    )
 
 
 def measure(pids: Sequence[int]) -> dict[int, Usage]:
@@ -44,6 +75,7 @@ def measure(pids: Sequence[int]) -> dict[int, Usage]:
     for pid, members in _trees(pids).items():
         cpu = _cpu_seconds(members)
         found[pid] = Usage(
+            at=time.time(),
             cpu_percent=round(100 * max(0.0, cpu - before.get(pid, cpu)) / elapsed, 1),
             cpu_seconds=round(cpu, 2),
             memory_bytes=sum(map(_memory, members)),

@@ -49,6 +49,7 @@ from distrun.lifecycle.state import (
     Restart,
     TaskPhase,
     TaskState,
+    Used,
 )
 from distrun.lifecycle.transitions import replay, step
 
@@ -77,6 +78,7 @@ __all__ = [
     "StopTask",
     "TaskPhase",
     "TaskState",
+    "Used",
     "replay",
     "step",
     "why_not_restarted",

@@ -14,7 +14,8 @@ from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Succ
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.events import Outcome
+    from distrun.events import Outcome, TaskEnded
+    from distrun.history import Sample
     from distrun.verdict.model import Replacement, Verdict
 
 
@@ -63,6 +64,24 @@ class JobPhase(str, Enum):
         return self in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED)
 
 
+class Used(Frozen, kw_only=True):
+    """What the attempts of a task that have ended have used, see :mod:`distrun.history`."""
+
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+    def with_attempt(self, used: TaskEnded | Sample) -> Used:
+        """Return the same with another attempt."""
+        return Used(
+            cpu_seconds=round(self.cpu_seconds + (used.cpu_seconds or 0.0), 3),
+            peak_memory_bytes=max(self.peak_memory_bytes, used.peak_memory_bytes or 0),
+            read_bytes=self.read_bytes + (used.read_bytes or 0),
+            written_bytes=self.written_bytes + (used.written_bytes or 0),
+        )
+
+
 class TaskState(Frozen, kw_only=True):
     """A task in its present attempt, or its last one. Times are Unix seconds."""
 
@@ -101,6 +120,7 @@ class TaskState(Frozen, kw_only=True):
     started_at: float | None = None
     exited_at: float | None = None
     ended_at: float | None = None
+    first_step_at: float | None = None
     lived: float | None = None
     """Seconds from start to exit by a clock that does not jump."""
     code: int | None = None
@@ -114,6 +134,7 @@ class TaskState(Frozen, kw_only=True):
     stopped_by_us: bool = False
     reported: dict[str, str] = field(default_factory=dict)
     """The progress that it reported last; set once it has exited."""
+    used: Used = Used()
 
     @property
     def has_ended(self) -> bool:
@@ -153,6 +174,7 @@ class TaskState(Frozen, kw_only=True):
         lasting = (
             "name", "role", "index", "host", "address", "proxied", "owns_tf_config",
             "after", "ready", "ready_line", "joins_cluster", "log_start", "agent", "first_attempt",
+            "used",
         )  # fmt: skip
         kept = {name: getattr(self, name) for name in lasting}
         return TaskState(**kept, attempt=self.attempt + (not self.has_only_waited))

@@ -228,7 +228,7 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
 def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = restarts.final_phase(task) if task.restart is None else TaskPhase.RESTARTING
-    ended = replace(task, phase=phase, ended_at=event.at)
+    ended = replace(task, phase=phase, ended_at=event.at, used=task.used.with_attempt(event))
     state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
     state, more = outcomes.finish_if_ended(state)
     return state, actions + more
@@ -249,6 +249,12 @@ def _(event: events.StartsCanceled, state: JobState) -> restarts.Transition:
 def _canceled(task: TaskState, at: float) -> TaskState:
     phase = TaskPhase.STOPPED if task.restart is None else TaskPhase.RESTARTING
     return replace(task, phase=phase, ended_at=at, stopped_by_us=True)
+
+
+@_step.register
+def _(event: events.FirstStep, state: JobState) -> restarts.Transition:
+    task = state.tasks[event.task]
+    return state.with_tasks([replace(task, first_step_at=event.at)]), []
 
 
 @_step.register

@@ -421,12 +421,14 @@ class Supervisor:
 
     def _on_observation(self, host: str, report: Report) -> bool:
         """Note what tasks do while they run. Returns whether the report says that."""
+        if isinstance(report, (protocol.Progress, protocol.UsageSampled)):
+            report = report._replace(at=report.at + self._state.hosts[host].behind)
         if isinstance(report, protocol.Progress):
             self._progress.record(report)
         elif isinstance(report, protocol.TaskListening):
             self._on_listening(report)
         elif isinstance(report, protocol.UsageSampled):
-            self._progress.record_usage(report, self._state.hosts[host].behind)
+            self._progress.record_usage(report)
         elif isinstance(report, protocol.CpuMeasured):
             if self._quiet is not None:
                 here = {task.name for task in self._state.tasks.values() if task.host == host}
@@ -441,6 +443,8 @@ class Supervisor:
             self._quiet.record_sign()
         self._clients.broadcast(progress)
         known = self._state.tasks.get(progress.task)
+        if known is not None and known.first_step_at is None and "STEP" in progress.values:
+            self.emit(events.FirstStep(at=progress.at, task=progress.task, attempt=known.attempt))
         if known is not None and known.is_in_group:
             is_printed = not self._progress.reports_steps(progress.task)
             self._training.record(progress.task, progress.values, is_printed=is_printed)
@@ -455,7 +459,10 @@ class Supervisor:
         """Record the last progress of a task's attempt, if it is not recorded yet."""
         last = self._progress.latest.get(task)
         if last is not None and last.values != self._state.tasks[task].reported:
-            self.emit(events.TaskReported(at=last.at, task=task, values=last.values))
+            step_at = self._progress.step_at.get(task)
+            self.emit(
+                events.TaskReported(at=last.at, task=task, values=last.values, step_at=step_at)
+            )
 
     def _on_task_report(self, host: str, report: Any, kind: type[events.Event]) -> None:
         event = kind(**report._asdict())

@@ -49,7 +49,9 @@ class TaskProgress:
         self._reported: dict[str, dict[str, str]] = {}
         self._printed: dict[str, dict[str, str]] = {}
         self.latest: dict[str, Progress] = {}
-        """By task, all that is known."""
+        """By task, all that is known. Times are by this machine's clock."""
+        self.step_at: dict[str, float] = {}
+        """When each task's step changed last (Unix time)."""
 
     @property
     def next_due(self) -> float | None:
@@ -68,6 +70,7 @@ class TaskProgress:
     def forget(self, task: str) -> None:
         """Forget an attempt: the next one is about to start."""
         self._logs.stop(task)
+        self.step_at.pop(task, None)
         for known in (self._reported, self._printed, self.latest):
             known.pop(task, None)
 
@@ -90,19 +93,15 @@ class TaskProgress:
         self._on_step(task, report.values.get("STEP"), True)
         self._update(task, report.at)
 
-    def record_usage(self, report: UsageSampled, behind: float) -> None:
-        """Keep what a task uses, with the progress that it had reported or printed by then.
-
-        Args:
-            report: the host's.
-            behind: the seconds by which the host's clock is behind.
-        """
+    def record_usage(self, report: UsageSampled) -> None:
+        """Keep what a task uses, with the progress that it had reported or printed by then."""
         values = report._asdict()
-        task, at = values.pop("task"), report.at + behind
+        task = values.pop("task")
         known = self.latest.get(task)
-        printed = self._printed.get(task, {}) if known and known.at <= at + _LATENESS else {}
+        is_known = known is not None and known.at <= report.at + _LATENESS
+        printed = self._printed.get(task, {}) if is_known else {}
         values["progress"] = numbers({**printed, **report.progress})
-        self._history.append(task, Sample(**{**values, "at": at}))
+        self._history.append(task, Sample(**values))
 
     def reports_steps(self, task: str) -> bool:
         """Whether a task has reported steps or epochs. Then what it prints does not count."""
@@ -116,6 +115,9 @@ class TaskProgress:
 
     def _update(self, task: str, at: float) -> None:
         values = _merged(self._printed.get(task, {}), self._reported.get(task, {}))
+        before = self.latest.get(task)
+        if "STEP" in values and (before is None or values["STEP"] != before.values.get("STEP")):
+            self.step_at[task] = at
         self.latest[task] = Progress(task, values, at)
         self._on_progress(self.latest[task])
 
