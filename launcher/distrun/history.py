@@ -1,8 +1,8 @@
 """What the tasks of a job have used and reported over time: a file of samples for each task.
 
 Agents sample their tasks; the supervisor writes the samples. A file has one JSON object a line. It
-keeps at most about 1,000 samples of a task, however long the job runs: every second one is dropped
-when there are more.
+keeps at most 1,000 samples of a task, however long the job runs: when there are more, those that
+follow each other soonest are dropped.
 """
 
 from __future__ import annotations
@@ -151,14 +151,17 @@ def _complete(path: Path) -> int:
 
 
 def _thin(path: Path) -> int:
-    """Drop every second sample of a file, except the last of each attempt; returns what is left."""
+    """Drop half of a file's samples, where they are densest; returns how many are left.
+
+    The last one of each attempt is kept.
+    """
     samples = _read(path)
-    attempts = [sample.attempt for sample in samples]
-    kept = [
-        sample
-        for index, sample in enumerate(samples)
-        if index % 2 == 0 or attempts[index : index + 2] != [sample.attempt] * 2
-    ]
+    spacing = (samples[-1].at - samples[0].at) / (MOST_SAMPLES // 2) if samples else 0.0
+    kept: list[Sample] = []
+    for sample, after in zip(samples, [*samples[1:], None], strict=True):
+        is_last = after is None or after.attempt != sample.attempt
+        if is_last or not kept or sample.at - kept[-1].at >= spacing:
+            kept.append(sample)
     if len(kept) > MOST_SAMPLES * 3 // 4:  # hundreds of attempts of a moment each
         kept = kept[-MOST_SAMPLES // 2 :]
     replace_file(path, "".join(map(_line, kept)))

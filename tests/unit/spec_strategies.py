@@ -21,6 +21,7 @@ NAME_CHARACTERS = st.characters(
 )
 """No control characters, ends of lines, or characters that reverse text."""
 VERBATIM = TEXTS | st.integers(-(10**12), 10**12) | st.booleans()
+ONE_LINE = VERBATIM.filter(lambda value: not {"\n", "\r"} & set(str(value)))
 ARGS = st.lists(VERBATIM, max_size=4)
 ENV_NAMES = st.from_regex(r"(?!DISTRUN_)[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
 ENV = st.dictionaries(ENV_NAMES, VERBATIM, max_size=3)
@@ -164,7 +165,7 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
         "mem_per_node": st.sampled_from(["100MB", "1GiB"]),
         "requeue": st.booleans(),
         "signal_before_end": st.sampled_from(["30s", "2m"]),
-        "options": st.dictionaries(st.sampled_from(["comment", "mail-type"]), VERBATIM,
+        "options": st.dictionaries(st.sampled_from(["comment", "mail-type"]), ONE_LINE,
                                    max_size=2),
         "setup": st.just(["module load cuda"]),
     }),

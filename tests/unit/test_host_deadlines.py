@@ -181,7 +181,9 @@ def test_without_limits_of_the_user_an_order_is_not_waited_for_without_end(
 
 
 def test_a_start_that_is_not_answered_is_a_fault_of_its_host(tmp_path: Path) -> None:
-    world = World(tmp_path, without("TaskStarted", "TaskListening"), timeouts=WITHOUT_LIMITS)
+    world = World(
+        tmp_path, without("TaskStarted", "TaskListening", "UsageSampled"), timeouts=WITHOUT_LIMITS
+    )
     for _ in range(50):
         world.advance()
     assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])

@@ -347,8 +347,12 @@ def _usage(job: JobView, task: TaskState, measured: Usage | None) -> Usage | Non
 def _used(folder: JobFolder, task: TaskState) -> Used:
     """Return what a task has used, with the present attempt or one whose end is not recorded."""
     samples = [] if task.ended_at is not None else history.last(folder, task.name, 1)
-    present = [each for each in samples if each.attempt == task.attempt]
-    return task.used.with_attempt(present[0]) if present else task.used
+    for last in samples:
+        if last.attempt == task.attempt:
+            return task.used.with_attempt(
+                *(last.cpu_seconds, last.peak_memory_bytes, last.read_bytes, last.written_bytes)
+            )
+    return task.used
 
 
 def output_json(value: Any) -> Any:

@@ -119,7 +119,7 @@ def _notes(job: JobView) -> list[str]:
         is_past = not is_of_outcome and (has_succeeded or verdict.kind is Kind.OTHER)
         notes += verdict_lines(verdict, is_past=is_past)
     notes += map(replacement_text, job.other_replacements[-_MOST_REPLACEMENTS:])
-    words = first_times(job.timing)
+    words = [] if job.is_running else first_times(job.timing)
     notes += [*_notes_on_attempts(job), *([", ".join(words)] if words else [])]
     if job.tensorboard:
         notes.append(f"TensorBoard: {job.tensorboard}")

@@ -14,8 +14,7 @@ from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Succ
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.events import Outcome, TaskEnded
-    from distrun.history import Sample
+    from distrun.events import Outcome
     from distrun.verdict.model import Replacement, Verdict
 
 
@@ -72,13 +71,15 @@ class Used(Frozen, kw_only=True):
     read_bytes: int = 0
     written_bytes: int = 0
 
-    def with_attempt(self, used: TaskEnded | Sample) -> Used:
-        """Return the same with another attempt."""
+    def with_attempt(
+        self, cpu_seconds: float, peak_memory_bytes: int, read_bytes: int, written_bytes: int
+    ) -> Used:
+        """Return the same with what another attempt has used."""
         return Used(
-            cpu_seconds=round(self.cpu_seconds + (used.cpu_seconds or 0.0), 3),
-            peak_memory_bytes=max(self.peak_memory_bytes, used.peak_memory_bytes or 0),
-            read_bytes=self.read_bytes + (used.read_bytes or 0),
-            written_bytes=self.written_bytes + (used.written_bytes or 0),
+            cpu_seconds=round(self.cpu_seconds + cpu_seconds, 3),
+            peak_memory_bytes=max(self.peak_memory_bytes, peak_memory_bytes),
+            read_bytes=self.read_bytes + read_bytes,
+            written_bytes=self.written_bytes + written_bytes,
         )
 
 

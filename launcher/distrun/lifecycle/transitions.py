@@ -228,7 +228,11 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
 def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = restarts.final_phase(task) if task.restart is None else TaskPhase.RESTARTING
-    ended = replace(task, phase=phase, ended_at=event.at, used=task.used.with_attempt(event))
+    used = task.used.with_attempt(
+        *(event.cpu_seconds or 0.0, event.peak_memory_bytes or 0),
+        *(event.read_bytes or 0, event.written_bytes or 0),
+    )
+    ended = replace(task, phase=phase, ended_at=event.at, used=used)
     state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
     state, more = outcomes.finish_if_ended(state)
     return state, actions + more

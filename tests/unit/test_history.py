@@ -1,0 +1,105 @@
+"""The samples of what tasks use, as they are kept and read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from distrun import history
+from distrun.frozen import replace
+from distrun.history import MOST_SAMPLES, HistoryLog, Sample
+from distrun.jobstore import JobFolder
+
+FIRST = Sample(
+    at=1000.0, attempt=0, cpu_seconds=0.5, memory_bytes=1 << 20, peak_memory_bytes=1 << 21,
+    processes=2, read_bytes=10, written_bytes=20, progress={"STEP": 1.0},
+)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    return JobFolder(tmp_path)
+
+
+def test_samples_are_read_as_they_were_written(folder: JobFolder) -> None:
+    log = HistoryLog(folder)
+    second = replace(FIRST, at=1002.0, gpu_memory_bytes=5, gpu_percent=40.0)
+    for task in ("worker:0", "my-role:12"):
+        log.append(task, FIRST)
+        log.append(task, second)
+    assert history.read(folder) == {
+        "my-role:12": [FIRST, second],
+        "worker:0": [FIRST, second],
+    }
+    assert history.last(folder, "worker:0", 1) == [second]
+    assert history.last(folder, "worker:0", 9) == [FIRST, second]
+    assert history.last(folder, "worker:1", 1) == []
+
+
+def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFolder) -> None:
+    log = HistoryLog(folder)
+    for second in range(10_000):
+        log.append("worker:0", replace(FIRST, at=float(second), attempt=second // 5000))
+    kept = history.read(folder)["worker:0"]
+    assert MOST_SAMPLES // 2 <= len(kept) <= MOST_SAMPLES
+    assert [sample.at for sample in kept] == sorted(sample.at for sample in kept)
+    assert {0.0, 4999.0, 9999.0} <= {sample.at for sample in kept}
+    gaps = [after.at - before.at for before, after in itertools.pairwise(kept)]
+    assert max(gaps) <= 2 * 10_000 / (MOST_SAMPLES // 2)
+
+
+def test_attempts_of_a_moment_do_not_fill_the_disk_either(folder: JobFolder) -> None:
+    log = HistoryLog(folder)
+    for attempt in range(3000):
+        log.append("worker:0", replace(FIRST, at=float(attempt), attempt=attempt))
+    kept = history.read(folder)["worker:0"]
+    assert len(kept) <= MOST_SAMPLES
+    assert kept[-1].attempt == 2999
+
+
+def test_a_line_that_a_death_has_torn_costs_only_itself(folder: JobFolder) -> None:
+    HistoryLog(folder).append("worker:0", FIRST)
+    path = folder.history_of("worker:0")
+    path.write_bytes(path.read_bytes() + b'{"at": 12')
+    later = replace(FIRST, at=2000.0)
+    HistoryLog(folder).append("worker:0", later)
+    assert history.read(folder) == {"worker:0": [FIRST, later]}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"at": 1e999}',
+        b"\xff\xfe",
+        json.dumps({**vars(FIRST), "at": "soon"}).encode(),
+        json.dumps({**vars(FIRST), "cpu_seconds": -1}).encode(),
+        json.dumps({**vars(FIRST), "memory_bytes": 10**400}).encode(),
+        json.dumps({**vars(FIRST), "progress": [1]}).encode(),
+    ],
+    ids=lambda line: line[:30].decode(errors="replace"),
+)
+def test_a_damaged_line_is_skipped(folder: JobFolder, line: bytes) -> None:
+    HistoryLog(folder).append("worker:0", FIRST)
+    path = folder.history_of("worker:0")
+    path.write_bytes(line + b"\n" + path.read_bytes())
+    assert history.read(folder) == {"worker:0": [FIRST]}
+
+
+def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("mine")
+    path = folder.history_of("worker:0")
+    path.parent.mkdir()
+    path.symlink_to(other)
+    HistoryLog(folder).append("worker:0", FIRST)
+    assert other.read_text() == "mine"
+    assert history.read(folder) == {}
+
+
+def test_only_finite_numbers_are_kept_of_progress() -> None:
+    values = {"STEP": "12", "LOSS": "1.5e-3", "A": "nan", "B": "inf", "C": "1_0", "D": "", "E": "x"}
+    assert history.numbers(values) == {"STEP": 12.0, "LOSS": 0.0015}
