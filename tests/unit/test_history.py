@@ -48,7 +48,7 @@ def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFo
     assert [sample.at for sample in kept] == sorted(sample.at for sample in kept)
     assert {0.0, 4999.0, 9999.0} <= {sample.at for sample in kept}
     gaps = [after.at - before.at for before, after in itertools.pairwise(kept)]
-    assert max(gaps) <= 2 * 10_000 / (MOST_SAMPLES // 2)
+    assert max(gaps) <= 3 * 10_000 / (MOST_SAMPLES // 2)
 
 
 def test_attempts_of_a_moment_do_not_fill_the_disk_either(folder: JobFolder) -> None:

@@ -1,0 +1,150 @@
+"""What tasks have used, while they run and once they have ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command import Distrun, Status, WriteSpec, recorded_events
+from harness.waiting import wait_until
+
+BUSY = """\
+import os, subprocess, sys, time
+kept = bytearray(os.urandom(1000) * 80_000)
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    pass
+subprocess.run([sys.executable, "-c", "x = b'1' * 20_000_000; open('out', 'wb').write(x)"])
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+"""
+NVIDIA_SMI = """\
+#!/bin/sh
+case "$1" in
+    --query-gpu=index) echo 0; echo 1 ;;
+    --query-gpu=*) echo "GPU-a, 35"; echo "GPU-b, 85" ;;
+    *) for pid in $(cat {folder}/pids-*); do echo "$pid, GPU-b, 512"; done ;;
+esac
+"""
+
+
+def python(script: str) -> str:
+    """A shell script that becomes this Python with that script."""
+    return f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
+
+
+@pytest.fixture
+def samples(distrun: Distrun) -> Callable[[], dict[str, list[dict[str, Any]]]]:
+    """The samples of the only job, by the name of their file."""
+
+    def read() -> dict[str, list[dict[str, Any]]]:
+        files = distrun.home.glob("jobs/*/history/*.jsonl")
+        return {
+            file.stem: [json.loads(line) for line in file.read_text().splitlines()]
+            for file in files
+        }
+
+    return read
+
+
+def test_a_task_that_has_ended_shows_what_it_used(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
+) -> None:
+    (tmp_path / "go").touch()
+    assert distrun("launch", write_spec(python(BUSY), workers=2)).returncode == 0
+    job = status()
+    for task in job["task_states"]:
+        used = task["used"]
+        assert task["usage"] is None
+        assert 1.0 <= used["cpu_seconds"] < 30
+        assert 80e6 <= used["peak_memory_bytes"] < 200e6
+        assert used["written_bytes"] >= 20e6
+    total = sum(task["used"]["cpu_seconds"] for task in job["task_states"])
+    assert job["cpu_seconds"] == pytest.approx(total)
+    assert job["peak_memory_bytes"] >= 80e6
+    shown = distrun("status").stdout
+    assert " MB peak" in shown
+    assert "first output after" in shown
+    (listed,) = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    assert listed["cpu_seconds"] == job["cpu_seconds"]
+    assert "CPU" in distrun("ps", "-a").stdout
+
+
+def test_a_task_that_runs_is_sampled_until_its_supervisor_dies(
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    status: Status,
+    tmp_path: Path,
+    samples: Callable[[], dict[str, list[dict[str, Any]]]],
+) -> None:
+    assert distrun("launch", "-d", write_spec(python(BUSY), workers=1)).returncode == 0
+    wait_until(lambda: samples().get("worker-0"), timeout=60)
+    supervisor = status()["supervisor_pid"]
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: status()["state"] == "lost", timeout=60)
+    (task,) = status()["task_states"]
+    last = samples()["worker-0"][-1]
+    assert last["memory_bytes"] > 80e6
+    assert task["used"]["peak_memory_bytes"] >= last["peak_memory_bytes"]
+
+
+def test_the_samples_have_what_the_task_has_printed(
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    tmp_path: Path,
+    samples: Callable[[], dict[str, list[dict[str, Any]]]],
+) -> None:
+    script = (
+        "import os, time\n"
+        "for step in range(1, 10000):\n"
+        "    print(f'\\r{step}/10000 [====>...] - ETA: 9s - loss: 0.25', end='', flush=True)\n"
+        "    time.sleep(0.05)\n"
+        "    if os.path.exists('go'): break\n"
+    )
+    assert distrun("launch", "-d", write_spec(python(script), workers=1)).returncode == 0
+    wait_until(
+        lambda: any(each["progress"].get("STEP", 0) > 1 for each in samples().get("worker-0", ())),
+        timeout=60,
+    )
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
+    (first,) = [each for each in recorded_events(distrun) if each["event"] == "FirstStep"]
+    assert (first["task"], first["attempt"]) == ("worker:0", 0)
+    assert samples()["worker-0"][-1]["progress"]["LOSS"] == 0.25
+    timing = distrun("status", "--timing").stdout
+    for phase in ("accepted", "program executed", "first output", "first step", "last step", "end"):
+        assert f"\n{phase} " in timing
+
+
+def test_gpus_are_sampled_by_nvidia_smi(
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    tmp_path: Path,
+    samples: Callable[[], dict[str, list[dict[str, Any]]]],
+) -> None:
+    """A stand-in for nvidia-smi: this machine has no GPU."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "nvidia-smi").write_text(NVIDIA_SMI.format(folder=tmp_path))
+    (programs / "nvidia-smi").chmod(0o755)
+    script = (
+        "import os, time\n"
+        "open(f'pids-{os.getpid()}', 'w').write(f'{os.getpid()}\\n')\n"
+        "while not os.path.exists('go'): sum(range(10000))\n"
+    )
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    assert distrun("launch", "-d", write_spec(python(script), workers=1), env=env).returncode == 0
+    wait_until(lambda: samples().get("worker-0", [{}])[-1].get("gpu_memory_bytes"), timeout=60)
+    last = samples()["worker-0"][-1]
+    assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (512 << 20, 85.0)
+    (tmp_path / "go").touch()
+    assert distrun("wait").returncode == 0
