@@ -36,8 +36,8 @@ from distrun.agent.protocol import (
     file_messages,
     probe_messages,
 )
-from distrun.agent.protocol.channel import Channel, ProtocolError, encode_body
-from distrun.agent.protocol.framing import HEADER, MARK
+from distrun.agent.protocol.channel import ProtocolError, encode_body
+from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import EventFormatter
 from distrun.cli.job_view import output_json
@@ -125,7 +125,7 @@ class Agent:
         self._has_files = False
         self._tamper = tamper
         self._refusal = refusal
-        self._channel: Channel[Order, Report] | None = None
+        self._channel: ChecksummedSender | None = None
         self._frames = self._heartbeats = self._last_order = 0
         self._kept: list[Report] = []
 
@@ -133,7 +133,7 @@ class Agent:
         """Open a link. It is returned as the supervisor has it."""
         reader, agent_writer = os.pipe()
         agent_reader, writer = os.pipe()
-        self._channel = Channel(agent_reader, agent_writer, Order)
+        self._channel = ChecksummedSender(agent_reader, agent_writer)
         self._frames = 0
         self._channel.send_bytes(BEGIN)
         return Connection(

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import encode
-from distrun.supervisor.hosts import bootstrap
+from distrun.supervisor.hosts import agent_code, bootstrap
 
 MARK = b"\nhere it begins\n"
 WITHOUT_BZ2 = """\
@@ -113,7 +114,7 @@ def values(
 
 
 def test_its_sources_are_shortened_and_mean_the_same() -> None:
-    short = bootstrap._shorten(SAMPLE).decode()
+    short = agent_code.shorten(SAMPLE).decode()
     given: dict[str, Any] = {}
     sent: dict[str, Any] = {}
     exec(SAMPLE, given)
@@ -123,3 +124,57 @@ def test_its_sources_are_shortened_and_mean_the_same() -> None:
     assert sent["Kind"].FIRST == "first"
     assert short.count("\n") == SAMPLE.count("\n")
     assert len(short) < len(SAMPLE) * 0.8
+
+
+PACK = """\
+import sys
+from distrun.supervisor.hosts import bootstrap
+sent = bootstrap.start_agent(b"mark")
+print(len(sent), "distrun.supervisor.hosts.agent_code" in sys.modules)
+"""
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Callable[[], list[str]]:
+    """Make the payload in a fresh process, with a folder for compiled modules of its own."""
+    env = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def run() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", PACK], env=env, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    return run
+
+
+def test_the_modules_are_packed_once(pack: Callable[[], list[str]], tmp_path: Path) -> None:
+    size = str(len(bootstrap.start_agent(b"mark")))
+    assert pack() == [size, "True"]
+    assert pack() == [size, "False"]
+    (kept,) = (tmp_path / "compiled").rglob("*.modules")
+    for damaged in (b"", kept.read_bytes()[:-1], kept.read_bytes().replace(b"x", b"y")):
+        kept.write_bytes(damaged)
+        assert pack() == [size, "True"]
+        assert pack() == [size, "False"]
+
+
+def test_modules_that_cannot_be_kept_are_packed_each_time(
+    pack: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "compiled").write_text("no folder")
+    assert pack()[1] == "True"
+    assert pack()[1] == "True"
+
+
+def test_modules_that_have_changed_are_packed_again(
+    pack: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    pack()
+    (kept,) = (tmp_path / "compiled").rglob("*.modules")
+    source = next(Path(bootstrap.__file__).parents[2].glob("agent/main.py"))
+    before = str(source.stat().st_mtime_ns).encode()
+    assert before in kept.read_bytes()
+    kept.write_bytes(kept.read_bytes().replace(before, b"1" * len(before)))
+    assert pack()[1] == "True"

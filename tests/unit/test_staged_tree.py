@@ -39,6 +39,9 @@ class Wires:
     def send(self, message: Message, _seq: int = 0) -> None:
         self._receive(message)
 
+    def flush(self) -> None:
+        """Nothing waits."""
+
 
 class AgentLink:
     """The agent's link, as the receiver of files uses it."""

@@ -62,6 +62,7 @@ class Link:
         lease_timer: Optional[int] = None,
     ) -> None:
         self.channel = channel
+        channel.joins = True
         self._listener = listener
         self._lease_timer = lease_timer
         self._outbox: Outbox[protocol.Report] = Outbox()
@@ -265,6 +266,7 @@ class Link:
         self._detach()
         self._client = client
         self.channel = self._listener.open_channel(*descriptors)
+        self.channel.joins = True
         self._selector.register(self.channel.reader, selectors.EVENT_READ, self._on_readable)
 
 

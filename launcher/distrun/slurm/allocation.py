@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from distrun.slurm import commands
 from distrun.spec.model import SlurmNode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 _DETAIL = re.compile(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?")
@@ -83,7 +84,8 @@ def of_job(job: str) -> Allocation:
     return Allocation(job=job, nodes=tuple(nodes))
 
 
-def expand(nodes: str) -> list[str]:
+@functools.cache
+def expand(nodes: str) -> Sequence[str]:
     """Return the names of a node list such as `n[1-3,7]`, in Slurm's order."""
     if "[" not in nodes:
         return nodes.split(",")
@@ -93,7 +95,7 @@ def expand(nodes: str) -> list[str]:
     return names
 
 
-def _addresses(nodes: str, names: list[str]) -> tuple[dict[str, str], set[str]]:
+def _addresses(nodes: str, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
     """Return the nodes' addresses, and which nodes have GPUs that Slurm counts."""
     addresses = dict(zip(names, names, strict=True))
     with_gpus = set()

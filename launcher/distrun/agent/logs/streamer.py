@@ -62,6 +62,7 @@ class LogStreamer:
 
     def send(self, channel: Channel[Order, Report]) -> None:
         """Send as much as the window and the link take now."""
+        channel.flush()
         while self._grown and not channel.pending and not channel.broken:
             # Never exceed the window: perhaps nobody receives it any more.
             room = self._window - self._in_flight - LOG_OVERHEAD
@@ -76,6 +77,7 @@ class LogStreamer:
                 self._in_flight += len(chunk) + LOG_OVERHEAD
                 self._grown.append(name)
                 channel.send(LogData(name, offset, chunk))
+                channel.flush()
 
     def _read(self, path: str, offset: int, count: int) -> bytes:
         try:

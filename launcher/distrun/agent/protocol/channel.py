@@ -10,6 +10,7 @@ some (`data`) follow its JSON and a newline, unchanged.
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import os
 import selectors
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from typing import Deque
 
 MAX_FRAME = 64 * 1024 * 1024
-_LENGTH = struct.Struct(">I")
+_MOST_JOINED = 64
+"""Messages that are written at once."""
+LENGTH = struct.Struct(">I")
 Received = TypeVar("Received", bound=Message)
 Sent = TypeVar("Sent", bound=Message)
 
@@ -37,7 +40,7 @@ def encode(message: Message, seq: int = 0) -> bytes:
     body = encode_body(message, seq)
     if len(body) > MAX_FRAME:
         raise ProtocolError(Cause(Code.MESSAGE_TOO_LONG, count=len(body)))
-    return _LENGTH.pack(len(body)) + body
+    return LENGTH.pack(len(body)) + body
 
 
 def encode_body(message: Message, seq: int = 0) -> bytes:
@@ -118,6 +121,12 @@ class Channel(Generic[Received, Sent]):
         """Whether the other side has closed its end; everything that it sent was received."""
         self.broken = False
         """Whether the other side no longer reads what is sent."""
+        self.joins = False
+        """Whether :meth:`watch_writing` writes all that was queued since its last call at once.
+
+        Where the link is a TCP connection that sends nothing before its last bytes are
+        acknowledged, as srun's is, several small writes in a row would wait for each other.
+        """
         self._incoming = bytearray()
         self._outgoing: Deque[bytes] = collections.deque()
         os.set_blocking(reader, False)
@@ -128,18 +137,23 @@ class Channel(Generic[Received, Sent]):
         return bool(self._outgoing) and not self.broken
 
     def send(self, message: Sent, seq: int = 0) -> None:
-        """Queue a message, and write as much as the link accepts now."""
+        """Queue a message, and write as much as the link accepts now, unless :attr:`joins`."""
         if not self.broken:
-            self.send_bytes(encode(message, seq))
+            self.send_bytes(self._encode(message, seq))
+
+    def _encode(self, message: Sent, seq: int) -> bytes:
+        return encode(message, seq)
 
     def send_bytes(self, block: bytes) -> None:
         """Do the same with bytes that are not a message."""
         self._outgoing.append(block)
-        self.flush()
+        if not self.joins or len(self._outgoing) >= _MOST_JOINED:
+            self.flush()
 
     def flush(self) -> None:
+        """Write as much of what is queued as the link accepts now."""
         while self._outgoing and not self.broken:
-            block = self._outgoing[0]
+            block = b"".join(itertools.islice(self._outgoing, _MOST_JOINED))
             try:
                 written = os.write(self.writer, block)
             except BlockingIOError:
@@ -148,16 +162,17 @@ class Channel(Generic[Received, Sent]):
                 self.broken = True
                 self._outgoing.clear()
                 return
-            if written < len(block):
-                self._outgoing[0] = block[written:]
-            else:
+            for _ in range(min(len(self._outgoing), _MOST_JOINED)):
                 self._outgoing.popleft()
+            if written < len(block):
+                self._outgoing.appendleft(block[written:])
 
     def watch_writing(self, selector: selectors.BaseSelector) -> None:
-        """Let the selector wait until the link accepts more, but only while there is more.
+        """Write what is queued, and let the selector wait while the link accepts no more.
 
         The key's data is :meth:`flush`, to be called when it is ready.
         """
+        self.flush()
         registered = self.writer in selector.get_map()
         if self.pending and not registered:
             selector.register(self.writer, selectors.EVENT_WRITE, self.flush)
@@ -187,11 +202,11 @@ class Channel(Generic[Received, Sent]):
     def _frames(self) -> List[Tuple[int, Received]]:
         messages: List[Tuple[int, Received]] = []
         position = 0
-        while len(self._incoming) - position >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._incoming, position)
+        while len(self._incoming) - position >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._incoming, position)
             if length > self.longest_frame:
                 raise ProtocolError(Cause(Code.FRAME_TOO_LONG, count=length))
-            start = position + _LENGTH.size
+            start = position + LENGTH.size
             if len(self._incoming) < start + length:
                 break
             messages.append(self._decode(bytes(self._incoming[start : start + length])))

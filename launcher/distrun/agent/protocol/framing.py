@@ -4,6 +4,7 @@ Every process that a login leaves running on a host shares the link's standard o
 on such a link begins with a header: a mark, the frame's number on this link, its length, and
 checksums of frame and header. Noise between two frames is skipped. Noise inside a frame is
 detected, and the receiver requests the reports again (:class:`distrun.agent.protocol.Reattach`).
+The supervisor's messages may be compressed.
 
 This is the agent's end. The supervisor's is :mod:`distrun.supervisor.hosts.host_channel`.
 """
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import Tuple
 
-from distrun.agent.protocol.channel import Channel, encode
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.channel import Channel, ProtocolError, encode
 from distrun.agent.protocol.messages import Order, Report
 
 MARK = b"\xfe\x00dr"
@@ -34,3 +37,11 @@ class ChecksummedSender(Channel[Order, Report]):
             fields = HEADER.pack(MARK, self._count, len(frame), zlib.crc32(frame))
             self._count += 1
             self.send_bytes(fields + CHECK.pack(zlib.crc32(fields)) + frame)
+
+    def _decode(self, body: bytes) -> Tuple[int, Order]:
+        if not body.startswith(b"{"):
+            try:
+                body = zlib.decompress(body)
+            except zlib.error as error:
+                raise ProtocolError(Cause(Code.MESSAGE_INVALID, text=str(error))) from error
+        return super()._decode(body)

@@ -19,7 +19,7 @@ from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tupl
 from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
 from distrun.agent.structs import Struct
 
-PROTOCOL = 1
+PROTOCOL = 2
 KILL_GRACE = 1.0
 """Seconds from SIGTERM to SIGKILL if no grace was set: after a failure in a group, after
 success, after the death of launch, supervisor or agent, and for what an ended task has left."""

@@ -3,30 +3,21 @@
 The command on the host reads one line from standard input: a program, which knows the size of the
 agent's modules. It reads them and runs the agent. The link's messages follow the modules. Each
 module is sent as source, and also compiled for hosts with the same version of Python as this one,
-because compiling would take most of an agent's start. Docstrings, comments, annotations in
-functions and imports for them, most of the indentation, values of enumerations, codes of causes
-that no agent makes, column numbers and qualified names are not sent.
-bzip2 makes the compiled code a quarter smaller than zlib does. A Python without bzip2 uses the
-source.
+because compiling would take most of an agent's start. A Python without bzip2 uses the source.
+
+To pack the modules takes half a second. So they are kept packed where Python keeps its compiled
+modules, and are packed again once a source has changed.
 """
 
 from __future__ import annotations
 
-import ast
-import io
-import marshal
-import re
+import contextlib
+import os
 import sys
-import tokenize
 import zlib
 from functools import lru_cache
-from importlib.util import MAGIC_NUMBER
+from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
-from types import CodeType
-from typing import TYPE_CHECKING, TypeGuard
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
 
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
 """It means the same to sh, csh and fish; `exec` leaves no shell in between."""
@@ -40,9 +31,7 @@ EXIT_TASKS_ALIVE = 68
 TASKS_ALIVE = "distrun: these processes do not end:"
 """Printed before the ids of processes that an earlier supervisor of the job has left."""
 _OLDEST = (3, 8)
-_LEVEL = 9
-"""The best compression of zlib: the payload is sent to every host."""
-_WITHOUT_DOCSTRINGS = 2
+_CHECK_BYTES = 4
 _SOURCES = Path(__file__).parents[3]
 _REATTACH = (
     *("distrun", "distrun.agent", "distrun.agent.reattach", "distrun.agent.structs"),
@@ -171,163 +160,46 @@ def _bootstrap(names: tuple[str, ...], start: str) -> bytes:
 
 @lru_cache(maxsize=2)
 def _modules(names: tuple[str, ...]) -> bytes:
-    """The version of the compiled code, the packages, the sources by name, and the code."""
-    sources: dict[str, bytes] = {}
-    codes: dict[str, CodeType] = {}
+    """The modules, packed: see :func:`.agent_code.pack`."""
+    state, kept = _state_of(names), Path(cache_from_source(__file__)).with_suffix(".modules")
+    with contextlib.suppress(OSError):
+        found = kept.read_bytes()
+        packed = found[len(state) : -_CHECK_BYTES]
+        if found == state + packed + _check(packed):
+            return packed
+    # Imported here because it is needed once after an installation.
+    from distrun.supervisor.hosts import agent_code
+
     # The agent needs nothing that users import from the top package.
     texts = {name: "" if name == "distrun" else _file_of(name)[0].read_text() for name in names}
     packages = [name for name in names if _file_of(name)[1]]
-    used = set(re.findall(r"\bCode\.(\w+)", "".join(texts.values())))
-    for name, text in texts.items():
-        sources[name] = _shorten(text, used)
-        if name in _SOURCE_ONLY:
-            continue
-        tree = ast.parse(sources[name])
-        _drop_columns(tree)
-        code = compile(tree, name, "exec", dont_inherit=True, optimize=_WITHOUT_DOCSTRINGS)
-        codes[name] = _without_qualified_names(code)
-    # Every Python reads version 2 of the format. The code is bytes in it, marshalled as one
-    # object so that names that many modules use are stored once.
-    parts = (MAGIC_NUMBER, packages, sources, _compress(codes))
-    return _deflate(marshal.dumps(parts, 2))
+    packed = agent_code.pack(texts, packages, _SOURCE_ONLY)
+    if not sys.dont_write_bytecode:
+        _keep(kept, state + packed + _check(packed))
+    return packed
 
 
-def _deflate(block: bytes) -> bytes:
-    """The block compressed. With less memory there are more code tables, which fit their parts."""
-    deflate = zlib.compressobj(_LEVEL, memLevel=6)
-    return deflate.compress(block) + deflate.flush()
+def _check(packed: bytes) -> bytes:
+    """Bytes that show damage, as a full disk or a power failure leaves it."""
+    return zlib.crc32(packed).to_bytes(_CHECK_BYTES, "big")
 
 
-def _compress(codes: dict[str, CodeType]) -> bytes:
-    """The code compressed; empty if this Python was built without bzip2."""
-    try:
-        import bz2
-    except ImportError:
-        return b""
-    return bz2.compress(marshal.dumps(codes))
+def _state_of(names: tuple[str, ...]) -> bytes:
+    """Bytes that change when a module changes, or what packs it, or Python."""
+    packers = (Path(__file__), Path(__file__).with_name("agent_code.py"))
+    found = [each.stat() for each in (*packers, *(_file_of(name)[0] for name in names))]
+    state = (MAGIC_NUMBER, sys.version, names, [(each.st_mtime_ns, each.st_size) for each in found])
+    return repr(state).encode()
 
 
-def _drop_columns(tree: ast.Module) -> None:
-    """Tracebacks from other hosts show lines only: columns would take a third of all bytes."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.stmt, ast.expr)):
-            node.end_lineno = node.lineno
-            node.col_offset = node.end_col_offset = -1
-
-
-def _without_qualified_names(code: CodeType) -> CodeType:
-    """Tracebacks show only the short names of functions."""
-    constants = tuple(
-        _without_qualified_names(each) if isinstance(each, CodeType) else each
-        for each in code.co_consts
-    )
-    if sys.version_info >= (3, 11):
-        return code.replace(co_consts=constants, co_qualname=code.co_name)
-    return code.replace(co_consts=constants)
-
-
-def _shorten(source: str, codes: Container[str] = ()) -> bytes:
-    """The same program without comments, docstrings, and what only type checkers need.
-
-    Every line keeps its number. Members of an enumeration lose their values, which
-    :class:`distrun.agent.structs.StrEnum` makes of their names. `codes`: the members of
-    :class:`distrun.agent.protocol.Code` that are needed; an agent receives none.
-    """
-    tree = ast.parse(source)
-    lines = source.encode().split(b"\n")
-    for row, begin in _comments(source):
-        lines[row - 1] = lines[row - 1][:begin].rstrip()
-    for row, begin, end in sorted(set(_annotations(tree)), reverse=True):
-        line = lines[row - 1]
-        lines[row - 1] = line[:begin].rstrip(b" :->") + line[end:]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            _replace(lines, node, node, b'""')
-        elif isinstance(node, ast.ClassDef) and [*map(ast.unparse, node.bases)] == ["StrEnum"]:
-            for member in node.body:
-                if isinstance(member, ast.Assign):
-                    text = ast.unparse(member.targets[0])
-                    is_sent = node.name != "Code" or text in codes
-                    _replace(lines, member, member, f'{text}=""'.encode() if is_sent else b"")
-    _drop_typing(tree, lines)  # last, because the others are also in blocks for type checkers
-    return _indented_by_one(b"\n".join(lines).decode())
-
-
-def _drop_typing(tree: ast.Module, lines: list[bytes]) -> None:
-    """Drop blocks for type checkers, and imports for annotations."""
-    used = _used_names(tree)
-    for node in tree.body:
-        if _is_for_type_checkers(node):
-            _replace(lines, node.body[0], node.body[-1], b"pass")
-            if not node.orelse:
-                _replace(lines, node, node, b"")
-        elif isinstance(node, ast.ImportFrom) and node.module == "typing":
-            names = [each.name for each in node.names if each.name in used]
-            kept = f"from typing import {', '.join(names)}" if names else ""
-            _replace(lines, node, node, kept.encode())
-
-
-def _is_for_type_checkers(node: ast.AST) -> TypeGuard[ast.If]:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-
-
-def _used_names(tree: ast.Module) -> set[str]:
-    """The names that a module uses when it runs: annotations are not evaluated."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if _is_for_type_checkers(node):
-            waiting += node.orelse
-            found |= {"TYPE_CHECKING"} if node.orelse else set()
-            continue
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        unused = (getattr(node, "annotation", None), getattr(node, "returns", None))
-        waiting += [each for each in ast.iter_child_nodes(node) if each not in unused]
-    return found
-
-
-def _indented_by_one(source: str) -> bytes:
-    """The same program with one space a level, and none before continuation lines."""
-    lines = source.split("\n")
-    level, last_row, begins_statement = 0, 0, True
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.INDENT, tokenize.DEDENT):
-            level += 1 if token.type == tokenize.INDENT else -1
-            continue
-        row = token.start[0]
-        if row > last_row and token.type != tokenize.NL:  # not the rows within a string
-            indent = " " * level if begins_statement else ""
-            lines[row - 1] = indent + lines[row - 1].lstrip(" ")
-        last_row = token.end[0]
-        if token.type != tokenize.NL:
-            begins_statement = token.type == tokenize.NEWLINE
-    return "\n".join(lines).encode()
-
-
-def _replace(lines: list[bytes], first: ast.stmt, last: ast.stmt, statement: bytes) -> None:
-    begin, end = first.lineno - 1, last.end_lineno or last.lineno
-    lines[begin] = b" " * first.col_offset + statement
-    lines[begin + 1 : end] = [b""] * (end - begin - 1)
-
-
-def _comments(source: str) -> Iterator[tuple[int, int]]:
-    """Row and first byte of each comment."""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            yield row, len(token.line[:column].encode())
-
-
-def _annotations(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
-    """Row, start and end (in bytes) of each annotation in functions that fits on one row."""
-    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
-        for node in ast.walk(function):
-            found = node.annotation if isinstance(node, ast.arg) else None
-            if isinstance(node, ast.FunctionDef):
-                found = node.returns
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                found = node.annotation
-            if found is not None and found.lineno == found.end_lineno and found.end_col_offset:
-                yield found.lineno, found.col_offset, found.end_col_offset
+def _keep(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; where the installation is read-only, not at all."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        try:
+            fresh.write_bytes(content)
+            os.replace(fresh, path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise

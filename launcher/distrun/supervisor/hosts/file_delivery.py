@@ -92,6 +92,7 @@ class FileSender:
             if not chunk:
                 return
             channel.send(file_messages.FileData(number, self._offset, chunk))
+            channel.flush()
             self._in_flight += len(chunk) + _OVERHEAD
             self._offset += len(chunk)
             if self._offset >= size:

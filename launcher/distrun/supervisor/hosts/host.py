@@ -218,6 +218,7 @@ class Host:
         number = self._outbox.add(message) if self.reach.can_reattach else 0
         if self.state in (LinkState.CONNECTING, LinkState.UP) and self._connection is not None:
             self._connection.channel.send(message, number)
+            self._follow_logs(self._connection)
         if isinstance(message, protocol.Shutdown) and not self._has_tasks:
             self._is_unneeded = True
             if self._may_have_agent:
@@ -299,6 +300,8 @@ class Host:
             dues.append(self._lost_at)
         if self.state in _AFTER_HELLO:
             dues += [self._lease_ends_at, self._deadlines.next_due]
+        if self._connection is not None:
+            dues.append(self._connection.channel.ack_due)
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
@@ -314,6 +317,8 @@ class Host:
             self._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
         elif self._has_passed(self._due):
             self._on_state_expired()
+        if self._connection is not None:
+            self._connection.channel.send_due_ack()
         if self.state in _AFTER_HELLO and not self.has_announced_exit:
             self._check_deadlines()
 
@@ -535,7 +540,7 @@ class Host:
             if connection is not self._connection or self._violation is not None:
                 return
         if last:
-            connection.channel.send(protocol.Ack(last))
+            connection.channel.acknowledge(last)
         if written:
             connection.channel.send(protocol.LogReceived(written))
         self._release_unwanted_logs()
@@ -611,7 +616,6 @@ class Host:
                 self.agent_pid = message.pid
                 self.token, self.folder = message.token, message.folder
                 self._on_up()
-                self._follow_logs()
             self._observer.on_report(self, message)
 
     def _explained(self, connection: Connection, fault: Cause) -> Cause:
@@ -662,15 +666,17 @@ class Host:
             if self._heartbeat_to_acknowledge:
                 connection.channel.send(protocol.HeartbeatAck(self._heartbeat_to_acknowledge))
         self._outbox.acknowledge(message.last)
-        self._follow_logs()
+        connection.follows_logs = False
+        self._follow_logs(connection)
         for number, order in self._outbox.after(message.last):
             connection.channel.send(order, number)
         if was_lost:
             self._observer.on_event(LinkRestored(at=time.time(), host=self.name))
 
-    def _follow_logs(self) -> None:
-        connection = self._connection
-        if self.reach.has_own_logs and self.state is LinkState.UP and connection is not None:
+    def _follow_logs(self, connection: Connection) -> None:
+        """Have the agent send its logs: with the first order, before which there is no log."""
+        if self.reach.has_own_logs and self.state is LinkState.UP and not connection.follows_logs:
+            connection.follows_logs = True
             connection.channel.send(protocol.FollowLogs(self.mirror.sizes, connection.log_window))
 
     # Ends ----------------------------------------------------------------------------------

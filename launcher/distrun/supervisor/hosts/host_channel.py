@@ -7,12 +7,13 @@ allocated, nor keep the supervisor from its other hosts.
 from __future__ import annotations
 
 import os
+import time
 import zlib
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.agent.protocol.channel import Channel, ProtocolError
+from distrun.agent.protocol.channel import LENGTH, Channel, ProtocolError
 from distrun.agent.protocol.framing import CHECK, HEADER, MARK
-from distrun.agent.protocol.messages import Message, Order, Report
+from distrun.agent.protocol.messages import Ack, Message, Order, Report
 from distrun.field_types import FieldError, check_fields
 
 _BYTES_PER_TURN = 1 << 18
@@ -20,6 +21,12 @@ _BYTES_PER_TURN = 1 << 18
 _MOST_QUEUED = 100_000
 """Messages for an agent that reads nothing: more than the orders of any job."""
 _HEADER_SIZE = HEADER.size + CHECK.size
+_ACK_SECONDS = 0.5
+"""How long an acknowledgement waits for an order: one that follows it soon may be held back for
+40 ms by a TCP connection whose other side has not answered yet, such as srun's."""
+_LONGEST_PLAIN = 600
+"""Bytes of an order that is not compressed. srun passes on 1024 bytes at a time, and the next ones
+up to 40 ms later."""
 _NOISE_BYTES = 4000
 _MOST_DAMAGED = 64
 """Damaged frames in what is read in a turn. To verify a frame takes time."""
@@ -33,6 +40,31 @@ class HostChannel(Channel[Report, Order]):
 
     def __init__(self, reader: int, writer: int) -> None:
         super().__init__(reader, writer, Report)
+        self.joins = True
+        self.ack_due: float | None = None
+        """When to acknowledge the last reports, unless an order is sent before; None: never."""
+        self._received = 0
+        """The number of the last report."""
+
+    def acknowledge(self, last: int) -> None:
+        """Acknowledge the reports up to a number, together with the next order or soon."""
+        self._received = last
+        if self.ack_due is None:
+            self.ack_due = time.monotonic() + _ACK_SECONDS
+
+    def send_due_ack(self) -> None:
+        """Send an acknowledgement that has waited for long enough."""
+        if self.ack_due is not None and self.ack_due <= time.monotonic():
+            self._send_ack()
+
+    def send(self, message: Order, seq: int = 0) -> None:
+        self._send_ack()
+        super().send(message, seq)
+
+    def _send_ack(self) -> None:
+        if self.ack_due is not None:
+            self.ack_due = None
+            super().send(Ack(self._received))
 
     @property
     def is_flooded(self) -> bool:
@@ -86,6 +118,13 @@ class ChecksummedReceiver(HostChannel):
         """The bytes after the mark that are not a complete frame yet."""
         self._next = 0
         """The number of the next frame."""
+
+    def _encode(self, message: Order, seq: int) -> bytes:
+        frame = super()._encode(message, seq)
+        if len(frame) <= _LONGEST_PLAIN or hasattr(message, "data"):
+            return frame
+        body = zlib.compress(frame[LENGTH.size :])
+        return LENGTH.pack(len(body)) + body
 
     @property
     def noise(self) -> bytes:

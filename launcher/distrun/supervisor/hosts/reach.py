@@ -48,6 +48,8 @@ class Connection:
     """A non-blocking descriptor with the process's standard error; None: it shares this one's."""
     log_window: int = 0
     """How many bytes of logs may be in flight: never more than fit into the link's buffers."""
+    follows_logs: bool = False
+    """Whether the agent was told to send its logs through it."""
     has_own_session: bool = False
     """Whether the process leads a session, and so a process group."""
     mark: bytes = b""

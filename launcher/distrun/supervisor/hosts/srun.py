@@ -33,7 +33,12 @@ _CONNECT_SECONDS = 60.0
 """A busy slurmctld lets srun wait, and srun tries again by itself."""
 _REASON_SECONDS = 0.5
 """After SIGTERM, Slurm's words may come so much later."""
-_COMMAND = ("python3", "-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())")
+_COMMAND = (
+    *("/bin/sh", "-c", 'test -x "$0" || exec python3 "$@"; exec "$0" "$@"'),
+    os.path.realpath(sys.executable),  # without the start of a virtual environment or a shim
+    *("-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())"),
+)
+"""The interpreter of the launching side is on the nodes, too, where they share its file system."""
 _OPTIONS = (
     "--overlap",  # beside the steps that the user starts
     "--nodes=1",
@@ -123,7 +128,7 @@ class SrunReach(Reach):
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:
         text = connection.stderr_text
-        if "python3" in text and "No such file" in text:
+        if "python3" in text and ("No such file" in text or "not found" in text):
             return Cause(Code.PYTHON_MISSING, text=step_end.last_words(text))
         return step_end.cause(text, status, self._given.job)
 
