@@ -11,14 +11,20 @@ if TYPE_CHECKING:
     from distrun.slurm.batch_job import QueueEntry
 
 
-def queue_text(entry: QueueEntry) -> str:
-    """Return where a job is: `pending in Slurm as job 12 (Resources), starts at about 14:05:00`."""
+def queue_text(entry: QueueEntry, expected: float | None = None) -> str:
+    """Return where a job is: `pending in Slurm as job 12 (Resources), starts at about 14:05:00`.
+
+    Args:
+        entry: what Slurm says of it.
+        expected: when Slurm said before that it would start (Unix time), if it did.
+    """
     words = f"{entry.state.lower()} in Slurm as job {entry.id}"
     if not entry.is_pending:
         return words
     why = f" ({entry.reason})" if entry.reason else ""
-    if entry.starts_at is None:
+    starts_at = entry.starts_at or expected
+    if starts_at is None:
         return f"{words}{why}; Slurm has no estimate of its start yet"
-    left = entry.starts_at - time.time()
+    left = starts_at - time.time()
     wait = f", in {format_duration(left)}" if left > 0 else ""
-    return f"{words}{why}; it starts at about {format_time(entry.starts_at)}{wait}"
+    return f"{words}{why}; it starts at about {format_time(starts_at)}{wait}"

@@ -72,14 +72,14 @@ def command(
         console.print_text(script.rstrip("\n"))
         return 0
     read_files(spec)
-    batch_job.try_out(script)
+    starts_at = batch_job.try_out(script)
     _require_time(spec)
     folder = submission.submit(store, spec)
     console.print_text(folder.job_id)
     from distrun.cli.queue_text import queue_text
 
     found = queued_job.look(folder)
-    where = "queued in Slurm" if found.entry is None else queue_text(found.entry)
+    where = "queued in Slurm" if found.entry is None else queue_text(found.entry, starts_at)
     console.print_message(f"job {folder.job_id} is {where}")
     return 0
 

@@ -138,13 +138,17 @@ def submit(script: str) -> str:
     return number
 
 
-def try_out(script: str) -> None:
+def try_out(script: str) -> float | None:
     """Have Slurm check a batch script without queueing it.
+
+    Returns when it would start (Unix time), if Slurm says so.
 
     Raises:
         SlurmCommandError: it would refuse the job, for the reason that it printed.
     """
-    commands.run("sbatch", "--test-only", given=script)
+    answer = commands.run("sbatch", "--test-only", given=script, errors=True)
+    found = re.search(r" to start at (\S+)", answer)
+    return None if found is None else _time(found[1])
 
 
 def longest(partition: str | None) -> float | None:

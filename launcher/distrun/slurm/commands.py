@@ -36,7 +36,13 @@ class FailedCommandError(SlurmCommandError):
         self.printed = printed
 
 
-def run(name: str, *arguments: str, limit: float = LIMIT, given: str | None = None) -> str:
+def run(
+    name: str,
+    *arguments: str,
+    limit: float = LIMIT,
+    given: str | None = None,
+    errors: bool = False,
+) -> str:
     """Run a command and return what it printed, without the white space around it.
 
     Args:
@@ -44,6 +50,7 @@ def run(name: str, *arguments: str, limit: float = LIMIT, given: str | None = No
         arguments: its arguments.
         limit: in seconds.
         given: its standard input; None: there is none.
+        errors: whether to return its standard error instead.
 
     Raises:
         SlurmCommandError: it is missing, took longer than `limit`, or failed.
@@ -81,7 +88,7 @@ def run(name: str, *arguments: str, limit: float = LIMIT, given: str | None = No
             hint=None,
             printed=printed,
         )
-    return done.stdout.strip()
+    return (done.stderr if errors else done.stdout).strip()
 
 
 def unexpected(command: str, answer: str) -> SlurmCommandError:

@@ -39,6 +39,12 @@ _STATE_SECONDS = 5.0
 _COMPLETING_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
 """A job whose processes are being ended has its last state only afterwards."""
+_VALID_SECONDS = 2.0
+"""How long an answer of Slurm is used again: all steps of a job may end at once."""
+_answers: dict[str, tuple[float, Cause | None]] = {}
+"""By job: when it was asked for last why it ended (monotonic clock), and the answer."""
+_preemptions: dict[str, tuple[float, bool]] = {}
+"""The same: whether it was preempted."""
 _LONGEST = 300
 
 
@@ -55,11 +61,15 @@ def find(text: str, job: str) -> Cause | None:
 
 def _was_preempted(job: str) -> bool:
     """Whether Slurm needs the nodes of a job: of its steps, srun says only that they end."""
-    try:
-        answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
-    except commands.SlurmCommandError:
-        return False
-    return re.search(r" PreemptTime=\d", answer) is not None
+    known = _preemptions.get(job)
+    if known is None or time.monotonic() - known[0] > _VALID_SECONDS:
+        try:
+            answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
+        except commands.SlurmCommandError:
+            answer = ""
+        known = time.monotonic(), re.search(r" PreemptTime=\d", answer) is not None
+        _preemptions[job] = known
+    return known[1]
 
 
 def cause(text: str, status: int | None, job: str) -> Cause:
@@ -81,13 +91,21 @@ def cause(text: str, status: int | None, job: str) -> Cause:
     return Cause(Code.SRUN_FAILED, name=job, status=status, text=words)
 
 
+def was_asked(job: str) -> bool:
+    """Return whether :func:`of_job` has its answer already, and does not wait for Slurm."""
+    return job in _answers and time.monotonic() - _answers[job][0] < _VALID_SECONDS
+
+
 def of_job(job: str) -> Cause | None:
     """Return why Slurm ended a job; None: it did not, or cannot be asked."""
-    due = time.monotonic() + _COMPLETING_SECONDS
-    while (state := _state(job)) == "COMPLETING" and time.monotonic() < due:
-        time.sleep(_PAUSE_SECONDS)
-    code = CODES.get(state)
-    return None if code is None else Cause(code, name=job)
+    if not was_asked(job):
+        due = time.monotonic() + _COMPLETING_SECONDS
+        while (state := _state(job)) == "COMPLETING" and time.monotonic() < due:
+            time.sleep(_PAUSE_SECONDS)
+        code = CODES.get(state)
+        found = None if code is None else Cause(code, name=job)
+        _answers[job] = time.monotonic(), found
+    return _answers[job][1]
 
 
 def _state(job: str) -> str:

@@ -140,16 +140,20 @@ class SrunReach(Reach):
         return self._reason(connection) or cause
 
     def _reason(self, connection: Connection) -> Cause | None:
-        """Return why Slurm ends the step: it says so at the time of its SIGTERM."""
+        """Return why Slurm ends the step: it says so at the time of its SIGTERM.
+
+        If it ends all steps at once, only the first one waits for its words.
+        """
+        job = self._given.job
         due = time.monotonic() + _REASON_SECONDS
         while True:
             is_open = connection.read_stderr()
-            found = step_end.find(connection.stderr_text, self._given.job)
+            found = step_end.find(connection.stderr_text, job)
             left = due - time.monotonic()
-            if found is not None or not is_open or left <= 0:
+            if found is not None or not is_open or left <= 0 or step_end.was_asked(job):
                 break
             select.select([connection.stderr or 0], [], [], left)
-        return found or step_end.of_job(self._given.job)
+        return found or step_end.of_job(job)
 
     def loss(self, connection: Connection, status: int) -> Cause:
         text = connection.stderr_text
