@@ -12,14 +12,16 @@ from distrun import events, record
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.protocol.channel import Channel
+from distrun.codec import from_json
 from distrun.errors import EXIT_KILLED, HostError, InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
     from distrun.slurm.queued_job import QueuedJobWatch
+    from distrun.supervisor.stack_collector import Stacks
 
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
@@ -204,6 +206,37 @@ def end_leftovers(job_id: str) -> int:
 def has_processes(job_id: str) -> bool:
     """Return whether a task, agent or supervisor of the job still runs on this machine."""
     return next(job_processes.of_job(job_id), None) is not None
+
+
+def take_stacks(
+    folder: JobFolder, program: str, tasks: Sequence[str], *, native: bool
+) -> Stacks | None:
+    """Return where the tasks of a job stand; None if its supervisor has ended.
+
+    Args:
+        folder: the job's.
+        program: the path of py-spy.
+        tasks: the names of those that are asked for; none means all.
+        native: whether to show frames of C and C++ functions, too.
+    """
+    from distrun.stacks import ProcessStacks
+    from distrun.supervisor.stack_collector import Stacks
+
+    channel = connect(folder)
+    if channel is None:
+        return None
+    with contextlib.closing(channel), selectors.DefaultSelector() as selector:
+        channel.send(protocol.TakeStacks(program, tasks, native))
+        selector.register(channel.reader, selectors.EVENT_READ)
+        while not channel.ended:
+            channel.watch_writing(selector)
+            selector.select()
+            channel.flush()
+            for _, message in channel.receive():
+                if isinstance(message, protocol.StacksTaken):
+                    found = [from_json(ProcessStacks, each) for each in message.processes]
+                    return Stacks(processes=found, silent=dict(message.silent))
+    return None
 
 
 class SupervisorWatch:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distrun.agent.agent_dir import AgentDir
     from distrun.agent.files.receiver import FileReceiver
     from distrun.agent.probe.probe import Probe
+    from distrun.agent.tasks.stacks import StackDumper
 
 
 class Agent:
@@ -46,6 +47,7 @@ class Agent:
         self._ports = PortHolder()
         self._tasks = TaskRunner(self._selector, link, self._ports)
         self._probe: Optional[Probe] = None
+        self._stacks: Optional[StackDumper] = None
         self._logs: Optional[TaskLogs] = None
         self._dir: Optional[AgentDir] = None
         self._files: Optional[FileReceiver] = None
@@ -104,6 +106,8 @@ class Agent:
             dues.append(self._kill_due)
         if self._probe is not None:
             dues += self._probe.dues
+        if self._stacks is not None:
+            dues += self._stacks.dues
         if self._logs is not None:
             dues.append(self._logs.due)
         if self._dir is not None:
@@ -118,6 +122,8 @@ class Agent:
             self._logs.on_time(now)
         if self._probe is not None:
             self._probe.on_time(now)
+        if self._stacks is not None:
+            self._stacks.on_time(now)
         self._link.on_time(now)
         self._tasks.on_time(now)
         if self._kill_due is not None and self._kill_due <= now:
@@ -158,13 +164,16 @@ class Agent:
             self._execute_rare(order)
 
     def _execute_rare(self, order: protocol.Order) -> None:
-        """Execute an order about files or of the preflight.
+        """Execute an order about files or stacks, or of the preflight.
 
-        Their modules are imported here because most jobs have one host and need neither.
+        Their modules are imported here because most jobs have one host and need none of them.
         """
         from distrun.agent.protocol.file_messages import FileData, FileList
+        from distrun.agent.protocol.stack_messages import DumpStacks, ProgramData
 
-        if not isinstance(order, (FileList, FileData)):
+        if isinstance(order, (DumpStacks, ProgramData)):
+            self._dump_stacks(order)
+        elif not isinstance(order, (FileList, FileData)):
             if self._probe is None:
                 from distrun.agent.probe.probe import Probe
 
@@ -176,6 +185,18 @@ class Agent:
 
                 self._files = FileReceiver(self._dir, self._link)
             self._files.execute(order)
+
+    def _dump_stacks(self, order: protocol.Order) -> None:
+        if self._stacks is None:
+            from distrun.agent.tasks.stacks import StackDumper
+
+            own = "" if self._dir is None else os.path.join(self._dir.path, "programs")
+            cache = (None if self._dir is None else self._dir.cache_path) or own
+            report, pids_of = self._link.report, self._tasks.pids_of
+            self._stacks = StackDumper(self._selector, report, pids_of, cache)
+            self._tasks.helpers.append(self._stacks)
+        if self._kill_due is None:
+            self._stacks.execute(order)
 
     def on_link_lost(self) -> None:
         """Stop sending until the supervisor says, on the next link, what is missing."""
@@ -197,6 +218,8 @@ class Agent:
         """End everything, then the agent: SIGTERM now, SIGKILL after `grace` seconds."""
         if self._kill_due is None:
             self._kill_due = time.monotonic() + grace
+            if self._stacks is not None:
+                self._stacks.close()
             self._tasks.stop_all(grace)
 
     def abandon(self, grace: float = protocol.KILL_GRACE) -> None:

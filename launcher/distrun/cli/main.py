@@ -29,6 +29,7 @@ _COMMANDS = {
     "ps": "List jobs.",
     "status": "Show one job's tasks.",
     "logs": "Show tasks' output.",
+    "stacks": "Show where each task stands, without stopping it.",
     "kill": "Stop jobs.",
     "resume": "Continue a job that failed, was killed or was lost.",
     "wait": "Wait until jobs have ended.",

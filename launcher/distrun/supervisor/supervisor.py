@@ -20,6 +20,8 @@ from distrun import events, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
+from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError
 from distrun.frozen import replace
 from distrun.jobstore import replace_file
@@ -36,6 +38,7 @@ from distrun.supervisor.plan_queue import PlanQueue
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
 from distrun.supervisor.ready_watch import ReadyWatch
+from distrun.supervisor.stack_collector import StackCollector
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
 from distrun.supervisor.task_progress import TaskProgress
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.former_agents import FormerAgent
+    from distrun.supervisor.stack_collector import Stacks
     from distrun.sync.manifest import Manifest
 
 _FLUSH_SECONDS = 2.0
@@ -149,11 +153,11 @@ class Supervisor:
         self._stall: StallWatch | None = None
         if spec.timeouts.stall is not None:
             self._stall = StallWatch(spec.timeouts.stall, folder.size_of_log, time.monotonic)
-        self._is_finishing = False
-        self._stop_requested_at = -_LAUNCH_SECONDS
+        self._is_finishing, self._stop_requested_at = False, -_LAUNCH_SECONDS
         self._was_signalled = False
         """Whether the last request to stop was a signal to this process."""
         self._analyzer = FailureAnalyzer(folder, spec)
+        self._stacks = StackCollector(self._hosts.order, self._has_own_files)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
             self._selector, folder.listen(), self._on_client, self._on_client_end
@@ -434,6 +438,8 @@ class Supervisor:
                 here = {task.name for task in self._state.tasks.values() if task.host == host}
                 used = {task: used for task, used in report.seconds.items() if task in here}
                 self._quiet.record_cpu(used)
+        elif isinstance(report, (StacksDumped, ProgramRequested)):
+            self._stacks.receive(host, report)
         else:
             return False
         return True
@@ -626,6 +632,7 @@ class Supervisor:
         if preparation is None:
             return
         preparation.held_ports.pop(event.host, None)
+        self._stacks.forget_host(event.host)
         if preparation.delivery is not None:
             preparation.delivery.forget(event.host)
         if host is not None:
@@ -666,7 +673,7 @@ class Supervisor:
         is_open = self._state.outcome is None and self._state.has_restarts
         others = (
             *(self._hosts, self._clients, self._ready, self._cluster, quiet, self._tensorboard),
-            *(self._former_agents, self._progress),
+            *(self._former_agents, self._progress, self._stacks),
             self._returns if is_open and self._tasks else None,
             (self._plans or self._wait_limit) if self._state.outcome is None else None,
         )
@@ -691,6 +698,9 @@ class Supervisor:
                 self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
             else:
                 self._timers[timer] = time.monotonic() + wait
+        self._run_due()
+
+    def _run_due(self) -> None:
         if self._cluster is not None:
             self._report_mismatch(self._cluster.check())
         self._check_quiet()
@@ -706,8 +716,8 @@ class Supervisor:
         self._check_wait_limit()
         if self._tasks:
             self._reconnect_hosts()
-        self._clients.run_due()
-        self._former_agents.run_due()
+        for each in (self._clients, self._former_agents, self._stacks):
+            each.run_due()
 
     def _check_wait_limit(self) -> None:
         """Continue without hosts that have not answered if the job does not need them."""
@@ -776,11 +786,25 @@ class Supervisor:
             self._request_stop(message)
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
+        elif isinstance(message, protocol.TakeStacks):
+            self._take_stacks(client, message)
         elif isinstance(message, protocol.Watch):
             self._clients.watching.add(client)
             for progress in self._progress.latest.values():
                 client.send(progress)
             client.send(protocol.WatchStarted())
+
+    def _take_stacks(self, client: Client, request: protocol.TakeStacks) -> None:
+        def answer(found: Stacks) -> None:
+            if not client.ended:
+                processes = [to_json(each) for each in found.processes]
+                client.send(protocol.StacksTaken(processes, found.silent))
+
+        names = set(request.tasks or self._state.tasks)
+        self._stacks.ask(self._state, names, request.program, answer, native=request.native)
+
+    def _has_own_files(self, host: str) -> bool:
+        return self._preparation is None or self._preparation.has_own_logs(host)
 
     def _on_client_end(self, client: Client) -> None:
         if client is self._launch:

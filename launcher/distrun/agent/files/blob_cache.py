@@ -29,7 +29,7 @@ class BlobCache:
 
     def open(self, digest: str, size: int) -> Optional[int]:
         """A descriptor to read a blob of that size; None if it is not in the cache."""
-        path = self._path(digest)
+        path = self.path(digest)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -43,7 +43,7 @@ class BlobCache:
 
     def remove(self, digest: str) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(self._path(digest))
+            os.unlink(self.path(digest))
 
     def create(self) -> Optional[Tuple[int, bytes]]:
         """A new file to write a blob to, and its path; None if none can be created."""
@@ -55,7 +55,7 @@ class BlobCache:
 
     def add(self, path: bytes, digest: str) -> None:
         """Add a file of :meth:`create`, once it is written and closed, under its digest."""
-        place = self._path(digest)
+        place = self.path(digest)
         try:
             os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
             os.rename(path, place)
@@ -100,6 +100,7 @@ class BlobCache:
                 with contextlib.suppress(OSError):
                     yield path, os.lstat(path)
 
-    def _path(self, digest: str) -> bytes:
+    def path(self, digest: str) -> bytes:
+        """Where a blob is, if it is in the cache."""
         name = digest.encode("ascii")
         return os.path.join(self._folder, name[:2], name)

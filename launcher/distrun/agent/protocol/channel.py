@@ -91,10 +91,14 @@ def _kind(name: str) -> Type[Message]:
     """The class of a message.
 
     Creating classes takes time, and a job on one machine needs neither those of the preflight nor
-    those of files.
+    those of files, and few need those of stacks.
     """
     if name not in Message.kinds:
-        from distrun.agent.protocol import file_messages, probe_messages  # noqa: F401
+        from distrun.agent.protocol import (  # noqa: F401
+            file_messages,
+            probe_messages,
+            stack_messages,
+        )
     return Message.kinds[name]
 
 

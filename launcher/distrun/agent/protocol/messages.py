@@ -431,6 +431,14 @@ class Watch(Request):
     """Send every event from now on, and the progress that tasks report."""
 
 
+class TakeStacks(Request):
+    """Answer with :class:`StacksTaken`. `program`: the path of py-spy. `tasks`: none means all."""
+
+    program: str
+    tasks: Sequence[str]
+    native: bool
+
+
 # From the supervisor to the commands -------------------------------------------------------
 
 
@@ -438,6 +446,13 @@ class JobEvent(Notice):
     """One event, as it is in the record."""
 
     event: Dict[str, Any]
+
+
+class StacksTaken(Notice):
+    """Answers TakeStacks. `processes`: see :mod:`distrun.stacks`. `silent`: why hosts are not."""
+
+    processes: List[Dict[str, Any]]
+    silent: Dict[str, str]
 
 
 class WatchStarted(Notice):

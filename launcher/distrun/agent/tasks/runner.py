@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 import time
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Set, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from distrun.agent.logs.task_logs import TaskLogs
     from distrun.agent.tasks.ports import PortHolder
     from distrun.agent.tasks.usage import Totals
+
+    class HasChildren(Protocol):
+        """Starts processes of its own, and ends them."""
+
+        @property
+        def children(self) -> Set[int]: ...
+
 
 _PROGRESS_INTERVAL = 0.5
 _FIRST_PORT_CHECK = 15.0
@@ -39,6 +46,8 @@ class TaskRunner:
         self._ports = ports
         self._oom = OomWatch()
         self._usage = UsageSampler(selector, link.report)
+        self.helpers: List[HasChildren] = [self._usage]
+        """What has children of this process that belong to no task."""
         self._tasks: Dict[str, Task] = {}
         self._timed: Dict[str, Task] = {}
         """The tasks with a :attr:`Task.next_due`."""
@@ -58,6 +67,11 @@ class TaskRunner:
         """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
         self._job_id = job_id
         self._logs = logs
+
+    def pids_of(self, name: str) -> List[int]:
+        """The ids of a task's processes, its first one first; none if it does not run."""
+        task = self._tasks.get(name)
+        return [] if task is None else [process.pid for process in task.members()]
 
     @property
     def has_tasks(self) -> bool:
@@ -334,7 +348,8 @@ class TaskRunner:
         return {process.pid: process for process in found if process is not None}
 
     def _strays(self) -> List[int]:
-        others = {task.pid for task in self._tasks.values()} | self._usage.children
+        others = {task.pid for task in self._tasks.values()}
+        others.update(pid for helper in self.helpers for pid in helper.children)
         return [pid for pid in processes.children(os.getpid()) if pid not in others]
 
     def _signal_strays(self, signum: int) -> None:

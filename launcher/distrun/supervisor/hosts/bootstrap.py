@@ -45,6 +45,7 @@ _SAME_FILES = "distrun.agent.linux.same_files"
 _SOURCE_ONLY = (
     *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
     *("distrun.agent.linux.sock_diag", "distrun.agent.tasks.gpu_usage"),
+    *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
 )
 """Modules that so few agents need that they are not sent compiled."""
 

@@ -36,6 +36,11 @@ ANSWERS = {
 """The orders that are answered once, each with one of these."""
 _ONCE_PER_LIST = (("FilesReady", "FilesRefused"), ("FilesPreserved",))
 """What follows the list of the program's files, at most once each."""
+_ONCE_PER_ORDER = {
+    **{order: (answers,) for order, answers in ANSWERS.items()},
+    "DumpStacks": (("ProgramRequested",), ("StacksDumped",)),
+}
+"""What follows these orders, at most once each."""
 _UNASKED = {"Ack", "AgentExiting", "Damage", "Heartbeat", "LogData", "Reattached"}
 _OF_TASKS = (
     *(*_STAGES, messages.Progress, messages.ProgressIgnored, messages.TaskListening),
@@ -158,8 +163,7 @@ class ReportChecker:
             self._file_sizes += [size for _, _, size, _ in files]
             if order.last:  # type: ignore[attr-defined]
                 self._unanswered.update(_ONCE_PER_LIST)
-        if name in ANSWERS:
-            self._unanswered[ANSWERS[name]] += 1
+        self._unanswered.update(_ONCE_PER_ORDER.get(name, ()))
 
     def find_excess(self, report: Report) -> Cause | None:
         """Return what is wrong with an answer that is longer than its order asks for, or None.

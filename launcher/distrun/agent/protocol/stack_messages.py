@@ -1,0 +1,47 @@
+"""The messages that ask where the threads of tasks stand."""
+
+from __future__ import annotations
+
+from typing import List
+
+from distrun.agent.protocol.messages import Order, Report
+
+# From supervisor to agent ------------------------------------------------------------------
+
+
+class DumpStacks(Order):
+    """Report where the Python threads of these tasks stand, by the program py-spy.
+
+    `number` identifies the answer. The program is at the path `program`, or, on another host, it is
+    sent: it has that SHA-256 and size (bytes). `native`: with the frames of C and C++ functions.
+    """
+
+    number: int
+    tasks: List[str]
+    native: bool
+    program: str
+    digest: str
+    size: int
+
+
+class ProgramData(Order):
+    """A part of the program, compressed by zlib. `last`: it is complete."""
+
+    last: bool
+    data: bytes
+
+
+# From agent to supervisor ------------------------------------------------------------------
+
+
+class ProgramRequested(Report):
+    """This host lacks the program with that SHA-256."""
+
+    digest: str
+
+
+class StacksDumped(Report):
+    """Answers DumpStacks. `text` is a JSON list: see :mod:`distrun.stacks`."""
+
+    number: int
+    text: str

@@ -1,0 +1,214 @@
+"""Where the Python threads of tasks stand, by py-spy, which reads their memory from outside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import selectors
+import subprocess
+import time
+import zlib
+from typing import Any, Callable, Dict, List, Optional, Set, Union
+
+from distrun.agent.files.blob_cache import BlobCache
+from distrun.agent.probe.forked_call import ForkedCall
+from distrun.agent.protocol import Order, Report
+from distrun.agent.protocol.stack_messages import (
+    DumpStacks,
+    ProgramData,
+    ProgramRequested,
+    StacksDumped,
+)
+
+_SECONDS = 15.0
+"""For all tasks of this host."""
+_SECONDS_EACH = 5.0
+_MOST_PROCESSES = 16
+"""Of each task: those that were started first."""
+_MOST_THREADS = 256
+_MOST_FRAMES = 100
+_LONGEST_NAME = 300
+_MOST_BYTES = 1 << 20
+_BLOCK = 1 << 20
+
+
+class StackDumper:
+    """Runs the program in a child, while the agent's loop continues.
+
+    Args:
+        report: sends a report.
+        pids_of: returns the ids of a task's processes, its first one first.
+        cache: a folder for the program, so that it is sent once; '': none is sent.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        report: Callable[[Report], None],
+        pids_of: Callable[[str], List[int]],
+        cache: str,
+    ) -> None:
+        self._selector, self._report, self._pids_of = selector, report, pids_of
+        self._cache = BlobCache(os.fsencode(cache))
+        self._waiting: List[DumpStacks] = []
+        """The orders that wait for the program."""
+        self._received = bytearray()
+        self._calls: Dict[ForkedCall, int] = {}
+        """Each running call, with the number of its order."""
+
+    @property
+    def children(self) -> Set[int]:
+        """The children of this process that run the program."""
+        return {call.pid for call in self._calls}
+
+    @property
+    def dues(self) -> List[Optional[float]]:
+        """The times at which :meth:`on_time` has something to do."""
+        return [call.due for call in self._calls]
+
+    def on_time(self, now: float) -> None:
+        for call in [call for call in self._calls if call.due <= now]:
+            self._finish(call)
+
+    def execute(self, order: Order) -> None:
+        if isinstance(order, ProgramData):
+            self._received += order.data
+            if order.last:
+                self._use_received()
+        elif isinstance(order, DumpStacks):
+            found = None
+            if not order.program:
+                found = self._cache.open(order.digest, order.size)
+            if order.program or found is not None:
+                self._start(order)
+            else:
+                self._waiting.append(order)
+            if found is not None:
+                os.close(found)
+            elif self._waiting == [order]:
+                self._report(ProgramRequested(order.digest))
+
+    def _use_received(self) -> None:
+        block, self._received = bytes(self._received), bytearray()
+        waiting, self._waiting = self._waiting, []
+        try:
+            program = zlib.decompress(block)
+        except zlib.error:
+            program = b""
+        for order in waiting:
+            if hashlib.sha256(program).hexdigest() == order.digest:
+                self._keep(program, order.digest)
+                self._start(order)
+            else:
+                self._report(StacksDumped(order.number, "[]"))
+
+    def _keep(self, program: bytes, digest: str) -> None:
+        made = self._cache.create()
+        if made is None:
+            return
+        descriptor, path = made
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(program)
+        except OSError:
+            self._cache.discard(path)
+        else:
+            self._cache.add(path, digest)
+
+    def _start(self, order: DumpStacks) -> None:
+        pids = {task: self._pids_of(task)[:_MOST_PROCESSES] for task in order.tasks}
+        due = time.monotonic() + _SECONDS
+        program = order.program or self._cache.path(order.digest)
+        try:
+            call = ForkedCall(lambda: _dump(order, program, pids, due), due + 1)
+        except OSError:
+            self._report(StacksDumped(order.number, "[]"))
+            return
+        self._calls[call] = order.number
+        self._selector.register(call, selectors.EVENT_READ, lambda: self._on_readable(call))
+
+    def _on_readable(self, call: ForkedCall) -> None:
+        if call.read():
+            self._finish(call)
+
+    def _finish(self, call: ForkedCall) -> None:
+        self._selector.unregister(call)
+        number = self._calls.pop(call)
+        answer = call.result()
+        call.close()
+        is_answer = isinstance(answer, StacksDumped)
+        self._report(answer if is_answer else StacksDumped(number, "[]"))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """End what has not ended."""
+        for call in list(self._calls):
+            self._selector.unregister(call)
+            call.close()
+        self._calls.clear()
+
+
+def _in_memory(path: Union[str, bytes]) -> int:
+    """A descriptor of a program that can be executed, also if its file system forbids that."""
+    memory = os.memfd_create("py-spy", 0)
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            os.write(memory, block)
+    return memory
+
+
+def _dump(
+    order: DumpStacks, path: Union[str, bytes], pids: Dict[str, List[int]], due: float
+) -> StacksDumped:
+    found: List[Dict[str, Any]] = []
+    program = _in_memory(path)
+    size = 0
+    for task, processes in pids.items():
+        for pid in processes:
+            left = min(_SECONDS_EACH, due - time.monotonic())
+            if left <= 0 or size > _MOST_BYTES:
+                found.append({"task": task, "pid": pid, "error": "there was no time left"})
+                continue
+            each = {"task": task, "pid": pid, **_dump_process(program, pid, order.native, left)}
+            size += len(json.dumps(each))
+            found.append(each)
+    return StacksDumped(order.number, json.dumps(found))
+
+
+def _dump_process(program: int, pid: int, native: bool, seconds: float) -> Dict[str, Any]:
+    command = [
+        "/proc/self/fd/{}".format(program),
+        "dump",
+        "--json",
+        "--full-filenames",
+        "--pid",
+        str(pid),
+    ]
+    command += ["--native"] if native else []
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=seconds, check=False, pass_fds=[program]
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": "py-spy took longer than {:.0f} s".format(seconds)}
+    except OSError as error:
+        return {"error": "py-spy cannot be executed: {}".format(error.strerror)}
+    try:
+        threads = json.loads(done.stdout)
+        return {"threads": [_thread(each, pid) for each in threads[:_MOST_THREADS]]}
+    except (ValueError, TypeError, LookupError, AttributeError):
+        words = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        return {"error": (words or ["py-spy printed nothing"])[0][:_LONGEST_NAME]}
+
+
+def _thread(thread: Dict[str, Any], pid: int) -> Dict[str, Any]:
+    return {
+        "name": str(thread["thread_name"] or "")[:_LONGEST_NAME],
+        "main": thread["os_thread_id"] == pid,
+        "active": bool(thread["active"]),
+        "gil": bool(thread["owns_gil"]),
+        "frames": [
+            [str(each["name"])[:_LONGEST_NAME], str(each["filename"])[:1000], int(each["line"])]
+            for each in thread["frames"][:_MOST_FRAMES]
+        ],
+    }

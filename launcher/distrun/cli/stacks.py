@@ -1,0 +1,75 @@
+"""`distrun stacks`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import job_argument, json_option, task_option
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
+    from distrun.supervisor.stack_collector import Stacks
+
+
+@click.command("stacks")
+@job_argument(running=True)
+@task_option
+@click.option("--native", is_flag=True, help="Show frames of C and C++ functions, too.")
+@click.option("--all-threads", is_flag=True, help="Show the threads of libraries, too.")
+@json_option
+def command(
+    job: str | None, tasks: tuple[str, ...], native: bool, all_threads: bool, as_json: bool
+) -> int:
+    """Show where each task of a running job stands, without stopping it. Default: the newest job.
+
+    Each Python thread is shown with the calls in which it is, the innermost first. Tasks whose main
+    threads stand at the same place are one entry; the entry with the fewest tasks comes first: in a
+    job that hangs, that is the task to look at. Lines of your own program are marked with >.
+
+    It needs py-spy here, and nothing on the hosts: pip install py-spy
+
+    \b
+      distrun stacks
+      distrun stacks mnist -t worker:1 --all-threads
+    """
+    from distrun.cli.stacks_view import stacks_json, stacks_view
+    from distrun.jobstore import JobStore
+
+    folder = JobStore.default().find(job)
+    found = _take(folder, tasks, native=native)
+    if as_json:
+        console.print_json({"job_id": folder.job_id, **stacks_json(found)})
+    else:
+        width = console.rich_console().width
+        console.print_renderable(stacks_view(found, width, all_threads=all_threads))
+    return 0 if found.processes else 69
+
+
+def _take(folder: JobFolder, tasks: tuple[str, ...], *, native: bool) -> Stacks:
+    from distrun import control
+    from distrun.cli.logs import check_choice, chosen_tasks
+    from distrun.errors import HostError, UsageError
+    from distrun.supervisor.stack_collector import find_program
+
+    if folder.is_elsewhere:
+        number = folder.state().batch_id
+        raise HostError(
+            f"the supervisor of job {folder.job_id} is not on this machine",
+            hint=f"run it there: srun --jobid {number} --overlap distrun stacks {folder.job_id}",
+        )
+    program = find_program()
+    if program is None:
+        raise HostError("py-spy is not installed here", hint="pip install 'distrun[stacks]'")
+    names = list(folder.state().tasks)
+    check_choice([names], tasks)
+    names = chosen_tasks(names, tasks) if tasks else []
+    found = control.take_stacks(folder, program, names, native=native)
+    if found is None:
+        raise UsageError(
+            f"job {folder.job_id} has ended: nothing of it runs",
+            hint=f"see what it printed last: distrun logs {folder.job_id} -n 20",
+        )
+    return found

@@ -1,0 +1,175 @@
+"""Asks all hosts at once where the threads of their tasks stand, and collects the answers."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrun import stacks
+from distrun.agent.protocol.stack_messages import (
+    DumpStacks,
+    ProgramData,
+    ProgramRequested,
+    StacksDumped,
+)
+from distrun.frozen import Frozen, field, replace
+from distrun.lifecycle import TaskPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from distrun.agent.protocol import Order, Report
+    from distrun.lifecycle import JobState
+
+_SECONDS = 30.0
+"""How long hosts may take to answer, with the time to send them py-spy."""
+_BLOCK = 64 * 1024
+_RUNNING = (TaskPhase.RUNNING, TaskPhase.STOPPING)
+
+
+class Stacks(Frozen, kw_only=True):
+    """What the hosts have answered. `silent`: those that have not, and why."""
+
+    processes: list[stacks.ProcessStacks] = field(default_factory=list)
+    silent: dict[str, str] = field(default_factory=dict)
+
+
+class _Question:
+    def __init__(
+        self, hosts: set[str], due: float, on_answer: Callable[[Stacks], None], answer: Stacks
+    ) -> None:
+        self.hosts, self.due, self.on_answer, self.answer = hosts, due, on_answer, answer
+
+
+def find_program() -> str | None:
+    """Return the path of py-spy, which its wheel installs; None if it is not installed."""
+    import importlib.metadata
+    import shutil
+
+    try:
+        files = importlib.metadata.files(stacks.PY_SPY) or []
+    except importlib.metadata.PackageNotFoundError:
+        return shutil.which(stacks.PY_SPY)
+    paths = [Path(str(each.locate())) for each in files if each.name == stacks.PY_SPY]
+    return next((os.path.realpath(each) for each in paths if os.access(each, os.X_OK)), None)
+
+
+class StackCollector:
+    """Any number of questions may wait for their answers.
+
+    Args:
+        order: sends an order to a host.
+        has_own_files: returns whether a host does not see this machine's files.
+    """
+
+    def __init__(
+        self, order: Callable[[str, Order], None], has_own_files: Callable[[str], bool]
+    ) -> None:
+        self._order, self._has_own_files = order, has_own_files
+        self._questions: dict[int, _Question] = {}
+        self._last = 0
+        self._program = ""
+
+    @property
+    def next_due(self) -> float | None:
+        """When :meth:`run_due` must be called."""
+        return min((question.due for question in self._questions.values()), default=None)
+
+    def ask(
+        self,
+        state: JobState,
+        names: Collection[str],
+        program: str,
+        on_answer: Callable[[Stacks], None],
+        *,
+        seconds: float = _SECONDS,
+        native: bool = False,
+    ) -> None:
+        """Ask the hosts where those of the tasks stand that run.
+
+        Args:
+            state: the job's.
+            names: the tasks'.
+            program: the path of py-spy.
+            on_answer: called once, with what has been answered.
+            seconds: how long to wait for hosts.
+            native: whether to show frames of C and C++ functions, too.
+        """
+        tasks: dict[str, list[str]] = {}
+        for task in state.tasks.values():
+            if task.name in names and task.phase in _RUNNING:
+                tasks.setdefault(task.host, []).append(task.name)
+        lost = {name for name in tasks if state.hosts[name].link_lost is not None}
+        answer = Stacks(silent=dict.fromkeys(sorted(lost), "its link is lost"))
+        try:
+            digest, size, _ = _packed(program, os.stat(program).st_mtime_ns)
+        except OSError as error:
+            problem = f"{program} cannot be read: {os.strerror(error.errno or 0)}"
+            on_answer(replace(answer, silent=dict.fromkeys(tasks, problem)))
+            return
+        self._program = program
+        self._last += 1
+        asked = tasks.keys() - lost
+        due = time.monotonic() + seconds
+        self._questions[self._last] = _Question(asked, due, on_answer, answer)
+        for host in asked:
+            path = "" if self._has_own_files(host) else program
+            self._order(host, DumpStacks(self._last, tasks[host], native, path, digest, size))
+        self.run_due()
+
+    def _send_program(self, host: str) -> None:
+        _, _, packed = _packed(self._program, os.stat(self._program).st_mtime_ns)
+        for start in range(0, len(packed), _BLOCK):
+            is_last = start + _BLOCK >= len(packed)
+            self._order(host, ProgramData(is_last, packed[start : start + _BLOCK]))
+
+    def receive(self, host: str, report: Report) -> None:
+        """Note a host's answer, or send it the program."""
+        if isinstance(report, ProgramRequested):
+            self._send_program(host)
+            return
+        question = isinstance(report, StacksDumped) and self._questions.get(report.number)
+        if not isinstance(report, StacksDumped) or not question or host not in question.hosts:
+            return
+        question.hosts.remove(host)
+        try:
+            found = stacks.decode(report.text)
+        except ValueError as error:
+            question.answer.silent[host] = f"its answer cannot be read: {error}"
+        else:
+            question.answer.processes.extend(found)
+            if not found:
+                question.answer.silent[host] = "py-spy could not be run there"
+        self.run_due()
+
+    def forget_host(self, host: str) -> None:
+        """A host is lost: its answer is not waited for."""
+        for question in self._questions.values():
+            if host in question.hosts:
+                question.hosts.remove(host)
+                question.answer.silent[host] = "it was lost"
+        self.run_due()
+
+    def run_due(self) -> None:
+        """Deliver the answers that are complete, or have been waited for long enough."""
+        now = time.monotonic()
+        for number, question in list(self._questions.items()):
+            if question.hosts and question.due > now:
+                continue
+            del self._questions[number]
+            for host in question.hosts:
+                question.answer.silent[host] = "it has not answered in time"
+            question.on_answer(question.answer)
+
+
+@lru_cache(maxsize=1)
+def _packed(program: str, _mtime: int) -> tuple[str, int, bytes]:
+    """The SHA-256 of a program, its size, and the program compressed."""
+    import hashlib
+    import zlib
+
+    content = Path(program).read_bytes()
+    return hashlib.sha256(content).hexdigest(), len(content), zlib.compress(content, 6)
