@@ -10,6 +10,7 @@ from distrun.codec import from_json, to_json
 from distrun.frozen import Frozen, dataclass_transform, field
 from distrun.preflight import Grade
 from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, Timeouts
+from distrun.stacks import Place
 from distrun.strategies import Role, Success, Workers
 from distrun.verdict.model import Verdict
 
@@ -510,10 +511,13 @@ class TimedOut(Event):
 
     Attributes:
         within: what kept the hosts from being prepared until then.
+        places: where the tasks stood, if they made no progress and py-spy is there: the rarest
+            place first.
     """
 
     timer: Timer
     within: tuple[Cause, ...] = ()
+    places: tuple[Place, ...] = ()
 
 
 class VerdictReached(Event):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distrun.codec import from_json
 from distrun.frozen import Frozen
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _MAIN = "MainThread"
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/|^<frozen "
-    r"|\.so(?:\.[\d.]+)?$|\.(?:c|cc|cpp|cu|h|hpp|pyx|rs|S)$|^(?!.*/.*\.py$)(?!.*\.py$)"
-)
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/")
+_OWN_FILE = re.compile(r"\.py$|^<(?:string|stdin)>$")
 _LONGEST_TEXT = 1 << 21
 _MOST_PROCESSES = 4096
+_MOST_PLACES, _MOST_FRAMES, _MOST_TASKS, _LONGEST_PLACE = 8, 12, 64, 300
+"""Of what is recorded."""
 PY_SPY = "py-spy"
 
 
@@ -29,7 +32,7 @@ class Frame(Frozen):
     @property
     def is_of_library(self) -> bool:
         """Whether the file is installed, and not of the user's program."""
-        return _LIBRARY.search(self.file) is not None
+        return _LIBRARY.search(self.file) is not None or _OWN_FILE.search(self.file) is None
 
     @property
     def place(self) -> str:
@@ -70,12 +73,31 @@ class ProcessStacks(Frozen, kw_only=True):
         named = (thread for thread in self.threads if thread.is_main or thread.name == _MAIN)
         return next(named, self.threads[0] if self.threads else None)
 
+    @property
+    def place(self) -> str:
+        """Where its main thread stands, by a line of the user's program if there is one."""
+        main = self.main
+        if main is None or not main.frames:
+            return "no Python frame"
+        inner, own = main.frames[0], main.own_frame
+        if own is None or own is inner:
+            return f"{inner.function}, {inner.place}"
+        return f"{inner.function}, called from {own.function}, {own.place}"
+
 
 class Entry(Frozen, kw_only=True):
     """Tasks whose main threads stand at the same place, and one of their processes."""
 
     tasks: tuple[str, ...]
     process: ProcessStacks
+
+
+class Place(Frozen, kw_only=True):
+    """Where tasks stood when their job stalled: `place`, and the frames, the innermost first."""
+
+    tasks: tuple[str, ...]
+    place: str
+    frames: tuple[str, ...] = ()
 
 
 def decode(text: str) -> list[ProcessStacks]:
@@ -110,6 +132,25 @@ def _process(value: dict[str, Any]) -> ProcessStacks:
     ]
     fields = {"task": value["task"], "pid": value["pid"], "error": value.get("error", "")}
     return from_json(ProcessStacks, {**fields, "threads": threads})
+
+
+def places(processes: list[ProcessStacks]) -> tuple[Place, ...]:
+    """Return the first entries of :func:`fold`, short enough for a job's record."""
+    found = []
+    for entry in fold(processes)[:_MOST_PLACES]:
+        main = entry.process.main
+        frames = [] if main is None else main.frames[:_MOST_FRAMES]
+        words = tuple(f"{each.function} ({each.place})"[:_LONGEST_PLACE] for each in frames)
+        place = entry.process.place[:_LONGEST_PLACE]
+        found.append(Place(tasks=entry.tasks[:_MOST_TASKS], place=place, frames=words))
+    return tuple(found)
+
+
+def odd_one(found: Sequence[Place]) -> Place | None:
+    """Return where the tasks stand that stand elsewhere than most; None if that is not clear."""
+    if len(found) < 2 or len(found[0].tasks) >= len(found[1].tasks):
+        return None
+    return found[0]
 
 
 def fold(processes: list[ProcessStacks]) -> list[Entry]:

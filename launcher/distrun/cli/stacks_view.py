@@ -14,7 +14,7 @@ from distrun.codec import to_json
 from distrun.spec.problems import printable
 
 if TYPE_CHECKING:
-    from distrun.stacks import Entry, Frame, ProcessStacks, Thread
+    from distrun.stacks import Entry, Frame, Thread
     from distrun.supervisor.stack_collector import Stacks
 
 _MOST_FRAMES = 12
@@ -30,7 +30,7 @@ def stacks_json(found: Stacks) -> dict[str, Any]:
     """Return the stacks as `stacks --json` prints them."""
     return {
         "entries": [
-            {"tasks": list(entry.tasks), "place": _place(entry.process)}
+            {"tasks": list(entry.tasks), "place": entry.process.place}
             for entry in stacks.fold(found.processes)
         ],
         "processes": [to_json(process) for process in found.processes],
@@ -55,7 +55,7 @@ def _entry(entry: Entry, *, all_threads: bool) -> list[Text]:
     process = entry.process
     lines = [
         Text.assemble(
-            (printable(format_task_names(entry.tasks)), "bold"), f": {printable(_place(process))}"
+            (printable(format_task_names(entry.tasks)), "bold"), f": {printable(process.place)}"
         )
     ]
     main, others = process.main, []
@@ -67,17 +67,6 @@ def _entry(entry: Entry, *, all_threads: bool) -> list[Text]:
     if others:
         lines.append(Text(f"  and {format_count(len(others), 'thread')} of libraries"))
     return lines
-
-
-def _place(process: ProcessStacks) -> str:
-    """Return where the main thread stands, by a line of the user's program if there is one."""
-    main = process.main
-    if main is None or not main.frames:
-        return "no Python frame"
-    inner, own = main.frames[0], main.own_frame
-    if own is None or own is inner:
-        return f"{inner.function}, {inner.place}"
-    return f"{inner.function}, called from {own.function}, {own.place}"
 
 
 def _thread(thread: Thread, *, is_main: bool, is_whole: bool) -> list[Text]:

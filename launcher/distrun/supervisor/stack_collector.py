@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _SECONDS = 30.0
 """How long hosts may take to answer, with the time to send them py-spy."""
+STALLED_SECONDS = 5.0
+"""The same in a job that makes no progress, before it is stopped."""
 _BLOCK = 64 * 1024
 _RUNNING = (TaskPhase.RUNNING, TaskPhase.STOPPING)
 
@@ -45,16 +48,12 @@ class _Question:
 
 
 def find_program() -> str | None:
-    """Return the path of py-spy, which its wheel installs; None if it is not installed."""
-    import importlib.metadata
+    """Return the path of py-spy: beside this interpreter, or in PATH; None: it is not installed."""
     import shutil
 
-    try:
-        files = importlib.metadata.files(stacks.PY_SPY) or []
-    except importlib.metadata.PackageNotFoundError:
-        return shutil.which(stacks.PY_SPY)
-    paths = [Path(str(each.locate())) for each in files if each.name == stacks.PY_SPY]
-    return next((os.path.realpath(each) for each in paths if os.access(each, os.X_OK)), None)
+    beside = os.path.join(os.path.dirname(sys.executable), stacks.PY_SPY)
+    found = beside if os.access(beside, os.X_OK) else shutil.which(stacks.PY_SPY)
+    return None if found is None else os.path.realpath(found)
 
 
 class StackCollector:

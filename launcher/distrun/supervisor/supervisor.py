@@ -26,6 +26,7 @@ from distrun.errors import DistrunError, HostError
 from distrun.frozen import replace
 from distrun.jobstore import replace_file
 from distrun.plan import READ
+from distrun.stacks import places
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
@@ -38,7 +39,7 @@ from distrun.supervisor.plan_queue import PlanQueue
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
 from distrun.supervisor.ready_watch import ReadyWatch
-from distrun.supervisor.stack_collector import StackCollector
+from distrun.supervisor.stack_collector import STALLED_SECONDS, StackCollector, find_program
 from distrun.supervisor.stall import StallWatch
 from distrun.supervisor.start_queue import StartQueue
 from distrun.supervisor.task_progress import TaskProgress
@@ -693,12 +694,30 @@ class Supervisor:
             wait = None
             if timer == lifecycle.STALL and self._stall is not None:
                 wait = self._stall.check(are_linked=self._are_linked)
-            if wait is None:
+            if wait is not None:
+                self._timers[timer] = time.monotonic() + wait
+            elif timer == lifecycle.STALL and (program := find_program()) is not None:
+                self._stop_stalled(program)
+            else:
                 within = self._why_not_started() if timer == lifecycle.START else ()
                 self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
-            else:
-                self._timers[timer] = time.monotonic() + wait
         self._run_due()
+
+    def _stop_stalled(self, program: str) -> None:
+        """Let the job's stall take its course, once it is known where the tasks stand."""
+        training = self._state.training
+        # Nothing may keep a job that hangs.
+        self._timers[lifecycle.STALL] = time.monotonic() + 2 * STALLED_SECONDS
+
+        def go_on(found: Stacks) -> None:
+            is_same = self._state.training == training and self._state.outcome is None
+            if is_same and self._timers.pop(lifecycle.STALL, None) is not None:
+                where = places(found.processes)
+                timer = lifecycle.STALL
+                self.emit(events.TimedOut(at=time.time(), timer=timer, places=where))
+
+        names = set(self._state.tasks)
+        self._stacks.ask(self._state, names, program, go_on, seconds=STALLED_SECONDS)
 
     def _run_due(self) -> None:
         if self._cluster is not None:

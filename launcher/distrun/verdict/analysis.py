@@ -11,6 +11,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.events import TimerKind
 from distrun.frozen import replace
 from distrun.lifecycle import SAME_TIME
+from distrun.stacks import odd_one
 from distrun.strategies import Role
 from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Source, Verdict
@@ -350,7 +351,8 @@ class _Analysis:
         """Return the verdict on a job that took too long: what its tasks printed last."""
         timeouts = self._failure.timeouts
         if timer is TimerKind.STALL:
-            return self._where_tasks_were(Cause(Code.STALLED, seconds=timeouts.stall or 0.0))
+            cause = Cause(Code.STALLED, seconds=timeouts.stall or 0.0)
+            return self._where_tasks_were(self._with_odd_one(cause))
         code, seconds = {
             TimerKind.START: (Code.JOB_DID_NOT_START, timeouts.start),
         }.get(timer, (Code.JOB_DID_NOT_END, timeouts.run))
@@ -361,6 +363,14 @@ class _Analysis:
             evidence.append(Evidence(task=None, source=Source.LOGS, cause=nothing))
         cause = Cause(code, seconds=seconds or 0.0)
         return Verdict(task=None, kind=Kind.TIMEOUT, cause=cause, evidence=tuple(evidence))
+
+    def _with_odd_one(self, cause: Cause) -> Cause:
+        """Name the tasks that stood elsewhere than the others, if that is known."""
+        trigger = self._failure.trigger
+        odd = odd_one(trigger.places) if isinstance(trigger, events.TimedOut) else None
+        if odd is None:
+            return cause
+        return cause._replace(tasks=odd.tasks, name=", ".join(odd.tasks), text=odd.place)
 
     def _where_tasks_were(self, cause: Cause) -> Verdict:
         """Return the verdict on a hung job: the lines that Python printed at distrun's signal."""

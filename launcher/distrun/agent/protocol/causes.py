@@ -277,7 +277,7 @@ class Code(StrEnum):
     # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
     START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds
-    STALLED = "stalled"  # seconds
+    STALLED = "stalled"  # seconds; tasks, name and text: those that stood elsewhere, and where
     TASKS_QUIET = "tasks_quiet"  # seconds
 
     # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
