@@ -31,6 +31,12 @@ strategy: multi_worker_mirrored
 cluster: {chief: 1, worker: 2}
 program: {command: [sh, -c, 'echo "loss of $DISTRUN_TASK"']}
 """
+SLEEPS = """\
+name: mnist
+strategy: multi_worker_mirrored
+cluster: {{worker: 2}}
+program: {{command: [{python}, -c, 'import time; time.sleep(600)']}}
+"""
 FAILS_ONCE = """\
 name: mnist
 strategy: default
@@ -51,6 +57,7 @@ def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
     """Run a line as a user would type it, in a folder with job.yaml and train.py."""
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "sleeps.yaml").write_text(SLEEPS.format(python=sys.executable))
     (tmp_path / "fails-once.yaml").write_text(FAILS_ONCE)
     tool = tmp_path / "bin" / "distrun"
     tool.parent.mkdir()
@@ -107,7 +114,8 @@ def test_the_examples_work(distrun: Distrun, bash: Callable[..., Any], command: 
     assert examples, "no example"
     text = " ".join(examples)
     if re.search(r"mnist|status|logs|events|wait|kill", text) and command != "init":
-        assert bash("distrun launch job.yaml").returncode == 0
+        job = "-d sleeps.yaml" if command == "stacks" else "job.yaml"
+        assert bash(f"distrun launch {job}").returncode == 0
     if "night" in text:
         assert bash("distrun launch job.yaml -d --name night").returncode == 0
     if "-o job.yaml" in text:

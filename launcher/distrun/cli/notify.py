@@ -34,7 +34,7 @@ def run_notify_command(command: str, folder: JobFolder) -> None:
     """
     from distrun.cli.job_view import job_view
 
-    status = {"version": console.JSON_VERSION, "job": job_view(folder).to_json()}
+    status = {"version": console.JSON_VERSION, "job": job_view(folder, is_timed=True).to_json()}
     sys.stdout.flush()
     process: subprocess.Popen[bytes] | None = None
     try:

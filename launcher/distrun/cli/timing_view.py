@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 def job_timing(folder: JobFolder) -> list[AttemptTiming]:
     """Return the attempts of a job, with the times of their first outputs."""
-    history = record.read(str(folder.events_file))
+    try:
+        history = record.read(str(folder.events_file))
+    except FileNotFoundError:
+        return []
     return timing.attempts(history, _first_outputs(folder, history))
 
 

@@ -169,22 +169,19 @@ def _dump(
             if left <= 0 or size > _MOST_BYTES:
                 found.append({"task": task, "pid": pid, "error": "there was no time left"})
                 continue
-            each = {"task": task, "pid": pid, **_dump_process(program, pid, order.native, left)}
+            answer = _dump_process(program, pid, left, ["--native"] if order.native else [])
+            if "error" in answer:  # a suspended process cannot be paused
+                again = _dump_process(program, pid, left, ["--nonblocking"])
+                answer = answer if "error" in again else again
+            each = {"task": task, "pid": pid, **answer}
             size += len(json.dumps(each))
             found.append(each)
     return StacksDumped(order.number, json.dumps(found))
 
 
-def _dump_process(program: int, pid: int, native: bool, seconds: float) -> Dict[str, Any]:
-    command = [
-        "/proc/self/fd/{}".format(program),
-        "dump",
-        "--json",
-        "--full-filenames",
-        "--pid",
-        str(pid),
-    ]
-    command += ["--native"] if native else []
+def _dump_process(program: int, pid: int, seconds: float, options: List[str]) -> Dict[str, Any]:
+    command = ["/proc/self/fd/{}".format(program), "dump", "--json", "--full-filenames"]
+    command += ["--pid", str(pid), *options]
     try:
         done = subprocess.run(
             command, capture_output=True, timeout=seconds, check=False, pass_fds=[program]

@@ -21,9 +21,6 @@ _BYTES_PER_TURN = 1 << 18
 _MOST_QUEUED = 100_000
 """Messages for an agent that reads nothing: more than the orders of any job."""
 _HEADER_SIZE = HEADER.size + CHECK.size
-_ACK_SECONDS = 0.5
-"""How long an acknowledgement waits for an order: one that follows it soon may be held back for
-40 ms by a TCP connection whose other side has not answered yet, such as srun's."""
 _LONGEST_PLAIN = 600
 """Bytes of an order that is not compressed. srun passes on 1024 bytes at a time, and the next ones
 up to 40 ms later."""
@@ -35,6 +32,8 @@ _MOST_DAMAGED = 64
 class HostChannel(Channel[Report, Order]):
     """A link on which the agent alone writes."""
 
+    ack_seconds = 0.0
+    """How long an acknowledgement waits for an order."""
     longest_frame = 4 << 20
     """Bytes. The longest are the answers of a preflight among thousands of tasks."""
 
@@ -50,7 +49,8 @@ class HostChannel(Channel[Report, Order]):
         """Acknowledge the reports up to a number, together with the next order or soon."""
         self._received = last
         if self.ack_due is None:
-            self.ack_due = time.monotonic() + _ACK_SECONDS
+            self.ack_due = time.monotonic() + self.ack_seconds
+        self.send_due_ack()
 
     def send_due_ack(self) -> None:
         """Send an acknowledgement that has waited for long enough."""
@@ -107,6 +107,10 @@ del Message.kinds[Damage.__name__]  # no host can send it
 
 class ChecksummedReceiver(HostChannel):
     """Reads the frames after `mark`, among whatever else is printed on the link."""
+
+    ack_seconds = 0.5
+    """An order that follows it soon may be held back for 40 ms by a TCP connection whose other side
+    has not answered yet, such as srun's."""
 
     def __init__(self, reader: int, writer: int, mark: bytes) -> None:
         super().__init__(reader, writer)

@@ -1,0 +1,129 @@
+"""`distrun stacks`, and the verdict on a job that hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrun import stacks
+from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
+
+HANG = """\
+import os, socket, sys, threading, time
+def load_batch():
+    threading.Lock().acquire(timeout=0.001)
+    lock = threading.Lock(); lock.acquire()
+    print("hangs", flush=True)
+    lock.acquire()
+def all_reduce():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0)); server.listen()
+        print("hangs", flush=True)
+        server.accept()
+def train():
+    load_batch() if os.environ["DISTRUN_TASK"] == "worker:1" else all_reduce()
+train()
+"""
+
+
+@pytest.fixture
+def hang(tmp_path: Path) -> str:
+    """A shell script that becomes a program whose worker 1 waits elsewhere than the others."""
+    (tmp_path / "hang.py").write_text(HANG)
+    return f"exec {shlex.quote(sys.executable)} {shlex.quote(str(tmp_path / 'hang.py'))}"
+
+
+@pytest.fixture
+def hanging(distrun: Distrun, detached: Detach, hang: str) -> str:
+    """A job of three workers that hang."""
+    job_id = detached(hang, workers=3)
+    wait_until(lambda: distrun("logs", job_id).stdout.count("hangs") == 3, timeout=60)
+    return job_id
+
+
+def test_the_task_that_hangs_is_found_in_one_command(
+    distrun: Distrun, hanging: str, status: Status, terminal: OpenTerminal
+) -> None:
+    shown = distrun("stacks").stdout.splitlines()
+    assert shown[0] == "worker:1: load_batch, hang.py:6"
+    assert "worker:0, worker:2: socket.accept, called from all_reduce, hang.py:11" in shown
+    asked = json.loads(distrun("stacks", hanging, "-t", "worker:0", "--json").stdout)
+    assert [entry["tasks"] for entry in asked["entries"]] == [["worker:0"]]
+    (process,) = asked["processes"]
+    pids = {task["task"]: task["pid"] for task in status()["task_states"]}
+    assert process["pid"] == pids["worker:0"]
+    assert process["threads"][0]["frames"][1]["line"] == 11
+    for columns in (40, 80):
+        window = terminal("stacks", columns=columns)
+        wait_until(window.ended, timeout=30)
+        assert max(map(len, window.text().splitlines())) <= columns
+    # Nothing has been stopped.
+    assert {task["state"] for task in status()["task_states"]} == {"running"}
+    assert distrun("stacks", "-t", "worker:7").returncode == 2
+    assert distrun("kill").returncode == 0
+    ended = distrun("stacks")
+    assert (ended.returncode, "has ended: nothing of it runs" in ended.stderr) == (2, True)
+
+
+def test_what_is_no_python_program_is_told(distrun: Distrun, detached: Detach) -> None:
+    detached("sleep 100", workers=1)
+    shown = distrun("stacks")
+    assert shown.stdout.strip() == "worker:0: it is no Python program"
+    assert distrun("kill").returncode == 0
+
+
+def test_a_suspended_task_is_shown_and_stays_suspended(
+    distrun: Distrun, hanging: str, status: Status
+) -> None:
+    pid = next(task["pid"] for task in status()["task_states"] if task["task"] == "worker:1")
+    os.kill(pid, signal.SIGSTOP)
+    assert distrun("stacks").stdout.startswith("worker:1: load_batch, hang.py:6")
+    with open(f"/proc/{pid}/stat") as file:
+        assert file.read().rpartition(")")[2].split()[0] == "T"
+    os.kill(pid, signal.SIGCONT)
+    assert distrun("kill", hanging).returncode == 0
+
+
+def test_without_py_spy_it_says_how_to_get_it(
+    distrun: Distrun, hanging: str, tmp_path: Path
+) -> None:
+    """The interpreter is a link in a folder without py-spy."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "python3").symlink_to(sys.executable)
+    source = Path(stacks.__file__).parents[1]
+    site = os.pathsep.join([str(source), *(each for each in sys.path if "site-packages" in each)])
+    env = {**os.environ, "PATH": "/usr/bin:/bin", "PYTHONPATH": site}
+    distrun.argv = (str(folder / "python3"), "-m", "distrun")
+    done = distrun("stacks", env=env)
+    distrun.argv = (sys.executable, "-m", "distrun")
+    assert done.returncode == 69
+    assert done.stderr == (
+        "distrun: py-spy is not installed here\n  pip install 'distrun[stacks]'\n"
+    )
+    assert distrun("kill", hanging).returncode == 0
+
+
+def test_the_verdict_on_a_stall_names_the_task_that_stood_elsewhere(
+    distrun: Distrun, write_spec: WriteSpec, hang: str, status: Callable[..., dict[str, object]]
+) -> None:
+    spec = write_spec(hang, workers=3, timeouts={"stall": "2s", "grace": "1s"})
+    done = distrun("launch", spec)
+    assert done.returncode == 75
+    assert (
+        "no progress within timeouts.stall, 2 s; unlike the others, worker:1 stood at load_batch, "
+        "hang.py:6 (stalled)"
+    ) in done.stderr
+    (expired,) = [each for each in recorded_events(distrun) if each["event"] == "TimedOut"]
+    assert [place["tasks"] for place in expired["places"]] == [
+        ["worker:1"], ["worker:0", "worker:2"],
+    ]  # fmt: skip

@@ -1,0 +1,84 @@
+"""Where tasks stand: what a host may say of it, and how it is folded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from distrun import stacks
+
+LIBRARY = "/opt/venv/lib/python3.11/site-packages/tensorflow/python/ops.py"
+
+
+def process(task: str, *frames: tuple[str, str, int], **more: Any) -> dict[str, Any]:
+    main = {"name": "MainThread", "main": True, "active": True, "gil": False}
+    threads = [{**main, "frames": [list(frame) for frame in frames]}] if frames else []
+    return {"task": task, "pid": 7, "threads": threads, **more}
+
+
+WAITS = (("all_reduce", LIBRARY, 9), ("train", "/home/u/train.py", 41), ("<module>", "/t.py", 50))
+LOADS = (("load", "/home/u/data.py", 12), ("<module>", "/t.py", 50))
+
+
+def folded(*found: dict[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    entries = stacks.fold(stacks.decode(json.dumps(found)))
+    return [(entry.tasks, entry.process.place) for entry in entries]
+
+
+def test_the_task_that_stands_elsewhere_comes_first() -> None:
+    tasks = [process(f"worker:{n}", *(LOADS if n == 5 else WAITS)) for n in range(8)]
+    assert folded(*tasks) == [
+        (("worker:5",), "load, data.py:12"),
+        (
+            tuple(f"worker:{n}" for n in range(8) if n != 5),
+            "all_reduce, called from train, train.py:41",
+        ),
+    ]
+    odd = stacks.odd_one(stacks.places(stacks.decode(json.dumps(tasks))))
+    assert odd is not None
+    assert odd.tasks == ("worker:5",)
+    assert odd.frames[0] == "load (data.py:12)"
+
+
+@pytest.mark.parametrize("groups", [(WAITS, WAITS), (WAITS, LOADS)])
+def test_of_equals_none_is_odd(groups: tuple[Any, ...]) -> None:
+    tasks = [process(f"worker:{n}", *frames) for n, frames in enumerate(groups)]
+    assert stacks.odd_one(stacks.places(stacks.decode(json.dumps(tasks)))) is None
+
+
+def test_processes_without_a_stack_are_no_entry() -> None:
+    shell = process("worker:0", error="Error: Failed to find python version from target process")
+    assert folded(shell, process("worker:0", *LOADS)) == [(("worker:0",), "load, data.py:12")]
+    assert not stacks.decode(json.dumps([shell]))[0].is_python
+
+
+@pytest.mark.parametrize("file", ["<string>", "train.py", "/lib64/my/train.py", "/a/lib/b.py"])
+def test_a_script_is_the_users(file: str) -> None:
+    assert not stacks.Frame("main", file, 1).is_of_library
+
+
+@pytest.mark.parametrize(
+    "file",
+    [LIBRARY, "/usr/lib/python3.11/socket.py", "<frozen importlib>", "/x/libc.so.6", "cpu.cc", ""],
+)
+def test_what_is_installed_is_a_librarys(file: str) -> None:
+    assert stacks.Frame("main", file, 1).is_of_library
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "nonsense", "{}", "[1]", "[[]]", "[" * 100_000, "x" * (3 << 20), json.dumps([{}]),
+        json.dumps([process("worker:0", ("f", "x.py", 1))] * 5000),
+        json.dumps([process("worker:0", ("f", "x.py", "1"))]),  # type: ignore[arg-type]
+        json.dumps([process(7, ("f", "x.py", 1))]),  # type: ignore[arg-type]
+        json.dumps([process("worker:0", ("f", "x.py"))]),  # type: ignore[arg-type]
+        json.dumps([{**process("worker:0"), "threads": "many"}]),
+    ],
+    ids=lambda text: text[:20],
+)  # fmt: skip
+def test_what_a_host_may_not_say_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the words do not matter
+        stacks.decode(text)
