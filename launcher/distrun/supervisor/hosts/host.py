@@ -199,6 +199,7 @@ class Host:
         variables = () if self.reach.inherits_environment else self._variables
         configuration = (self._job_id, folder, self._lease, self.name, variables, self._log_limit)
         connection.channel.send(protocol.Configure(protocol.PROTOCOL, *configuration))
+        connection.channel.flush()
 
     def order(self, message: Order) -> None:
         """Send an order, once the link is up. The agent executes each order once."""
