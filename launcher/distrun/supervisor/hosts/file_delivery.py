@@ -83,6 +83,7 @@ class FileSender:
 
     def send(self, channel: Channel[Report, Order]) -> None:
         """Send as much as the window and the link take now."""
+        channel.flush()
         while self._numbers and self._in_flight < _WINDOW and not channel.pending:
             if channel.broken or self.failure is not None:
                 return
