@@ -163,7 +163,13 @@ def fold(processes: list[ProcessStacks]) -> list[Entry]:
         if process.main is not None:
             places.setdefault(process.main.frames, []).append(process)
     entries = [
-        Entry(tasks=tuple(dict.fromkeys(each.task for each in found)), process=found[0])
+        Entry(tasks=tuple(sorted({each.task for each in found}, key=_rank)), process=found[0])
         for found in places.values()
     ]
     return sorted(entries, key=lambda entry: len(entry.tasks))
+
+
+def _rank(task: str) -> tuple[str, int, str]:
+    """The order of tasks: by role, then by index."""
+    role, _, index = task.partition(":")
+    return role, int(index) if index.isdecimal() else 0, task

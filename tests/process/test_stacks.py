@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -14,32 +13,15 @@ import pytest
 
 from distrun import stacks
 from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
+from harness.hanging import hanging_script
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
-
-HANG = """\
-import os, socket, sys, threading, time
-def load_batch():
-    threading.Lock().acquire(timeout=0.001)
-    lock = threading.Lock(); lock.acquire()
-    print("hangs", flush=True)
-    lock.acquire()
-def all_reduce():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0)); server.listen()
-        print("hangs", flush=True)
-        server.accept()
-def train():
-    load_batch() if os.environ["DISTRUN_TASK"] == "worker:1" else all_reduce()
-train()
-"""
 
 
 @pytest.fixture
 def hang(tmp_path: Path) -> str:
     """A shell script that becomes a program whose worker 1 waits elsewhere than the others."""
-    (tmp_path / "hang.py").write_text(HANG)
-    return f"exec {shlex.quote(sys.executable)} {shlex.quote(str(tmp_path / 'hang.py'))}"
+    return hanging_script(tmp_path)
 
 
 @pytest.fixture
