@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6
 _UNFINISHED_SECONDS = 600.0
+_LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
     *("spec.yaml", "plan.json", "events.jsonl", "logs", "notify.log", "control.sock", "history"),
@@ -260,9 +261,12 @@ class JobFolder:
 
     def _lock_holder(self) -> int | None:
         try:
-            with self._lock_file.open("rb+") as file:
+            file = os.open(self._lock_file, _LOCK_FLAGS)
+            try:
                 query = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
                 kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
+            finally:
+                os.close(file)
         except OSError:
             return None
         return None if kind == fcntl.F_UNLCK else pid
@@ -272,7 +276,7 @@ class JobFolder:
 
         Raises BlockingIOError if another process holds it.
         """
-        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._lock_file, _LOCK_FLAGS | os.O_CREAT, 0o600)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -283,7 +287,7 @@ class JobFolder:
     def release_lock(self) -> None:
         """Release the lock: closing any descriptor of its file does that. See fcntl(2)."""
         with contextlib.suppress(OSError):
-            os.close(os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC))
+            os.close(os.open(self._lock_file, _LOCK_FLAGS))
 
     def listen(self) -> socket.socket:
         """Create the control socket, on which the supervisor listens."""

@@ -380,7 +380,10 @@ LAYERS = (
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },
     {"distrun.codec", "distrun.slurm", "distrun.spec"},
-    {"distrun.lint", "distrun.plan", "distrun.sync", "distrun.verdict.model", "distrun.preflight"},
+    {
+        *("distrun.lint", "distrun.plan", "distrun.preflight", "distrun.stacks", "distrun.sync"),
+        "distrun.verdict.model",
+    },
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distrun import stacks
+from distrun.agent.protocol import Order
+from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested, StacksDumped
+from distrun.frozen import replace
+from distrun.lifecycle import HostState, JobState, TaskPhase, TaskState
+from distrun.lifecycle.chunked_map import ChunkedMap
+from distrun.strategies import Role
+from distrun.supervisor.stack_collector import StackCollector, Stacks
 
 LIBRARY = "/opt/venv/lib/python3.11/site-packages/tensorflow/python/ops.py"
 
@@ -82,3 +93,63 @@ def test_what_is_installed_is_a_librarys(file: str) -> None:
 def test_what_a_host_may_not_say_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the words do not matter
         stacks.decode(text)
+
+
+class Collected:
+    """A question to two hosts."""
+
+    def __init__(self, program: Path) -> None:
+        self.ordered: list[tuple[str, Order]] = []
+        self.answers: list[Stacks] = []
+        self.collector = StackCollector(
+            lambda host, order: self.ordered.append((host, order)), lambda _: True
+        )
+        tasks = {
+            f"worker:{n}": replace(TASK, name=f"worker:{n}", index=n, host=f"h{n}") for n in (0, 1)
+        }
+        hosts = {f"h{n}": HostState(name=f"h{n}", agent_pid=1, hostname=f"h{n}") for n in (0, 1)}
+        state = replace(JobState(), tasks=ChunkedMap(tasks), hosts=hosts)
+        self.collector.ask(state, set(tasks), str(program), self.answers.append)
+
+    def answer(self, host: str, text: str, number: int = 1) -> None:
+        self.collector.receive(host, StacksDumped(number, text))
+
+
+TASK = TaskState(name="", role=Role.WORKER, index=0, host="", phase=TaskPhase.RUNNING)
+GOOD = json.dumps([process("worker:0", *LOADS)])
+
+
+@pytest.fixture
+def collected(tmp_path: Path) -> Collected:
+    program = tmp_path / "py-spy"
+    program.write_bytes(os.urandom(200_000))
+    return Collected(program)
+
+
+def test_an_answer_that_cannot_be_read_names_its_host(collected: Collected) -> None:
+    collected.answer("h0", GOOD)
+    assert not collected.answers
+    collected.answer("h1", '[{"task": 7}]')
+    (found,) = collected.answers
+    assert [each.task for each in found.processes] == ["worker:0"]
+    assert found.silent.keys() == {"h1"}
+
+
+def test_a_host_that_is_lost_or_silent_is_not_waited_for(
+    collected: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected.answer("h0", GOOD)
+    collected.answer("h0", GOOD)
+    collected.answer("h1", GOOD, number=2)
+    assert not collected.answers
+    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic(): now + 60)  # noqa: B008
+    collected.collector.run_due()
+    assert collected.answers[0].silent == {"h1": "it has not answered in time"}
+    assert len(collected.answers[0].processes) == 1
+
+
+def test_a_host_that_lacks_the_program_is_sent_it(collected: Collected) -> None:
+    collected.collector.receive("h1", ProgramRequested("digest"))
+    parts = [order for host, order in collected.ordered if isinstance(order, ProgramData)]
+    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert len(zlib.decompress(b"".join(part.data for part in parts))) == 200_000

@@ -122,8 +122,8 @@ def quiet_text(seconds: float) -> str:
 def quiet_advice(job_id: str) -> str:
     """Return how to see where a job's tasks are."""
     return (
-        f"to see where each task is: distrun kill {job_id}, or Ctrl-C in its launch, ends the job "
-        "and prints it; py-spy dump --pid PID (pip install py-spy) does not end it"
+        f"to see where each task is: distrun stacks {job_id}; distrun kill {job_id}, or Ctrl-C in "
+        "its launch, prints it and ends the job"
     )
 
 
