@@ -78,6 +78,7 @@ class LaunchedJob:
     ) -> None:
         self._detach = detach
         self._asked_to_stop = asked_to_stop
+        self._slurm_job = next((host.slurm.job for host in spec.hosts if host.slurm), None)
         self._wanted = tasks
         self._startup = None if all_output else StartupFilter()
         self._output = Output(1)
@@ -303,6 +304,9 @@ class LaunchedJob:
             self._session.stop(asked)
             return
         self._signals += 1
+        if number == signal.SIGTERM and self._signals == 1 and self._is_ended_by_slurm():
+            self._view.print("Slurm ends the allocation: waiting for its nodes")
+            return
         if self._signals > 2:
             if self._return_due is None:
                 self._return_due, self._exit_code = time.monotonic() + _END_SECONDS, 128 + number
@@ -315,6 +319,14 @@ class LaunchedJob:
             how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
             self._view.print(f"{name}: stopping job {self.folder.job_id}{how}")
         self._stop(Cause(Code.LAUNCH_SIGNALLED, signal=number), 128 + number)
+
+    def _is_ended_by_slurm(self) -> bool:
+        """Whether Slurm ends the allocation of the hosts. Then they say why, and the job ends."""
+        if self._slurm_job is None:
+            return False
+        from distrun.slurm import step_end
+
+        return step_end.of_job(self._slurm_job) is not None
 
     def _stop(self, cause: Cause, exit_code: int) -> None:
         self._stop_requested = True
