@@ -36,6 +36,7 @@ def command(
       distrun stacks mnist -t worker:1 --all-threads
     """
     from distrun.cli.stacks_view import stacks_json, stacks_view
+    from distrun.errors import HostError
     from distrun.jobstore import JobStore
 
     folder = JobStore.default().find(job)
@@ -43,9 +44,9 @@ def command(
     if as_json:
         console.print_json({"job_id": folder.job_id, **stacks_json(found)})
     else:
-        width = console.rich_console().width
-        console.print_renderable(stacks_view(found, width, all_threads=all_threads))
-    return 0 if found.processes else 69
+        console.print_renderable(stacks_view(found, all_threads=all_threads))
+    is_known = any(process.threads for process in found.processes)
+    return 0 if is_known else HostError.exit_code
 
 
 def _take(folder: JobFolder, tasks: tuple[str, ...], *, native: bool) -> Stacks:

@@ -38,16 +38,14 @@ def stacks_json(found: Stacks) -> dict[str, Any]:
     }
 
 
-def stacks_view(found: Stacks, width: int, *, all_threads: bool) -> Group:
-    """Return the stacks as text of so many columns."""
+def stacks_view(found: Stacks, *, all_threads: bool) -> Group:
+    """Return the stacks as text."""
     lines: list[Text] = []
     for entry in stacks.fold(found.processes):
         if lines:
             lines.append(Text())
         lines += _entry(entry, all_threads=all_threads)
     lines += [_note(text) for text in _problems(found)]
-    for line in lines:
-        line.truncate(width, overflow="ellipsis")
     return Group(*lines)
 
 

@@ -193,7 +193,7 @@ def _dump_process(program: int, pid: int, seconds: float, options: List[str]) ->
     try:
         threads = json.loads(done.stdout)
         return {"threads": [_thread(each, pid) for each in threads[:_MOST_THREADS]]}
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         words = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
         return {"error": (words or ["py-spy printed nothing"])[0][:_LONGEST_NAME]}
 
