@@ -105,10 +105,10 @@ def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: 
     provide("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert step_end.of_job("5") is None  # there is no sacct
     provide("sacct", "echo 'CANCELLED by 1000'")
-    found = step_end.cause("srun: error: Slurm job 5 has expired", 1, "5")
+    found = step_end.cause("srun: error: Slurm job 6 has expired", 1, "6")
     assert found.code is Code.SLURM_CANCELLED
     provide("sacct", "echo OUT_OF_MEMORY")
-    found = step_end.cause("srun: error: Slurm job 5 has expired", 1, "5")
+    found = step_end.cause("srun: error: Slurm job 7 has expired", 1, "7")
     assert found.code is Code.SLURM_OUT_OF_MEMORY
 
 
@@ -116,8 +116,8 @@ def test_slow_answers_are_not_waited_for(provide: Provide, monkeypatch: pytest.M
     monkeypatch.setattr(step_end, "_STATE_SECONDS", 0.2)
     provide("scontrol", "exec sleep 600")
     provide("sacct", "exec sleep 600")
-    found = step_end.cause("srun: error: Slurm job 5 has expired", 1, "5")
-    assert (found.code, found.text) == (Code.SRUN_FAILED, "Slurm job 5 has expired")
+    found = step_end.cause("srun: error: Slurm job 8 has expired", 1, "8")
+    assert (found.code, found.text) == (Code.SRUN_FAILED, "Slurm job 8 has expired")
 
 
 def test_files_are_the_same_only_if_nothing_about_them_has_changed(tmp_path: Path) -> None:
