@@ -411,6 +411,20 @@ class FirstStep(Event):
     attempt: int
 
 
+class SavingStarted(Event):
+    """The attempt has reported `SAVING=1`. `at` is by the supervisor's clock."""
+
+    task: str
+    attempt: int
+
+
+class SavingEnded(Event):
+    """The attempt has reported `SAVING=0`. `at` is by the supervisor's clock."""
+
+    task: str
+    attempt: int
+
+
 class TaskReported(Event):
     """The last progress that a task has reported or printed, recorded before its exit.
 

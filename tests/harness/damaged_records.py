@@ -98,6 +98,8 @@ OTHERS: Sequence[events.Event] = (
     events.StartsCanceled(at=AT, tasks=("worker:0",)),
     events.TaskReady(at=AT, task="worker:0", attempt=0),
     events.FirstStep(at=AT, task="worker:0", attempt=0),
+    events.SavingStarted(at=AT, task="worker:0", attempt=0),
+    events.SavingEnded(at=AT, task="worker:0", attempt=0),
     events.ClusterMismatched(
         at=AT,
         cause=Cause(Code.SERVED_ELSEWHERE, task="worker:0", text="1025", tasks=("worker:1",)),

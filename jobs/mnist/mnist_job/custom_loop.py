@@ -303,7 +303,9 @@ class CustomLoop:
     def save(self) -> None:
         """Saves a checkpoint; all workers at the same step."""
         if self.checkpoints:
+            self.progress.report("SAVING=1")
             self.checkpoints.save()
+            self.progress.report("SAVING=0")
 
     def finish(self) -> None:
         """Called after training, and after a preempted run has been saved."""

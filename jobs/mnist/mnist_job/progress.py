@@ -6,8 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-INTERVAL = 0.5
-"""Seconds between two datagrams, at least."""
+INTERVAL = 0.5  # seconds between two reports of steps, at least
 _DATAGRAMS = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
 
 
@@ -35,13 +34,12 @@ class Progress:
         The loss is that of the step's global batch, or at an epoch's end the epoch's mean. The
         speed is that of all workers together.
         """
-        if not self._address:
-            return
         self._next = self._clock() + INTERVAL
-        numbers = {"LOSS": loss, **more, "EXAMPLES_PER_SEC": speed}
-        fields = [f"{name}={value:.6g}" for name, value in numbers.items() if math.isfinite(value)]
         counts = {"STEP": step, "EPOCH": epoch, **self._totals}
-        message = " ".join([*(f"{name}={count}" for name, count in counts.items()), *fields])
-        # ValueError: the address has a zero byte. Both errors are the launcher's.
+        values = {**counts, "LOSS": loss, **more, "EXAMPLES_PER_SEC": speed}
+        self.report(" ".join(f"{n}={v:.9g}" for n, v in values.items() if math.isfinite(v)))
+
+    def report(self, message: str) -> None:
+        """Sends `message`, such as `SAVING=1`. A bad address, or none, is no error of the job."""
         with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, _DATAGRAMS) as sender:
             sender.sendto(message.encode(), self._address)

@@ -13,6 +13,8 @@ _COUNTS = (("EPOCH", "EPOCHS"), ("STEP", "STEPS"))
 _RATE = "EXAMPLES_PER_SEC"
 _ETA = "ETA"
 """The seconds that the task's present bar has left: mostly, until the end of an epoch."""
+_SAVING = "SAVING"
+"""1 while the task saves a checkpoint."""
 _ORDERED = ("LOSS", "ACCURACY")
 """The metrics that come first; others follow as they were reported."""
 _MOST_METRICS = 6
@@ -48,7 +50,8 @@ def progress_words(
         words.append(f"{format_duration(left)} left")
     elif is_running:
         words += _time_of_bar(values)
-    known = {*(key for keys in _COUNTS for key in keys), _RATE, _ETA}
+        words += ["saving"] if values.get(_SAVING) == "1" else []
+    known = {*(key for keys in _COUNTS for key in keys), _RATE, _ETA, _SAVING}
     names = [*(key for key in _ORDERED if key in values), *values]
     metrics = [key for key in dict.fromkeys(names) if key not in known]
     digits = 3 if at_end else 4

@@ -122,6 +122,10 @@ class TaskState(Frozen, kw_only=True):
     exited_at: float | None = None
     ended_at: float | None = None
     first_step_at: float | None = None
+    is_saving: bool = False
+    """Whether it has reported that it saves."""
+    saves: int = 0
+    """How often its attempt has reported that it has saved."""
     lived: float | None = None
     """Seconds from start to exit by a clock that does not jump."""
     code: int | None = None

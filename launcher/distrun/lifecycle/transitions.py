@@ -262,6 +262,17 @@ def _(event: events.FirstStep, state: JobState) -> restarts.Transition:
 
 
 @_step.register
+def _(event: events.SavingStarted, state: JobState) -> restarts.Transition:
+    return state.with_tasks([replace(state.tasks[event.task], is_saving=True)]), []
+
+
+@_step.register
+def _(event: events.SavingEnded, state: JobState) -> restarts.Transition:
+    task = state.tasks[event.task]
+    return state.with_tasks([replace(task, is_saving=False, saves=task.saves + 1)]), []
+
+
+@_step.register
 def _(event: events.TaskReported, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     return state.with_tasks([replace(task, reported=dict(event.values))]), []

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 _FLUSH_SECONDS = 2.0
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0
+_MOST_SAVES = 2000
+"""Of one attempt, that are recorded."""
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
 )
@@ -452,9 +454,17 @@ class Supervisor:
         known = self._state.tasks.get(progress.task)
         if known is not None and known.first_step_at is None and "STEP" in progress.values:
             self.emit(events.FirstStep(at=progress.at, task=progress.task, attempt=known.attempt))
+        if known is not None:
+            self._record_saving(known, progress)
         if known is not None and known.is_in_group:
             is_printed = not self._progress.reports_steps(progress.task)
             self._training.record(progress.task, progress.values, is_printed=is_printed)
+
+    def _record_saving(self, task: lifecycle.TaskState, progress: protocol.Progress) -> None:
+        is_saving = progress.values.get("SAVING") == "1"
+        if is_saving is not task.is_saving and task.saves < _MOST_SAVES:
+            kind = events.SavingStarted if is_saving else events.SavingEnded
+            self.emit(kind(at=progress.at, task=task.name, attempt=task.attempt))
 
     def _on_step(self, task: str, step: str | None, is_moving: bool) -> None:
         known = self._state.tasks.get(task)

@@ -374,8 +374,9 @@ class TaskRunner:
                         task.progress[key] = value
                 else:
                     notify.note_excess()
-            if self._progress_due is None:
-                self._progress_due = time.monotonic() + _PROGRESS_INTERVAL
+            if self._progress_due is None or "SAVING" in values:  # it may take less than that
+                interval = 0.0 if "SAVING" in values else _PROGRESS_INTERVAL
+                self._progress_due = time.monotonic() + interval
         for cause in notify.take_problems():
             self._link.report(protocol.ProgressIgnored(task.name, cause, time.time()))
 
