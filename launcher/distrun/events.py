@@ -267,7 +267,7 @@ class PlanFailed(Event):
 
 
 class TrainingContinued(Event):
-    """A task reports steps again after the job was resumed or planned again.
+    """A task reports steps again after the job was resumed or planned again, or has restarted.
 
     Steps that were not saved are repeated.
 
@@ -279,6 +279,7 @@ class TrainingContinued(Event):
         seconds: the time between these steps; after a resume, since the end of the job.
         repeated_steps: how many steps are repeated; None: unknown.
         is_estimate: whether bars were compared, which do not show each step.
+        is_restart: whether the task has restarted by the plan that it had before.
     """
 
     task: str
@@ -289,6 +290,7 @@ class TrainingContinued(Event):
     former_epoch: int | None = None
     repeated_steps: int | None = None
     is_estimate: bool = False
+    is_restart: bool = False
 
 
 class PreflightSkipped(Event):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distrun import events
-from distrun.cli.report import failure_report
+from distrun.cli.end_report import failure_report
 from distrun.jobstore import JobFolder
 from distrun.record import EventLog
 from distrun.spec.model import RestartSpec

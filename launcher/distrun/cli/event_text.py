@@ -302,8 +302,8 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
     ),
     events.TaskReady: lambda event: f"{event.task} is ready",
     events.FirstStep: lambda event: f"{event.task} has done its first step",
-    events.SavingStarted: lambda event: f"{event.task} saves",
-    events.SavingEnded: lambda event: f"{event.task} has saved",
+    events.SavingStarted: lambda _: None,  # the report shows them
+    events.SavingEnded: lambda _: None,
     events.StartsCanceled: _starts_canceled,
     events.TaskExited: lambda event: f"{event.task} {exit_text(event.code, event.signal)}",
     events.TaskReported: _task_reported,

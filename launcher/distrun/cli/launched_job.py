@@ -370,7 +370,7 @@ class LaunchedJob:
             on_dropped = DroppedOutput([self.folder])
             for task, size in self._follower.dropped.items():
                 on_dropped(task, size)
-        from distrun.cli.report import end_line, failure_report
+        from distrun.cli.end_report import end_line, failure_report
 
         left_out = left_out_text(0 if self._startup is None else self._startup.count)
         if outcome.result is Result.SUCCEEDED:

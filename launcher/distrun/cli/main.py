@@ -34,6 +34,7 @@ _COMMANDS = {
     "resume": "Continue a job that failed, was killed or was lost.",
     "wait": "Wait until jobs have ended.",
     "events": "Show what happened to a job.",
+    "report": "Write what happened to a job as one HTML page.",
     "init": "List the templates, or write one.",
     "schema": "Print the spec's JSON Schema.",
     "explain": "Explain a key, a verdict or an exit code.",

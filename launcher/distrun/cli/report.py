@@ -1,238 +1,47 @@
-"""The report that `launch` prints at the end of a job that did not succeed."""
+"""`distrun report`."""
 
 from __future__ import annotations
 
-import contextlib
-import re
-import signal
-from collections import Counter
-from collections.abc import Container
+import sys
+from pathlib import Path
 
-from distrun import events, record
-from distrun.agent.protocol.causes import Cause, Code
-from distrun.cli.cause_text import advise_about, cause_text, exit_text
-from distrun.cli.event_text import resumed_text
-from distrun.cli.job_view import JobView
-from distrun.cli.progress import progress_words
-from distrun.cli.text_format import format_count, format_duration, format_names, format_time
-from distrun.cli.verdict_text import labelled, replacement_text, verdict_lines
-from distrun.events import Origin, Outcome, Result
-from distrun.jobstore import JobFolder
-from distrun.lifecycle import Account, JobState, TaskState
-from distrun.logs.startup_lines import LAST_LINES, TRACEBACK
-from distrun.regular_file import data_start, open_regular_file
-from distrun.spec.problems import printable
-from distrun.verdict.log_analysis import attempt_start
-from distrun.verdict.model import Verdict
+import click
 
-_LAST_BYTES = 16 * 1024
-_WIDEST = 400
-_MOST_CAUSES = 4
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+from distrun.cli import console
+from distrun.cli.options import job_argument, task_option
 
 
-def task_end_text(task: TaskState) -> str:
-    """Return how a task ended: `exited 3`, `was killed by SIGKILL`."""
-    if task.reason is not None:
-        reason = cause_text(task.reason)
-        return f"could not be started: {reason}" if task.pid is None else reason
-    if task.exit_status is None:
-        return "was never started"
-    return exit_text(task.code, task.signal)
+@click.command("report")
+@job_argument()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="The page to write; - is stdout. Default: distrun-JOB.html.",
+)
+@task_option
+def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
+    """Write what happened to a job as one HTML page. Default: the newest job.
 
+    The page has the outcome and its cause, a timeline of the tasks, curves of metrics, processor,
+    memory and GPUs over the same time, restarts and what they cost, the tasks that differ from the
+    others, hosts, versions, the spec, the ends of the logs and the events. It makes no request to
+    anywhere, so that it can be sent or kept. Values that look like secrets are shown as ***.
 
-def failure_report(
-    folder: JobFolder, state: JobState, *, shown: Container[str] = (), left_out: str = ""
-) -> list[str]:
-    """Return the lines of the report; the last one says who determined the exit code.
-
-    Args:
-        folder: the job's.
-        state: how it ended.
-        shown: the tasks whose output the reader has seen: their last lines are not repeated.
-        left_out: a sentence on the lines of the output that were left out.
+    \b
+      distrun report
+      distrun report mnist -o mnist.html
     """
-    outcome = state.outcome
-    if outcome is None:
-        return []
-    advise_about(folder)
-    cause, *more = cause_text(_failure(outcome)).split("\n")
-    verdict = outcome.verdict
-    first = state.tasks.get((verdict.task if verdict is not None else outcome.task) or "")
-    lines = ["", _headline(state, outcome, cause, first), *map(printable, more)]
-    if verdict is not None:
-        lines += verdict_lines(verdict)
-    if first is not None and first.name not in shown:
-        lines += _last_lines(folder, first, "\n".join(lines))
-    lines += _about_others(state, first, verdict)
-    lines += _about_restarts(folder, state)
-    others = JobView(folder=folder, state=state, supervisor=None).other_replacements
-    lines += [labelled("replaced", printable(replacement_text(each))) for each in others]
-    if state.resumed_at:
-        lines.append(labelled("before", f"it had been {printable(resumed_text(state))}"))
-    logs = f"{printable(str(folder.logs))}   (distrun logs {state.job_id})"
-    lines.append(labelled("logs", "; ".join(filter(None, (logs, left_out)))))
-    is_said = outcome.result is Result.FAILED and any(cause in line for line in lines)
-    lines.append(exit_line(outcome, with_cause=not is_said))
-    return lines
+    from distrun.cli.report_file import make_page, write_page
+    from distrun.jobstore import JobStore
 
-
-def end_line(folder: JobFolder, state: JobState, *, left_out: str = "") -> str:
-    """Return one line that says how a job ended, for `launch` and `wait`."""
-    outcome, job = state.outcome, JobView(folder=folder, state=state, supervisor=None)
-    lived = _lived(state)
-    if outcome is None or outcome.result is Result.SUCCEEDED:
-        how = ["succeeded" + (f" in {lived}" if lived else "")]
-        how.append(", ".join(progress_words(job.progress, at_end=True)))
-    else:
-        cause, *_ = cause_text(_failure(outcome)).split("\n")
-        is_stopped = outcome.result is Result.STOPPED
-        shown = "" if outcome.origin is Origin.TASK else cause  # else its exit code says it
-        why = ": ".join(filter(None, (job.cause_word, shown)))
-        how = [f"was {cause}"] if is_stopped else ["failed", why]
-        how[0] += f" after {lived}" if lived else ""
-        how.append(f"exit code {outcome.exit_code}, {_whose(outcome)}")
-    parts = [f"{state.job_id} {how[0]}", *how[1:], f"logs: distrun logs {state.job_id}", left_out]
-    return printable(" · ".join(filter(None, parts)))
-
-
-def _lived(state: JobState) -> str:
-    """Return how long the job lasted; empty if the times are damaged."""
-    seconds = (state.ended_at or 0.0) - state.created_at
-    return format_duration(seconds) if seconds > 0 else ""
-
-
-def exit_line(outcome: Outcome, *, with_cause: bool = True) -> str:
-    """Return the exit code, and whether a task or distrun determined it."""
-    text = f"distrun: exit code {outcome.exit_code}, {_whose(outcome)}"
-    if outcome.origin is Origin.TASK or not with_cause:
-        return text
-    cause, *_ = cause_text(_failure(outcome)).split("\n")
-    return f"{text}: {printable(cause)}"
-
-
-def _whose(outcome: Outcome) -> str:
-    return f"{outcome.task}'s own" if outcome.origin is Origin.TASK else "distrun's"
-
-
-def _failure(outcome: Outcome) -> Cause:
-    """Return the cause without the reason why nothing was restarted, which has its own line."""
-    cause = outcome.cause
-    return cause.within[0] if cause.code is Code.NOT_RESTARTED and cause.within else cause
-
-
-def _headline(state: JobState, outcome: Outcome, cause: str, first: TaskState | None) -> str:
-    """Return how the job ended, and how the first task did, unless the verdict says it."""
-    if outcome.result is Result.STOPPED:
-        how = f"was {printable(cause)}"
-    else:
-        how = "failed" if outcome.task else f"failed: {printable(cause)}"
-    if first is None:
-        return f"job {state.job_id} {how}"
-    when = f" at {format_time(first.exited_at)}" if first.exited_at is not None else ""
-    pid = f" (pid {first.pid})" if first.pid is not None else ""
-    ended = printable(task_end_text(first))
-    said = cause_text(outcome.verdict.cause) if outcome.verdict is not None else cause
-    what = f" {ended}" if first.reason is None and ended not in said else ""
-    where = (
-        f"{what}{', stopped by distrun' if first.stopped_by_us else ''} on {first.host}{pid}{when}"
-    )
-    # A reason is a sentence of its own, so it comes last.
-    reason = f": {ended}" if first.reason is not None and ended not in said else ""
-    return f"job {state.job_id} {how}: {first.name}{where}{reason}"
-
-
-def _last_lines(folder: JobFolder, task: TaskState, above: str) -> list[str]:
-    """Return the end of its log, unless all of it is quoted in the lines above."""
-    tail = _tail(folder, task.name)
-    if tail is None:
-        return [labelled("last lines", "its log cannot be read")]
-    if not tail:
-        return [] if task.pid is None else [labelled("last lines", "it had printed nothing")]
-    if all(f": {line}\n" in f"{above}\n" for line in tail):
-        return []
-    return [labelled("last lines", f"of {task.name}:"), *(f"    | {line}" for line in tail)]
-
-
-def _tail(folder: JobFolder, task: str) -> list[str] | None:
-    """Return the last lines of its last attempt; None if the log cannot be read."""
-    try:
-        with open_regular_file(folder.log_of(task)) as file:
-            size = file.seek(0, 2)
-            file.seek(max(data_start(file.fileno()), size - _LAST_BYTES))
-            raw = file.read()
-    except OSError:
-        return None
-    raw = raw[attempt_start(raw) :]
-    lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-LAST_LINES:]
-    raised = [number for number, line in enumerate(lines) if line == TRACEBACK.decode()]
-    lines = lines[raised[-1] if raised else 0 :]
-    return [_last_drawn(line) for line in lines if raw]
-
-
-def _last_drawn(line: str) -> str:
-    """Return a line without colours, and of a progress bar only what was drawn last."""
-    last = line.rstrip("\r").rpartition("\r")[2]
-    shown = printable(_COLOUR.sub("", last).expandtabs())
-    return shown if len(shown) <= _WIDEST else shown[:_WIDEST] + "…"
-
-
-def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
-    """Return how often the job was restarted and why, and why it was not restarted any more."""
-    outcome = state.outcome
-    is_final = outcome is not None and outcome.cause.code is Code.NOT_RESTARTED
-    reasons = outcome.cause.within[1:] if outcome is not None and is_final else ()
-    why = [f"not restarted: {printable(cause_text(each))}" for each in reasons]
-    made = state.restarts_made
-    if not made:
-        return [labelled("restarts", each) for each in why]
-    causes: dict[int, str] = {}
-    with contextlib.suppress(OSError):
-        for event in record.read(str(folder.events_file)):
-            if isinstance(event, events.RestartPlanned) and _is_of_job(event, state):
-                causes[event.number] = cause_text(event.cause)
-    most_frequent = [
-        cause if times == 1 else f"{cause} ({times} times)"
-        for cause, times in Counter(causes.values()).most_common(_MOST_CAUSES)
-    ]
-    after = f" after {printable(', '.join(most_frequent))}" if most_frequent else ""
-    text = "; ".join([f"{format_count(made, 'restart')}{after}", *why])
-    return [labelled("earlier failures", text)]
-
-
-def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:
-    """Whether it counts for the job: an evaluator's restarts are counted apart."""
-    tasks = (state.tasks[name] for name in event.tasks if name in state.tasks)
-    return any(task.account is Account.JOB for task in tasks)
-
-
-def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | None) -> list[str]:
-    """Return how the other tasks ended; those that ended alike share a line."""
-    after: dict[str, list[str]] = {}
-    for task in state.tasks.values():
-        if task is first:
-            continue
-        what = task_end_text(task)
-        if task.stopped_by_us and task.pid is not None:
-            what = "" if task.signal == signal.SIGTERM else f" ({what})"
-        elif verdict is not None and task.name in verdict.echoes:
-            what = f" {what}, which followed from that"
-        elif verdict is not None and task.name in verdict.alike:
-            what = f" {what}, of the same error"
-        elif verdict is not None and task.reason is not None and what in cause_text(verdict.cause):
-            what = ", of the same error"
-        else:
-            what = f" {what}"
-        after.setdefault(what, []).append(task.name)
-    lines = []
-    for how_ended, names in after.items():
-        what = how_ended
-        if len(names) > 1 and what.startswith(" was "):
-            what = f" were {what[5:]}"
-        lines.append(
-            labelled(
-                "also stopped" if first is not None else "stopped",
-                f"{format_names(names)}{printable(what)}",
-            )
-        )
-    return lines
+    folder = JobStore.default().find(job)
+    page = make_page(folder, tasks)
+    if output == "-":
+        sys.stdout.buffer.write(page.encode())
+        return 0
+    path = Path(output or f"distrun-{folder.job_id}.html")
+    write_page(page, path)
+    console.print_message(f"wrote {path}")
+    return 0

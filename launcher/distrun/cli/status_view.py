@@ -54,7 +54,7 @@ def status_view(job: JobView, width: int, height: int | None = None) -> Group:
     With a height, tasks for which there is no space are counted instead of shown, first those in
     the most frequent state.
     """
-    parts: list[Any] = [_headline(job, width), *map(_plain, _notes(job))]
+    parts: list[Any] = [_headline(job, width), *map(_plain, job_notes(job))]
     if job.tasks:
         above = sum(1 + max(0, each.cell_len - 1) // width for each in parts)
         space = len(job.tasks) if height is None else height - above - _OTHER_ROWS
@@ -92,7 +92,7 @@ def _plain(text: str) -> Text:
     return Text(printable(text))
 
 
-def _notes(job: JobView) -> list[str]:
+def job_notes(job: JobView) -> list[str]:
     notes = []
     outcome = job.outcome
     if outcome is not None and outcome.result is not Result.SUCCEEDED:

@@ -24,10 +24,10 @@ def job_timing(folder: JobFolder) -> list[AttemptTiming]:
         history = record.read(str(folder.events_file))
     except FileNotFoundError:
         return []
-    return timing.attempts(history, _first_outputs(folder, history))
+    return timing.attempts(history, first_outputs(folder, history))
 
 
-def _first_outputs(
+def first_outputs(
     folder: JobFolder, history: Sequence[events.Event]
 ) -> dict[tuple[str, int], float]:
     from distrun.logs import TaskLog
@@ -96,7 +96,7 @@ def timing_view(attempts: Sequence[AttemptTiming], width: int) -> Group:
             }
             for each in attempt.reached
         ]
-        parts += [Text(printable(_title(attempt)), "bold"), make_table(columns, rows, width)]
+        parts += [Text(printable(timing_title(attempt)), "bold"), make_table(columns, rows, width)]
     return Group(*parts)
 
 
@@ -104,7 +104,7 @@ def _took(seconds: float) -> str:
     return f"{1000 * seconds:.0f} ms" if seconds < 1 else format_duration(seconds)
 
 
-def _title(attempt: AttemptTiming) -> str:
+def timing_title(attempt: AttemptTiming) -> str:
     what = format_count(len(attempt.tasks), "task")
     if attempt.resumed:
         return f"resumed: {what}"

@@ -34,7 +34,7 @@ def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) ->
       distrun wait --timeout 2h mnist
       distrun wait mnist --notify 'cat > mnist.json'
     """
-    from distrun.cli.report import exit_line
+    from distrun.cli.end_report import exit_line
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
@@ -56,7 +56,7 @@ def _wait(folder: JobFolder, timeout: float | None, command: str | None) -> JobS
     """Wait for the end of a job, whatever it is, and run the command of `--notify`."""
     from distrun import control
     from distrun.cli.notify import run_notify_command
-    from distrun.cli.report import end_line
+    from distrun.cli.end_report import end_line
 
     try:
         state = control.wait_for_final_state(folder, timeout)

@@ -202,6 +202,8 @@ def _replacement(
 
 def continue_training(state: JobState, event: TrainingContinued) -> restarts.Transition:
     """Note how many steps the last resume or replacement has cost."""
+    if event.is_restart:
+        return state, []
     last = state.replacements[-1] if state.replacements else None
     if last is None or (state.resumed_at and state.resumed_at[-1] > last.at):
         steps = state.repeated_steps + (event.repeated_steps or 0)

@@ -1,4 +1,4 @@
-"""What a resume or a further plan costs: the time without training, and the repeated steps."""
+"""What an interruption costs: the time without training, and the repeated steps."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ class TrainingGap:
         """By task: the last steps of its attempt, and when they were reported."""
         self._former: dict[str, tuple[_Steps, float]] = {}
         """The same before the interruption; empty: there is none."""
+        self._is_restart = False
+        """Whether the interruption is a restart by the same plan."""
         self._falling: set[str] = set()
         """The tasks whose count has begun anew: it is within an epoch."""
         self._rising: set[str] = set()
@@ -69,11 +71,16 @@ class TrainingGap:
             tasks: those whose last steps are known; those of a lost host are late.
         """
         known = {task: last for task, last in self._last.items() if task in tasks}
-        self._former = self._former or known or dict(self._last)
+        if not self._former or self._is_restart:
+            self._former = known or dict(self._last)
+            self._is_restart = False
 
     def start(self, task: str) -> None:
-        """The next attempt of a task starts."""
-        self._last.pop(task, None)
+        """The next attempt of a task starts: by another plan, or after an interruption anyway."""
+        last = self._last.pop(task, None)
+        if last is not None and (self._is_restart or not self._former):
+            self._former[task] = last
+            self._is_restart = True
 
     def record(self, task: str, values: Mapping[str, str], *, is_printed: bool) -> None:
         """Note the progress of a task. Its first step after an interruption ends that.
@@ -91,7 +98,7 @@ class TrainingGap:
         if task not in self._former:
             return
         former, at = self._former[task]
-        self._former = {}
+        is_restart, self._is_restart, self._former = self._is_restart, False, {}
         self._emit(
             TrainingContinued(
                 at=now,
@@ -103,6 +110,7 @@ class TrainingGap:
                 seconds=round(max(0.0, now - at), 3),
                 repeated_steps=self._repeated(task, former, steps, is_printed),
                 is_estimate=is_printed,
+                is_restart=is_restart,
             )
         )
 

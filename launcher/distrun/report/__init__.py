@@ -1,0 +1,1 @@
+"""The page of `distrun report`: what happened to a job, in one HTML file."""

@@ -1,0 +1,151 @@
+"""The tasks of a job that differ from the others: the slowest one, and the odd ones."""
+
+from __future__ import annotations
+
+import statistics
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from distrun import events
+from distrun.frozen import Frozen
+from distrun.stacks import odd_one
+from distrun.timeline import Activity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from distrun.history import Sample
+    from distrun.lifecycle import TaskState
+    from distrun.timeline import Span
+
+_FEWEST_ALIKE = 3
+"""From so many tasks of a role on, one of them can be odd."""
+
+
+class Measure(Enum):
+    """What is compared: by how much a task must differ at least, as a part of what is usual, and
+    in the measure's own unit."""
+
+    START = (0.3, 1.0)
+    STEPS = (0.02, 2.0)
+    LOAD = (0.5, 20.0)
+    MEMORY = (0.5, 100e6)
+    WRITTEN = (1.0, 100e6)
+    READ = (1.0, 100e6)
+
+
+class Outlier(Frozen, kw_only=True):
+    """A task that differs from the others of its role.
+
+    Attributes:
+        task: its name.
+        measure: in what; None: it stood at another place when the job stalled.
+        value: of the task: seconds from its start to its first step, steps, the mean load in
+            percent of a core, or bytes.
+        usual: the median of the others.
+        place: where it stood, if there is no measure.
+    """
+
+    task: str
+    measure: Measure | None
+    value: float = 0.0
+    usual: float = 0.0
+    place: str = ""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it keeps the others waiting."""
+        is_late = self.measure is Measure.START and self.value > self.usual
+        return is_late or (self.measure is Measure.STEPS and self.value < self.usual)
+
+
+def outliers(
+    tasks: Iterable[TaskState],
+    samples: Mapping[str, Sequence[Sample]],
+    spans: Sequence[Span],
+    history: Iterable[events.Event],
+) -> list[Outlier]:
+    """Return the outliers of a job: in each measure the one that differs most.
+
+    Args:
+        tasks: of the job's last plan.
+        samples: of each task, in the order of time.
+        spans: of all tasks.
+        history: the events of the record.
+    """
+    by_role: dict[str, list[TaskState]] = {}
+    for task in tasks:
+        by_role.setdefault(task.role.value, []).append(task)
+    found = _elsewhere(history)
+    for group in by_role.values():
+        values = {
+            Measure.START: _starts(spans, {task.name for task in group}),
+            Measure.STEPS: _steps(group),
+            Measure.LOAD: {task.name: _load(samples.get(task.name, ())) for task in group},
+            Measure.MEMORY: {task.name: task.used.peak_memory_bytes for task in group},
+            Measure.READ: {task.name: task.used.read_bytes for task in group},
+            Measure.WRITTEN: {task.name: task.used.written_bytes for task in group},
+        }
+        found += filter(None, (_most_different(each, values[each]) for each in Measure))
+    return found
+
+
+def _most_different(measure: Measure, values: Mapping[str, float]) -> Outlier | None:
+    is_of_speed = measure in (Measure.START, Measure.STEPS)
+    if len(values) < (2 if is_of_speed else _FEWEST_ALIKE):
+        return None
+    part, least = measure.value
+
+    def usual(task: str) -> float:
+        return statistics.median(value for name, value in values.items() if name != task)
+
+    def difference(task: str) -> float:
+        return abs(values[task] - usual(task))
+
+    task = max(values, key=difference)
+    if measure is Measure.START:  # the one that comes last, not first
+        task = max(values, key=values.__getitem__)
+    elif measure is Measure.STEPS:
+        task = min(values, key=values.__getitem__)
+    is_odd = difference(task) >= max(least, part * usual(task))
+    if not is_odd:
+        return None
+    return Outlier(task=task, measure=measure, value=values[task], usual=usual(task))
+
+
+def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
+    """Return the seconds from the program's start to the first step, in the last attempt."""
+    starts: dict[str, float] = {}
+    trained = {(s.task, s.attempt) for s in spans if s.activity is Activity.TRAINING}
+    for span in spans:
+        is_whole = (span.task, span.attempt) in trained
+        if span.task in tasks and span.activity is Activity.STARTING and is_whole:
+            starts[span.task] = span.end - span.start
+    return starts
+
+
+def _steps(group: Sequence[TaskState]) -> dict[str, float]:
+    steps: dict[str, float] = {}
+    for task in group:
+        step = task.reported.get("STEP", "")
+        if step.isascii() and step.isdigit() and len(step) < 16:
+            steps[task.name] = float(step)
+    return steps
+
+
+def _load(samples: Sequence[Sample]) -> float:
+    """Return the mean load of the last attempt, in percent of a core."""
+    last = [each for each in samples if each.attempt == samples[-1].attempt]
+    if len(last) < 2 or last[-1].at <= last[0].at:
+        return 0.0
+    return 100 * (last[-1].cpu_seconds - last[0].cpu_seconds) / (last[-1].at - last[0].at)
+
+
+def _elsewhere(history: Iterable[events.Event]) -> list[Outlier]:
+    """Return the tasks that stood at another place than most when the job stalled."""
+    found: list[Outlier] = []
+    for event in history:
+        odd = odd_one(event.places) if isinstance(event, events.TimedOut) else None
+        if odd is not None:
+            found += [Outlier(task=task, measure=None, place=odd.place) for task in odd.tasks]
+    return found

@@ -1,0 +1,460 @@
+"""The page of a job's report: what its record, its samples and its logs say, as one HTML file."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrun import __version__, events, history, record
+from distrun.agent.linux.syscalls import signal_name
+from distrun.cli.cause_text import advise_about, cause_text
+from distrun.cli.end_report import end_line, failure_report
+from distrun.cli.event_text import EventFormatter
+from distrun.cli.job_view import JobView, job_view
+from distrun.cli.progress import progress_words
+from distrun.cli.status_view import job_notes
+from distrun.cli.text_format import format_count, format_duration, format_names, format_time
+from distrun.cli.timing_view import first_outputs, first_times, timing_title
+from distrun.cli.verdict_text import steps_text
+from distrun.events import Result
+from distrun.logs import TaskLog, View
+from distrun.logs.tail import line_start
+from distrun.logs.view import Formatter
+from distrun.report import plots
+from distrun.report.outliers import Measure, Outlier, outliers
+from distrun.report.series import panels
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
+from distrun.timeline import Activity, spans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from distrun.history import Sample
+    from distrun.jobstore import JobFolder
+    from distrun.report.plots import Plot
+    from distrun.timeline import Span
+
+_MOST_TASKS = 48
+"""That are drawn, and whose logs are shown."""
+_MOST_ROWS = 1000
+"""Of a table of tasks, of hosts or of spans."""
+_MOST_LINES, _MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS = 200, 16 << 10, 400 << 10
+_MOST_EVENTS = 1500
+_MOST_SPEC_BYTES = 64 << 10
+_SHORTEST_AXIS = 1.0
+_MARGIN = 0.01
+
+
+class Report:
+    """What the page shows of a job, as it is now.
+
+    Args:
+        folder: the job's.
+        tasks: those to draw; empty: all, or those that matter most if there are very many.
+    """
+
+    def __init__(self, folder: JobFolder, tasks: Sequence[str] = ()) -> None:
+        advise_about(folder)
+        self.folder = folder
+        self.job = job_view(folder, is_timed=True)
+        self.made_at = time.time()
+        try:
+            self.history = record.read(str(folder.events_file))
+        except FileNotFoundError:
+            self.history = []
+        self.samples = history.read(folder)
+        until = self.job.state.ended_at or self._last_known()
+        printed = first_outputs(folder, self.history)
+        self.spans = spans(self.history, printed, until)
+        self.outliers = outliers(
+            self.job.state.tasks.values(), self.samples, self.spans, self.history
+        )
+        self.axis = self._time_axis(until)
+        self.all_tasks = self._all_tasks()
+        self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
+
+    def _last_known(self) -> float:
+        """Return now if the job runs; else when the last of it happened that is known."""
+        if self.job.is_running:
+            return self.made_at
+        times = [event.at for event in self.history[-50:]]
+        times += [each[-1].at for each in self.samples.values()]
+        return min(max(times, default=self.made_at), self.made_at)
+
+    def _time_axis(self, until: float) -> plots.TimeAxis:
+        starts = [event.at for event in self.history[:1]] or [self.job.state.created_at]
+        start = min(starts[0], until)
+        # What is drawn at the very edge is hardly seen.
+        return plots.TimeAxis(start, start + max(_SHORTEST_AXIS, (until - start) * (1 + _MARGIN)))
+
+    def _all_tasks(self) -> list[str]:
+        """Return the tasks of all plans: those of the last one first."""
+        former = [each.task for each in self.spans]
+        return list(dict.fromkeys([*self.job.state.tasks, *former, *self.samples]))
+
+    def _most_important(self) -> list[str]:
+        """Return the tasks to draw, in their order: outliers and failed ones, then the first."""
+        states = self.job.state.tasks.values()
+        first = [each.task for each in self.outliers]
+        first += [task.name for task in states if task.has_failed_exit and not task.stopped_by_us]
+        chosen = set(list(dict.fromkeys([*first, *self.all_tasks]))[:_MOST_TASKS])
+        return [task for task in self.all_tasks if task in chosen]
+
+    # The parts -----------------------------------------------------------------------------
+
+    def outcome(self) -> list[str]:
+        """Return how the job ended, or how it is doing, in lines."""
+        job, state = self.job, self.job.state
+        if job.outcome is None:
+            return job_notes(job)
+        if job.outcome.result is Result.SUCCEEDED:
+            return [end_line(self.folder, state).partition(" · logs: ")[0], *job_notes(job)]
+        return [line for line in failure_report(self.folder, state) if line]
+
+    def numbers(self) -> list[tuple[str, str]]:
+        """Return the job's key figures: each with its name."""
+        job, state = self.job, self.job.state
+        found = [("began", format_time(state.created_at))]
+        end = state.ended_at
+        found.append(("lasted", format_duration((end or self._last_known()) - state.created_at)))
+        found.append(("tasks", f"{len(state.tasks)} on {format_count(len(self._used()), 'host')}"))
+        if job.restarts or state.resumed_at:
+            resumed = f", resumed {format_count(len(state.resumed_at), 'time')}"
+            found.append(
+                ("restarts", f"{job.restarts}{resumed if state.resumed_at else ''}")
+            )
+        words = [each.partition(" after ") for each in first_times(job.timing)]
+        found += [(f"until the {name}", after) for name, _, after in words]
+        if cpu := sum(used.cpu_seconds for used in job.used):
+            found.append(("processor time", format_duration(cpu)))
+        if peak := max((used.peak_memory_bytes for used in job.used), default=0):
+            found.append(("peak memory of a task", format_bytes(peak)))
+        if words_told := progress_words(job.progress, at_end=True):
+            found.append(("last told", ", ".join(words_told)))
+        if job.outcome is not None:
+            found.append(("exit code", str(job.outcome.exit_code)))
+        return found
+
+    def _used(self) -> set[str]:
+        return {task.host for task in self.job.state.tasks.values()}
+
+    def interruptions(self) -> list[dict[str, str]]:
+        """Return each restart, resume and loss of a host: when, why, and what it cost."""
+        rows: dict[str, dict[str, str]] = {}
+        last = ""
+        for event in self.history:
+            match event:
+                case events.RestartPlanned():
+                    last = f"restart {event.number}"
+                    why = cause_text(event.cause).partition("\n")[0]
+                    rows[last] = self._row(event.at, "restart", why, event.tasks)
+                case events.JobResumed():
+                    last = f"resume {event.at}"
+                    why = f"the job had ended {format_duration(event.down)} before"
+                    rows[last] = self._row(event.at, "resume", why, ())
+                case events.HostLost() if event.host in self._used() or self._ran_on(event.host):
+                    why = cause_text(event.cause).partition("\n")[0]
+                    rows[f"{event.host} {event.at}"] = self._row(
+                        event.at, "host lost", f"{event.host}: {why}", ()
+                    )
+                case events.VerdictReached() if event.verdict.task is not None:
+                    kind = event.verdict.kind.value
+                    text = f"{cause_text(event.verdict.cause).partition(chr(10))[0]} ({kind})"
+                    if last in rows and not rows[last]["verdict"]:
+                        rows[last]["verdict"] = text
+                case events.TrainingContinued() if last in rows:
+                    cost = steps_text(event.repeated_steps, is_estimate=event.is_estimate)
+                    rows[last]["cost"] = (
+                        f"{format_duration(event.seconds)} without a step, {cost}"
+                    )
+        return list(rows.values())[:_MOST_ROWS]
+
+    def _ran_on(self, host: str) -> bool:
+        return any(span.host == host for span in self.spans)
+
+    def _row(self, at: float, what: str, why: str, tasks: Sequence[str]) -> dict[str, str]:
+        return {
+            "at": format_time(at),
+            "after": format_duration(at - self.axis.start),
+            "what": what,
+            "why": why,
+            "tasks": format_names(tasks),
+            "verdict": "",
+            "cost": "",
+        }
+
+    def stalls(self) -> list[dict[str, Any]]:
+        """Return where the tasks stood whenever `timeouts.stall` expired."""
+        return [
+            {"tasks": format_names(place.tasks), "place": place.place, "frames": place.frames}
+            for event in self.history
+            if isinstance(event, events.TimedOut)
+            for place in event.places
+        ]
+
+    def task_rows(self) -> list[dict[str, str]]:
+        """Return a row for each task of the last plan."""
+        marked: dict[str, list[str]] = {}
+        for each in self.outliers:
+            marked.setdefault(each.task, []).append(outlier_text(each))
+        rows = []
+        for task in self.job.tasks[:_MOST_ROWS]:
+            state, used = task.state, task.used
+            code = "" if state.code is None else str(state.code)
+            rows.append(
+                {
+                    "task": state.name,
+                    "state": task.phase,
+                    "host": state.host,
+                    "attempts": str(state.attempt + 1),
+                    "exit": code if state.signal is None else signal_name(state.signal),
+                    "processor": format_duration(used.cpu_seconds) if used.cpu_seconds else "",
+                    "memory": format_bytes(used.peak_memory_bytes),
+                    "read": format_bytes(used.read_bytes),
+                    "written": format_bytes(used.written_bytes),
+                    "progress": ", ".join(progress_words(task.progress)),
+                    "marks": "; ".join(marked.get(state.name, ())),
+                }
+            )
+        return rows
+
+    def timing(self) -> list[dict[str, Any]]:
+        """Return when each attempt reached each of its phases."""
+        return [
+            {
+                "title": timing_title(attempt),
+                "phases": [
+                    {
+                        "phase": each.phase.value,
+                        "at": format_time(each.at),
+                        "took": format_duration(each.seconds),
+                        "last": each.last,
+                        "spread": format_duration(each.spread) if each.last else "",
+                    }
+                    for each in attempt.reached
+                ],
+            }
+            for attempt in self.job.timing
+        ]
+
+    def hosts(self) -> list[dict[str, str]]:
+        """Return the job's hosts with their versions."""
+        ready = {each.host: each for each in self.history if isinstance(each, events.HostReady)}
+        states = self.job.state.hosts
+        return [
+            {
+                "host": name,
+                "hostname": event.hostname,
+                "reached": event.kind,
+                "state": self.job.host_state(states[name]) if name in states else "",
+                "cores": f"{event.cores:g}",
+                "gpus": str(len(event.gpus)),
+                "python": event.python,
+            }
+            for name, event in list(ready.items())[:_MOST_ROWS]
+        ]
+
+    def spec(self) -> str:
+        """Return the spec as it was written."""
+        try:
+            with open(self.folder.spec_file, "rb") as file:
+                return file.read(_MOST_SPEC_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def log_ends(self) -> list[dict[str, str]]:
+        """Return the last lines of the drawn tasks' logs."""
+        most = min(_MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self.tasks)))
+        found = []
+        for task in self.tasks:
+            log = TaskLog(task, str(self.folder.log_of(task)), str(self.folder.index_of(task)))
+            text = _log_end(log, most)
+            if text:
+                found.append({"task": task, "text": text})
+        return found
+
+    def event_lines(self) -> tuple[list[str], int]:
+        """Return the events in words, and how many are left out in the middle."""
+        formatter = EventFormatter()
+        lines: list[str] = []
+        for event in self.history:
+            text = formatter.line(event)
+            if text is not None:
+                lines += [text, *(" " * formatter.indent + line for line in formatter.details)]
+        if len(lines) <= _MOST_EVENTS:
+            return lines, 0
+        half = _MOST_EVENTS // 2
+        return [*lines[:half], "", *lines[-half:]], len(lines) - 2 * half
+
+    def plots(self) -> list[Plot]:
+        """Return the timeline, and the curves over the same time."""
+        shown = set(self.tasks)
+        numbers = {task: number for number, task in enumerate(self.tasks)}
+        marks = [each.at for each in self.history if isinstance(each, events.RestartPlanned)]
+        bars = [span for span in self.spans if span.task in shown]
+        drawn = [plots.timeline(self.tasks, bars, marks, self.axis)] if self.tasks else []
+        samples: Mapping[str, Sequence[Sample]] = {
+            task: each for task, each in self.samples.items() if task in shown
+        }
+        found = panels(samples)
+        lines = sum(len(panel.curves) for panel in found)
+        return drawn + [plots.curves(each, numbers, marks, self.axis, lines) for each in found]
+
+    def bars(self) -> list[Span]:
+        """Return the spans of the drawn tasks, for a table."""
+        shown = set(self.tasks)
+        return [span for span in self.spans if span.task in shown][:_MOST_ROWS]
+
+
+def _log_end(log: TaskLog, most: int) -> str:
+    """Return its last lines as they are shown, without what a terminal would act on."""
+    try:
+        size = log.extent().size
+        start = line_start(log, max(0, size - most)) if size > most else 0
+        offset, block = log.read_kept(max(start, size - 2 * most), size)
+    except OSError:
+        return ""
+    del offset
+    shown = Formatter(View([log.task]), log.task).select(block)
+    lines = shown.decode("utf-8", "replace").split("\n")
+    return "\n".join(lines[-_MOST_LINES - 1 :]).strip("\n")
+
+
+def outlier_text(outlier: Outlier) -> str:
+    """Return how a task differs from the others: `slowest: first step 9.1 s after its start`."""
+    value, usual = outlier.value, outlier.usual
+    match outlier.measure:
+        case None:
+            return f"odd: it stood at {outlier.place} when the job stalled"
+        case Measure.START:
+            words = f"{format_duration(value)} until its first step; usual: {format_duration(usual)}"
+        case Measure.STEPS:
+            words = f"{value:,.0f} steps; usual: {usual:,.0f}"
+        case Measure.LOAD:
+            words = f"{value:.0f}% of a core; usual: {usual:.0f}%"
+        case Measure.MEMORY | Measure.READ | Measure.WRITTEN:
+            noun = {Measure.MEMORY: "of memory", Measure.READ: "read"}.get(
+                outlier.measure, "written"
+            )
+            words = f"{format_bytes(int(value))} {noun}; usual: {format_bytes(int(usual))}"
+    return f"{'slowest' if outlier.is_slow else 'odd'}: {words}"
+
+
+def render(report: Report, redact: Callable[[str], str] = str) -> str:
+    """Return the page.
+
+    Args:
+        report: what it shows.
+        redact: returns a text without what must not be shown.
+    """
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    events_shown, events_left_out = report.event_lines()
+    job = report.job
+    texts = {
+        "title": report.folder.job_id,
+        "phase": job.phase,
+        "name": job.state.name,
+        "strategy": job.state.strategy,
+        "outcome": [line.rstrip() for line in report.outcome()],
+        "numbers": report.numbers(),
+        "interruptions": report.interruptions(),
+        "stalls": report.stalls(),
+        "outliers": [{"task": e.task, "text": outlier_text(e)} for e in report.outliers],
+        "tasks": report.task_rows(),
+        "timing": report.timing(),
+        "hosts": report.hosts(),
+        "spec": report.spec(),
+        "logs": report.log_ends(),
+        "events": events_shown,
+        "spans": [
+            {
+                "task": span.task,
+                "activity": span.activity.value,
+                "after": format_duration(span.start - report.axis.start),
+                "lasted": format_duration(span.end - span.start),
+                "attempt": str(span.attempt),
+                "host": span.host,
+            }
+            for span in report.bars()
+        ],
+    }
+    return templates.get_template("page.html").render(
+        **_redacted(texts, redact),
+        is_running=job.is_running,
+        events_left_out=events_left_out,
+        plots=report.plots(),
+        sizes=plots.SIZES,
+        drawn=[
+            {"task": task, "colour": plots.line_style(n)[0], "dashes": plots.dashes_as_svg(n)}
+            for n, task in enumerate(report.tasks)
+        ],
+        left_out=len(report.all_tasks) - len(report.tasks),
+        activities=[
+            {"name": each.name.lower(), "text": each.value}
+            for each in Activity
+            if any(span.activity is each for span in report.spans)
+        ],
+        start=report.axis.start,
+        seconds=report.axis.seconds,
+        began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.axis.start)),
+        made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.made_at)),
+        versions=versions(),
+        style=_part("page.css"),
+        script=_part("page.js"),
+    )
+
+
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return texts, and lists, tuples and dicts of them, redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _redacted(each, redact) for key, each in value.items()}
+    return [_redacted(each, redact) for each in value]
+
+
+@functools.cache
+def _part(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what is installed beside distrun, by the package's name."""
+    from importlib import metadata
+
+    found = {"distrun": __version__}
+    for name in ("tensorflow", "tf_keras", "keras", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write(page: str, path: Path) -> None:
+    """Write a page to a file, whole or not at all. Raises OSError."""
+    import tempfile
+
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(page)
+        os.chmod(temporary, 0o600)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+

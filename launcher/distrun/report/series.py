@@ -1,0 +1,140 @@
+"""The curves of a report: what tasks used and told over time, from the samples of a job."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from distrun.frozen import Frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from distrun.history import Sample
+
+    Reading = Callable[[Sample], float | None]
+
+Point = tuple[float, float]
+"""Unix time, value. The value is NaN between two attempts: there the curve is interrupted."""
+_STEP, _RATE = "STEP", "EXAMPLES_PER_SEC"
+_COUNTS = {_STEP, "STEPS", "EPOCH", "EPOCHS", "ETA", "SAVING", _RATE}
+"""The keys of progress that are no metrics."""
+_FIRST = ("LOSS", "ACCURACY")
+_MOST_METRICS = 6
+_FEWEST_POINTS = 2
+
+
+class Panel(Frozen, kw_only=True):
+    """Curves with one axis.
+
+    Attributes:
+        title: what it shows, with its unit.
+        unit: of the values: `%`, `bytes`, `examples/s`, `steps`, or empty for a metric.
+        curves: the points by task, in the order of time.
+    """
+
+    title: str
+    unit: str
+    curves: dict[str, list[Point]]
+
+
+def panels(samples: Mapping[str, Sequence[Sample]]) -> list[Panel]:
+    """Return the panels for which there are values, metrics first.
+
+    Args:
+        samples: by task, in the order of time.
+    """
+    found = [_panel(samples, _metric_title(key), "", _told(key)) for key in _metrics(samples)]
+    found += [
+        _panel(samples, "Steps", "steps", _told(_STEP)),
+        _panel(samples, "Examples per second, as told", "examples/s", _told(_RATE)),
+        Panel(
+            title="Processor, % of a core",
+            unit="%",
+            curves={task: _loads(each) for task, each in samples.items()},
+        ),
+        _panel(samples, "Resident memory (RSS)", "bytes", lambda each: each.memory_bytes),
+        _panel(samples, "GPU memory", "bytes", lambda each: each.gpu_memory_bytes),
+        _panel(samples, "GPU load, %", "%", lambda each: each.gpu_percent),
+    ]
+    return [each for each in map(_without_empty, found) if each.curves]
+
+
+def _metrics(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
+    keys = (key for each in samples.values() for one in each for key in one.progress)
+    told = [key for key in dict.fromkeys(keys) if key not in _COUNTS]
+    first = [key for key in _FIRST if key in told]
+    return list(dict.fromkeys([*first, *told]))[:_MOST_METRICS]
+
+
+def _metric_title(key: str) -> str:
+    return key.lower().replace("_", " ").capitalize()
+
+
+def _told(key: str) -> Reading:
+    return lambda sample: sample.progress.get(key)
+
+
+def _panel(
+    samples: Mapping[str, Sequence[Sample]], title: str, unit: str, reading: Reading
+) -> Panel:
+    return Panel(
+        title=title,
+        unit=unit,
+        curves={task: _points(each, reading) for task, each in samples.items()},
+    )
+
+
+def _points(samples: Sequence[Sample], reading: Reading) -> list[Point]:
+    points: list[Point] = []
+    attempt = None
+    for sample in samples:
+        value = reading(sample)
+        if value is None:
+            continue
+        if attempt is not None and sample.attempt != attempt:
+            points.append((sample.at, math.nan))
+        attempt = sample.attempt
+        points.append((sample.at, value))
+    return points
+
+
+def _loads(samples: Sequence[Sample]) -> list[Point]:
+    """Return the load between each two samples of an attempt, in percent of a core."""
+    points: list[Point] = []
+    for before, sample in zip(samples, samples[1:], strict=False):
+        if before.attempt != sample.attempt:
+            points.append((sample.at, math.nan))
+        elif sample.at > before.at:
+            used = max(0.0, sample.cpu_seconds - before.cpu_seconds)
+            points.append((sample.at, 100 * used / (sample.at - before.at)))
+    return points
+
+
+def _without_empty(panel: Panel) -> Panel:
+    """Return it without the curves of tasks that told nothing, or one single value."""
+    curves = {
+        task: points
+        for task, points in panel.curves.items()
+        if sum(not math.isnan(value) for _, value in points) >= _FEWEST_POINTS
+    }
+    return Panel(title=panel.title, unit=panel.unit, curves=curves)
+
+
+def thinned(points: Sequence[Point], most: int) -> list[Point]:
+    """Return at most about so many points, with the lowest and the highest of each stretch."""
+    if len(points) <= most:
+        return list(points)
+    size = math.ceil(2 * len(points) / most)
+    kept: list[Point] = []
+    for start in range(0, len(points), size):
+        stretch = points[start : start + size]
+        ends = {index for index, (_, value) in enumerate(stretch) if math.isnan(value)}
+        values = [index for index in range(len(stretch)) if index not in ends]
+        if values:
+            ends |= {
+                min(values, key=lambda index: stretch[index][1]),
+                max(values, key=lambda index: stretch[index][1]),
+            }
+        kept += [stretch[index] for index in sorted(ends)]
+    return kept
