@@ -100,6 +100,13 @@ notify_option = click.option(
     "`status --json` on its standard input.",
 )
 
+report_option = click.option(
+    "--report",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="When the job has ended, write the page of `distrun report` to this file.",
+)
+
 task_option = click.option(
     "-t",
     "--task",

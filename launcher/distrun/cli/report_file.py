@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrun.agent.linux.syscalls import signal_name
 from distrun.errors import HostError, UsageError
 
 if TYPE_CHECKING:
@@ -46,16 +47,35 @@ def write_page(page: str, path: Path) -> None:
         raise HostError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def check_path(path: Path) -> None:
+def check_path(name: str) -> None:
     """Check that a page can be written there, before there is one.
 
     Raises:
         UsageError: it cannot.
     """
-    folder = path.parent
+    path = Path(name)
     if path.is_dir():
-        raise UsageError(f"--report: {path} is a folder", hint="name a file")
-    if not folder.is_dir():
-        raise UsageError(f"--report: there is no folder {folder}", hint="create it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--report: {folder} cannot be written to")
+        raise UsageError(f"--report: {name} is a folder", hint="name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"--report: there is no folder {path.parent}", hint="create it first")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"--report: {path.parent} cannot be written to")
+
+
+def report_at_end(folder: JobFolder, name: str) -> None:
+    """Write the page of a job that has ended. A failure is said; the exit code is the job's."""
+    from distrun.cli import console, signals
+
+    if not folder.path.exists():
+        return
+    try:
+        write_page(make_page(folder), Path(name))
+    except (HostError, OSError) as error:
+        console.print_error(
+            HostError(str(error), hint=f"to write it again: distrun report {folder.job_id} -o FILE")
+        )
+    except signals.ENDED as error:
+        signal = signal_name(signals.signal_of(error) or 0)
+        console.print_message(f"{signal} came before the report was written")
+    else:
+        console.print_message(f"wrote {name}")

@@ -11,6 +11,7 @@ from distrun.cli.options import (
     job_argument,
     notify_option,
     overrides_option,
+    report_option,
     strict_option,
     task_option,
 )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @overrides_option
 @strict_option
 @notify_option
+@report_option
 @click.option(
     "--assume-dead",
     "assumed_dead",

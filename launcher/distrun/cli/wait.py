@@ -55,8 +55,8 @@ def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) ->
 def _wait(folder: JobFolder, timeout: float | None, command: str | None) -> JobState:
     """Wait for the end of a job, whatever it is, and run the command of `--notify`."""
     from distrun import control
-    from distrun.cli.notify import run_notify_command
     from distrun.cli.end_report import end_line
+    from distrun.cli.notify import run_notify_command
 
     try:
         state = control.wait_for_final_state(folder, timeout)

@@ -23,15 +23,25 @@ _FEWEST_ALIKE = 3
 
 
 class Measure(Enum):
-    """What is compared: by how much a task must differ at least, as a part of what is usual, and
-    in the measure's own unit."""
+    """What is compared."""
 
-    START = (0.3, 1.0)
-    STEPS = (0.02, 2.0)
-    LOAD = (0.5, 20.0)
-    MEMORY = (0.5, 100e6)
-    WRITTEN = (1.0, 100e6)
-    READ = (1.0, 100e6)
+    START = "start"
+    STEPS = "steps"
+    LOAD = "load"
+    MEMORY = "memory"
+    READ = "read"
+    WRITTEN = "written"
+
+
+_LEAST = {
+    Measure.START: (0.3, 1.0),
+    Measure.STEPS: (0.02, 2.0),
+    Measure.LOAD: (0.5, 20.0),
+    Measure.MEMORY: (0.5, 100e6),
+    Measure.READ: (1.0, 100e6),
+    Measure.WRITTEN: (1.0, 100e6),
+}
+"""How much an outlier differs at least: as a part of what is usual, and in the measure's unit."""
 
 
 class Outlier(Frozen, kw_only=True):
@@ -78,7 +88,7 @@ def outliers(
         by_role.setdefault(task.role.value, []).append(task)
     found = _elsewhere(history)
     for group in by_role.values():
-        values = {
+        values: dict[Measure, dict[str, float]] = {
             Measure.START: _starts(spans, {task.name for task in group}),
             Measure.STEPS: _steps(group),
             Measure.LOAD: {task.name: _load(samples.get(task.name, ())) for task in group},
@@ -94,7 +104,7 @@ def _most_different(measure: Measure, values: Mapping[str, float]) -> Outlier | 
     is_of_speed = measure in (Measure.START, Measure.STEPS)
     if len(values) < (2 if is_of_speed else _FEWEST_ALIKE):
         return None
-    part, least = measure.value
+    part, least = _LEAST[measure]
 
     def usual(task: str) -> float:
         return statistics.median(value for name, value in values.items() if name != task)

@@ -13,7 +13,7 @@ from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.cause_text import advise_about, cause_text
 from distrun.cli.end_report import end_line, failure_report
 from distrun.cli.event_text import EventFormatter
-from distrun.cli.job_view import JobView, job_view
+from distrun.cli.job_view import job_view
 from distrun.cli.progress import progress_words
 from distrun.cli.status_view import job_notes
 from distrun.cli.text_format import format_count, format_duration, format_names, format_time
@@ -26,7 +26,6 @@ from distrun.logs.view import Formatter
 from distrun.report import plots
 from distrun.report.outliers import Measure, Outlier, outliers
 from distrun.report.series import panels
-from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
 from distrun.timeline import Activity, spans
 
@@ -124,9 +123,7 @@ class Report:
         found.append(("tasks", f"{len(state.tasks)} on {format_count(len(self._used()), 'host')}"))
         if job.restarts or state.resumed_at:
             resumed = f", resumed {format_count(len(state.resumed_at), 'time')}"
-            found.append(
-                ("restarts", f"{job.restarts}{resumed if state.resumed_at else ''}")
-            )
+            found.append(("restarts", f"{job.restarts}{resumed if state.resumed_at else ''}"))
         words = [each.partition(" after ") for each in first_times(job.timing)]
         found += [(f"until the {name}", after) for name, _, after in words]
         if cpu := sum(used.cpu_seconds for used in job.used):
@@ -168,9 +165,7 @@ class Report:
                         rows[last]["verdict"] = text
                 case events.TrainingContinued() if last in rows:
                     cost = steps_text(event.repeated_steps, is_estimate=event.is_estimate)
-                    rows[last]["cost"] = (
-                        f"{format_duration(event.seconds)} without a step, {cost}"
-                    )
+                    rows[last]["cost"] = f"{format_duration(event.seconds)} without a step, {cost}"
         return list(rows.values())[:_MOST_ROWS]
 
     def _ran_on(self, host: str) -> bool:
@@ -296,7 +291,9 @@ class Report:
         numbers = {task: number for number, task in enumerate(self.tasks)}
         marks = [each.at for each in self.history if isinstance(each, events.RestartPlanned)]
         bars = [span for span in self.spans if span.task in shown]
-        drawn = [plots.timeline(self.tasks, bars, marks, self.axis)] if self.tasks else []
+        odd = {each.task for each in self.outliers}
+        rows = {task: task in odd for task in self.tasks}
+        drawn = [plots.timeline(rows, bars, marks, self.axis)] if rows else []
         samples: Mapping[str, Sequence[Sample]] = {
             task: each for task, each in self.samples.items() if task in shown
         }
@@ -331,7 +328,8 @@ def outlier_text(outlier: Outlier) -> str:
         case None:
             return f"odd: it stood at {outlier.place} when the job stalled"
         case Measure.START:
-            words = f"{format_duration(value)} until its first step; usual: {format_duration(usual)}"
+            took = format_duration(value)
+            words = f"{took} until its first step; usual: {format_duration(usual)}"
         case Measure.STEPS:
             words = f"{value:,.0f} steps; usual: {usual:,.0f}"
         case Measure.LOAD:
@@ -397,8 +395,13 @@ def render(report: Report, redact: Callable[[str], str] = str) -> str:
         plots=report.plots(),
         sizes=plots.SIZES,
         drawn=[
-            {"task": task, "colour": plots.line_style(n)[0], "dashes": plots.dashes_as_svg(n)}
-            for n, task in enumerate(report.tasks)
+            {
+                "task": task,
+                "colour": plots.line_style(number)[0],
+                "dashes": plots.dashes_as_svg(number),
+                "is_marked": any(each.task == task for each in report.outliers),
+            }
+            for number, task in enumerate(report.tasks)
         ],
         left_out=len(report.all_tasks) - len(report.tasks),
         activities=[
@@ -451,10 +454,10 @@ def write(page: str, path: Path) -> None:
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(page)
-        os.chmod(temporary, 0o600)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
-
-

@@ -40,6 +40,8 @@ _COLOURS = {
 """What matplotlib draws with, and the names of the style sheet's variables."""
 _HEX = {name: colour for colour, name in _COLOURS.items()}
 _DASHES = ((0, ()), (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+MARK = "◆"
+"""Stands beside a task that differs from the others."""
 COLOURS = 8
 STYLES = COLOURS * len(_DASHES)
 """So many tasks have lines that differ."""
@@ -109,17 +111,17 @@ def line_style(number: int) -> tuple[int, int]:
 
 
 def dashes_as_svg(number: int) -> str:
-    """Return the dashes as SVG's `stroke-dasharray`."""
-    return " ".join(map(str, _DASHES[number][1]))
+    """Return the dashes of a task's lines as SVG's `stroke-dasharray`."""
+    return " ".join(map(str, _DASHES[line_style(number)[1]][1]))
 
 
 def timeline(
-    tasks: Sequence[str], spans: Sequence[Span], marks: Sequence[float], axis: TimeAxis
+    tasks: Mapping[str, bool], spans: Sequence[Span], marks: Sequence[float], axis: TimeAxis
 ) -> Plot:
     """Return what each task did from when to when.
 
     Args:
-        tasks: one row each, from the top.
+        tasks: one row each, from the top; whether it is marked, as one that differs.
         spans: of these tasks.
         marks: the times of restarts.
         axis: the time that is shown.
@@ -201,15 +203,15 @@ def _short_duration(seconds: float) -> str:
 
 
 def _draw_timeline(
-    tasks: Sequence[str], spans: Sequence[Span], axis: TimeAxis, axes: Axes, size: Size
+    tasks: Mapping[str, bool], spans: Sequence[Span], axis: TimeAxis, axes: Axes, size: Size
 ) -> dict[str, str]:
     from matplotlib.patches import Rectangle
 
     rows = {task: number for number, task in enumerate(tasks)}
-    longest = size.left // 6
     axes.set_ylim(len(tasks), 0)
     axes.set_yticks([row + 0.5 for row in rows.values()])
-    axes.set_yticklabels([t if len(t) <= longest else f"{t[: longest - 1]}…" for t in tasks])
+    labels = [f"{MARK} {task}" if is_marked else task for task, is_marked in tasks.items()]
+    axes.set_yticklabels([_cut(label, size.left // 6) for label in labels])
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     least = axis.seconds / size.width / 2
@@ -223,6 +225,10 @@ def _draw_timeline(
         axes.add_patch(bar)
         texts[f"span-{number}"] = _span_text(span)
     return texts
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _span_text(span: Span) -> str:
@@ -284,13 +290,13 @@ def _set_range(axes: Axes, unit: str, values: Sequence[float]) -> None:
         low = 0.0
     space = (high - low) * 0.06 or max(abs(high) * 0.1, 1e-9)
     axes.set_ylim(low if unit else low - space, high + space)
-    if unit == "bytes":
-        step = 2.0 ** math.ceil(math.log2(max(high, 1.0) / 4))
-        axes.set_yticks([step * number for number in range(5) if step * number <= high + space])
-        axes.yaxis.set_major_formatter(lambda value, _: format_bytes(int(value)))
-        return
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(lambda value, _: _number(value))
+    text = _bytes if unit == "bytes" else _number
+    axes.yaxis.set_major_formatter(lambda value, _: text(value))
+
+
+def _bytes(value: float) -> str:
+    return format_bytes(max(0, round(value)))
 
 
 def _number(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,7 @@ def _points(samples: Sequence[Sample], reading: Reading) -> list[Point]:
 def _loads(samples: Sequence[Sample]) -> list[Point]:
     """Return the load between each two samples of an attempt, in percent of a core."""
     points: list[Point] = []
-    for before, sample in zip(samples, samples[1:], strict=False):
+    for before, sample in itertools.pairwise(samples):
         if before.attempt != sample.attempt:
             points.append((sample.at, math.nan))
         elif sample.at > before.at:
