@@ -57,7 +57,6 @@ bench: venv ## measure launches on Slurm's nodes, beside srun and ssh (as root; 
 	@exec "$(VENV)/bin/python" benchmarks/slurm.py $(ARGS)
 
 results: venv ## measure the bundled job and write docs/results.md (25 minutes)
-	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[results]'
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 
 docs: venv ## generate docs/cli.md and docs/spec.md from the code

@@ -19,7 +19,7 @@ from distrun.jobstore import replace_file
 from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from distrun.jobstore import JobFolder
@@ -109,10 +109,10 @@ def last(folder: JobFolder, task: str, count: int) -> list[Sample]:
     return _decoded(lines[-count - 1 : -1])
 
 
-def read(folder: JobFolder) -> dict[str, list[Sample]]:
+def read(folder: JobFolder, tasks: Iterable[str]) -> dict[str, list[Sample]]:
     """Return the samples by task, in the order of time. Lines that are damaged are skipped."""
     found: dict[str, list[Sample]] = {}
-    for task in folder.tasks_with_history():
+    for task in tasks:
         samples = _read(folder.history_of(task))
         if samples:
             found[task] = sorted(samples, key=lambda each: each.at)

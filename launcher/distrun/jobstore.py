@@ -143,15 +143,6 @@ class JobFolder:
         """Return the path of the samples of what a task has used, see :mod:`distrun.history`."""
         return self._history / log_name(task).replace(_LOG_SUFFIX, _HISTORY_SUFFIX)
 
-    def tasks_with_history(self) -> list[str]:
-        """Return the tasks that have such samples, also those of former plans, sorted."""
-        try:
-            names = sorted(os.listdir(self._history))
-        except OSError:
-            return []
-        found = [name for name in names if name.endswith(_HISTORY_SUFFIX) and name[0] != "."]
-        return [task_of_log(name.replace(_HISTORY_SUFFIX, _LOG_SUFFIX)) for name in found]
-
     def size_of_log(self, task: str) -> int:
         """Return the size of a task's log in bytes; 0 if there is no log."""
         try:

@@ -35,6 +35,7 @@ from distrun.agent.protocol import (
     Report,
     file_messages,
     probe_messages,
+    stack_messages,
 )
 from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
@@ -123,6 +124,7 @@ class Agent:
         self.is_immortal = False
         """Whether it lives on, whatever it is told."""
         self._has_files = False
+        self._stacks_asked = 0
         self._tamper = tamper
         self._refusal = refusal
         self._channel: ChecksummedSender | None = None
@@ -252,6 +254,15 @@ class Agent:
 
     def _on_measure_cpu(self, _: protocol.MeasureCpu) -> Sequence[Report]:
         return [protocol.CpuMeasured(dict.fromkeys(self.running, 1.5))]
+
+    def _on_dump_stacks(self, order: stack_messages.DumpStacks) -> Sequence[Report]:
+        self._stacks_asked = order.number
+        return [stack_messages.ProgramRequested(order.digest)]
+
+    def _on_program_data(self, _: stack_messages.ProgramData) -> Sequence[Report]:
+        thread = {"name": "MainThread", "main": True, "gil": False, "frames": [["f", "a.py", 3]]}
+        stacks = [{"task": each, "pid": 100, "threads": [thread]} for each in self.running]
+        return [stack_messages.StacksDumped(self._stacks_asked, json.dumps(stacks))]
 
     def _on_stop_task(self, order: protocol.StopTask) -> Sequence[Report]:
         self.end_tasks(None, order.signal)
@@ -528,6 +539,13 @@ class World:
         self._pool.order_all(protocol.MeasureCpu())
         self.settle()
 
+    def ask_for_stacks(self) -> None:
+        """Ask all hosts where the threads of their tasks stand."""
+        program = self.folder / "py-spy"
+        program.write_bytes(b"a program")
+        self._supervisor._stacks.ask(self.state, list(self.state.tasks), str(program), vars)
+        self.settle()
+
     def advance(self) -> None:
         """Let time pass until the next heartbeat is due."""
         self.now += HEARTBEAT
@@ -725,6 +743,8 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
             world.agents[EVIL]._frames += 1
         if kind == "CpuMeasured":
             world.measure_cpu()
+        if module == stack_messages.__name__:
+            world.ask_for_stacks()
         if kind == "Fault":
             world.agents[EVIL].report_fault()
         world.run()

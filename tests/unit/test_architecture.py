@@ -31,7 +31,8 @@ AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux")
 FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
-    *("distrun.printed_progress", "distrun.strategies", "distrun.verdict"),
+    *("distrun.printed_progress", "distrun.strategies", "distrun.timeline", "distrun.timing"),
+    *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
     *("distrun.lint.module", "distrun.lint.flow", "distrun.lint.removed", "distrun.lint.rule"),
     *("distrun.lint.rules", "distrun.lint.operations", "distrun.lint.cluster_rules"),
     *("distrun.lint.import_rules", "distrun.lint.keras_rules", "distrun.lint.strategy_rules"),
@@ -54,7 +55,7 @@ PURE_STDLIB = {
         "fnmatch",
     ),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
-    *("posixpath", "re", "shlex", "string", "struct", "textwrap", "types", "typing"),
+    *("posixpath", "re", "shlex", "statistics", "string", "struct", "textwrap", "types", "typing"),
 }
 IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
@@ -185,8 +186,9 @@ def jobs_are_free_of_distrun(module: Module) -> Iterator[Violation]:
 
 
 def heavy_packages_have_one_place(module: Module) -> Iterator[Violation]:
-    """Only the command line writes in colour, and jobs alone need TensorFlow."""
-    places = {"rich": ("distrun.cli",)}
+    """Only the command line writes in colour, only reports plot; jobs alone need TensorFlow."""
+    of_reports = dict.fromkeys(("jinja2", "matplotlib"), ("distrun.report",))
+    places = {"rich": ("distrun.cli",), **of_reports}
     nowhere = dict.fromkeys(("tensorflow", "tf_keras", "keras", "numpy", "launcher"), ())
     if module.within("distrun"):
         for line, name in module.imports:
@@ -387,11 +389,14 @@ LAYERS = (
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
     {"distrun.verdict", "distrun.jobstore"},
-    {"distrun.history", "distrun.slurm.queued_job", "distrun.slurm.submission", "distrun.timing"},
+    {
+        *("distrun.history", "distrun.redaction", "distrun.slurm.queued_job"),
+        *("distrun.slurm.submission", "distrun.timeline", "distrun.timing"),
+    },
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
     {"distrun.control", "distrun.session"},
-    {"distrun.cli", "distrun"},
+    {"distrun.cli", "distrun", "distrun.report"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )
 """From the bottom to the top. The last are where processes begin, which join all the others."""
@@ -499,6 +504,7 @@ BAD = [
     (heavy_packages_have_one_place, "distrun.logs", "from rich.console import Console"),
     (heavy_packages_have_one_place, "distrun.spec", "import tensorflow as tf"),
     (heavy_packages_have_one_place, "distrun.cli", "from launcher import distrun"),
+    (heavy_packages_have_one_place, "distrun.cli", "import matplotlib"),
     (only_the_command_line_exits, "distrun.logs", "import sys\nsys.exit(3)"),
     (only_the_command_line_exits, "distrun.logs", "from sys import exit"),
     (only_the_command_line_exits, "distrun.spec", "raise SystemExit(2)"),

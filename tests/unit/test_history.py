@@ -30,7 +30,7 @@ def test_samples_are_read_as_they_were_written(folder: JobFolder) -> None:
     for task in ("worker:0", "my-role:12"):
         log.append(task, FIRST)
         log.append(task, second)
-    assert history.read(folder) == {
+    assert history.read(folder, ["my-role:12", "worker:0", "worker:1"]) == {
         "my-role:12": [FIRST, second],
         "worker:0": [FIRST, second],
     }
@@ -43,7 +43,7 @@ def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFo
     log = HistoryLog(folder)
     for second in range(10_000):
         log.append("worker:0", replace(FIRST, at=float(second), attempt=second // 5000))
-    kept = history.read(folder)["worker:0"]
+    kept = history.read(folder, ["worker:0"])["worker:0"]
     assert MOST_SAMPLES // 2 <= len(kept) <= MOST_SAMPLES
     assert [sample.at for sample in kept] == sorted(sample.at for sample in kept)
     assert {0.0, 4999.0, 9999.0} <= {sample.at for sample in kept}
@@ -55,7 +55,7 @@ def test_attempts_of_a_moment_do_not_fill_the_disk_either(folder: JobFolder) -> 
     log = HistoryLog(folder)
     for attempt in range(3000):
         log.append("worker:0", replace(FIRST, at=float(attempt), attempt=attempt))
-    kept = history.read(folder)["worker:0"]
+    kept = history.read(folder, ["worker:0"])["worker:0"]
     assert len(kept) <= MOST_SAMPLES
     assert kept[-1].attempt == 2999
 
@@ -66,7 +66,7 @@ def test_a_line_that_a_death_has_torn_costs_only_itself(folder: JobFolder) -> No
     path.write_bytes(path.read_bytes() + b'{"at": 12')
     later = replace(FIRST, at=2000.0)
     HistoryLog(folder).append("worker:0", later)
-    assert history.read(folder) == {"worker:0": [FIRST, later]}
+    assert history.read(folder, ["worker:0"]) == {"worker:0": [FIRST, later]}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_damaged_line_is_skipped(folder: JobFolder, line: bytes) -> None:
     HistoryLog(folder).append("worker:0", FIRST)
     path = folder.history_of("worker:0")
     path.write_bytes(line + b"\n" + path.read_bytes())
-    assert history.read(folder) == {"worker:0": [FIRST]}
+    assert history.read(folder, ["worker:0"]) == {"worker:0": [FIRST]}
 
 
 def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_pat
     path.symlink_to(other)
     HistoryLog(folder).append("worker:0", FIRST)
     assert other.read_text() == "mine"
-    assert history.read(folder) == {}
+    assert history.read(folder, ["worker:0"]) == {}
 
 
 def test_only_finite_numbers_are_kept_of_progress() -> None:

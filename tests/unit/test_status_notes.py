@@ -9,7 +9,7 @@ import pytest
 from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.job_view import JobView
-from distrun.cli.status_view import _notes
+from distrun.cli.status_view import job_notes
 from distrun.jobstore import JobFolder
 from distrun.verdict.model import Kind, Verdict
 
@@ -35,7 +35,7 @@ def resume(job: Job) -> None:
 
 
 def notes(job: Job, folder: Path) -> str:
-    return "\n".join(_notes(JobView(folder=JobFolder(folder), state=job.state, supervisor=None)))
+    return "\n".join(job_notes(JobView(folder=JobFolder(folder), state=job.state, supervisor=None)))
 
 
 @pytest.mark.parametrize("kind", [Kind.OTHER, Kind.HOST_LOST])

@@ -6,7 +6,6 @@ import json
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from rich.console import Group
@@ -23,6 +22,7 @@ from distrun.frozen import Frozen
 from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan, common_env
 from distrun.plan.variables import AT_LAUNCH, RANKS
+from distrun.redaction import is_secret
 from distrun.spec.model import RestartSpec, Spec
 from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes
@@ -40,10 +40,6 @@ _COLUMNS = (
 )
 _OWN = ("TF_CONFIG", "DISTRUN_TASK", *RANKS)
 """Variables that differ for every task. They are shown in a section of their own."""
-_SECRETS = (
-    "*TOKEN", "*_KEY", "KEY", "*APIKEY", "*PASSWORD*", "*PASSWD*", "*PASSPHRASE*", "*SECRET*",
-    "*CREDENTIAL*",
-)  # fmt: skip
 _WRAP = 79
 
 
@@ -210,11 +206,6 @@ def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
     Screens are shared and output is kept. The tasks get the real values.
     """
     return {name: "***" if is_secret(name) else value for name, value in env.items()}
-
-
-def is_secret(variable: str) -> bool:
-    """Whether the name of a variable suggests that its value is a secret."""
-    return any(fnmatchcase(variable.upper(), pattern) for pattern in _SECRETS)
 
 
 def _headline(plan: Plan) -> Any:

@@ -22,6 +22,7 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = ()) -> str:
         folder: the job's.
         tasks: those to draw, as `-t` names them; empty: all.
     """
+    from distrun.redaction import Redactor, secret_values
     from distrun.report.page import Report, render
 
     if tasks:
@@ -30,7 +31,8 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = ()) -> str:
         names = list(folder.state().tasks)
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))
-    return render(Report(folder, tasks))
+    redactor = Redactor(secret_values(folder), mask="***")
+    return render(Report(folder, tasks), redactor.lines)
 
 
 def write_page(page: str, path: Path) -> None:

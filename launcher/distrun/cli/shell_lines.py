@@ -7,9 +7,9 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from distrun.cli.plan_view import is_secret
 from distrun.errors import UsageError
 from distrun.plan import Plan, TaskPlan
+from distrun.redaction import is_secret
 from distrun.spec.model import ProgramKind, Spec
 from distrun.spec.problems import printable
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from distrun import events
 from distrun.frozen import Frozen
 from distrun.stacks import odd_one
-from distrun.timeline import Activity
+from distrun.timeline import BESIDE_OTHERS, Activity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from distrun.history import Sample
     from distrun.lifecycle import TaskState
     from distrun.timeline import Span
 
@@ -71,7 +70,6 @@ class Outlier(Frozen, kw_only=True):
 
 def outliers(
     tasks: Iterable[TaskState],
-    samples: Mapping[str, Sequence[Sample]],
     spans: Sequence[Span],
     history: Iterable[events.Event],
 ) -> list[Outlier]:
@@ -79,7 +77,6 @@ def outliers(
 
     Args:
         tasks: of the job's last plan.
-        samples: of each task, in the order of time.
         spans: of all tasks.
         history: the events of the record.
     """
@@ -91,7 +88,7 @@ def outliers(
         values: dict[Measure, dict[str, float]] = {
             Measure.START: _starts(spans, {task.name for task in group}),
             Measure.STEPS: _steps(group),
-            Measure.LOAD: {task.name: _load(samples.get(task.name, ())) for task in group},
+            Measure.LOAD: _loads(group, spans),
             Measure.MEMORY: {task.name: task.used.peak_memory_bytes for task in group},
             Measure.READ: {task.name: task.used.read_bytes for task in group},
             Measure.WRITTEN: {task.name: task.used.written_bytes for task in group},
@@ -143,12 +140,17 @@ def _steps(group: Sequence[TaskState]) -> dict[str, float]:
     return steps
 
 
-def _load(samples: Sequence[Sample]) -> float:
-    """Return the mean load of the last attempt, in percent of a core."""
-    last = [each for each in samples if each.attempt == samples[-1].attempt]
-    if len(last) < 2 or last[-1].at <= last[0].at:
-        return 0.0
-    return 100 * (last[-1].cpu_seconds - last[0].cpu_seconds) / (last[-1].at - last[0].at)
+def _loads(group: Sequence[TaskState], spans: Sequence[Span]) -> dict[str, float]:
+    """Return the mean load of each task over all its attempts, in percent of a core."""
+    ran: dict[str, float] = {}
+    for span in spans:
+        if span.activity is not Activity.WAITING and span.activity not in BESIDE_OTHERS:
+            ran[span.task] = ran.get(span.task, 0.0) + span.end - span.start
+    return {
+        task.name: 100 * task.used.cpu_seconds / ran[task.name]
+        for task in group
+        if ran.get(task.name, 0.0) > 0
+    }
 
 
 def _elsewhere(history: Iterable[events.Event]) -> list[Outlier]:

@@ -20,6 +20,7 @@ from distrun.cli.text_format import format_count, format_duration, format_names,
 from distrun.cli.timing_view import first_outputs, first_times, timing_title
 from distrun.cli.verdict_text import steps_text
 from distrun.events import Result
+from distrun.frozen import replace
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.logs.view import Formatter
@@ -30,19 +31,22 @@ from distrun.spec.units import format_bytes
 from distrun.timeline import Activity, spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from distrun.history import Sample
+    from distrun.cli.job_view import TaskView
     from distrun.jobstore import JobFolder
+    from distrun.lifecycle import TaskState
     from distrun.report.plots import Plot
     from distrun.timeline import Span
 
 _MOST_TASKS = 48
 """That are drawn, and whose logs are shown."""
 _MOST_ROWS = 1000
-"""Of a table of tasks, of hosts or of spans."""
-_MOST_LINES, _MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS = 200, 16 << 10, 400 << 10
-_MOST_EVENTS = 1500
+"""Of a table of tasks or hosts."""
+_MOST_BARS = 300
+"""Of the timeline, that stand in a table, too."""
+_MOST_LINES, _MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS = 200, 16 << 10, 256 << 10
+_MOST_EVENTS = 1200
 _MOST_SPEC_BYTES = 64 << 10
 _SHORTEST_AXIS = 1.0
 _MARGIN = 0.01
@@ -65,23 +69,32 @@ class Report:
             self.history = record.read(str(folder.events_file))
         except FileNotFoundError:
             self.history = []
-        self.samples = history.read(folder)
         until = self.job.state.ended_at or self._last_known()
         printed = first_outputs(folder, self.history)
         self.spans = spans(self.history, printed, until)
         self.outliers = outliers(
-            self.job.state.tasks.values(), self.samples, self.spans, self.history
+            [self._with_all_used(task) for task in self.job.tasks], self.spans, self.history
         )
         self.axis = self._time_axis(until)
         self.all_tasks = self._all_tasks()
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
+        self.samples = history.read(folder, self.tasks)
+
+    @staticmethod
+    def _with_all_used(task: TaskView) -> TaskState:
+        """Return a task's state with what its present attempt has used, too."""
+        return replace(task.state, used=task.used)
 
     def _last_known(self) -> float:
         """Return now if the job runs; else when the last of it happened that is known."""
         if self.job.is_running:
             return self.made_at
         times = [event.at for event in self.history[-50:]]
-        times += [each[-1].at for each in self.samples.values()]
+        times += [
+            sample.at
+            for task in self.job.state.tasks
+            for sample in history.last(self.folder, task, 1)
+        ]
         return min(max(times, default=self.made_at), self.made_at)
 
     def _time_axis(self, until: float) -> plots.TimeAxis:
@@ -93,7 +106,7 @@ class Report:
     def _all_tasks(self) -> list[str]:
         """Return the tasks of all plans: those of the last one first."""
         former = [each.task for each in self.spans]
-        return list(dict.fromkeys([*self.job.state.tasks, *former, *self.samples]))
+        return list(dict.fromkeys([*self.job.state.tasks, *former]))
 
     def _most_important(self) -> list[str]:
         """Return the tasks to draw, in their order: outliers and failed ones, then the first."""
@@ -294,17 +307,14 @@ class Report:
         odd = {each.task for each in self.outliers}
         rows = {task: task in odd for task in self.tasks}
         drawn = [plots.timeline(rows, bars, marks, self.axis)] if rows else []
-        samples: Mapping[str, Sequence[Sample]] = {
-            task: each for task, each in self.samples.items() if task in shown
-        }
-        found = panels(samples)
+        found = panels(self.samples)
         lines = sum(len(panel.curves) for panel in found)
         return drawn + [plots.curves(each, numbers, marks, self.axis, lines) for each in found]
 
     def bars(self) -> list[Span]:
         """Return the spans of the drawn tasks, for a table."""
         shown = set(self.tasks)
-        return [span for span in self.spans if span.task in shown][:_MOST_ROWS]
+        return [span for span in self.spans if span.task in shown][:_MOST_BARS]
 
 
 def _log_end(log: TaskLog, most: int) -> str:

@@ -60,9 +60,9 @@ _NICE_SECONDS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200),
     *(10800, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000),
 )
-_MOST_POINTS = 30_000
+_MOST_POINTS = 20_000
 """Of all curves together, in one size."""
-_MOST_POINTS_A_LINE, _FEWEST_POINTS_A_LINE = 600, 40
+_MOST_POINTS_A_LINE, _FEWEST_POINTS_A_LINE = 600, 30
 _ROW = 18
 """Points of height of a task's row."""
 
@@ -327,7 +327,9 @@ def _as_svg(figure: Figure, size: Size, title: str, texts: dict[str, str]) -> st
     )
     svg = start + svg[svg.index(">") + 1 :]
     svg = re.sub(r"#0[1-6]\d\d00\b", lambda found: f"var(--{_COLOURS[found[0]]})", svg)
-    svg = re.sub(r"(?<=\d)\.(\d\d)\d+", r".\1", svg)
+    svg = re.sub(r"(?<=\d)\.(\d\d)\d+(?=[^<>]*>)", r".\1", svg)  # not in texts
+    svg = re.sub(r"; font-family: [^;\"]*", "", svg)
+    svg = re.sub(r"\s*\n\s*", " ", svg)
     svg = re.sub(r'<g id="((?:span|task|mark)[-\d]*)">', functools.partial(_group, texts), svg)
     prefix = f"{size.name}-{re.sub('[^a-z0-9]', '', title.lower())}-"
     svg = re.sub(r' id="([^"]*)"', rf' id="{prefix}\1"', svg)
